@@ -1,0 +1,1 @@
+"""What runs on every node; it never sees the database."""

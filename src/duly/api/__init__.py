@@ -1,0 +1,1 @@
+"""REST: translates, and nothing else."""

@@ -1,0 +1,1 @@
+"""The command line, all of it through the client."""

@@ -1,0 +1,157 @@
+"""Settings: defaults < TOML file < environment < flags.
+
+Each component gets its own section, a frozen value, and never sees the rest. In a
+file a setting is `[leases] ttl = "15s"`; in the environment it is
+`DULY_LEASES__TTL=15s`. A name that does not exist is an error with a suggestion,
+because a setting that is silently ignored is worse than none.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from duly.duration import parse_duration
+from duly.errors import ConfigError, Invalid
+
+
+class LeaseSettings(msgspec.Struct, frozen=True):
+    """How long a node and a leader are trusted without a sign of life."""
+
+    heartbeat: timedelta = timedelta(seconds=3)
+    ttl: timedelta = timedelta(seconds=15)
+    term_renewal: timedelta = timedelta(seconds=1)
+    term_ttl: timedelta = timedelta(seconds=3)
+
+
+class SchedulingSettings(msgspec.Struct, frozen=True):
+    """How tasks are chosen and placed."""
+
+    window: int = 200
+    """How many waiting tasks one round looks at, at most."""
+    interval: timedelta = timedelta(seconds=1)
+    """The longest pause between two rounds; a submit or a finish asks for one at once."""
+    unplaceable_after: timedelta = timedelta(seconds=60)
+    """How long a task that no node could ever fit waits for one to join."""
+
+
+class ExecutionSettings(msgspec.Struct, frozen=True):
+    """What holds for every attempt."""
+
+    grace: timedelta = timedelta(seconds=10)
+    """From SIGTERM to SIGKILL."""
+    log_limit: int = 10 * 2**20
+    """Bytes of output that are kept of one attempt."""
+    result_limit: int = 256 * 1024
+    """Bytes of JSON that a task may leave as its result."""
+
+
+class RetrySettings(msgspec.Struct, frozen=True):
+    """How patiently a failed task is tried again."""
+
+    base_delay: timedelta = timedelta(seconds=5)
+    max_delay: timedelta = timedelta(hours=1)
+    max_losses: int = 10
+
+
+class RetentionSettings(msgspec.Struct, frozen=True):
+    """How long what has ended is kept."""
+
+    history: timedelta = timedelta(days=30)
+    idempotency_keys: timedelta = timedelta(days=7)
+    """Counted from the end of the task."""
+    interval: timedelta = timedelta(minutes=10)
+
+
+class RequestSettings(msgspec.Struct, frozen=True):
+    """What the API takes."""
+
+    body_limit: int = 2 * 2**20
+    batch_limit: int = 64 * 2**20
+    batch_tasks: int = 100_000
+    timeout: timedelta = timedelta(seconds=10)
+    """How long a read may take in the database."""
+    poll_limit: timedelta = timedelta(seconds=25)
+
+
+class DatabaseSettings(msgspec.Struct, frozen=True):
+    """How a server speaks to PostgreSQL."""
+
+    connections: int = 10
+    statement_timeout: timedelta = timedelta(seconds=30)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """All settings of a server or an agent, one section for each component."""
+
+    leases: LeaseSettings = LeaseSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
+    execution: ExecutionSettings = ExecutionSettings()
+    retries: RetrySettings = RetrySettings()
+    retention: RetentionSettings = RetentionSettings()
+    requests: RequestSettings = RequestSettings()
+    database: DatabaseSettings = DatabaseSettings()
+
+
+SECTIONS = get_type_hints(Settings)
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
+    """Build the settings from `file`, if any, and from `DULY_<SECTION>__<NAME>` variables."""
+    values = _read(file) if file else {}
+    for variable, text in environment.items():
+        section, found, name = variable.removeprefix("DULY_").partition("__")
+        if variable.startswith("DULY_") and found:
+            values.setdefault(section.lower(), {})[name.lower()] = text
+    for section in values:
+        _check_name(section, SECTIONS, "section")
+    return Settings(
+        **{name: _section(kind, name, values.get(name, {})) for name, kind in SECTIONS.items()}
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+
+
+def _section(kind: type[S], name: str, values: Any) -> S:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{name} is a section; write [{name}] and its settings below it.")
+    hints = get_type_hints(kind)
+    for setting in values:
+        _check_name(setting, hints, f"setting in [{name}]")
+    converted = {
+        setting: _convert(value, hints[setting], f"{name}.{setting}")
+        for setting, value in values.items()
+    }
+    return kind(**converted)
+
+
+def _convert(value: Any, kind: type, name: str) -> Any:
+    try:
+        if kind is timedelta:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise Invalid(name, f'{name} is a duration; write it like "15s".')
+            return parse_duration(value, name)
+        return msgspec.convert(value, kind, strict=False)
+    except Invalid as error:
+        raise ConfigError(error.message) from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{name}: {error}.") from error
+
+
+def _check_name(name: str, known: Mapping[str, Any], what: str) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+        raise ConfigError(f"There is no {what} named {name!r}; {hint}")

@@ -1,0 +1,1 @@
+"""Pages for people; an API client like any other."""

@@ -1,0 +1,72 @@
+"""Durations and times as people write them: 90, "5m", "1h30m", "PT5M", "2026-11-15T12:00Z"."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from duly.errors import Invalid
+
+LONGEST = timedelta(days=36_525)
+"""A hundred years: longer than anyone plans, short enough for every interval type."""
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+PLAIN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+ISO = re.compile(
+    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
+)
+
+
+def parse_duration(value: float | str, field: str) -> timedelta:
+    """Read `value` as a duration of at least nothing and at most a hundred years."""
+    seconds = float(value) if isinstance(value, int | float) else _seconds(value, field)
+    if not 0 <= seconds <= LONGEST.total_seconds():
+        raise Invalid(field, f"{field} must be between 0 and 100 years, not {value!r}.")
+    return timedelta(seconds=seconds)
+
+
+def _seconds(text: str, field: str) -> float:
+    bare = text.strip()
+    if len(bare) <= 60:
+        if NUMBER.fullmatch(bare):
+            return float(bare)
+        if PLAIN.fullmatch(bare):
+            return sum(float(number) * UNITS[unit] for number, unit in PART.findall(bare))
+        iso = ISO.fullmatch(bare.upper())
+        if iso and any(iso.groupdict().values()):
+            parts = {unit: float(number) for unit, number in iso.groupdict().items() if number}
+            return sum(number * UNITS[unit] for unit, number in parts.items())
+    raise Invalid(
+        field, f'{field} is not a duration: {bare[:60]!r}. Write seconds (90), "5m", or "PT5M".'
+    )
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write `duration` in the two largest units that it fills: 1h 30m, 45s, 0.2s."""
+    seconds = duration.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    parts = []
+    rest = round(seconds)
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(rest, int(UNITS[unit]))
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def parse_time(value: str, field: str) -> datetime:
+    """Read an RFC 3339 time; one without an offset is refused, because it would be a guess."""
+    try:
+        at = datetime.fromisoformat(value.strip())
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise Invalid(
+            field,
+            f"{field} is not a time with an offset: {value[:60]!r}. "
+            'Write it like "2027-01-31T06:30:00Z".',
+        )
+    if not 2000 <= at.year <= 2200:
+        raise Invalid(field, f"{field} must lie between the years 2000 and 2200, not {value!r}.")
+    return at.astimezone(UTC)

@@ -1,0 +1,1 @@
+"""The composition roots: settings become parts, and run until they are stopped."""

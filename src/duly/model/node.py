@@ -1,0 +1,27 @@
+"""Nodes: the machines that run tasks, and the incarnations of their agents."""
+
+from enum import StrEnum
+
+import msgspec
+
+from duly.model.resources import Resources
+
+
+class NodeStatus(StrEnum):
+    """Where a node is, as an operator sees it."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    LOST = "lost"
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one live incarnation of an agent can take now."""
+
+    node_id: int
+    incarnation_id: int
+    name: str
+    capacity: Resources
+    free: Resources
+    draining: bool = False

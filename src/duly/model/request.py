@@ -1,0 +1,301 @@
+"""What a client may ask for, and how it becomes a complete `TaskSpec`.
+
+Decoding (`TaskRequest`) settles types and unknown fields; `complete` settles
+meaning: bounds, defaults of the plan, and text that PostgreSQL or a process
+could not take. Every refusal names the field and says what to write instead.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from duly.errors import Invalid, TooLarge
+from duly.duration import parse_duration, parse_time
+from duly.model.resources import TIERS, Resources
+from duly.model.task import OnLost, Payload, TaskSpec
+from duly.model.tenant import Plan
+
+MAX_NAME = 200
+MAX_LABEL = 100
+MAX_LABELS = 50
+MAX_KEY = 200
+MAX_ENV = 1000
+MAX_ENV_BYTES = 256 * 1024
+MAX_ARGUMENTS = 10_000
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+"""Linux takes no single argument of more than 128 KiB, its closing NUL included."""
+MAX_COMMAND_BYTES = 1024 * 1024
+MAX_SOURCE_BYTES = 1024 * 1024
+MAX_AMOUNT = 1_000_000_000
+MAX_ATTEMPTS = 1000
+MAX_PRIORITY = 1_000_000
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
+SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Amounts that replace those of the tier, kind by kind."""
+
+    cpu: float | None = None
+    memory_mb: int | None = None
+    memory: str | None = None
+    disk_mb: int | None = None
+    disk: str | None = None
+    iops: int | None = None
+    bandwidth_mbps: int | None = None
+    ports: int | None = None
+    extra: dict[str, int] | None = None
+
+
+class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/tasks. What is left out or null gets the plan's default."""
+
+    name: str | None = None
+    command: list[str] | None = None
+    script_path: str | None = None
+    source: str | None = None
+    tier: str | None = None
+    resources: ResourcesRequest | None = None
+    delay_tolerance: float | str | None = None
+    execution_cap: float | str | None = None
+    max_attempts: int | None = None
+    on_lost: str | None = None
+    run_at: str | None = None
+    idempotency_key: str | None = None
+    env: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    priority: int | None = None
+
+
+def complete(
+    request: TaskRequest,
+    plan: Plan,
+    tiers: Mapping[str, Resources] = TIERS,
+    *,
+    replay_of: int | None = None,
+) -> TaskSpec:
+    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field."""
+    cap = _optional_duration(request.execution_cap, "execution_cap", plan.execution_cap)
+    if cap <= timedelta(0):
+        raise Invalid("execution_cap", "execution_cap must be more than 0.")
+    if cap > plan.max_execution_cap:
+        raise Invalid(
+            "execution_cap",
+            f"execution_cap may be at most {plan.max_execution_cap.total_seconds():g} s "
+            f"in the plan {plan.name!r}.",
+        )
+    return TaskSpec(
+        name=_text(request.name, "name", MAX_NAME),
+        payload=_payload(request),
+        tier=_tier(request, tiers),
+        resources=_resources(request, tiers),
+        delay_tolerance=_optional_duration(
+            request.delay_tolerance, "delay_tolerance", plan.delay_tolerance
+        ),
+        execution_cap=cap,
+        max_attempts=_integer(request.max_attempts, "max_attempts", 1, MAX_ATTEMPTS, default=3),
+        on_lost=_on_lost(request.on_lost),
+        run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
+        idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
+        labels=_labels(request.labels or {}),
+        priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
+        replay_of=replay_of,
+    )
+
+
+def parse_size(value: str, field: str) -> int:
+    """Read "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
+    match = SIZE.fullmatch(value.strip()) if len(value) <= 40 else None
+    if match is None:
+        raise Invalid(field, f'{field} is not a size: {value[:40]!r}. Write it like "512MiB".')
+    unit = (match[2] or "B")[0].lower()
+    return -int(-float(match[1]) * SIZE_UNITS[unit] // 2**20)
+
+
+def check_text(text: str, field: str) -> str:
+    """Return `text`, unless it holds what neither PostgreSQL nor a process can take."""
+    if "\0" in text:
+        raise Invalid(field, f"{field} contains a NUL character; take it out.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(field, f"{field} contains half of a surrogate pair; send UTF-8.") from None
+    return text
+
+
+def _text(value: str | None, field: str, limit: int) -> str | None:
+    if value is None:
+        return None
+    if not value.strip():
+        raise Invalid(field, f"{field} must not be empty; leave it out instead.")
+    if len(value) > limit:
+        raise Invalid(field, f"{field} may have at most {limit} characters, not {len(value)}.")
+    return check_text(value, field)
+
+
+def _integer(value: int | None, field: str, low: int, high: int, *, default: int) -> int:
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise Invalid(field, f"{field} must be between {low} and {high}, not {value}.")
+    return value
+
+
+def _optional_duration(value: float | str | None, field: str, default: timedelta) -> timedelta:
+    return default if value is None else parse_duration(value, field)
+
+
+def _on_lost(value: str | None) -> OnLost:
+    if value is None:
+        return OnLost.RETRY
+    try:
+        return OnLost(value)
+    except ValueError:
+        raise Invalid("on_lost", f'on_lost is "retry" or "fail", not {value[:40]!r}.') from None
+
+
+def _payload(request: TaskRequest) -> Payload:
+    ways = {
+        "command": request.command,
+        "script_path": request.script_path,
+        "source": request.source,
+    }
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) != 1:
+        problem = "says nothing to run" if not given else f"says {' and '.join(given)}"
+        raise Invalid(
+            given[-1] if given else "command",
+            f"The task {problem}; give exactly one of command, script_path and source.",
+        )
+    if request.command is not None:
+        _check_command(request.command)
+    if request.script_path is not None:
+        _text(request.script_path, "script_path", 4096)
+        if not request.script_path.startswith("/"):
+            raise Invalid("script_path", "script_path must be an absolute path on the node.")
+    if request.source is not None:
+        _check_source(request.source)
+    return Payload(
+        command=request.command,
+        script_path=request.script_path,
+        source=request.source,
+        env=_env(request.env or {}),
+    )
+
+
+def _check_command(command: list[str]) -> None:
+    if not command:
+        raise Invalid("command", 'command is empty; write it like ["echo", "hi"].')
+    if not command[0].strip():
+        raise Invalid("command[0]", "command[0], the program to run, is empty.")
+    if len(command) > MAX_ARGUMENTS:
+        raise Invalid("command", f"command may have at most {MAX_ARGUMENTS} arguments.")
+    total = 0
+    for index, argument in enumerate(command):
+        size = len(check_text(argument, f"command[{index}]").encode())
+        total += size
+        if size > MAX_ARGUMENT_BYTES:
+            raise Invalid(
+                f"command[{index}]",
+                f"command[{index}] has {size} bytes; a process takes at most {MAX_ARGUMENT_BYTES} "
+                "in one argument.",
+            )
+    if total > MAX_COMMAND_BYTES:
+        raise Invalid("command", f"command may have at most {MAX_COMMAND_BYTES} bytes in all.")
+
+
+def _check_source(source: str) -> None:
+    check_text(source, "source")
+    if not source.startswith("#!"):
+        raise Invalid("source", 'source must begin with a line such as "#!/bin/sh".')
+    if len(source.encode()) > MAX_SOURCE_BYTES:
+        raise TooLarge(f"source may have at most {MAX_SOURCE_BYTES} bytes.", field="source")
+
+
+def _env(env: dict[str, str]) -> dict[str, str]:
+    if len(env) > MAX_ENV:
+        raise Invalid("env", f"env may have at most {MAX_ENV} variables.")
+    total = 0
+    for name, value in env.items():
+        if not ENV_NAME.fullmatch(name) or len(name) > 200:
+            raise Invalid("env", f"env has a name that no shell takes: {name[:60]!r}.")
+        if name.startswith("DULY_"):
+            raise Invalid("env", f"env may not set {name[:60]}: names in DULY_ are Duly's own.")
+        total += len(name) + len(check_text(value, f"env.{name}").encode())
+    if total > MAX_ENV_BYTES:
+        raise Invalid("env", f"env may have at most {MAX_ENV_BYTES} bytes in all.")
+    return env
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise Invalid("labels", f"labels may have at most {MAX_LABELS} entries.")
+    for name, value in labels.items():
+        if not name.strip() or len(name) > MAX_LABEL or len(value) > MAX_LABEL:
+            raise Invalid("labels", f"A label has 1 to {MAX_LABEL} characters: {name[:60]!r}.")
+        check_text(name, "labels")
+        check_text(value, f"labels.{name}")
+    return labels
+
+
+def _tier(request: TaskRequest, tiers: Mapping[str, Resources]) -> str | None:
+    if request.tier is None:
+        return "basic"
+    if request.tier not in tiers:
+        raise Invalid(
+            "tier", f"There is no tier {request.tier[:60]!r}; there are {', '.join(tiers)}."
+        )
+    return request.tier
+
+
+def _resources(request: TaskRequest, tiers: Mapping[str, Resources]) -> Resources:
+    base = tiers[request.tier or "basic"]
+    asked = request.resources
+    if asked is None:
+        return base
+    return Resources(
+        cpu_milli=_cpu(asked.cpu, base.cpu_milli),
+        memory_mb=_sized(asked.memory_mb, asked.memory, "memory", base.memory_mb),
+        disk_mb=_sized(asked.disk_mb, asked.disk, "disk", base.disk_mb),
+        iops=_amount(asked.iops, "iops", base.iops),
+        bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
+        ports=_amount(asked.ports, "ports", base.ports),
+        extra=_extra(asked.extra or {}),
+    )
+
+
+def _cpu(value: float | None, default: int) -> int:
+    if value is None:
+        return default
+    # The comparison also refuses NaN, which is neither below nor above anything.
+    if not 0 < value <= 100_000:
+        raise Invalid("resources.cpu", f"resources.cpu must be above 0, in cores, not {value}.")
+    return max(1, round(value * 1000))
+
+
+def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
+    if amount is not None and text is not None:
+        raise Invalid(
+            f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
+        )
+    if text is not None:
+        amount = parse_size(text, f"resources.{name}")
+    return _amount(amount, f"{name}_mb", default)
+
+
+def _amount(value: int | None, name: str, default: int) -> int:
+    return _integer(value, f"resources.{name}", 0, MAX_AMOUNT, default=default)
+
+
+def _extra(extra: dict[str, int]) -> dict[str, int]:
+    if len(extra) > 20:
+        raise Invalid("resources.extra", "resources.extra may have at most 20 kinds.")
+    for name, amount in extra.items():
+        if not EXTRA_NAME.fullmatch(name):
+            raise Invalid("resources.extra", f"Not a name of a resource: {name[:60]!r}.")
+        _amount(amount, f"extra.{name}", 0)
+    return {name: amount for name, amount in sorted(extra.items()) if amount}

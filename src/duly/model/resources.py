@@ -1,0 +1,94 @@
+"""Resources: what a task needs and what a node has, as one vector.
+
+Amounts are integers (thousandths of a core, mebibytes), so that sums over any
+number of tasks are exact and a node is full exactly when it is full.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+KINDS = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_mbps", "ports")
+OPTIONAL_KINDS = frozenset({"iops", "bandwidth_mbps"})
+"""Kinds that count only on nodes that declare them (a capacity of 0 means undeclared)."""
+
+NO_EXTRA: Mapping[str, int] = MappingProxyType({})
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An amount of every kind of resource; also a node's capacity and what is free on it."""
+
+    cpu_milli: int = 0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    iops: int = 0
+    bandwidth_mbps: int = 0
+    ports: int = 0
+    extra: dict[str, int] = {}
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """Yield (kind, amount) for every kind, extras by their own name."""
+        for kind in KINDS:
+            yield kind, getattr(self, kind)
+        yield from self.extra.items()
+
+    def plus(self, other: "Resources", times: int = 1) -> "Resources":
+        """Return this and `times` the other; `times=-1` takes it away."""
+        names = self.extra.keys() | other.extra.keys()
+        return Resources(
+            **{kind: getattr(self, kind) + times * getattr(other, kind) for kind in KINDS},
+            extra={
+                name: self.extra.get(name, 0) + times * other.extra.get(name, 0) for name in names
+            },
+        )
+
+    def shortage(self, needs: "Resources", declared: "Resources | None" = None) -> dict[str, int]:
+        """Return by how much each kind falls short of `needs`; empty means that they fit.
+
+        `declared` is the capacity that says which optional kinds count here (itself by default).
+        """
+        declared = self if declared is None else declared
+        short = {}
+        for kind, amount in needs.items():
+            if kind in OPTIONAL_KINDS and not getattr(declared, kind):
+                continue
+            missing = amount - (getattr(self, kind) if kind in KINDS else self.extra.get(kind, 0))
+            if amount > 0 and missing > 0:
+                short[kind] = missing
+        return short
+
+    def share_of(self, capacity: "Resources") -> float:
+        """Return the largest share that any kind takes of `capacity`, from 0 to 1 and beyond."""
+        shares = [0.0]
+        for kind, amount in self.items():
+            whole = getattr(capacity, kind) if kind in KINDS else capacity.extra.get(kind, 0)
+            if whole:
+                shares.append(amount / whole)
+        return max(shares)
+
+
+NOTHING = Resources()
+
+TIERS: Mapping[str, Resources] = MappingProxyType(
+    {
+        "basic": Resources(cpu_milli=500, memory_mb=256, disk_mb=512),
+        "regular": Resources(cpu_milli=1000, memory_mb=1024, disk_mb=2048),
+        "premium": Resources(cpu_milli=2000, memory_mb=4096, disk_mb=8192),
+    }
+)
+
+
+def describe(kind: str, amount: int) -> str:
+    """Say an amount as a person would: 0.5 cpu, 256 MiB memory, 2 ports."""
+    match kind:
+        case "cpu_milli":
+            return f"{amount / 1000:g} cpu"
+        case "memory_mb":
+            return f"{amount} MiB memory"
+        case "disk_mb":
+            return f"{amount} MiB disk"
+        case "bandwidth_mbps":
+            return f"{amount} Mbit/s bandwidth"
+        case _:
+            return f"{amount} {kind}"

@@ -1,0 +1,101 @@
+"""A task: what a client submits, and what becomes of it.
+
+`TaskSpec` is what was asked for, with every default filled in; it never changes
+once stored (an update of a waiting task stores another). Where the task is now is
+a `Status`; how one try at running it ended is an `Outcome`.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from duly.model.resources import Resources
+
+
+class Status(StrEnum):
+    """Where a task is."""
+
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
+NOT_STARTED = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING})
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CAPPED = "capped"
+    OVERUSED = "overused"
+    LOST = "lost"
+    PREEMPTED = "preempted"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class OnLost(StrEnum):
+    """What becomes of a task that was lost with its node, perhaps half done."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One sentence for people and a low-cardinality code for programs."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How often a task has failed by its own fault, and been lost by ours."""
+
+    failures: int
+    losses: int
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be run: exactly one of `command`, `script_path` and `source`."""
+
+    command: list[str] | None = None
+    script_path: str | None = None
+    source: str | None = None
+    env: dict[str, str] = {}
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, complete: every default of the tenant's plan is filled in."""
+
+    name: str | None
+    payload: Payload
+    tier: str | None
+    resources: Resources
+    delay_tolerance: timedelta
+    execution_cap: timedelta
+    max_attempts: int
+    on_lost: OnLost
+    run_at: datetime | None
+    idempotency_key: str | None
+    labels: dict[str, str]
+    priority: int
+    replay_of: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What an attempt used, as measured by its agent."""
+
+    cpu_seconds: float = 0.0
+    peak_memory_mb: float = 0.0
+    wall_seconds: float = 0.0

@@ -1,0 +1,1 @@
+"""The components of a server, one file each."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: reads and writes, decides nothing."""

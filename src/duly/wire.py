@@ -1,0 +1,168 @@
+"""The messages between a server and an agent, and their encoding.
+
+Agents dial out: they poll for work, send heartbeats, and report, all by POST with
+a msgpack body and the node's key as bearer. An attempt is always named by all of
+(task, attempt, token), the fence. Clocks are not compared: an agent sends
+durations, and the server counts them back from PostgreSQL's time.
+
+Everything is idempotent. A poll says what the agent holds and is answered with
+whatever else it should hold; a report that was accepted before is accepted again.
+"""
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from duly.errors import Malformed
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Payload, Reason, Usage
+
+MEDIA_TYPE = "application/x-msgpack"
+TAIL_BYTES = 4096
+"""The end of an attempt's log that travels with its report."""
+
+
+class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
+    """An attempt, and the right to speak for it."""
+
+    task: int
+    attempt: int
+    token: int
+
+
+class Join(msgspec.Struct, kw_only=True):
+    """POST /v1/nodes (JSON): the bearer is a join token, or the key of an earlier join.
+
+    Joining begins a new incarnation and ends the node's previous one.
+    """
+
+    name: str
+    capacity: Resources
+    labels: dict[str, str] = {}
+    isolation: str = "process"
+    version: str = ""
+
+
+class Joined(msgspec.Struct, kw_only=True):
+    """`key` is only there on the first join of a node; the agent keeps it."""
+
+    node: int
+    incarnation: int
+    key: str | None
+    lease_ttl: float
+    heartbeat_interval: float
+
+
+class Assignment(msgspec.Struct, kw_only=True):
+    """An attempt that the agent is to start, unless it holds it already."""
+
+    ref: AttemptRef
+    payload: Payload
+    resources: Resources
+    execution_cap: float
+    grace: float
+    idempotency_key: str
+    log_limit: int
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that the agent is to end.
+
+    `cancelled`: SIGTERM, grace, SIGKILL, then report. `capped`: SIGKILL, then report
+    (the agent should have done so itself). `lost`: SIGKILL and forget; it is another's.
+    """
+
+    ref: AttemptRef
+    why: Literal["cancelled", "capped", "lost"]
+
+
+class Poll(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/poll: what the agent holds, and how long it is ready to wait."""
+
+    incarnation: int
+    held: list[AttemptRef]
+    wait: float
+
+
+class Orders(msgspec.Struct, kw_only=True):
+    """The answer to a poll: what is to be started and what is to be ended."""
+
+    start: list[Assignment]
+    stop: list[Stop]
+
+
+class Heartbeat(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/heartbeat: renews the lease of the incarnation."""
+
+    incarnation: int
+    held: list[AttemptRef]
+
+
+class Renewed(msgspec.Struct, kw_only=True):
+    """The lease is good for `ttl` seconds, counted from before the heartbeat was sent."""
+
+    ttl: float
+    stop: list[Stop]
+
+
+class AttemptReport(msgspec.Struct, kw_only=True):
+    """How an attempt ended; sent once nothing of it is left running.
+
+    `ran` and `ended_ago` are seconds on the agent's monotonic clock; `ran` is None when it
+    was never started. `tail` is the end of its log, at most TAIL_BYTES; `log_size` the whole.
+    """
+
+    ref: AttemptRef
+    outcome: Outcome
+    exit_code: int | None = None
+    reason: Reason | None = None
+    ran: float | None = None
+    ended_ago: float = 0.0
+    usage: Usage | None = None
+    tail: bytes = b""
+    log_size: int = 0
+    result: bytes | None = None
+
+
+class Reports(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/report: a batch of ended attempts."""
+
+    incarnation: int
+    reports: list[AttemptReport]
+
+
+class Receipts(msgspec.Struct, kw_only=True):
+    """For each report, in order, whether it was accepted; False means stale: forget it."""
+
+    accepted: list[bool]
+
+
+class LogChunk(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/logs: bytes of an attempt's log from `offset` on."""
+
+    incarnation: int
+    ref: AttemptRef
+    offset: int
+    data: bytes
+
+
+class Leave(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/leave: the agent stops; it holds nothing any more."""
+
+    incarnation: int
+
+
+T = TypeVar("T")
+
+
+def encode(message: Any) -> bytes:
+    """Return `message` as msgpack."""
+    return msgspec.msgpack.encode(message)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Read a message of `kind`; raises Malformed for anything else."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"Not a {kind.__name__}: {error}") from error
