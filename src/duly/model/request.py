@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.errors import Invalid, TooLarge
 from duly.duration import parse_duration, parse_time
+from duly.errors import Invalid, TooLarge
 from duly.model.resources import TIERS, Resources
 from duly.model.task import OnLost, Payload, TaskSpec
 from duly.model.tenant import Plan
