@@ -12,7 +12,8 @@
     ├── Invalid              understood, but a field cannot be accepted
     ├── RateLimited          try again after `retry_after`
     ├── Unavailable          not now; the same request may succeed later
-    │   └── NotLeading       this server's term is over
+    │   ├── NotLeading       this server's term is over
+    │   └── Unreachable      no server answers at the URL that a client was given
     ├── TaskFailed           a task that was waited for did not end as done
     └── ConfigError          a setting or a file that Duly was started with
 
@@ -118,6 +119,12 @@ class NotLeading(Unavailable):
     """This server's term is over; whoever leads now does the work."""
 
     code = "not_leading"
+
+
+class Unreachable(Unavailable):
+    """No server answered; whether it took the request is not known if it had been sent."""
+
+    code = "unreachable"
 
 
 class TaskFailed(DulyError):
