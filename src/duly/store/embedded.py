@@ -1,0 +1,268 @@
+"""PostgreSQL in a folder: the one that `duly up` brings along.
+
+The programs come from a wheel; how they are run is ours. The cluster listens only on a
+unix socket in a private folder and asks for a password. It is a process of its own that
+survives a killed `duly up`: the next start finds it by its folder and goes on with it.
+
+Below the folder that is given:
+
+    postgres/            the cluster
+    postgres.password    of its superuser, for us alone
+    postgres.socket/     where it listens, unless that path is too long for a socket
+    postgres.log         what it says, kept small by `trim_log`
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from duly.errors import ConfigError
+from duly.private_file import open_private, sync_folder, write_private
+from duly.store import postmaster
+from duly.store.postgres_programs import Programs, bundled_programs, end_of
+from duly.store.system_user import SystemUser, let_through, ourselves, user_for
+
+SUPERUSER = DATABASE = "duly"
+PORT = 5432
+"""Only a part of the socket's name: nothing listens on the network."""
+LONGEST_SOCKET = 107
+"""Bytes of a unix socket's path that the kernel takes."""
+LOG_LIMIT = 10 * 2**20
+START_PATIENCE = 120.0
+"""Seconds; recovery after a crash replays up to max_wal_size."""
+STOP_PATIENCE = 30.0
+
+SETTINGS = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    "unix_socket_permissions": "0700",
+    "max_connections": "50",
+    "shared_buffers": "128MB",
+    "max_wal_size": "1GB",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    # A failed statement is ours to report; in the log it would repeat what tenants sent.
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length": "0",
+}
+"""Given at every start, so that a newer Duly can change them. fsync stays on."""
+
+PREPARE = rf"""
+\set ON_ERROR_STOP on
+select 'create database {DATABASE}'
+ where not exists (select from pg_database where datname = '{DATABASE}') \gexec
+select 1 / (current_setting('data_directory') = :'data')::int;
+"""  # noqa: S608 (constants)
+"""Makes sure that the cluster is the one we mean, and that our database is in it."""
+
+
+class EmbeddedPostgres:
+    """One cluster in one folder.
+
+    The caller makes sure that only one process at a time starts or stops it. Both block;
+    from an event loop they are called in a thread.
+    """
+
+    def __init__(self, folder: Path, programs: Path | None = None) -> None:
+        self._folder = folder.absolute()
+        self._data = self._folder / "postgres"
+        self._log = self._folder / "postgres.log"
+        self._programs = Programs(programs or bundled_programs())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> str:
+        """Start the cluster, or adopt the one that runs, and return a DSN for it."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            user = user_for(self._data)
+            let_through(user, self._folder)
+            let_through(user, self._programs.folder)
+            password = self._password()
+            if not self._data.exists():
+                self._create(user, password)
+            self._check_version()
+            return self._adopt(password) or self._launch(user, password)
+        except OSError as error:
+            raise ConfigError(
+                f"PostgreSQL could not be started in {self._folder}: {error}. "
+                "Set that right, or choose another folder with --data."
+            ) from error
+
+    def stop(self) -> None:
+        """Stop the cluster if it runs, whoever started it, and wait until it is gone."""
+        postmaster.stop_postmaster(self._data, patience=STOP_PATIENCE)
+        if self._process:
+            self._process.wait()
+            self._process = None
+
+    def trim_log(self) -> None:
+        """Set a log aside that has grown too large; at most one old one is kept."""
+        # Copied and cut, not renamed: the server goes on writing to the file that it has.
+        with contextlib.suppress(FileNotFoundError):
+            if self._log.stat().st_size > LOG_LIMIT:
+                shutil.copy2(self._log, self._log.with_name("postgres.log.1"))
+                os.truncate(self._log, 0)
+
+    def _password(self) -> str:
+        file = self._folder / "postgres.password"
+        try:
+            return file.read_text().strip()
+        except FileNotFoundError:
+            if self._data.exists():
+                raise ConfigError(
+                    f"{file} is missing, and without it the database in {self._data} cannot be "
+                    "opened. Restore it from a backup, or move the folder aside to begin anew."
+                ) from None
+        password = secrets.token_hex(32)
+        write_private(file, password + "\n")
+        return password
+
+    def _create(self, user: SystemUser, password: str) -> None:
+        """Make a cluster beside its final place, so that a half-made one is never used."""
+        staging = self._folder / "postgres.new"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(mode=0o700)
+        password_file = self._folder / "postgres.password.new"
+        write_private(password_file, password + "\n")
+        options = [f"--pgdata={staging}", f"--pwfile={password_file}", f"--username={SUPERUSER}"]
+        options += ["--auth=scram-sha-256", "--encoding=UTF8", "--data-checksums"]
+        try:
+            for path in (staging, password_file):
+                os.chown(path, user.uid, user.gid)
+            done = self._programs.run("initdb", options + self._locale(), user)
+        finally:
+            password_file.unlink()
+        if done.returncode != 0:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise ConfigError(
+                f"PostgreSQL could not make its files in {self._folder}:\n{end_of(done.stdout)}"
+            )
+        staging.rename(self._data)
+        sync_folder(self._folder)
+
+    def _locale(self) -> list[str]:
+        """Order text by code point everywhere, independent of the machine's libraries."""
+        if self._programs.major_version() >= 17:
+            return ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+        return ["--locale=C"]
+
+    def _check_version(self) -> None:
+        file = self._data / "PG_VERSION"
+        ours = str(self._programs.major_version())
+        theirs = file.read_text().strip() if file.exists() else ""
+        if theirs == ours:
+            return
+        if not theirs:
+            raise ConfigError(
+                f"{self._data} exists and holds no database of Duly's. "
+                "Move it aside, or choose another folder with --data."
+            )
+        raise ConfigError(
+            f"{self._data} was made by PostgreSQL {theirs}; this Duly brings PostgreSQL {ours} and "
+            f"has left it as it is. Either go on with the version of Duly that made it; or take "
+            f"the data along: start that version, save its database with pg_dump {theirs}, move "
+            f"the folder aside, and restore into the one that this version makes; or begin anew "
+            "in another folder with --data."
+        )
+
+    def _adopt(self, password: str) -> str | None:
+        """Return the DSN of the server that runs in this folder already, if one answers."""
+        if postmaster.read_pid_file(self._data) is None:
+            return None
+        if postmaster.await_ready(self._data, START_PATIENCE):
+            noted = postmaster.read_pid_file(self._data)
+            sockets = Path(noted.socket_folder) if noted else None
+            if sockets and self._prepare(sockets, password).returncode == 0:
+                return _dsn(sockets, password)
+        # It does not answer; or it is gone and only its sessions live on; or its number has
+        # passed to another program, which would keep PostgreSQL from starting.
+        postmaster.stop_postmaster(self._data, patience=10.0)
+        (self._data / postmaster.PID_FILE).unlink(missing_ok=True)
+        return None
+
+    def _launch(self, user: SystemUser, password: str) -> str:
+        self.trim_log()
+        postmaster.sweep(self._data)
+        sockets = self._socket_folder(user)
+        settings = {**SETTINGS, "unix_socket_directories": _quoted(sockets)}
+        options = ["-D", str(self._data)]
+        for name, value in settings.items():
+            options += ["-c", f"{name}={value}"]
+        with open_private(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as log:
+            said_before = os.fstat(log.fileno()).st_size
+            self._process = self._programs.spawn("postgres", options, user, log)
+        self._await_start(self._process, said_before)
+        answer = self._prepare(sockets, password)
+        if answer.returncode != 0:
+            self.stop()
+            raise ConfigError(f"PostgreSQL started, but refuses us:\n{end_of(answer.stdout)}")
+        return _dsn(sockets, password)
+
+    def _await_start(self, process: subprocess.Popen[bytes], said_before: int) -> None:
+        deadline = time.monotonic() + START_PATIENCE
+        while process.poll() is None and time.monotonic() < deadline:
+            noted = postmaster.read_pid_file(self._data)
+            if noted and (noted.pid, noted.status) == (process.pid, postmaster.READY):
+                return
+            time.sleep(0.01)
+        self.stop()
+        with self._log.open("rb") as log:
+            log.seek(said_before)
+            said = log.read().decode(errors="replace")
+        raise ConfigError(
+            f"PostgreSQL did not start in {self._data}. The end of {self._log}:\n{end_of(said)}"
+        )
+
+    def _prepare(self, sockets: Path, password: str) -> subprocess.CompletedProcess[str]:
+        """Log in, which is the only proof that a server answers, and run PREPARE."""
+        return self._programs.run(
+            "psql",
+            ["--no-psqlrc", "--quiet", f"--set=data={self._data}", "--dbname=postgres"],
+            ourselves(),
+            script=PREPARE,
+            environment={
+                "PGHOST": str(sockets),
+                "PGPORT": str(PORT),
+                "PGUSER": SUPERUSER,
+                "PGPASSWORD": password,
+                "PGCONNECT_TIMEOUT": "10",
+            },
+        )
+
+    def _socket_folder(self, user: SystemUser) -> Path:
+        """Return a folder that only `user` can enter, with a path short enough for a socket."""
+        folder = self._folder / "postgres.socket"
+        if len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET:
+            name = hashlib.sha256(os.fsencode(self._data)).hexdigest()[:24]
+            # Anybody could have made this one first, which is why its owner is looked at.
+            folder = Path("/tmp") / f"duly-{name}"  # noqa: S108
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            os.chown(folder, user.uid, user.gid)
+        status = folder.lstat()
+        private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+        if not private or status.st_uid != user.uid:
+            raise ConfigError(
+                f"{folder} is not a private folder of the user that PostgreSQL runs as "
+                f"(uid {user.uid}). Remove it, or choose another folder with --data."
+            )
+        return folder
+
+
+def _dsn(sockets: Path, password: str) -> str:
+    host = quote(str(sockets), safe="/")
+    return f"postgresql://{SUPERUSER}:{password}@/{DATABASE}?host={host}&port={PORT}"
+
+
+def _quoted(folder: Path) -> str:
+    """Write a path so that a comma in it does not make two of it."""
+    return '"' + str(folder).replace('"', '""') + '"'
