@@ -1,0 +1,226 @@
+"""The client for asyncio: method for method the one of `duly.client.sync`, with `await`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack
+
+from duly import clock
+from duly.client import calls
+from duly.client.call import Call, read_answer
+from duly.client.endpoint import endpoint, find_endpoint
+from duly.client.retry import NoAnswer, Patience
+from duly.client.session import Session
+from duly.client.shapes import (
+    FINAL,
+    Attempt,
+    Instant,
+    Node,
+    Page,
+    Reason,
+    Status,
+    Task,
+    TaskFields,
+    TaskFilter,
+)
+from duly.client.tries import Servers, Tries
+from duly.errors import RateLimited, Unavailable
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Everything that the REST API can do; as `duly.Client`, for asyncio.
+
+    Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that
+    `duly up` wrote for this user. Calls that can be repeated without harm are, for as long as
+    `patience` says; every submission can, because each has an idempotency key. Close it, or use
+    it with `async with`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        ca_file: str | Path | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.endpoint = find_endpoint() if url is None else endpoint(url, key, ca_file)
+        self.patience = patience or Patience()
+        self._servers = Servers(self.endpoint)
+        self._session = Session(self.endpoint)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections; the client can be used again all the same."""
+        await self._session.close()
+
+    async def submit(self, **task: Unpack[TaskFields]) -> Task:
+        """Submit a task: `client.submit(command=["echo", "hi"], tier="basic")`."""
+        return await self._send(calls.submit(task))
+
+    async def submit_many(
+        self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
+    ) -> list[str]:
+        """Submit all of `tasks` or none, and return their ids in the same order."""
+        return await self._send(calls.submit_many(tasks, idempotency_key))
+
+    async def list_tasks(
+        self, *, limit: int | None = None, cursor: str | None = None, **which: Unpack[TaskFilter]
+    ) -> Page[Task]:
+        """Return a page of the tasks that `which` means, newest first."""
+        return await self._send(calls.list_tasks(which, limit, cursor))
+
+    async def iter_tasks(self, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
+        """Yield all the tasks that `which` means, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_tasks(cursor=cursor, **which)
+            for item in page["items"]:
+                yield item
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def get_task(self, task: str) -> Task:
+        """Return a task as it is now."""
+        return await self._send(calls.get_task(task))
+
+    async def wait(self, task: str, timeout: float | None = None) -> Task:
+        """Wait until a task has ended, well or not, and return it; raises TimeoutError."""
+        until = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            left = calls.LONGEST_WAIT if until is None else max(until - clock.monotonic(), 0.0)
+            found = await self._send(calls.get_task(task, wait=left))
+            if found["status"] in FINAL:
+                return found
+            if until is not None and clock.monotonic() >= until:
+                raise TimeoutError(f"Task {task} is still {found['status']} after {timeout:g} s.")
+
+    async def update_task(self, task: str, **fields: Unpack[TaskFields]) -> Task:
+        """Change a task that has not started yet."""
+        return await self._send(calls.update_task(task, fields))
+
+    async def cancel_task(self, task: str) -> Task:
+        """End a task; one that runs is `cancelled` when its processes are gone."""
+        return await self._send(calls.cancel_task(task))
+
+    async def cancel_tasks(self, **which: Unpack[TaskFilter]) -> int:
+        """End all the tasks that `which` means, and return how many they were."""
+        return await self._send(calls.cancel_tasks(which))
+
+    async def replay_task(self, task: str) -> Task:
+        """Submit a task that has ended once more, and return the new one."""
+        return await self._send(calls.replay_task(task))
+
+    async def list_attempts(self, task: str) -> list[Attempt]:
+        """Return the attempts at a task, the first one first."""
+        return await self._send(calls.list_attempts(task))
+
+    async def explain(self, task: str) -> Reason:
+        """Say why a task is where it is."""
+        return await self._send(calls.explain(task))
+
+    async def get_result(self, task: str) -> Any:
+        """Return the JSON that a task left as its result; raises NotFound when it left none."""
+        return await self._send(calls.get_result(task))
+
+    async def read_logs(self, task: str, attempt: int | None = None) -> bytes:
+        """Return what an attempt has written so far, the latest unless one is named."""
+        return await self._send(calls.read_logs(task, attempt))
+
+    async def follow_logs(self, task: str, attempt: int | None = None) -> AsyncIterator[bytes]:
+        """Yield what a task writes as it comes, until it has ended.
+
+        A connection that breaks is taken up where it was.
+        """
+        call = calls.read_logs(task, attempt, follow=True)
+        tries = Tries(call, self._servers, self.patience)
+        seen = 0
+        while True:
+            url = self._servers.current
+            try:
+                async for chunk in self._session.stream(url, call, skip=seen):
+                    seen += len(chunk)
+                    tries = Tries(call, self._servers, self.patience)
+                    yield chunk
+                return
+            except (NoAnswer, RateLimited, Unavailable) as trouble:
+                await asyncio.sleep(tries.after(url, trouble))
+
+    async def list_dead_letters(
+        self,
+        *,
+        reason: str | None = None,
+        since: Instant | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[Task]:
+        """Return a page of the tasks that failed for good."""
+        return await self._send(calls.list_dead_letters(reason, since, limit, cursor))
+
+    async def iter_dead_letters(
+        self, *, reason: str | None = None, since: Instant | None = None
+    ) -> AsyncIterator[Task]:
+        """Yield all the tasks that failed for good, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_dead_letters(reason=reason, since=since, cursor=cursor)
+            for item in page["items"]:
+                yield item
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def get_dead_letter(self, task: str) -> Task:
+        """Return one dead letter."""
+        return await self._send(calls.get_dead_letter(task))
+
+    async def replay_dead_letter(self, task: str) -> Task:
+        """Submit a dead letter once more, and return the new task."""
+        return await self._send(calls.replay_dead_letter(task))
+
+    async def drop_dead_letter(self, task: str) -> None:
+        """Take a task out of the dead letters; its history stays."""
+        return await self._send(calls.drop_dead_letter(task))
+
+    async def list_nodes(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Node]:
+        """Return a page of the nodes."""
+        return await self._send(calls.list_nodes(limit, cursor))
+
+    async def get_node(self, node: str) -> Node:
+        """Return a node as it is now."""
+        return await self._send(calls.get_node(node))
+
+    async def drain_node(self, node: str) -> Node:
+        """Let a node finish what it runs and take no more."""
+        return await self._send(calls.drain_node(node, drain=True))
+
+    async def undrain_node(self, node: str) -> Node:
+        """Let a node take tasks again."""
+        return await self._send(calls.drain_node(node, drain=False))
+
+    async def status(self) -> Status:
+        """Return the whole at a glance."""
+        return await self._send(calls.status())
+
+    async def healthz(self) -> bool:
+        """Return True when a server is there; raises Unreachable when none is."""
+        return await self._send(calls.healthz())
+
+    async def _send(self, call: Call[T]) -> T:
+        tries = Tries(call, self._servers, self.patience)
+        while True:
+            url = self._servers.current
+            try:
+                return read_answer(call, await self._session.exchange(url, call))
+            except (NoAnswer, RateLimited, Unavailable) as trouble:
+                await asyncio.sleep(tries.after(url, trouble))

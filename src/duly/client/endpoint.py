@@ -1,0 +1,103 @@
+"""Where Duly is, and with which key: from the environment, else from the user's file.
+
+`duly up` writes the file, so that on one machine nothing needs to be set.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from duly import __version__
+from duly.errors import ConfigError
+
+HOW_TO_START = (
+    "Start Duly on this machine with `duly up`, or set DULY_URL and DULY_KEY to those of a server."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The servers, any of which will do, and the key that they know us by."""
+
+    urls: tuple[str, ...]
+    key: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        told = {"User-Agent": f"duly/{__version__}"}
+        return {**told, "Authorization": f"Bearer {self.key}"} if self.key else told
+
+    @property
+    def name(self) -> str:
+        """The URL that stands for all of them."""
+        return self.urls[0]
+
+
+def endpoint(url: str, key: str | None = None, ca_file: str | Path | None = None) -> Endpoint:
+    """Check what was given; `url` may be a comma list."""
+    urls = tuple(_check_url(part.strip()) for part in url.split(",") if part.strip())
+    if not urls:
+        raise ConfigError(f"No URL of a server was given. {HOW_TO_START}")
+    if key is not None:
+        key = key.strip()
+        if not key.isascii() or not key.isprintable():
+            raise ConfigError("The key (DULY_KEY) holds characters that no key has.")
+    return Endpoint(urls, key or None, Path(ca_file).expanduser() if ca_file else None)
+
+
+def find_endpoint(
+    environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> Endpoint:
+    """Read DULY_URL, DULY_KEY and DULY_CA_FILE, and the user's file for what they leave open.
+
+    The key of the file is for the URL of the file: it is sent to no other server.
+    """
+    env = os.environ if environment is None else environment
+    file = config_file(env) if file is None else file
+    url, key, ca_file = env.get("DULY_URL"), env.get("DULY_KEY"), env.get("DULY_CA_FILE")
+    values = {} if url and key else _read(file)
+    if url:
+        known = values.get("url", "").rstrip("/") == url.strip().rstrip("/")
+        return endpoint(url, key or (values.get("key") if known else None), ca_file)
+    if not values.get("url"):
+        raise ConfigError(f"No server is configured. {HOW_TO_START}", file=str(file))
+    return endpoint(values["url"], key or values.get("key"), ca_file or values.get("ca_file"))
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """Return where the user's configuration is kept."""
+    base = environment.get("XDG_CONFIG_HOME")
+    home = environment.get("HOME") or "~"
+    return Path(base or f"{home}/.config").expanduser() / "duly" / "config.toml"
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+    for name in ("url", "key", "ca_file"):
+        if not isinstance(values.get(name, ""), str):
+            raise ConfigError(f"{name} in {file} must be a text in quotes.")
+    return values
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(f'Not the URL of a server: {url!r}. Write it like "http://host:8470".')
+    return url.rstrip("/")

@@ -1,0 +1,172 @@
+"""The shapes of what the API takes and answers, as types for JSON.
+
+They cost nothing at run time: a `Task` is the dictionary that the server sent,
+so whatever it adds later is there too.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, TypedDict, TypeVar
+
+Duration = float | str | timedelta
+"""Seconds, "5m", "PT5M", or a timedelta."""
+Instant = str | datetime
+"""RFC 3339, or a datetime that knows its offset."""
+
+FINAL = frozenset({"done", "failed", "cancelled"})
+"""The statuses that no task leaves; repeated here to spare clients the import of the model."""
+
+
+class ResourceFields(TypedDict, total=False):
+    """Amounts that replace those of the tier, kind by kind."""
+
+    cpu: float
+    memory_mb: int
+    memory: str
+    disk_mb: int
+    disk: str
+    iops: int
+    bandwidth_mbps: int
+    ports: int
+    extra: Mapping[str, int]
+
+
+class TaskFields(TypedDict, total=False):
+    """What a client may say of a task; what is left out gets the plan's default."""
+
+    name: str | None
+    command: Sequence[str] | None
+    script_path: str | None
+    source: str | None
+    tier: str | None
+    resources: ResourceFields | None
+    delay_tolerance: Duration | None
+    execution_cap: Duration | None
+    max_attempts: int | None
+    on_lost: Literal["retry", "fail"] | None
+    run_at: Instant | None
+    idempotency_key: str | None
+    env: Mapping[str, str] | None
+    labels: Mapping[str, str] | None
+    priority: int | None
+
+
+class TaskFilter(TypedDict, total=False):
+    """Which tasks are meant; all that is given must hold.
+
+    `status` may be one or several; `labels` must all be there; `since` is the time of submission.
+    """
+
+    status: str | Sequence[str] | None
+    name: str | None
+    labels: Mapping[str, str] | None
+    since: Instant | None
+    user: str | None
+    node: str | None
+
+
+class Reason(TypedDict):
+    """One sentence for people and a code for programs."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class Usage(TypedDict):
+    """What an attempt used."""
+
+    cpu_seconds: float
+    peak_memory_mb: float
+    wall_seconds: float
+
+
+class Task(TypedDict):
+    """A task as the server tells it; times are RFC 3339, durations are seconds."""
+
+    id: str
+    name: str | None
+    status: str
+    tenant: str
+    user: str | None
+    queue: str
+    scheduling_type: str
+    submitted_at: str
+    ready_at: str | None
+    start_by: str | None
+    must_start_by: str | None
+    started_at: str | None
+    finished_at: str | None
+    attempt: int
+    failures: int
+    losses: int
+    max_attempts: int
+    tier: str | None
+    resources: dict[str, Any]
+    execution_cap: float
+    delay_tolerance: float
+    node: str | None
+    exit_code: int | None
+    outcome: str | None
+    reason: Reason | None
+    quote: dict[str, float] | None
+    depends_on: list[Any]
+    graph: str | None
+    schedule: str | None
+    fire_at: str | None
+    labels: dict[str, str]
+    replay_of: str | None
+    admitted_by: str | None
+    usage: Usage | None
+
+
+class Attempt(TypedDict):
+    """One try at running a task."""
+
+    attempt: int
+    node: str | None
+    outcome: str | None
+    exit_code: int | None
+    reason: Reason | None
+    leased_at: str
+    started_at: str | None
+    finished_at: str | None
+    usage: Usage | None
+
+
+class Node(TypedDict):
+    """A machine that runs tasks."""
+
+    id: str
+    name: str
+    status: str
+    capacity: dict[str, Any]
+    free: dict[str, Any]
+    labels: dict[str, str]
+    last_heartbeat_at: str | None
+    tasks: int
+
+
+class Status(TypedDict):
+    """The whole of Duly at a glance."""
+
+    version: str
+    server: str
+    database: dict[str, Any]
+    tasks: dict[str, int]
+    nodes: dict[str, int]
+    capacity: dict[str, Any]
+    free: dict[str, Any]
+    leader: str | None
+    time: str
+    window_hours: int
+
+
+T = TypeVar("T")
+
+
+class Page(TypedDict, Generic[T]):
+    """Part of a list, newest first; `next_cursor` asks for the rest."""
+
+    items: list[T]
+    next_cursor: str | None

@@ -1,0 +1,75 @@
+"""The tries at one call: which server is asked next, and when it is given up.
+
+Shared by both clients, which add only the sleeping.
+"""
+
+import random
+from typing import Any
+
+from duly import clock
+from duly.client.call import Call
+from duly.client.endpoint import Endpoint
+from duly.client.retry import NoAnswer, Patience, Trouble, may_repeat, pause
+from duly.errors import Unreachable
+
+
+class Servers:
+    """The servers of an endpoint, and the one that answered last."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._index = 0
+
+    @property
+    def current(self) -> str:
+        """The URL to be asked now."""
+        return self.endpoint.urls[self._index % len(self.endpoint.urls)]
+
+    def pass_over(self, url: str) -> None:
+        """Ask the next one from now on, unless another thread has moved on already."""
+        if url == self.current:
+            self._index += 1
+
+
+class Tries:
+    """Counts the tries at `call`, and decides after each that failed."""
+
+    def __init__(self, call: Call[Any], servers: Servers, patience: Patience) -> None:
+        self._call = call
+        self._servers = servers
+        self._patience = patience
+        self._since = clock.monotonic()
+        self._failed = 0
+
+    def after(self, url: str, trouble: Trouble) -> float:
+        """Return how long to wait before the next try; raises when there is none."""
+        self._failed += 1
+        self._servers.pass_over(url)
+        delay = (
+            pause(
+                self._patience,
+                trouble,
+                tries=self._failed,
+                servers=len(self._servers.endpoint.urls),
+                elapsed=clock.monotonic() - self._since,
+                jitter=random.random(),  # noqa: S311 - spreads load, guards nothing
+            )
+            if may_repeat(self._call, trouble)
+            else None
+        )
+        if delay is None:
+            raise self._final(trouble) from trouble
+        return delay
+
+    def _final(self, trouble: Trouble) -> Exception:
+        if not isinstance(trouble, NoAnswer):
+            return trouble
+        urls = ", ".join(self._servers.endpoint.urls)
+        error = Unreachable(f"Duly cannot be reached at {urls}: {trouble.message}.")
+        error.details["urls"] = list(self._servers.endpoint.urls)
+        if trouble.sent and not self._call.repeatable:
+            error.message += (
+                " Whether the request was carried out is not known; look before you repeat it."
+            )
+            error.args = (error.message,)
+        return error
