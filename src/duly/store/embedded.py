@@ -19,7 +19,6 @@ import secrets
 import shutil
 import stat
 import subprocess
-import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -37,6 +36,8 @@ LONGEST_SOCKET = 107
 LOG_LIMIT = 10 * 2**20
 START_PATIENCE = 120.0
 """Seconds; recovery after a crash replays up to max_wal_size."""
+ADOPTION_PATIENCE = 10.0
+"""Seconds that a server which runs already gets to answer, and then to stop."""
 STOP_PATIENCE = 30.0
 
 SETTINGS = {
@@ -77,7 +78,6 @@ class EmbeddedPostgres:
         self._data = self._folder / "postgres"
         self._log = self._folder / "postgres.log"
         self._programs = Programs(programs or bundled_programs())
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
         """Start the cluster, or adopt the one that runs, and return a DSN for it."""
@@ -100,9 +100,6 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the cluster if it runs, whoever started it, and wait until it is gone."""
         postmaster.stop_postmaster(self._data, patience=STOP_PATIENCE)
-        if self._process:
-            self._process.wait()
-            self._process = None
 
     def trim_log(self) -> None:
         """Set a log aside that has grown too large; at most one old one is kept."""
@@ -176,16 +173,17 @@ class EmbeddedPostgres:
 
     def _adopt(self, password: str) -> str | None:
         """Return the DSN of the server that runs in this folder already, if one answers."""
-        if postmaster.read_pid_file(self._data) is None:
+        noted = postmaster.read_pid_file(self._data)
+        if noted is None:
             return None
-        if postmaster.await_ready(self._data, START_PATIENCE):
-            noted = postmaster.read_pid_file(self._data)
-            sockets = Path(noted.socket_folder) if noted else None
-            if sockets and self._prepare(sockets, password).returncode == 0:
+        running = postmaster.find_postmaster(self._data)
+        if running and postmaster.await_ready(self._data, running, START_PATIENCE):
+            sockets = Path(noted.socket_folder)
+            if self._prepare(sockets, password).returncode == 0:
                 return _dsn(sockets, password)
         # It does not answer; or it is gone and only its sessions live on; or its number has
         # passed to another program, which would keep PostgreSQL from starting.
-        postmaster.stop_postmaster(self._data, patience=10.0)
+        postmaster.stop_postmaster(self._data, patience=ADOPTION_PATIENCE)
         (self._data / postmaster.PID_FILE).unlink(missing_ok=True)
         return None
 
@@ -193,27 +191,26 @@ class EmbeddedPostgres:
         self.trim_log()
         postmaster.sweep(self._data)
         sockets = self._socket_folder(user)
-        settings = {**SETTINGS, "unix_socket_directories": _quoted(sockets)}
+        for left_over in sockets.iterdir():
+            # Its owner is gone. The number in a lock may be another program's by now.
+            left_over.unlink()
+        settings = {**SETTINGS, "unix_socket_directories": str(sockets)}
         options = ["-D", str(self._data)]
         for name, value in settings.items():
             options += ["-c", f"{name}={value}"]
         with open_private(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as log:
             said_before = os.fstat(log.fileno()).st_size
-            self._process = self._programs.spawn("postgres", options, user, log)
-        self._await_start(self._process, said_before)
+            pid = self._programs.spawn("postgres", options, user, log)
+        self._await_start(pid, said_before)
         answer = self._prepare(sockets, password)
         if answer.returncode != 0:
             self.stop()
             raise ConfigError(f"PostgreSQL started, but refuses us:\n{end_of(answer.stdout)}")
         return _dsn(sockets, password)
 
-    def _await_start(self, process: subprocess.Popen[bytes], said_before: int) -> None:
-        deadline = time.monotonic() + START_PATIENCE
-        while process.poll() is None and time.monotonic() < deadline:
-            noted = postmaster.read_pid_file(self._data)
-            if noted and (noted.pid, noted.status) == (process.pid, postmaster.READY):
-                return
-            time.sleep(0.01)
+    def _await_start(self, pid: int, said_before: int) -> None:
+        if postmaster.await_ready(self._data, pid, START_PATIENCE):
+            return
         self.stop()
         with self._log.open("rb") as log:
             log.seek(said_before)
@@ -234,14 +231,16 @@ class EmbeddedPostgres:
                 "PGPORT": str(PORT),
                 "PGUSER": SUPERUSER,
                 "PGPASSWORD": password,
-                "PGCONNECT_TIMEOUT": "10",
+                "PGCONNECT_TIMEOUT": str(round(ADOPTION_PATIENCE)),
             },
         )
 
     def _socket_folder(self, user: SystemUser) -> Path:
-        """Return a folder that only `user` can enter, with a path short enough for a socket."""
+        """Return a folder that only `user` can enter, with a path that a socket can have."""
         folder = self._folder / "postgres.socket"
-        if len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET:
+        too_long = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET
+        # PostgreSQL and its clients take a comma for the end of one path and the next one.
+        if too_long or "," in str(folder):
             name = hashlib.sha256(os.fsencode(self._data)).hexdigest()[:24]
             # Anybody could have made this one first, which is why its owner is looked at.
             folder = Path("/tmp") / f"duly-{name}"  # noqa: S108
@@ -261,8 +260,3 @@ class EmbeddedPostgres:
 def _dsn(sockets: Path, password: str) -> str:
     host = quote(str(sockets), safe="/")
     return f"postgresql://{SUPERUSER}:{password}@/{DATABASE}?host={host}&port={PORT}"
-
-
-def _quoted(folder: Path) -> str:
-    """Write a path so that a comma in it does not make two of it."""
-    return '"' + str(folder).replace('"', '""') + '"'

@@ -68,14 +68,16 @@ class Programs:
             extra_groups=user.switch_groups,
         )
 
-    def spawn(
-        self, program: str, arguments: Sequence[str], user: SystemUser, log: BinaryIO
-    ) -> subprocess.Popen[bytes]:
-        """Start a program that outlives us, deaf to Ctrl-C in our terminal."""
-        return subprocess.Popen(  # noqa: S603 (as above)
-            [self.folder / program, *arguments],
+    def spawn(self, program: str, arguments: Sequence[str], user: SystemUser, log: BinaryIO) -> int:
+        """Start a program that is no child of ours and deaf to our terminal; return its pid.
+
+        A shell in between lets go of it at once: it is meant to outlive us, and somebody
+        else buries it.
+        """
+        shell = subprocess.run(  # noqa: S603 (as above; the arguments are no part of the script)
+            ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", self.folder / program, *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
             cwd="/",
@@ -84,7 +86,9 @@ class Programs:
             user=user.switch_uid,
             group=user.switch_gid,
             extra_groups=user.switch_groups,
+            check=True,
         )
+        return int(shell.stdout)
 
 
 def end_of(text: str) -> str:

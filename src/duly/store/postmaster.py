@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from duly.clock import monotonic
+
 PID_FILE = "postmaster.pid"
 READY = "ready"
 
@@ -44,15 +46,27 @@ def find_postmaster(data: Path) -> int | None:
     return noted.pid if noted and _works_in(noted.pid, data) else None
 
 
-def await_ready(data: Path, patience: float) -> bool:
-    """Wait until the live server of `data` says that it is ready; False if it never does."""
-    deadline = time.monotonic() + patience
-    while find_postmaster(data) is not None and time.monotonic() < deadline:
+def await_ready(data: Path, pid: int, patience: float) -> bool:
+    """Wait until the server `pid` says that it is ready; False if it ends, or never does."""
+    deadline = monotonic() + patience
+    while is_alive(pid) and monotonic() < deadline:
         noted = read_pid_file(data)
-        if noted and noted.status == READY:
+        if noted and (noted.pid, noted.status) == (pid, READY):
             return True
-        time.sleep(0.02)
+        time.sleep(0.01)
     return False
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether there is such a process; one that only waits to be buried is not alive."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        return not _has_ended(handle, 0.0)
+    finally:
+        os.close(handle)
 
 
 def find_processes(data: Path) -> list[int]:
@@ -101,10 +115,14 @@ def end(pid: int, signum: signal.Signals, wait: float) -> bool:
         return True
     try:
         signal.pidfd_send_signal(handle, signum)
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        return bool(poll.poll(wait * 1000))
+        return _has_ended(handle, wait)
     except ProcessLookupError:
         return True
     finally:
         os.close(handle)
+
+
+def _has_ended(handle: int, wait: float) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(wait * 1000))
