@@ -1,0 +1,74 @@
+"""Asks the server on behalf of every open page, and only while a page is open.
+
+Pages ask the feed, the feed asks the API: however many tabs are open, the server
+gets one round of questions every two seconds; with none open it gets none. When
+it does not answer, the last known picture stays, together with what is wrong.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+
+from duly import clock
+from duly.client.aio import AsyncClient
+from duly.client.shapes import FINAL, Task
+from duly.dashboard import view
+from duly.dashboard.view import Snapshot
+from duly.errors import DulyError
+
+TASKS = 50
+TAIL = 8192
+"""Bytes of the end of a log that the details show."""
+
+
+class Feed:
+    """The newest picture of the server, shared by all pages."""
+
+    def __init__(self, client: AsyncClient, interval: timedelta) -> None:
+        self._client = client
+        # A little less than the pages' own interval, so that each of them sees a new picture.
+        self._good_for = interval.total_seconds() * 0.8
+        self._timeout = 10.0
+        self._lock = asyncio.Lock()
+        self._taken_at = float("-inf")
+        self._latest = Snapshot()
+        self._ended: tuple[Task | None, str] = (None, "")
+        """The last task that was looked at when it had ended: its log is not read twice."""
+
+    async def look(self) -> Snapshot:
+        """Return a picture that is at most about one interval old."""
+        async with self._lock:
+            if clock.monotonic() - self._taken_at >= self._good_for:
+                self._latest = await self._take()
+                self._taken_at = clock.monotonic()
+            return self._latest
+
+    async def details(self, task: str) -> tuple[Task, str]:
+        """Return a task and the end of its log; raises DulyError when there is no answer."""
+        async with asyncio.timeout(self._timeout):
+            found = await self._client.get_task(task)
+            if found == self._ended[0]:
+                return found, self._ended[1]
+            log = await self._client.read_logs(task) if found["attempt"] else b""
+        tail = log[-TAIL:].decode(errors="replace")
+        if found["status"] in FINAL:
+            self._ended = (found, tail)
+        return found, tail
+
+    async def _take(self) -> Snapshot:
+        try:
+            async with asyncio.timeout(self._timeout):
+                status = await self._client.status()
+                nodes = await self._client.list_nodes()
+                tasks = await self._client.list_tasks(limit=TASKS)
+        except (DulyError, OSError, TimeoutError) as error:
+            return msgspec.structs.replace(self._latest, problem=problem(error))
+        return view.snapshot(status, nodes["items"], tasks["items"])
+
+
+def problem(error: Exception) -> str:
+    """Say what is wrong in one sentence, without anything that an error may carry along."""
+    if isinstance(error, DulyError):
+        return view.visible(error.message)
+    return "The server does not answer."

@@ -1,0 +1,195 @@
+"""The overview: counts, nodes and the last tasks, and the details of a task on a click.
+
+Read only. A page holds no data of its own: every two seconds it takes the newest
+picture from the feed and redraws what has changed. Everything that tenants wrote
+is handed over as text, never as HTML or Markdown.
+"""
+
+from importlib.resources import files
+
+from nicegui import ui
+
+from duly.client.shapes import Task
+from duly.dashboard import view
+from duly.dashboard.feed import Feed, problem
+from duly.dashboard.panels import draw_details, draw_node, text
+from duly.dashboard.view import NodeView, Snapshot
+from duly.errors import DulyError
+from duly.model.task import FINAL
+
+COLUMNS = {
+    "status": "Status",
+    "name": "Name",
+    "id": "Id",
+    "owner": "Tenant / user",
+    "waited": "Waited",
+    "ran": "Ran",
+    "node": "Node",
+    "reason": "Reason",
+}
+CELLS = "".join(
+    f'<q-td key="{name}" :props="props" class="c-{name}" :title="props.row.{name}">'
+    + (
+        '<span class="status" :class="props.row.status">{{ props.row.status }}</span>'
+        if name == "status"
+        else f"{{{{ props.row.{name} }}}}"
+    )
+    + "</q-td>"
+    for name in COLUMNS
+)
+ROW = f"""
+<q-tr :props="props" tabindex="0" role="button" :aria-label="'Details of ' + props.row.name"
+      @click="$parent.$emit('choose', props.row.id)"
+      @keydown.enter="$parent.$emit('choose', props.row.id)"
+      @keydown.space.prevent="$parent.$emit('choose', props.row.id)">{CELLS}</q-tr>
+"""
+FIRST_TASK = "duly run -- echo hello"
+
+
+class Overview:
+    """One open page: its elements, and the picture that they show."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._shown: Snapshot | None = None
+        self._open_task: str | None = None
+        self._details_shown: object = None
+        self._build()
+
+    def _build(self) -> None:
+        ui.add_css(files(__package__).joinpath("style.css").read_text())
+        self._dark = ui.dark_mode(None)
+        with ui.element("header").classes("top"):
+            text("h1", "Duly")
+            self._server = text("span", "").classes("server quiet")
+            self._live = text("span", "connecting").classes("live").props('role="status"')
+            self._theme = ui.element("button").classes("tool").on("click", self._next_theme)
+            with self._theme:
+                self._theme_text = text("span", "Theme: auto")
+        self._banner = ui.element("div").classes("banner").props('role="alert"')
+        with self._banner:
+            self._problem = text("span", "")
+        self._banner.set_visibility(False)
+        self._build_counts()
+        with ui.element("section").classes("panel").props('aria-label="Nodes"'):
+            with ui.element("h2"):
+                text("span", "Nodes")
+            self._nodes = ui.element("div")
+        with ui.element("section").classes("panel").props('aria-label="Last tasks"'):
+            with ui.element("h2"):
+                text("span", "Last tasks")
+                text("span", "click one for its details").classes("quiet")
+            self._build_tasks()
+        self._dialog = ui.dialog().props('position="right" aria-label="Details of a task"')
+        self._dialog.on("hide", self._close)
+        with self._dialog:
+            self._details = ui.element("div").classes("details")
+
+    def _build_counts(self) -> None:
+        self._numbers = {}
+        self._windows = []
+        with ui.element("section").classes("counts").props('aria-label="Tasks by status"'):
+            for status in view.STATUSES:
+                with ui.element("div").classes(f"count {status}"):
+                    self._numbers[status] = text("div", view.NOTHING).classes("number")
+                    with ui.element("div").classes("label"):
+                        text("span", status)
+                        if status in FINAL:
+                            self._windows.append(text("span", ""))
+
+    def _build_tasks(self) -> None:
+        columns = [
+            {
+                "name": name,
+                "label": label,
+                "field": name,
+                "align": "right" if name in ("waited", "ran") else "left",
+                "headerClasses": f"c-{name}",
+            }
+            for name, label in COLUMNS.items()
+        ]
+        self._table = ui.table(columns=columns, rows=[], row_key="id", pagination=0)
+        self._table.classes("tasks").props("flat dense hide-bottom :rows-per-page-options=[0]")
+        self._table.add_slot("body", ROW)
+        self._table.on("choose", lambda event: self._choose(str(event.args)))
+        self._empty = ui.element("div").classes("empty")
+        with self._empty:
+            text("div", "No tasks yet. Submit the first one from a terminal:")
+            text("code", FIRST_TASK).classes("mono")
+        self._empty.set_visibility(False)
+
+    async def refresh(self) -> None:
+        """Show the newest picture, touching only what differs from the one shown."""
+        new = await self._feed.look()
+        old, self._shown = self._shown, new
+        if old is new:
+            return
+        self._show_health(new)
+        self._show_counts(new)
+        if old is None or old.nodes != new.nodes:
+            self._show_nodes(new.nodes)
+        if old is None or old.tasks != new.tasks:
+            self._table.rows = list(new.tasks)
+        known = bool(new.counts)
+        self._table.set_visibility(bool(new.tasks))
+        self._empty.set_visibility(known and not new.tasks)
+        if self._open_task and new.problem is None:
+            await self._show_task(self._open_task)
+
+    def _show_health(self, new: Snapshot) -> None:
+        self._server.text = new.server
+        gone = new.problem is not None
+        self._live.text = "not reachable" if gone else "live"
+        self._live.classes(add="gone") if gone else self._live.classes(remove="gone")
+        self._problem.text = f"{new.problem} What you see is what was last known. Trying again."
+        self._banner.set_visibility(gone)
+
+    def _show_counts(self, new: Snapshot) -> None:
+        for status, number in self._numbers.items():
+            number.text = f"{new.counts[status]:,}" if new.counts else view.NOTHING
+        for window in self._windows:
+            window.text = f"last {new.window_hours} h" if new.counts else ""
+
+    def _show_nodes(self, nodes: tuple[NodeView, ...]) -> None:
+        self._nodes.clear()
+        with self._nodes:
+            if not nodes:
+                text("div", "No node has joined; nothing can run.").classes("empty quiet")
+            for node in nodes:
+                draw_node(node)
+
+    async def _choose(self, task: str) -> None:
+        if task.isdecimal():
+            self._open_task, self._details_shown = task, None
+            self._details.clear()
+            self._dialog.open()
+            await self._show_task(task)
+
+    def _close(self) -> None:
+        self._open_task = None
+
+    async def _show_task(self, task: str) -> None:
+        try:
+            found = await self._feed.details(task)
+        except (DulyError, OSError, TimeoutError) as error:
+            self._redraw_details(problem(error))
+        else:
+            if task == self._open_task:
+                self._redraw_details(found)
+
+    def _redraw_details(self, content: str | tuple[Task, str]) -> None:
+        # Only when something has changed: drawing anew loses the reader's place in the log.
+        if content == self._details_shown:
+            return
+        self._details_shown = content
+        self._details.clear()
+        with self._details:
+            if isinstance(content, str):
+                text("p", content)
+            else:
+                draw_details(*content, self._dialog.close)
+
+    def _next_theme(self) -> None:
+        self._dark.value = {None: False, False: True, True: None}[self._dark.value]
+        name = {None: "auto", False: "light", True: "dark"}[self._dark.value]
+        self._theme_text.text = f"Theme: {name}"
