@@ -31,6 +31,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant_id: int
     tenant: str
+    user_id: int | None
     user: str | None
     scopes: frozenset[Scope]
     plan: Plan

@@ -1,0 +1,37 @@
+"""Decides in which order waiting tasks are served.
+
+Within a tenant the rank is: the earliest start_by (to the second), the higher
+priority, the shorter cap, the older task. Tenants are one line so far; their
+turns by share will be decided here too.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Protocol, TypeVar
+
+
+class Ranked(Protocol):
+    """What is needed of a task to rank it."""
+
+    @property
+    def id(self) -> int: ...  # noqa: D102
+    @property
+    def start_by(self) -> datetime: ...  # noqa: D102
+    @property
+    def priority(self) -> int: ...  # noqa: D102
+    @property
+    def execution_cap(self) -> timedelta: ...  # noqa: D102
+
+
+Task = TypeVar("Task", bound=Ranked)
+
+
+def rank(task: Ranked) -> tuple[datetime, int, timedelta, int]:
+    """Return the key by which a task is ordered; the smallest goes first."""
+    return task.start_by, -task.priority, task.execution_cap, task.id
+
+
+def window(tasks: Iterable[Task], size: int) -> Sequence[Task]:
+    """Return the `size` tasks that come first."""
+    return list(islice(sorted(tasks, key=rank), size))

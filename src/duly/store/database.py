@@ -1,0 +1,174 @@
+"""The connection to PostgreSQL: a pool, transactions, and named statements.
+
+Every connection has a deadline for its statements and for idle transactions, so
+that neither a lost peer nor a stopped process can hold a lock for long. SQL lives
+in `sql/*.sql`, each statement under a `-- name:` line.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from importlib import resources
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+import msgspec
+
+from duly.config import DatabaseSettings
+from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
+
+Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+"""A connection, or one lent by the pool; a store function takes either."""
+
+NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+NOT_LEADING = "DU001"
+"""SQLSTATE that our functions raise when the caller's term is over."""
+
+CONNECTION_LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.TooManyConnectionsError,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+"""What it looks like when PostgreSQL is away: the outcome of the statement is unknown."""
+
+
+def load_statements(file: str) -> Mapping[str, str]:
+    """Return the statements of `sql/<file>` by name."""
+    text = resources.files("duly.store").joinpath("sql", file).read_text()
+    parts = NAME.split(text)
+    return dict(zip(parts[1::2], (body.strip() for body in parts[2::2]), strict=True))
+
+
+class Unstorable(DulyError):
+    """PostgreSQL refused the data itself; sending it again would not help."""
+
+    code = "unstorable"
+
+
+class Taken(Unstorable):
+    """A value that must be unique is there already."""
+
+    code = "taken"
+
+
+class Database:
+    """A pool of connections to one PostgreSQL cluster."""
+
+    def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
+        self._pool = pool
+
+    @classmethod
+    async def connect(cls, dsn: str, settings: DatabaseSettings | None = None) -> Self:
+        """Open a pool; raises ConfigError when the DSN cannot be used at all."""
+        settings = settings or DatabaseSettings()
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=settings.connections,
+                init=_prepare,
+                timeout=10,
+                server_settings=_server_settings(settings),
+                max_inactive_connection_lifetime=300,
+            )
+        except (
+            asyncpg.InvalidCatalogNameError,
+            asyncpg.InvalidAuthorizationSpecificationError,
+            asyncpg.ClientConfigurationError,
+            ValueError,
+        ) as error:
+            raise ConfigError(f"Cannot use this database: {error}") from error
+        except CONNECTION_LOST as error:
+            raise Unavailable(f"PostgreSQL is not reachable: {error or 'no answer'}") from error
+        return cls(pool)
+
+    async def close(self) -> None:
+        """Give back every connection, forcibly after a few seconds."""
+        try:
+            await asyncpg.compat.wait_for(self._pool.close(), 5)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection; each statement on it commits by itself."""
+        with translated():
+            async with self._pool.acquire(timeout=5) as conn:
+                yield conn
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection inside a transaction (READ COMMITTED)."""
+        async with self.connection() as conn, conn.transaction():
+            yield conn
+
+
+class translated:  # noqa: N801 -- reads as a word: `with translated():`
+    """Turns what PostgreSQL raises into errors that a caller can act on."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, DulyError):
+            return
+        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == NOT_LEADING:
+            raise NotLeading("This server's term is over.") from error
+        if isinstance(error, asyncpg.UniqueViolationError):
+            raise Taken(str(error)) from error
+        if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError):
+            raise Unstorable(str(error)) from error
+        if isinstance(error, CONNECTION_LOST):
+            raise Unavailable(f"PostgreSQL is not reachable: {error or 'no answer'}") from error
+
+
+async def now(conn: Connection) -> datetime:
+    """Read the clock that decides; call it after the locks are taken."""
+    at: datetime = await conn.fetchval("select duly.now()")
+    return at
+
+
+def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
+    milliseconds = int(settings.statement_timeout.total_seconds() * 1000)
+    return {
+        "application_name": "duly",
+        "search_path": "duly",
+        "timezone": "UTC",
+        "statement_timeout": str(milliseconds),
+        "idle_in_transaction_session_timeout": "2000",
+        # Short statements by the thousand: compiling them costs more than running them.
+        "jit": "off",
+    }
+
+
+async def _prepare(conn: asyncpg.Connection) -> None:
+    for kind in ("json", "jsonb"):
+        await conn.set_type_codec(
+            kind,
+            schema="pg_catalog",
+            encoder=lambda value: msgspec.json.encode(value).decode(),
+            decoder=msgspec.json.decode,
+            format="text",
+        )

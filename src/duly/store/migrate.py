@@ -1,0 +1,113 @@
+"""Brings a database to the schema that this version of Duly speaks.
+
+Migrations go forward only, are numbered without gaps, run under an advisory lock,
+and are recorded with a checksum: a file that changed after it was applied is an
+error, because then nobody knows what the database looks like.
+"""
+
+import hashlib
+from importlib import resources
+
+import asyncpg
+import msgspec
+
+from duly.errors import ConfigError
+from duly.store.database import Connection, load_statements
+
+SQL = load_statements("migrate.sql")
+LOCK = 0x64756C79
+"""The advisory lock of migrations: "duly" in ASCII."""
+OLDEST_POSTGRESQL = 15
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """Return what tells whether the file is still the one that was applied."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class MigrationStatus(msgspec.Struct, frozen=True):
+    """How far a database is."""
+
+    applied: list[str]
+    pending: list[str]
+    postgresql: str
+
+
+def migrations() -> list[Migration]:
+    """Return all migrations in order; raises ConfigError when a number is missing."""
+    folder = resources.files("duly.store").joinpath("migrations")
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    found = [
+        Migration(int(name[:4]), name.removesuffix(".sql"), folder.joinpath(name).read_text())
+        for name in files
+    ]
+    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
+        raise ConfigError(f"Migrations are not numbered without gaps: {', '.join(files)}.")
+    return found
+
+
+async def migrate(conn: Connection) -> list[str]:
+    """Apply what is missing, each step in a transaction; return the names of what was applied."""
+    await _check_version(conn)
+    await conn.execute(SQL["lock"], LOCK)
+    try:
+        await conn.execute(SQL["prepare"])
+        done = await _applied(conn)
+        fresh = [migration for migration in migrations() if migration.number not in done]
+        for migration in fresh:
+            async with conn.transaction():
+                await conn.execute(migration.text)
+                await conn.execute(
+                    SQL["record"], migration.number, migration.name, migration.checksum
+                )
+        return [migration.name for migration in fresh]
+    finally:
+        await conn.execute(SQL["unlock"], LOCK)
+
+
+async def status(conn: Connection) -> MigrationStatus:
+    """Say what is applied and what is pending, and change nothing."""
+    await _check_version(conn)
+    done = await _applied(conn) if await conn.fetchval(SQL["exists"]) else set()
+    return MigrationStatus(
+        applied=[m.name for m in migrations() if m.number in done],
+        pending=[m.name for m in migrations() if m.number not in done],
+        postgresql=await conn.fetchval("show server_version"),
+    )
+
+
+async def _check_version(conn: Connection) -> None:
+    version = conn.get_server_version()
+    if version.major < OLDEST_POSTGRESQL:
+        raise ConfigError(
+            f"PostgreSQL {version.major} is too old; Duly needs {OLDEST_POSTGRESQL} or newer."
+        )
+    encoding = await conn.fetchval("show server_encoding")
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"The database's encoding is {encoding}; create it with `encoding 'UTF8'`."
+        )
+
+
+async def _applied(conn: Connection) -> set[int]:
+    rows: list[asyncpg.Record] = await conn.fetch(SQL["applied"])
+    known = {migration.number: migration for migration in migrations()}
+    for row in rows:
+        if row["number"] not in known:
+            raise ConfigError(
+                f"The database is newer than this version of Duly (migration {row['name']}); "
+                "install the version that migrated it, or a later one."
+            )
+        if known[row["number"]].checksum != row["checksum"]:
+            raise ConfigError(
+                f"Migration {row['name']} has changed since it was applied to this database."
+            )
+    return {row["number"] for row in rows}

@@ -1,0 +1,138 @@
+"""Nodes, their incarnations, and what each of them should be running."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from duly.model.resources import Resources
+from duly.model.task import Payload
+from duly.store.database import Connection, load_statements
+
+SQL = load_statements("nodes.sql")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node as its key names it."""
+
+    id: int
+    name: str
+
+
+class HeldAttempt(msgspec.Struct, frozen=True):
+    """An attempt that an incarnation should be running, and whether it should stop."""
+
+    id: int
+    attempt: int
+    token: int
+    is_cancelled: bool
+    is_overdue: bool
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What an agent needs to start an attempt."""
+
+    id: int
+    attempt: int
+    token: int
+    execution_cap: timedelta
+    payload: Payload
+    needs: Resources
+    idempotency_key: str
+
+
+async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta) -> None:
+    """Store a join token, by its SHA-256."""
+    await conn.execute(SQL["add_token"], digest, lasts)
+
+
+async def is_token_valid(conn: Connection, digest: bytes) -> bool:
+    """Say whether a join token is known and has not expired."""
+    return bool(await conn.fetchval(SQL["is_token_valid"], digest))
+
+
+async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -> int | None:
+    """Make a node and return its id; None when the name is taken."""
+    node: int | None = await conn.fetchval(SQL["add_node"], name, key, labels)
+    return node
+
+
+async def by_key(conn: Connection, key: bytes) -> Node | None:
+    """Return the node whose key has this SHA-256."""
+    row = await conn.fetchrow(SQL["node_by_key"], key)
+    return None if row is None else Node(row["id"], row["name"])
+
+
+async def join(
+    conn: Connection,
+    node_id: int,
+    capacity: Resources,
+    labels: dict[str, str],
+    isolation: str,
+    version: str,
+    *,
+    ttl: timedelta,
+) -> int:
+    """Begin a new incarnation of the node, end the one before, and return the new one's id."""
+    fresh: int = await conn.fetchval(
+        SQL["join_node"], node_id, msgspec.to_builtins(capacity), labels, isolation, version, ttl
+    )
+    return fresh
+
+
+async def renew(
+    conn: Connection, incarnations: Sequence[tuple[int, int]], *, ttl: timedelta
+) -> set[int]:
+    """Renew (incarnation, node) pairs, and return the incarnations that are still alive."""
+    rows = await conn.fetch(
+        SQL["renew"], [one for one, _ in incarnations], [node for _, node in incarnations], ttl
+    )
+    return {row["id"] for row in rows}
+
+
+async def lock_incarnation(conn: Connection, incarnation: int, node_id: int) -> bool:
+    """Lock a live incarnation of the node against leases on it; False when there is none."""
+    return bool(await conn.fetchval(SQL["lock_incarnation"], incarnation, node_id))
+
+
+async def end_incarnation(conn: Connection, incarnation: int, reason: str) -> None:
+    """End a locked incarnation."""
+    await conn.execute(SQL["end_incarnation"], incarnation, reason)
+
+
+async def drain(conn: Connection, node_id: int, *, draining: bool) -> bool:
+    """Begin or end the draining of a node; False when there is no such node."""
+    return bool(await conn.fetchval(SQL["drain"], node_id, draining))
+
+
+async def read_held(conn: Connection, incarnation: int, node_id: int) -> list[HeldAttempt]:
+    """Return what an incarnation should be running."""
+    rows = await conn.fetch(SQL["read_held"], incarnation, node_id)
+    return [HeldAttempt(*row) for row in rows]
+
+
+async def is_alive(conn: Connection, incarnation: int, node_id: int) -> bool:
+    """Say whether an incarnation of the node still holds its lease."""
+    return bool(await conn.fetchval(SQL["is_alive"], incarnation, node_id))
+
+
+async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:
+    """Return what is needed to start attempts that an incarnation holds."""
+    rows = await conn.fetch(SQL["read_assignments"], incarnation, list(tasks))
+    return [
+        Start(
+            id=row["id"],
+            attempt=row["attempt"],
+            token=row["token"],
+            execution_cap=row["execution_cap"],
+            payload=msgspec.convert(row["payload"], Payload),
+            needs=msgspec.convert(row["needs"], Resources),
+            idempotency_key=row["idempotency_key"],
+        )
+        for row in rows
+    ]
+
+
+async def holds_attempt(conn: Connection, node_id: int, ref: tuple[int, int, int]) -> bool:
+    """Say whether (task, attempt, token) is still this node's to speak for."""
+    return bool(await conn.fetchval(SQL["holds_attempt"], node_id, *ref))

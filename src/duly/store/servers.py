@@ -1,0 +1,83 @@
+"""Servers: the number that each holds, and the terms in which one of them leads.
+
+A number makes ids unique; a term makes decisions exclusive. Both are leased, and
+both are written so that a holder that was stopped and wakes up can do no harm.
+"""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.errors import NotLeading, Unavailable
+from duly.store.database import Connection, load_statements
+
+SQL = load_statements("servers.sql")
+SCHEDULING = "scheduling"
+"""The one duty so far: everything that places, expires, retries and cleans up."""
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A server's number, and the second above which it may mint ids."""
+
+    number: int
+    high_water: int
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A server's leadership of a duty."""
+
+    number: int
+    server: int
+
+
+async def take_number(
+    conn: Connection, name: str, incarnation: UUID, version: str, *, silence: timedelta
+) -> Number:
+    """Lease a number of a server that has been silent for `silence`, or a new one."""
+    for _ in range(20):
+        row = await conn.fetchrow(SQL["take_number"], name, incarnation, version, silence)
+        if row is not None:
+            return Number(row["number"], row["high_water"])
+    raise Unavailable("Every server number is taken; 256 servers are the most in one cell.")
+
+
+async def renew_number(
+    conn: Connection, number: int, incarnation: UUID, *, high_water: int
+) -> datetime | None:
+    """Renew the number and return the time; None when it is another server's by now."""
+    row = await conn.fetchrow(SQL["renew_number"], number, incarnation, high_water)
+    return None if row is None else row["now"]
+
+
+async def leave_number(
+    conn: Connection, number: int, incarnation: UUID, *, high_water: int
+) -> None:
+    """Let go of the number at a clean stop; `high_water` is the last second of its ids."""
+    await conn.execute(SQL["leave_number"], number, incarnation, high_water)
+
+
+async def renew_term(conn: Connection, term: Term, *, ttl: timedelta) -> bool:
+    """Renew a term; False when it is over."""
+    return bool(await conn.fetchval(SQL["renew_term"], SCHEDULING, term.number, term.server, ttl))
+
+
+async def take_over(conn: Connection, server: int, *, ttl: timedelta) -> Term | None:
+    """Begin a new term if the current one has run out; call it in a transaction."""
+    await conn.execute(SQL["ensure_term"], SCHEDULING)
+    row = await conn.fetchrow(SQL["lock_term"], SCHEDULING)
+    if row is None or not row["is_over"]:
+        return None
+    number = await conn.fetchval(SQL["begin_term"], SCHEDULING, server, ttl)
+    return Term(number, server)
+
+
+async def resign(conn: Connection, term: Term) -> None:
+    """End a term early, at a clean stop."""
+    await conn.execute(SQL["resign_term"], SCHEDULING, term.number, term.server)
+
+
+async def hold(conn: Connection, term: Term) -> None:
+    """Hold `term` until this transaction ends; raises NotLeading when it is over."""
+    if not await conn.fetchval(SQL["hold_term"], SCHEDULING, term.number, term.server):
+        raise NotLeading("This server's term is over.")

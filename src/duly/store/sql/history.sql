@@ -1,0 +1,44 @@
+-- name: ensure_days
+-- Make the partitions from yesterday to a week ahead.
+call ensure_days(day_of(duly.now()) - 1, day_of(duly.now()) + 8)
+
+-- name: read_days
+-- Return the days that have a partition and lie before $1, oldest first.
+select day
+  from (select substring(c.relname from '^tasks_(\d+)$')::int as day
+          from pg_inherits i
+          join pg_class c on c.oid = i.inhrelid
+         where i.inhparent = 'duly.tasks'::regclass) as partitions
+ where day < day_of(duly.now() - $1::interval)
+ order by day
+
+-- name: drop_day
+call drop_day($1)
+
+-- name: drop_submissions
+-- Forget idempotency keys of tasks that ended, or were forgotten, longer ago than $1. A key
+-- is never forgotten while its task, or any task of its batch, is live.
+--   $1 how long, $2 how many
+delete from submissions
+ where (tenant_id, key) in (
+        select s.tenant_id, s.key
+          from submissions s
+          left join ends e on e.task_id = s.task_id
+         where s.created_at < duly.now() - $1::interval
+           and coalesce(e.finished_at, '-infinity') < duly.now() - $1::interval
+           and not exists (
+                select 1 from live l where l.id = s.task_id or l.id = any(s.batch)
+               )
+         order by s.created_at
+         limit $2
+       )
+
+-- name: drop_tokens
+delete from node_tokens
+ where expires_at < duly.now()
+
+-- name: drop_incarnations
+-- Forget incarnations that ended longer ago than $1; attempts remember their ids.
+delete from incarnations
+ where ended_at < duly.now() - $1::interval
+   and not exists (select 1 from live where incarnation_id = incarnations.id)

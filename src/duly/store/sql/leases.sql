@@ -1,0 +1,262 @@
+-- name: pairs_with_work
+-- Return the (tenant, shape) pairs that have a waiting task, by skipping through the
+-- index: the cost follows the number of pairs, not the number of tasks.
+with recursive pairs as (
+        (select tenant_id, shape_id
+           from live
+          where status = 'waiting'
+          order by tenant_id, shape_id
+          limit 1)
+        union all
+        select next.tenant_id, next.shape_id
+          from pairs
+         cross join lateral (
+                select tenant_id, shape_id
+                  from live
+                 where status = 'waiting'
+                   and (tenant_id, shape_id) > (pairs.tenant_id, pairs.shape_id)
+                 order by tenant_id, shape_id
+                 limit 1
+               ) as next
+     )
+select tenant_id, shape_id
+  from pairs
+
+-- name: read_heads
+-- Return the first $3 waiting tasks of each (tenant, shape) pair, in the order of their rank.
+--   $1 tenant ids, $2 shape ids, $3 how many of each
+select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
+       head.execution_cap, head.avoid_node_id, head.ready_at
+  from unnest($1::int[], $2::int[]) as pair (tenant_id, shape_id)
+ cross join lateral (
+        select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id, ready_at
+          from live
+         where status = 'waiting'
+           and tenant_id = pair.tenant_id
+           and shape_id = pair.shape_id
+         order by tenant_id, shape_id, start_by, priority desc, id
+         limit $3
+       ) as head
+
+-- name: read_shapes
+--   $1 ids
+select id, needs
+  from shapes
+ where id = any($1::int[])
+
+-- name: read_offers
+-- Return every incarnation that may take work, with what it has.
+select i.id, i.node_id, n.name, i.capacity, n.draining
+  from incarnations i
+  join nodes n on n.id = i.node_id
+ where i.ended_at is null
+   and i.expires_at > duly.now()
+
+-- name: read_capacities
+-- Return the capacity of every node that is not removed, alive or not: a task is hopeless
+-- only if none of them could ever take it.
+select distinct on (i.node_id) i.capacity
+  from incarnations i
+  join nodes n on n.id = i.node_id
+ where n.removed_at is null
+ order by i.node_id, i.id desc
+
+-- name: read_in_use
+-- Count what runs where, by shape: what is in use is derived from live leases, so that it
+-- cannot leak. A lease whose incarnation has ended still counts until it is swept.
+select incarnation_id, shape_id, count(*) as times
+  from live
+ where status = 'running'
+ group by incarnation_id, shape_id
+
+-- name: lease
+-- Turn placements into leases. The incarnations stay locked until the commit, so that none
+-- of them can be expired or drained meanwhile.
+--   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 backstop
+select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::interval)
+
+-- name: lock_attempts
+-- Lock the running rows that reports speak of, in id order; a row left out is stale.
+--   $1 node_id, $2 task ids, $3 attempts, $4 tokens
+select l.id, l.tenant_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
+       l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
+  from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
+  join live l on l.id = report.id
+             and l.attempt = report.attempt
+             and l.token = report.token
+             and l.node_id = $1
+ order by l.id
+   for update of l
+
+-- name: read_accepted
+-- Return which attempts ended by a report of their own (not by being given away).
+--   $1 node_id, $2 task ids, $3 attempts, $4 tokens
+select a.task_id, a.attempt
+  from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
+  join attempts a on a.task_id = report.id
+                 and a.attempt = report.attempt
+ where a.token = report.token
+   and a.node_id = $1
+   and a.outcome <> 'lost'
+
+-- name: end_attempts
+-- Record ended attempts and what becomes of their tasks. The live rows are locked; `status`
+-- is where each task goes next, and `ready_at` when, if it is to be tried again.
+--   one array per column of `ended`
+with ended as materialized (
+        select *
+          from unnest(
+                $1::bigint[], $2::int[], $3::bigint[], $4::outcome[], $5::int[], $6::text[],
+                $7::timestamptz[], $8::timestamptz[], $9::real[], $10::real[], $11::real[],
+                $12::bigint[], $13::bytea[], $14::status[], $15::timestamptz[],
+                $16::timestamptz[], $17::int[], $18::int[], $19::text[]
+               ) as ended (
+                id, attempt, token, outcome, exit_code, reason,
+                started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
+                log_size, log_tail, status, ready_at,
+                start_by, failures, losses, result
+               )
+     ),
+     held as materialized (
+        select ended.*, l.tenant_id, l.node_id, l.incarnation_id, l.leased_at,
+               l.ready_at as was_ready_at, l.start_by as was_start_by
+          from ended
+          join live l on l.id = ended.id
+                     and l.attempt = ended.attempt
+                     and l.token = ended.token
+     ),
+     recorded as (
+        insert into attempts (
+                task_id, attempt, token, node_id, incarnation_id, outcome, exit_code, reason,
+                leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
+                log_size, log_tail
+               )
+        select id, attempt, token, node_id, incarnation_id, outcome, exit_code, reason::jsonb,
+               leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
+               log_size, log_tail
+          from held
+     ),
+     requeued as (
+        update live
+           set status = held.status,
+               ready_at = held.ready_at,
+               start_by = held.start_by,
+               failures = held.failures,
+               losses = held.losses,
+               reason = held.reason::jsonb,
+               avoid_node_id = held.node_id,
+               term = null, node_id = null, incarnation_id = null, token = null,
+               leased_at = null, kill_at = null, cancel_requested_at = null
+          from held
+         where live.id = held.id
+           and held.status in ('scheduled', 'waiting')
+     ),
+     removed as (
+        delete from live
+         using held
+         where live.id = held.id
+           and held.status in ('done', 'failed', 'cancelled')
+     ),
+     closed as (
+        insert into ends (
+                task_id, tenant_id, status, outcome, exit_code, reason, attempt, failures, losses,
+                node_id, ready_at, start_by, started_at, finished_at, result
+               )
+        select id, tenant_id, status, outcome, exit_code, reason::jsonb, attempt, failures, losses,
+               node_id, was_ready_at, was_start_by, started_at, finished_at, result::json
+          from held
+         where status in ('done', 'failed', 'cancelled')
+     ),
+     buried as (
+        insert into dead_letters (task_id, tenant_id, code, failed_at)
+        select id, tenant_id, reason::jsonb ->> 'code', finished_at
+          from held
+         where status = 'failed'
+     )
+select id, status
+  from held
+
+-- name: end_unstarted
+-- End tasks that have not started, for a reason; returns those that were still so.
+--   $1 task ids, $2 status, $3 reason
+select * from end_unstarted($1::bigint[], $2::status, $3::text::jsonb)
+
+-- name: request_cancel
+-- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
+--   $1 tenant_id, $2 task ids
+select * from request_cancel($1, $2::bigint[])
+
+-- name: release_due
+-- Let the tasks start whose time has come, at most $1 of them.
+with due as (
+        select id
+          from live
+         where status = 'scheduled'
+           and ready_at <= duly.now()
+         order by ready_at
+         limit $1
+           for update skip locked
+     )
+update live
+   set status = 'waiting'
+  from due
+ where live.id = due.id
+returning live.tenant_id, live.shape_id
+
+-- name: next_due
+-- Return how many seconds there are until the next task becomes due.
+select extract(epoch from ready_at - duly.now())::float8
+  from live
+ where status = 'scheduled'
+ order by ready_at
+ limit 1
+
+-- name: read_vitals
+-- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time.
+select pg_postmaster_start_time() as started_at, duly.now() as now
+
+-- name: expire_incarnations
+-- End the incarnations whose lease has run out. Waits for leases that are being made on them.
+with silent as (
+        select id
+          from incarnations
+         where ended_at is null
+           and expires_at <= duly.now()
+         order by id
+           for update
+     )
+update incarnations
+   set ended_at = duly.now(),
+       end_reason = 'expired'
+  from silent
+ where incarnations.id = silent.id
+   and incarnations.expires_at <= duly.now()
+returning incarnations.id, incarnations.node_id
+
+-- name: lock_orphans
+-- Lock running rows whose incarnation is not alive: every one of them, not only those of
+-- the incarnations that have just ended.
+--   $1 how many
+select l.id, l.tenant_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
+       l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
+  from live l
+ where l.status = 'running'
+   and not exists (
+        select 1
+          from incarnations i
+         where i.id = l.incarnation_id
+           and i.ended_at is null
+       )
+ order by l.id
+ limit $1
+   for update of l
+
+-- name: read_unplaceable
+-- Return waiting tasks of a shape that have been ready since before $2.
+--   $1 shape id, $2 ready before, $3 how many
+select id
+  from live
+ where status = 'waiting'
+   and shape_id = $1
+   and ready_at <= $2
+ limit $3

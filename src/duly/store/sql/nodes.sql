@@ -1,0 +1,124 @@
+-- name: add_token
+-- Store a join token (as its SHA-256) that may be used until it expires.
+--   $1 hash, $2 how long
+insert into node_tokens (hash, created_at, expires_at)
+values ($1, duly.now(), duly.now() + $2::interval)
+
+-- name: is_token_valid
+--   $1 hash
+select exists (select 1 from node_tokens where hash = $1 and expires_at > duly.now())
+
+-- name: add_node
+-- Make a node; no row comes back when the name is taken.
+--   $1 name, $2 key hash, $3 labels
+insert into nodes (name, key_hash, labels, created_at)
+values ($1, $2, $3::jsonb, duly.now())
+    on conflict (name) where removed_at is null do nothing
+returning id
+
+-- name: node_by_key
+--   $1 key hash
+select id, name
+  from nodes
+ where key_hash = $1
+   and removed_at is null
+
+-- name: join_node
+--   $1 node_id, $2 capacity, $3 labels, $4 isolation, $5 version, $6 ttl
+select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval)
+
+-- name: renew
+-- Push back the expiry of incarnations, and return those that have not been ended. One whose
+-- time has run out may still renew: what fences it is being ended, not the clock.
+--   $1 incarnation ids, $2 node ids, $3 ttl
+update incarnations
+   set renewed_at = duly.now(),
+       expires_at = duly.now() + $3::interval
+  from unnest($1::bigint[], $2::bigint[]) as given (id, node_id)
+ where incarnations.id = given.id
+   and incarnations.node_id = given.node_id
+   and ended_at is null
+returning incarnations.id
+
+-- name: lock_incarnation
+-- Lock an incarnation against leases that are being made on it.
+--   $1 incarnation_id, $2 node_id
+select id
+  from incarnations
+ where id = $1
+   and node_id = $2
+   and ended_at is null
+   for update
+
+-- name: end_incarnation
+--   $1 incarnation_id, $2 reason
+update incarnations
+   set ended_at = duly.now(),
+       end_reason = $2
+ where id = $1
+   and ended_at is null
+
+-- name: drain
+-- Begin or end the draining of a node. Locks its incarnation, so that a lease that is being
+-- made either is there already or sees that the node drains.
+--   $1 node_id, $2 draining
+with held as (
+        select id
+          from incarnations
+         where node_id = $1
+           and ended_at is null
+           for update
+     )
+update nodes
+   set draining = $2
+ where id = $1
+   and removed_at is null
+   and (select count(*) from held) >= 0
+returning id
+
+-- name: read_held
+-- Return what an incarnation should be running: the truth that a poll is answered from.
+--   $1 incarnation_id, $2 node_id
+select l.id, l.attempt, l.token,
+       l.cancel_requested_at is not null as is_cancelled,
+       l.kill_at <= duly.now() as is_overdue
+  from live l
+  join incarnations i on i.id = l.incarnation_id
+ where l.status = 'running'
+   and l.incarnation_id = $1
+   and i.node_id = $2
+   and i.ended_at is null
+
+-- name: is_alive
+--   $1 incarnation_id, $2 node_id
+select exists (
+        select 1
+          from incarnations
+         where id = $1 and node_id = $2 and ended_at is null
+       )
+
+-- name: read_assignments
+-- Return what an agent needs to start attempts on an incarnation of its own.
+--   $1 incarnation_id, $2 task ids
+select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs,
+       coalesce(t.idempotency_key, t.id::text) as idempotency_key
+  from live l
+  join tasks t on t.id = l.id
+  join shapes s on s.id = l.shape_id
+ where l.id = any($2::bigint[])
+   and l.status = 'running'
+   and l.incarnation_id = $1
+   and l.cancel_requested_at is null
+
+-- name: holds_attempt
+-- Say whether an attempt is still this node's: asked before anything is kept on its account.
+--   $1 node_id, $2 task_id, $3 attempt, $4 token
+select exists (
+        select 1
+          from live
+         where id = $2
+           and attempt = $3
+           and token = $4
+           and node_id = $1
+           and status = 'running'
+       )

@@ -1,0 +1,40 @@
+-- name: by_key
+-- Return who holds a key: the only way in which a tenant is ever chosen.
+--   $1 SHA-256 of the key
+select k.tenant_id, t.name as tenant, k.user_id, u.name as "user", k.scopes,
+       p.name as plan, p.delay_tolerance, p.execution_cap, p.max_execution_cap, p.weight
+  from keys k
+  join tenants t on t.id = k.tenant_id
+  join plans p on p.name = t.plan
+  left join users u on u.id = k.user_id
+ where k.hash = $1
+   and k.revoked_at is null
+   and (k.expires_at is null or k.expires_at > duly.now())
+
+-- name: ensure_user
+-- Return the id of a tenant's user, and make it if it is new.
+--   $1 tenant, $2 user
+with tenant as (select id from tenants where name = $1),
+     made as (
+        insert into users (tenant_id, name)
+        select id, $2 from tenant
+            on conflict (tenant_id, name) do update set name = excluded.name
+        returning id, tenant_id
+     )
+select id, tenant_id from made
+
+-- name: add_key
+--   $1 tenant_id, $2 user_id, $3 prefix, $4 hash, $5 scopes
+insert into keys (tenant_id, user_id, prefix, hash, scopes)
+values ($1, $2, $3, $4, $5::text[])
+returning id
+
+-- name: has_admin_key
+-- Say whether any administrator's key is valid.
+select exists (
+        select 1
+          from keys
+         where 'admin' = any(scopes)
+           and revoked_at is null
+           and (expires_at is null or expires_at > duly.now())
+       )

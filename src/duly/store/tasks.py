@@ -1,0 +1,177 @@
+"""Tasks as they are admitted, changed and cancelled.
+
+An insert is one statement for any number of tasks: it either stores a task with its
+live row and its idempotency key, or finds the key taken and stores nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from duly.model.resources import Resources
+from duly.model.task import Status, TaskSpec
+from duly.store.database import Connection, load_statements
+
+SQL = load_statements("tasks.sql")
+LEASES = load_statements("leases.sql")
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A task on its way into the store."""
+
+    id: int
+    tenant_id: int
+    user_id: int | None
+    shape_id: int
+    spec: TaskSpec
+    body_hash: bytes
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A task that was stored by this insert."""
+
+    id: int
+    submitted_at: datetime
+    ready_at: datetime | None
+    start_by: datetime | None
+    status: Status | None
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What an idempotency key stands for."""
+
+    tenant_id: int
+    key: str
+    body_hash: bytes
+    task_id: int
+    batch: list[int] | None
+
+
+class Unstarted(msgspec.Struct, frozen=True):
+    """A live task that is locked for a change."""
+
+    status: Status
+    ready_at: datetime
+    now: datetime
+
+
+def shape_key(needs: Resources) -> str:
+    """Return the text under which a shape is interned: the same for equal needs."""
+    return msgspec.json.encode(needs, order="deterministic").decode()
+
+
+async def intern_shapes(conn: Connection, needs: Mapping[str, Resources]) -> dict[str, int]:
+    """Return the ids of shapes by their key, and make those that are new."""
+    keys = sorted(needs)
+    await conn.execute(SQL["intern_shapes"], keys, [_json(needs[key]) for key in keys])
+    rows = await conn.fetch(SQL["shapes_by_key"], keys)
+    return {row["key"]: row["id"] for row in rows}
+
+
+async def insert(conn: Connection, tasks: Sequence[NewTask], *, server: int) -> list[Stored]:
+    """Store `tasks`; one left out of the answer has an idempotency key that is taken."""
+    specs = [task.spec for task in tasks]
+    rows = await conn.fetch(
+        SQL["insert_tasks"],
+        [task.id for task in tasks],
+        [task.tenant_id for task in tasks],
+        [task.user_id for task in tasks],
+        [task.shape_id for task in tasks],
+        [spec.name for spec in specs],
+        [spec.tier for spec in specs],
+        [_json(spec.payload) for spec in specs],
+        [_json(spec.labels) for spec in specs],
+        [spec.delay_tolerance for spec in specs],
+        [spec.execution_cap for spec in specs],
+        [spec.max_attempts for spec in specs],
+        [spec.on_lost for spec in specs],
+        [spec.priority for spec in specs],
+        [spec.run_at for spec in specs],
+        [spec.idempotency_key for spec in specs],
+        [task.body_hash for task in tasks],
+        [spec.replay_of for spec in specs],
+        server,
+    )
+    return [msgspec.convert(dict(row), Stored) for row in rows]
+
+
+async def read_submissions(
+    conn: Connection, keys: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], Submission]:
+    """Return what is known under (tenant, idempotency key)."""
+    rows = await conn.fetch(
+        SQL["read_submissions"], [tenant for tenant, _ in keys], [key for _, key in keys]
+    )
+    return {(row["tenant_id"], row["key"]): Submission(**dict(row)) for row in rows}
+
+
+async def claim_batch_key(
+    conn: Connection, tenant_id: int, key: str, body_hash: bytes, ids: Sequence[int]
+) -> bool:
+    """Claim `key` for a whole batch; False when it was seen before."""
+    claimed = await conn.fetchval(SQL["claim_batch_key"], tenant_id, key, body_hash, list(ids))
+    return claimed is not None
+
+
+async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[Stored]:
+    """Return which of `ids` have been stored, when the answer to their insert was lost."""
+    rows = await conn.fetch(SQL["read_admitted"], list(ids))
+    return [msgspec.convert(dict(row), Stored) for row in rows]
+
+
+async def lock_unstarted(conn: Connection, tenant_id: int, task_id: int) -> Unstarted | None:
+    """Lock a live task for a change; None when it has ended, or is another tenant's."""
+    row = await conn.fetchrow(SQL["lock_unstarted"], tenant_id, task_id)
+    return None if row is None else msgspec.convert(dict(row), Unstarted)
+
+
+async def update(
+    conn: Connection,
+    task_id: int,
+    shape_id: int,
+    spec: TaskSpec,
+    *,
+    ready_at: datetime,
+    now: datetime,
+) -> None:
+    """Store what a locked task that has not started asks for from now on."""
+    await conn.execute(
+        SQL["update_task"],
+        task_id,
+        shape_id,
+        spec.name,
+        spec.tier,
+        _json(spec.payload),
+        _json(spec.labels),
+        spec.delay_tolerance,
+        spec.execution_cap,
+        spec.max_attempts,
+        spec.on_lost,
+        spec.priority,
+        spec.run_at,
+        ready_at,
+        now,
+    )
+
+
+async def add_event(
+    conn: Connection, task_id: int, tenant_id: int, kind: str, details: Mapping[str, object]
+) -> None:
+    """Note an unusual step in the life of a task."""
+    await conn.execute(SQL["add_events"], [task_id], [tenant_id], [kind], [_json(details)])
+
+
+async def request_cancel(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
+    """Cancel tasks; return the live ones, True for those that have ended at once."""
+    rows = await conn.fetch(LEASES["request_cancel"], tenant_id, list(ids))
+    return {row["id"]: row["ended"] for row in rows}
+
+
+async def take_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:
+    """Take a task out of the dead letters; False when it is not among them."""
+    return bool(await conn.fetchval(SQL["take_dead_letter"], tenant_id, task_id))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

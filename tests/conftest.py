@@ -1,0 +1,87 @@
+"""Real parts for every test: one PostgreSQL for the run, one migrated database for each test."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from duly.store import migrate
+from duly.store.database import Database
+from duly.store.embedded import EmbeddedPostgres
+
+NAMES = itertools.count()
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+
+
+def with_database(dsn: str, name: str) -> str:
+    """Return `dsn` for another database of the same cluster."""
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{name}"))
+
+
+async def _template(dsn: str) -> None:
+    admin = await asyncpg.connect(dsn)
+    await admin.execute("create database template_duly")
+    await admin.close()
+    conn = await asyncpg.connect(with_database(dsn, "template_duly"))
+    await migrate.migrate(conn)
+    await conn.close()
+
+
+async def _run(dsn: str, statement: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    try:
+        await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """A PostgreSQL 18 for this run; its DSN."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-pg-"))
+    server = EmbeddedPostgres(folder)
+    folder.chmod(0o755)
+    dsn = server.start()
+    asyncio.run(_template(dsn))
+    yield dsn
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_15() -> Iterator[str]:
+    """The oldest PostgreSQL that Duly supports, where Debian's binaries are present."""
+    if not DEBIAN_15.is_dir():
+        pytest.skip("PostgreSQL 15 is not installed here")
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-pg15-"))
+    folder.chmod(0o755)
+    server = EmbeddedPostgres(folder, DEBIAN_15)
+    dsn = server.start()
+    asyncio.run(_template(dsn))
+    yield dsn
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def dsn(postgres: str) -> Iterator[str]:
+    """A fresh migrated database."""
+    name = f"test_{os.getpid()}_{next(NAMES)}"
+    asyncio.run(_run(postgres, f"create database {name} template template_duly"))
+    yield with_database(postgres, name)
+    asyncio.run(_run(postgres, f"drop database {name} with (force)"))
+
+
+@pytest.fixture
+async def database(dsn: str) -> AsyncIterator[Database]:
+    """A pool on a fresh migrated database."""
+    database = await Database.connect(dsn)
+    yield database
+    await database.close()
