@@ -95,7 +95,7 @@ def stop_postmaster(data: Path, *, patience: float) -> None:
     """
     pid = find_postmaster(data)
     if pid is not None:
-        for signum, wait in ((signal.SIGINT, patience), (signal.SIGQUIT, 10.0)):
+        for signum, wait in ((signal.SIGINT, patience), (signal.SIGQUIT, min(patience, 10.0))):
             if end(pid, signum, wait):
                 break
     sweep(data)

@@ -1,0 +1,33 @@
+# Each target sets up what it needs in .venv first; a machine with Python, make and git is enough.
+#
+#   make demo    a story told by a running Duly; exits 0 only if all of it went well
+#   make up      everything on this machine, in the foreground
+#   make test    the checks and the whole test suite
+#   make check   the checks alone: ruff, mypy, import-linter
+
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+.PHONY: demo up test check
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo:
+	@scripts/setup
+	@.venv/bin/python scripts/demo.py
+
+up:
+	@scripts/setup
+	@exec .venv/bin/duly up
+
+check:
+	@scripts/setup dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+test: check
+	.venv/bin/pytest $(PYTEST_ARGS)
