@@ -1,0 +1,172 @@
+"""A Duly of one's own, in a temporary folder, that leaves nothing behind.
+
+It starts `duly up` as a user would, on free ports, with a home of its own so that
+the user's configuration is neither read nor written.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
+
+
+class Throwaway:
+    """`duly up` for as long as the `with` block lasts; `url` and `key` are how to reach it."""
+
+    def __init__(self, settings: dict[str, str], start_timeout: float = 60.0) -> None:
+        self._settings = settings
+        self._start_timeout = start_timeout
+        self.url = ""
+        self.key = ""
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="duly-demo-"))
+        # Tasks run as another user when we are root, and must reach the shared folder.
+        self.folder.chmod(0o711)
+        self.shared = self.folder / "shared"
+        self.shared.mkdir()
+        self.shared.chmod(0o777)
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    @property
+    def output(self) -> str:
+        """What `duly up` has said so far."""
+        return (self.folder / "up.log").read_text(errors="replace")
+
+    def kill_node(self) -> int:
+        """Kill the agent and everything it started with SIGKILL; return how many processes died.
+
+        They are stopped first, so that none can tell the server that another is gone.
+        """
+        agent = next(pid for pid in _children(self._up.pid) if "agent" in _command(pid))
+        doomed = [agent, *_descendants(agent)]
+        for order in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in doomed:
+                _signal(pid, order)
+        return len(doomed)
+
+    def _start(self) -> None:
+        port = _free_ports()
+        data = self.folder / "data"
+        command = [
+            str(Path(sys.executable).with_name("duly")),
+            *("up", "--data", str(data), "--host", "127.0.0.1", "--port", str(port)),
+        ]
+        with (self.folder / "up.log").open("wb") as log:
+            # A session of its own: Ctrl-C is for us, and we stop it in our own time.
+            self._up = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.url = self._await_ready()
+        self.key = (data / "admin.key").read_text().strip()
+
+    def _environment(self) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DULY_", "XDG_", "PG"))
+        }
+        home = self.folder / "home"
+        home.mkdir()
+        return kept | {"HOME": str(home)} | self._settings
+
+    def _await_ready(self) -> str:
+        until = time.monotonic() + self._start_timeout
+        while time.monotonic() < until:
+            if found := READY.search(self.output):
+                return found[1]
+            if self._up.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(f"`duly up` did not become ready:\n{self.output[-4000:]}")
+
+    def _stop(self) -> None:
+        """Stop politely, then make sure; then there was never anything here."""
+        # Another Ctrl-C now would only leave something behind; what follows is bounded.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        up = getattr(self, "_up", None)
+        if up is not None:
+            family = [up.pid, *_descendants(up.pid)]
+            up.terminate()
+            try:
+                up.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                for pid in {*family, *_descendants(up.pid)}:
+                    _signal(pid, signal.SIGKILL)
+                up.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _free_ports() -> int:
+    """Return a port that is free, and the one after it too."""
+    for _ in range(100):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            first = held.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            held.enter_context(socket.socket()).bind(("127.0.0.1", port + 1))
+            return port
+    raise RuntimeError("No two ports in a row are free.")
+
+
+def _parents() -> dict[int, int]:
+    """Return every process with its parent."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name may hold anything, even brackets; what follows the last one is numbers.
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    return parents
+
+
+def _children(pid: int) -> list[int]:
+    return [child for child, parent in _parents().items() if parent == pid]
+
+
+def _descendants(pid: int) -> list[int]:
+    parents = _parents()
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
+def _signal(pid: int, which: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, which)
