@@ -1,0 +1,126 @@
+"""Changing tasks: cancel, update and replay."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from duly.cli import last
+from duly.cli.connect import connect, say_error, which_task
+from duly.cli.exits import code_of_error
+from duly.cli.flags import TaskFlags, with_task_flags
+from duly.cli.output import Output, OutputFlag, print_items, print_value
+from duly.cli.request import task_fields
+from duly.cli.tasks import LabelFlag, NameFlag, SinceFlag, StatusFlag, TaskId, task_filter
+from duly.cli.text import now
+from duly.client.shapes import Task, TaskFilter
+from duly.client.sync import Client
+from duly.errors import DulyError, Unreachable
+
+ENDED = {
+    "cancelled": "cancelled {id}",
+    "running": "cancelling {id}: its processes are being stopped",
+}
+
+
+def cancel(
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="The tasks; the last one submitted from here if left out."
+        ),
+    ] = None,
+    status: StatusFlag = None,
+    name: NameFlag = None,
+    label: LabelFlag = None,
+    since: SinceFlag = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Cancel tasks: those that wait never start, those that run are stopped."""
+    which = task_filter(status, name, label, since)
+    if which and tasks:
+        raise typer.BadParameter("Give IDs or a filter, not both.", param_hint="ID")
+    with connect() as client:
+        if which:
+            cancel_by_filter(client, which, output, sure=yes)
+        else:
+            cancel_each(client, tasks or [which_task(client, None)], output)
+
+
+def cancel_by_filter(client: Client, which: TaskFilter, output: Output, *, sure: bool) -> None:
+    """Cancel all the tasks that a filter means; at a terminal, ask first."""
+    if not sure and sys.stdin.isatty() and sys.stderr.isatty():
+        said = ", ".join(f"{name} {_say(value)}" for name, value in which.items())
+        typer.confirm(f"Cancel every task with {said}?", abort=True, err=True)
+    count = client.cancel_tasks(**which)
+    if output in (Output.JSON, Output.JSONL):
+        print_value({"cancelled": count}, output)
+    elif output is Output.TABLE:
+        print(f"cancelled {count} {'task' if count == 1 else 'tasks'}")
+
+
+def cancel_each(client: Client, tasks: list[str], output: Output) -> None:
+    """Cancel tasks by id; one that cannot be cancelled does not keep the others."""
+    cancelled: list[Task] = []
+    code = 0
+    for task in tasks:
+        try:
+            cancelled.append(client.cancel_task(task))
+        except Unreachable:
+            raise
+        except DulyError as error:
+            say_error(error)
+            code = code_of_error(error)
+            continue
+        if output is Output.TABLE:
+            found = cancelled[-1]
+            print(ENDED.get(found["status"], "{id} is {status}").format_map(found))
+    if output is not Output.TABLE:
+        if len(tasks) == 1 and cancelled:
+            print_value(cancelled[0], output)
+        else:
+            print_items(cancelled, None, output)
+    if code:
+        raise typer.Exit(code)
+
+
+@with_task_flags
+def update(
+    flags: TaskFlags,
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task.")],
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Change a task that has not started yet."""
+    fields = task_fields(flags, (), now=now())
+    if not fields:
+        raise typer.BadParameter("Say what to change, such as --priority 5.")
+    with connect() as client:
+        changed = client.update_task(task, **fields)
+    if output is Output.TABLE:
+        print(f"updated {changed['id']}: {', '.join(fields)}")
+    else:
+        print_value(changed, output)
+
+
+def replay(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
+    """Submit a task that has ended once more, as a new task."""
+    with connect() as client:
+        old = which_task(client, task)
+        new = client.replay_task(old)
+        last.remember(client.endpoint.name, new["id"])
+    say_replayed(old, new, output)
+
+
+def say_replayed(old: str, new: Task, output: Output) -> None:
+    """Print what a replay made."""
+    if output is Output.TABLE:
+        print(f"submitted {new['id']}, a replay of {old}")
+    else:
+        print_value(new, output)
+
+
+def _say(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items())
+    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)

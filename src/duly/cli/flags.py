@@ -1,0 +1,109 @@
+"""The flags that describe a task, declared once for `run`, `submit` and `update`."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from typer import Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFlags:
+    """What was said of a task on the command line; None is what was not said."""
+
+    name: Annotated[str | None, Option(help="A name to find it by.")] = None
+    tier: Annotated[
+        str | None, Option(help="How much it gets: basic (the default), regular or premium.")
+    ] = None
+    cpu: Annotated[
+        float | None, Option(metavar="CORES", help="Cores, such as 0.5; replaces the tier's.")
+    ] = None
+    memory: Annotated[
+        str | None, Option(metavar="SIZE", help="Such as 512MiB or 2GiB; a bare number is MiB.")
+    ] = None
+    disk: Annotated[
+        str | None, Option(metavar="SIZE", help="Disk space, written as memory is.")
+    ] = None
+    iops: Annotated[int | None, Option(metavar="N", help="Disk accesses per second.")] = None
+    bandwidth: Annotated[int | None, Option(metavar="MBIT", help="Network, in Mbit/s.")] = None
+    ports: Annotated[
+        int | None,
+        Option(metavar="N", help="How many TCP ports; the task finds them in DULY_PORTS."),
+    ] = None
+    extra: Annotated[
+        list[str] | None, Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
+    ] = None
+    delay_tolerance: Annotated[
+        str | None, Option(metavar="TIME", help="How long its start may be put off: 30s, 5m, 2h.")
+    ] = None
+    execution_cap: Annotated[
+        str | None,
+        Option("--execution-cap", "--cap", metavar="TIME", help="When it is stopped: 30s, 5m, 2h."),
+    ] = None
+    max_attempts: Annotated[
+        int | None,
+        Option("--max-attempts", "--attempts", metavar="N", help="The first attempt and retries."),
+    ] = None
+    on_lost: Annotated[
+        Literal["retry", "fail"] | None, Option(help="What to do if its node is lost meanwhile.")
+    ] = None
+    run_at: Annotated[
+        str | None,
+        Option("--run-at", "--at", metavar="TIME", help="Not before, such as 2027-01-31T06:30."),
+    ] = None
+    run_in: Annotated[
+        str | None, Option("--in", metavar="TIME", help="Not before that much time: 10m.")
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        Option(metavar="KEY", help="Submitted again with this key, it is the same task."),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=VALUE", help="A variable; NAME alone takes the value from here."),
+    ] = None
+    env_file: Annotated[
+        Path | None, Option(metavar="FILE", help="A file with a NAME=VALUE on each line.")
+    ] = None
+    label: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="To find it by.")] = None
+    script: Annotated[
+        Path | None, Option(metavar="FILE", help="A script from here to be run, sent along.")
+    ] = None
+    script_path: Annotated[
+        str | None, Option(metavar="PATH", help="A script that is on the node already.")
+    ] = None
+    priority: Annotated[
+        int | None, Option(metavar="N", help="Higher goes first among your tasks; 0 if not said.")
+    ] = None
+
+
+def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options of TaskFlags in place of its parameter `flags`."""
+    hints = get_type_hints(TaskFlags, include_extras=True)
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(TaskFlags)
+    ]
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(command, eval_str=True).parameters.values()
+        if parameter.name != "flags"
+    ]
+
+    @functools.wraps(command)
+    def expanded(**values: Any) -> None:
+        flags = TaskFlags(**{option.name: values.pop(option.name) for option in options})
+        command(flags=flags, **values)
+
+    expanded.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    expanded.__annotations__ = {p.name: p.annotation for p in [*own, *options]}
+    del expanded.__wrapped__
+    return expanded

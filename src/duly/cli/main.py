@@ -1,0 +1,159 @@
+"""The command `duly`.
+
+Starting must be quick, so a command's module is imported only when that command is
+used; the one-line summaries stand here for the same reason.
+"""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+import duly
+from duly.errors import DulyError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is, and what `duly --help` says of it."""
+
+    home: str
+    summary: str
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Submitting": {
+        "run": Entry("submit:run", "Run a task: submit it, show its output, exit as it did."),
+        "submit": Entry("submit:submit", "Submit a task and print its id."),
+    },
+    "Looking": {
+        "list": Entry("tasks:list_tasks", "List tasks, newest first."),
+        "show": Entry("tasks:show", "Show everything about a task."),
+        "wait": Entry("tasks:wait", "Wait until a task has ended, and exit as it did."),
+        "logs": Entry("tasks:logs", "Print what a task has written, byte by byte as it was."),
+        "attempts": Entry("tasks:attempts", "List the attempts at a task, and how each ended."),
+        "why": Entry("tasks:why", "Say why a task is where it is."),
+        "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
+        "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
+    },
+    "Changing": {
+        "cancel": Entry(
+            "change:cancel",
+            "Cancel tasks: those that wait never start, those that run are stopped.",
+        ),
+        "update": Entry("change:update", "Change a task that has not started yet."),
+        "replay": Entry("change:replay", "Submit a task that has ended once more, as a new task."),
+        "dead": Entry(
+            "dead:dead",
+            "The dead letters: tasks that failed for good, set aside for a person to look at.",
+        ),
+        "node": Entry("node:node", "The nodes: the machines that run tasks."),
+    },
+    "Operating": {
+        "up": Entry("processes:up", "Start everything on this machine."),
+        "serve": Entry("processes:serve", "Start a server."),
+        "agent": Entry("processes:agent", "Start a node's agent."),
+        "db": Entry("processes:db", "Set up and look at the database."),
+        "doctor": Entry("processes:doctor", "Say what this machine lacks, with the fix."),
+    },
+}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+TAKES_A_COMMAND = frozenset({"run", "submit"})
+"""Commands whose arguments, from the first one on, belong to the task."""
+
+
+class Commands(TyperGroup):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, imported now; None if there is none of that name."""
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else load(cmd_name, entry)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; for one that does not exist, those near it are suggested."""
+        if args[0] not in COMMANDS:
+            self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by what they are for."""
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.summary) for name, entry in section.items()])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error becomes a sentence and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except DulyError as error:
+            from duly.cli.connect import say_error
+            from duly.cli.exits import code_of_error
+
+            say_error(error)
+            raise typer.Exit(code_of_error(error)) from error
+        except BrokenPipeError:
+            leave_quietly()
+        return result
+
+
+def load(name: str, entry: Entry) -> Any:
+    """Import a command and make it ready: a function, or a group of them."""
+    module, _, attribute = entry.home.partition(":")
+    found = getattr(import_module(f"duly.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        settings = {"allow_interspersed_args": name not in TAKES_A_COMMAND}
+        alone.command(name, context_settings=settings)(found)
+        found = alone
+    return typer.main.get_command(found)
+
+
+def leave_quietly() -> NoReturn:
+    """End without a word when whoever read our output has left, as in `duly list | head`."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    raise typer.Exit(0)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="duly",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"duly {duly.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="Run any task on a fleet of machines: in due time, as promised.")
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    """Stand for the options that come before any command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        # Whatever the locale: a name that it cannot write must not end a command half-way.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    app(prog_name="duly")

@@ -1,0 +1,140 @@
+"""Tables on the terminal, with rich; imported only when one is drawn.
+
+Cells are `Text`, never markup: what a tenant wrote cannot style anything.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from rich.box import Box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from duly.cli.details import say_reason, say_resources
+from duly.cli.text import clean, say_age, say_span
+from duly.client.shapes import Attempt, Node, Task
+
+LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+UNBOUNDED = 10_000
+"""The width of what is not a terminal: whoever reads it must not lose half a line."""
+STYLES = {
+    "done": "green",
+    "succeeded": "green",
+    "ready": "green",
+    "failed": "red",
+    "capped": "red",
+    "overused": "red",
+    "lost": "red",
+    "running": "cyan",
+    "waiting": "yellow",
+    "draining": "yellow",
+    "scheduled": "magenta",
+    "blocked": "magenta",
+    "cancelled": "dim",
+    "drained": "dim",
+}
+
+
+def console() -> Console:
+    """Return where tables go; colours only on a terminal, and not with NO_COLOR."""
+    wide = None if sys.stdout.isatty() else UNBOUNDED
+    return Console(width=wide, highlight=False, soft_wrap=False)
+
+
+def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Print rows of text under their headings; a word with a style of its own is coloured."""
+    table = Table(box=LINES, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        fixed = column in ("ID", "STATUS")
+        table.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=fixed,
+            overflow="fold" if not fixed else "ignore",
+        )
+    for row in rows:
+        table.add_row(*(Text(text, STYLES.get(text, "")) for text in map(clean, row)))
+    console().print(table)
+
+
+def draw_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and values, one pair per line; a value may have several lines."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        text = Text("\n").join(
+            Text(line, STYLES.get(line, "")) for line in map(clean, value.split("\n"))
+        )
+        table.add_row(Text(clean(name)), text)
+    console().print(table)
+
+
+def draw_tasks(tasks: Iterable[Task], now: datetime) -> None:
+    """Print a list of tasks."""
+    draw(
+        ("ID", "NAME", "STATUS", "SUBMITTED", "RAN", "ATTEMPT", "NODE", "REASON"),
+        (_task_row(task, now) for task in tasks),
+        right=("RAN", "ATTEMPT"),
+    )
+
+
+def _task_row(task: Task, now: datetime) -> Sequence[str]:
+    end = task["finished_at"] or now.isoformat()
+    return (
+        task["id"],
+        task["name"] or "",
+        task["status"],
+        say_age(task["submitted_at"], now),
+        say_span(task["started_at"], end) if task["started_at"] else "",
+        f"{task['attempt']}/{task['max_attempts']}" if task["attempt"] else "",
+        task["node"] or "",
+        say_reason(task),
+    )
+
+
+def draw_attempts(attempts: Iterable[Attempt], now: datetime) -> None:
+    """Print the attempts at a task."""
+    draw(
+        ("ATTEMPT", "STATUS", "EXIT", "NODE", "STARTED", "RAN", "CPU", "PEAK MEMORY", "REASON"),
+        (_attempt_row(attempt, now) for attempt in attempts),
+        right=("ATTEMPT", "EXIT", "RAN", "CPU", "PEAK MEMORY"),
+    )
+
+
+def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:
+    usage = attempt["usage"]
+    end = attempt["finished_at"] or now.isoformat()
+    return (
+        str(attempt["attempt"]),
+        attempt["outcome"] or "running",
+        "" if attempt["exit_code"] is None else str(attempt["exit_code"]),
+        attempt["node"] or "",
+        say_age(attempt["started_at"], now),
+        say_span(attempt["started_at"], end) if attempt["started_at"] else "",
+        f"{usage['cpu_seconds']:.1f}s" if usage else "",
+        f"{usage['peak_memory_mb']:.0f} MiB" if usage else "",
+        say_reason(attempt),
+    )
+
+
+def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
+    """Print a list of nodes."""
+    draw(
+        ("ID", "NAME", "STATUS", "TASKS", "FREE", "CAPACITY", "LAST HEARTBEAT"),
+        (
+            (
+                str(node["id"]),
+                node["name"],
+                node["status"],
+                str(node["tasks"]),
+                say_resources(node["free"]),
+                say_resources(node["capacity"]),
+                say_age(node["last_heartbeat_at"], now),
+            )
+            for node in nodes
+        ),
+        right=("TASKS",),
+    )
