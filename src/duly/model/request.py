@@ -8,6 +8,7 @@ could not take. Every refusal names the field and says what to write instead.
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -105,6 +106,55 @@ def complete(
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
     )
+
+
+def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
+    """Return `spec` with the fields of a request changed, checked like a new one.
+
+    Resources change kind by kind, unless a tier is named: then they are the tier's.
+    """
+    if "idempotency_key" in changes:
+        raise Invalid("idempotency_key", "idempotency_key cannot be changed; submit a new task.")
+    fields = {**_as_request(spec), **changes}
+    ways = {"command", "script_path", "source"} & changes.keys()
+    if ways:
+        fields.update({way: changes.get(way) for way in ("command", "script_path", "source")})
+    if "tier" in changes:
+        fields["resources"] = changes.get("resources")
+    elif changes.get("resources"):
+        kept = _resources_as_request(spec.resources)
+        for name in ("memory", "disk"):
+            if name in changes["resources"]:
+                kept.pop(f"{name}_mb")
+        fields["resources"] = {**kept, **changes["resources"]}
+    request = msgspec.convert(fields, TaskRequest)
+    return msgspec.structs.replace(
+        complete(request, plan, replay_of=spec.replay_of), idempotency_key=spec.idempotency_key
+    )
+
+
+def _as_request(spec: TaskSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "command": spec.payload.command,
+        "script_path": spec.payload.script_path,
+        "source": spec.payload.source,
+        "env": spec.payload.env,
+        "tier": spec.tier,
+        "resources": _resources_as_request(spec.resources),
+        "delay_tolerance": spec.delay_tolerance.total_seconds(),
+        "execution_cap": spec.execution_cap.total_seconds(),
+        "max_attempts": spec.max_attempts,
+        "on_lost": spec.on_lost.value,
+        "run_at": None if spec.run_at is None else spec.run_at.isoformat(),
+        "labels": spec.labels,
+        "priority": spec.priority,
+    }
+
+
+def _resources_as_request(resources: Resources) -> dict[str, Any]:
+    fields = {kind: amount for kind, amount in msgspec.structs.asdict(resources).items()}
+    return {"cpu": fields.pop("cpu_milli") / 1000, **fields}
 
 
 def parse_size(value: str, field: str) -> int:

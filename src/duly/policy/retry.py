@@ -78,13 +78,13 @@ def decide(
     `tally` counts this attempt too. `jitter`, from 0 to 1, spreads retries out: 0 gives no
     delay, 1 the full one. A lost attempt is retried at once and does not count against
     `max_attempts`, because the task did nothing wrong. A task that was to be cancelled is
-    cancelled however its attempt ended, except that what is done is done.
+    cancelled however its attempt ended: its client has been told so.
     """
     match outcome:
-        case Outcome.SUCCEEDED:
-            return Finish()
         case _ if is_cancelled or outcome is Outcome.CANCELLED:
             return Cancel()
+        case Outcome.SUCCEEDED:
+            return Finish()
         case Outcome.PREEMPTED | Outcome.EXPIRED:
             return Retry(at=now, is_its_turn=True)
         case Outcome.LOST if policy.on_lost is OnLost.FAIL:

@@ -45,6 +45,7 @@ class Held(msgspec.Struct, frozen=True):
 
     id: int
     tenant_id: int
+    shape_id: int
     attempt: int
     token: int
     failures: int
@@ -65,7 +66,10 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended attempt, and where its task goes next."""
+    """An ended attempt, and where its task goes next.
+
+    `reason` says why the attempt ended, `task_reason` why its task ended or has to wait.
+    """
 
     held: Held
     outcome: Outcome
@@ -81,6 +85,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     start_by: datetime
     tally: Tally
     result: str | None
+    task_reason: Reason | None
 
 
 async def pairs_with_work(conn: Connection) -> set[tuple[int, int]]:
@@ -183,7 +188,7 @@ async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
         [one.held.token for one in ended],
         [one.outcome for one in ended],
         [one.exit_code for one in ended],
-        [None if one.reason is None else _json(one.reason) for one in ended],
+        [_optional_json(one.reason) for one in ended],
         [one.started_at for one in ended],
         [one.finished_at for one in ended],
         [usage.cpu_seconds for usage in usages],
@@ -197,6 +202,7 @@ async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
         [one.tally.failures for one in ended],
         [one.tally.losses for one in ended],
         [one.result for one in ended],
+        [_optional_json(one.task_reason) for one in ended],
     )
 
 
@@ -266,3 +272,7 @@ def _columns(refs: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _optional_json(value: Reason | None) -> str | None:
+    return None if value is None else _json(value)

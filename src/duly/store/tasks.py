@@ -56,6 +56,13 @@ class Unstarted(msgspec.Struct, frozen=True):
     now: datetime
 
 
+class StoredSpec(msgspec.Struct, frozen=True):
+    """What a stored task asks for."""
+
+    spec: TaskSpec
+    has_ended: bool
+
+
 def shape_key(needs: Resources) -> str:
     """Return the text under which a shape is interned: the same for equal needs."""
     return msgspec.json.encode(needs, order="deterministic").decode()
@@ -118,6 +125,16 @@ async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[Stored]:
     """Return which of `ids` have been stored, when the answer to their insert was lost."""
     rows = await conn.fetch(SQL["read_admitted"], list(ids))
     return [msgspec.convert(dict(row), Stored) for row in rows]
+
+
+async def read_spec(conn: Connection, tenant_id: int, task_id: int) -> StoredSpec | None:
+    """Return what a task asks for; None when it is unknown or another tenant's."""
+    row = await conn.fetchrow(SQL["read_spec"], tenant_id, task_id)
+    if row is None:
+        return None
+    values = dict(row)
+    has_ended = values.pop("has_ended")
+    return StoredSpec(msgspec.convert(values, TaskSpec), has_ended)
 
 
 async def lock_unstarted(conn: Connection, tenant_id: int, task_id: int) -> Unstarted | None:

@@ -78,7 +78,7 @@ select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::interv
 -- name: lock_attempts
 -- Lock the running rows that reports speak of, in id order; a row left out is stale.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
-select l.id, l.tenant_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
+select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
        l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
   from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
   join live l on l.id = report.id
@@ -109,12 +109,12 @@ with ended as materialized (
                 $1::bigint[], $2::int[], $3::bigint[], $4::outcome[], $5::int[], $6::text[],
                 $7::timestamptz[], $8::timestamptz[], $9::real[], $10::real[], $11::real[],
                 $12::bigint[], $13::bytea[], $14::status[], $15::timestamptz[],
-                $16::timestamptz[], $17::int[], $18::int[], $19::text[]
+                $16::timestamptz[], $17::int[], $18::int[], $19::text[], $20::text[]
                ) as ended (
                 id, attempt, token, outcome, exit_code, reason,
                 started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
                 log_size, log_tail, status, ready_at,
-                start_by, failures, losses, result
+                start_by, failures, losses, result, task_reason
                )
      ),
      held as materialized (
@@ -143,7 +143,7 @@ with ended as materialized (
                start_by = held.start_by,
                failures = held.failures,
                losses = held.losses,
-               reason = held.reason::jsonb,
+               reason = held.task_reason::jsonb,
                avoid_node_id = held.node_id,
                term = null, node_id = null, incarnation_id = null, token = null,
                leased_at = null, kill_at = null, cancel_requested_at = null
@@ -162,14 +162,14 @@ with ended as materialized (
                 task_id, tenant_id, status, outcome, exit_code, reason, attempt, failures, losses,
                 node_id, ready_at, start_by, started_at, finished_at, result
                )
-        select id, tenant_id, status, outcome, exit_code, reason::jsonb, attempt, failures, losses,
+        select id, tenant_id, status, outcome, exit_code, task_reason::jsonb, attempt, failures, losses,
                node_id, was_ready_at, was_start_by, started_at, finished_at, result::json
           from held
          where status in ('done', 'failed', 'cancelled')
      ),
      buried as (
         insert into dead_letters (task_id, tenant_id, code, failed_at)
-        select id, tenant_id, reason::jsonb ->> 'code', finished_at
+        select id, tenant_id, task_reason::jsonb ->> 'code', finished_at
           from held
          where status = 'failed'
      )
@@ -237,7 +237,7 @@ returning incarnations.id, incarnations.node_id
 -- Lock running rows whose incarnation is not alive: every one of them, not only those of
 -- the incarnations that have just ended.
 --   $1 how many
-select l.id, l.tenant_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
+select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
        l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
   from live l
  where l.status = 'running'

@@ -97,6 +97,17 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
   left join live l on l.id = t.id
  where t.id = any($1::bigint[])
 
+-- name: read_spec
+-- Return what a task of a tenant asks for, and whether it has ended.
+--   $1 tenant_id, $2 id
+select t.name, t.tier, t.payload, s.needs as resources, t.delay_tolerance, t.execution_cap,
+       t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
+       exists (select 1 from ends e where e.task_id = t.id) as has_ended
+  from tasks t
+  join shapes s on s.id = t.shape_id
+ where t.id = $2
+   and t.tenant_id = $1
+
 -- name: lock_unstarted
 -- Lock a live task, for a change of what it asks; `status` tells whether it may be changed.
 --   $1 tenant_id, $2 id

@@ -1,0 +1,154 @@
+"""Says why a task is where it is: always exactly one binding reason.
+
+The facts are handed in as values, the same ones that placement decides by, so the
+answer cannot differ from what the scheduler sees. Of all that keeps a task from
+running, the reason named is the one that must change first.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from duly.model.node import Offer
+from duly.model.resources import Resources, describe
+from duly.model.task import Reason, Status
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a task and of the nodes that it could run on."""
+
+    status: Status
+    attempt: int
+    ready_at: datetime
+    needs: Resources
+    stored: Reason | None = None
+    """The reason kept with the task: of its end, or of the last attempt that failed."""
+    node: str | None = None
+    leased_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    offers: Sequence[Offer] = ()
+    ahead: int = 0
+    """How many tasks of its kind go first, as far as they were counted."""
+
+
+def explain(facts: Facts) -> Reason:
+    """Return the one reason why the task is where it is."""
+    match facts.status:
+        case Status.SCHEDULED:
+            return _scheduled(facts)
+        case Status.BLOCKED:
+            return Reason("upstream_running", "Waits for other tasks to end.")
+        case Status.WAITING:
+            return _waiting(facts)
+        case Status.RUNNING:
+            return _running(facts)
+        case Status.PAUSED:
+            return Reason("paused", "Is paused, and waits to be resumed.")
+        case Status.DONE:
+            return facts.stored or Reason("done", "It is done.")
+        case Status.FAILED:
+            return facts.stored or Reason("failed", "It failed.")
+        case Status.CANCELLED:
+            return facts.stored or Reason("cancelled", "It was cancelled.")
+        case _:
+            assert_never(facts.status)
+
+
+def _scheduled(facts: Facts) -> Reason:
+    at = _time(facts.ready_at)
+    if facts.attempt == 0:
+        return Reason("not_due", f"Waits until {at}, its time.", {"ready_at": at})
+    last = "" if facts.stored is None else f": {facts.stored.message.rstrip('.')}"
+    return Reason(
+        "retry_backoff",
+        f"Attempt {facts.attempt} failed{last}. It is tried again at {at}.",
+        {
+            "ready_at": at,
+            "attempt": facts.attempt,
+            "last": None if facts.stored is None else facts.stored.code,
+        },
+    )
+
+
+def _running(facts: Facts) -> Reason:
+    node = facts.node or "a node"
+    if facts.cancel_requested_at is not None:
+        at = _time(facts.cancel_requested_at)
+        return Reason(
+            "cancel_requested",
+            f"Is being stopped on {node}; it was cancelled at {at}.",
+            {"node": facts.node, "cancel_requested_at": at},
+        )
+    since = None if facts.leased_at is None else _time(facts.leased_at)
+    return Reason(
+        "running",
+        f"Runs on {node}" + (f" since {since}." if since else "."),
+        {"node": facts.node, "since": since},
+    )
+
+
+def _waiting(facts: Facts) -> Reason:
+    if not facts.offers:
+        return Reason("no_nodes", "No node is connected; start an agent.")
+    large_enough = [o for o in facts.offers if not o.capacity.shortage(facts.needs)]
+    if not large_enough:
+        return _too_large(facts)
+    taking = [offer for offer in large_enough if not offer.draining]
+    if not taking:
+        return Reason(
+            "nodes_draining",
+            f"{_nodes(len(large_enough)).capitalize()} could run it, and take no more tasks: "
+            "they are being drained.",
+            {"nodes": len(large_enough)},
+        )
+    if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
+        return _no_room(facts, taking)
+    if facts.ahead:
+        return Reason(
+            "not_its_turn",
+            f"{facts.ahead} like it that must start earlier go first.",
+            {"ahead": facts.ahead},
+        )
+    return Reason("not_its_turn", "There is room for it; it is placed in one of the next rounds.")
+
+
+def _too_large(facts: Facts) -> Reason:
+    """Name what is missing where least is: on the node that comes nearest to fitting."""
+    nearest = min(
+        facts.offers,
+        key=lambda o: (len(o.capacity.shortage(facts.needs)), sum(o.capacity.shortage(facts.needs).values())),
+    )
+    missing = nearest.capacity.shortage(facts.needs)
+    kind = max(missing, key=lambda name: missing[name])
+    needed = dict(facts.needs.items())[kind]
+    has = needed - missing[kind]
+    return Reason(
+        "no_node_can_fit",
+        f"Needs {describe(kind, needed)}; the nearest node, {nearest.name}, "
+        f"has {describe(kind, has)} in all.",
+        {"kind": kind, "needed": needed, "largest": has, "node": nearest.name},
+    )
+
+
+def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
+    short = min(
+        (offer.free.shortage(facts.needs, offer.capacity) for offer in taking),
+        key=lambda missing: (len(missing), sum(missing.values())),
+    )
+    amounts = dict(facts.needs.items())
+    wanted = " and ".join(describe(kind, amounts[kind]) for kind in short)
+    return Reason(
+        "no_capacity",
+        f"Waiting for {wanted} on {'any of ' if len(taking) > 1 else ''}{_nodes(len(taking))}.",
+        {"kinds": sorted(short), "nodes": len(taking)},
+    )
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,63 @@
+"""Tells who is calling, from the key alone.
+
+Answers are remembered for a moment, so that a busy client costs no query for each
+request; a key that is revoked or expires is refused within that moment everywhere.
+"""
+
+from datetime import timedelta
+from typing import TypeVar
+
+from duly import clock
+from duly.errors import Unauthenticated
+from duly.model.tenant import Credential
+from duly.store import nodes, tenants
+from duly.store.database import Database
+from duly.store.tenants import digest
+
+V = TypeVar("V")
+REMEMBERED = timedelta(seconds=3)
+MOST = 10_000
+"""How many keys are remembered at once; beyond that the oldest are forgotten."""
+
+
+class Authenticator:
+    """Looks keys up, and remembers them for a moment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[bytes, tuple[float, Credential]] = {}
+        self._nodes: dict[bytes, tuple[float, int]] = {}
+
+    async def authenticate(self, key: str) -> Credential:
+        """Return who holds `key`; raises Unauthenticated when nobody does."""
+        hashed = digest(key)
+        remembered = self._known.get(hashed)
+        if remembered is not None and clock.monotonic() < remembered[0]:
+            return remembered[1]
+        async with self._database.connection() as conn:
+            credential = await tenants.by_key(conn, key)
+        if credential is None:
+            self._known.pop(hashed, None)
+            raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
+        _remember(self._known, hashed, credential)
+        return credential
+
+    async def authenticate_node(self, key: str) -> int:
+        """Return the id of the node that holds `key`; raises Unauthenticated when none does."""
+        hashed = digest(key)
+        remembered = self._nodes.get(hashed)
+        if remembered is not None and clock.monotonic() < remembered[0]:
+            return remembered[1]
+        async with self._database.connection() as conn:
+            node = await nodes.by_key(conn, hashed)
+        if node is None:
+            self._nodes.pop(hashed, None)
+            raise Unauthenticated("The node's key is not valid; join with a token again.")
+        _remember(self._nodes, hashed, node.id)
+        return node.id
+
+
+def _remember(known: dict[bytes, tuple[float, V]], hashed: bytes, value: V) -> None:
+    while len(known) >= MOST:
+        known.pop(next(iter(known)))
+    known[hashed] = (clock.monotonic() + REMEMBERED.total_seconds(), value)

@@ -1,0 +1,185 @@
+"""Knows which servers and nodes are alive, and which server leads.
+
+Every server keeps its own number and, if it leads, its term. A term is trusted
+from before its renewal was sent, so a slow answer never lengthens it; and every
+transaction of a duty holds the term's row, so a leader that was stopped and wakes
+up writes nothing.
+"""
+
+import logging
+from datetime import timedelta
+from uuid import uuid4
+
+import duly
+from duly import clock, telemetry, wire
+from duly.config import LeaseSettings
+from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
+from duly.server.sequencer import Sequencer
+from duly.server.service import Service
+from duly.store import nodes, servers
+from duly.store.database import Database, now
+from duly.store.servers import Term
+from duly.store.tenants import digest, generate_key
+
+log = logging.getLogger(__name__)
+SILENCE = timedelta(seconds=10)
+"""How long a silent server keeps its number."""
+
+
+class ClusterManager(Service):
+    """Keeps this server's number and term, and the nodes' leases."""
+
+    def __init__(self, database: Database, settings: LeaseSettings, sequencer: Sequencer) -> None:
+        super().__init__(settings.term_renewal)
+        self._database = database
+        self._settings = settings
+        self._sequencer = sequencer
+        self._incarnation = uuid4()
+        self._number: int | None = None
+        self._term: Term | None = None
+        self._trusted_until = 0.0
+
+    @property
+    def number(self) -> int:
+        """Return this server's number."""
+        if self._number is None:
+            raise Conflict("This server holds no number yet.")
+        return self._number
+
+    @property
+    def name(self) -> str:
+        """Return what this server is called in answers."""
+        return f"server-{self.number}"
+
+    @property
+    def term(self) -> Term | None:
+        """Return the term in which this server leads, if it does and may trust it."""
+        return self._term if clock.monotonic() < self._trusted_until else None
+
+    async def tick(self) -> bool:
+        """Renew the number and the term, or take over a term that has run out."""
+        await self._keep_number()
+        await self._keep_term()
+        telemetry.LEADS.set(self.term is not None)
+        return False
+
+    async def stop(self) -> None:
+        """Resign and let go of the number, so that others need not wait."""
+        async with self._database.connection() as conn:
+            if self._term is not None:
+                await servers.resign(conn, self._term)
+                self._trusted_until = 0.0
+            if self._number is not None:
+                await servers.leave_number(
+                    conn, self._number, self._incarnation, high_water=self._sequencer.second
+                )
+
+    async def _keep_number(self) -> None:
+        async with self._database.connection() as conn:
+            if self._number is not None:
+                mark = self._sequencer.next_mark
+                at = await servers.renew_number(
+                    conn, self._number, self._incarnation, high_water=mark
+                )
+                if at is not None:
+                    self._sequencer.extend(mark, at)
+                    return
+                log.warning("number %s has passed to another server", self._number)
+                self._trusted_until = 0.0
+                self._incarnation = uuid4()
+            taken = await servers.take_number(
+                conn, "duly", self._incarnation, duly.__version__, silence=SILENCE
+            )
+            at = await now(conn)
+            self._sequencer.begin(taken.number, above=taken.high_water, now=at)
+            mark = self._sequencer.next_mark
+            at = await servers.renew_number(conn, taken.number, self._incarnation, high_water=mark)
+            if at is not None:
+                self._sequencer.extend(mark, at)
+                self._number = taken.number
+
+    async def _keep_term(self) -> None:
+        sent = clock.monotonic()
+        ttl = self._settings.term_ttl
+        margin = ttl / 6
+        async with self._database.connection() as conn:
+            if self._term is not None and not await servers.renew_term(conn, self._term, ttl=ttl):
+                log.warning("term %s is over", self._term.number)
+                self._term = None
+            if self._term is None:
+                async with conn.transaction():
+                    self._term = await servers.take_over(conn, self.number, ttl=ttl)
+        if self._term is not None:
+            self._trusted_until = sent + (ttl - margin).total_seconds()
+
+    async def create_token(self, lasts: timedelta) -> str:
+        """Return a new join token, good for `lasts`."""
+        token = generate_key("dulyjoin")
+        async with self._database.connection() as conn:
+            await nodes.add_token(conn, digest(token), lasts=lasts)
+        return token
+
+    async def join(self, secret: str, request: wire.Join) -> wire.Joined:
+        """Begin a new incarnation of the node whose key or join token is `secret`."""
+        if not request.name.strip() or len(request.name) > 100:
+            raise Invalid("name", "A node's name has 1 to 100 characters.")
+        key = None
+        async with self._database.transaction() as conn:
+            node = await nodes.by_key(conn, digest(secret))
+            if node is not None:
+                node_id = node.id
+            else:
+                if not await nodes.is_token_valid(conn, digest(secret)):
+                    raise Unauthenticated(
+                        "The join token is unknown or has expired; create one with "
+                        "`duly node token create`."
+                    )
+                key = generate_key("dulynode")
+                made = await nodes.add(conn, request.name, digest(key), request.labels)
+                if made is None:
+                    raise Conflict(
+                        f"There is a node named {request.name!r} already; choose another with "
+                        "--name, or remove it first."
+                    )
+                node_id = made
+            incarnation = await nodes.join(
+                conn,
+                node_id,
+                request.capacity,
+                request.labels,
+                request.isolation,
+                request.version,
+                ttl=self._settings.ttl,
+            )
+        return wire.Joined(
+            node=node_id,
+            incarnation=incarnation,
+            key=key,
+            lease_ttl=self._settings.ttl.total_seconds(),
+            heartbeat_interval=self._settings.heartbeat.total_seconds(),
+        )
+
+    async def renew(self, node_id: int, incarnation: int) -> float:
+        """Renew the lease of an incarnation and return its length in seconds.
+
+        Raises Fenced when it has been ended: another incarnation owns the node now, or it
+        was silent for too long and its attempts have been given away.
+        """
+        ttl = self._settings.ttl
+        async with self._database.connection() as conn:
+            alive = await nodes.renew(conn, [(incarnation, node_id)], ttl=ttl)
+        if incarnation not in alive:
+            raise Fenced("This incarnation has been ended; join again.")
+        return ttl.total_seconds()
+
+    async def leave(self, node_id: int, incarnation: int) -> None:
+        """End an incarnation whose agent stops; what it still holds counts as lost."""
+        async with self._database.transaction() as conn:
+            if await nodes.lock_incarnation(conn, incarnation, node_id):
+                await nodes.end_incarnation(conn, incarnation, "left")
+
+    async def drain(self, node_id: int, *, draining: bool) -> None:
+        """Let a node take no more work, or take work again."""
+        async with self._database.connection() as conn:
+            if not await nodes.drain(conn, node_id, draining=draining):
+                raise NotFound("There is no such node.")

@@ -1,0 +1,80 @@
+"""The components of a server, put together."""
+
+from dataclasses import dataclass
+from random import Random
+
+from duly.config import Settings
+from duly.server.authenticator import Authenticator
+from duly.server.cluster_manager import ClusterManager
+from duly.server.logbook import Logbook
+from duly.server.prioritizer import Prioritizer
+from duly.server.queue_manager import QueueManager
+from duly.server.resource_manager import ResourceManager
+from duly.server.retention import Retention
+from duly.server.sequencer import Sequencer
+from duly.server.service import Service
+from duly.server.submitter import Submitter
+from duly.store.database import Database
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that answers a request or runs in a loop of its own."""
+
+    database: Database
+    settings: Settings
+    authenticator: Authenticator
+    cluster_manager: ClusterManager
+    resource_manager: ResourceManager
+    queue_manager: QueueManager
+    submitter: Submitter
+    logbook: Logbook
+    retention: Retention
+
+    @property
+    def services(self) -> list[Service]:
+        """Return what runs in a loop."""
+        return [
+            self.cluster_manager,
+            self.resource_manager,
+            self.queue_manager,
+            self.submitter,
+            self.retention,
+        ]
+
+
+def build(database: Database, settings: Settings, store_url: str) -> Parts:
+    """Put a server's components together; nothing runs yet."""
+    sequencer = Sequencer()
+    prioritizer = Prioritizer(settings.scheduling)
+    logbook = Logbook(store_url, limit=settings.execution.log_limit)
+    cluster_manager = ClusterManager(database, settings.leases, sequencer)
+    resource_manager = ResourceManager(database, settings, cluster_manager, prioritizer)
+    queue_manager = QueueManager(
+        database,
+        settings,
+        cluster_manager,
+        prioritizer,
+        resource_manager,
+        Random(),  # noqa: S311 -- spreads retries out, guards nothing
+    )
+    submitter = Submitter(
+        database,
+        settings.requests,
+        cluster_manager,
+        sequencer,
+        prioritizer,
+        resource_manager,
+        queue_manager,
+    )
+    return Parts(
+        database=database,
+        settings=settings,
+        authenticator=Authenticator(database),
+        cluster_manager=cluster_manager,
+        resource_manager=resource_manager,
+        queue_manager=queue_manager,
+        submitter=submitter,
+        logbook=logbook,
+        retention=Retention(database, settings.retention, cluster_manager, logbook),
+    )

@@ -1,0 +1,265 @@
+"""Moves tasks on when their time comes and when their attempts end.
+
+While this server leads: lets due tasks wait for their turn, expires silent nodes,
+and takes back what ran on them. On any server: finishes what agents report, fenced
+by (task, attempt, token), and cancels what clients cancel.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from random import Random
+
+import msgspec
+
+from duly import clock, telemetry, wire
+from duly.config import Settings
+from duly.model.task import Outcome, Reason, Status
+from duly.model.tenant import Credential
+from duly.policy import retry
+from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
+from duly.server.cluster_manager import ClusterManager
+from duly.server.prioritizer import Prioritizer
+from duly.server.resource_manager import ResourceManager
+from duly.server.service import Service
+from duly.store import leases, servers, tasks
+from duly.store.database import Connection, Database, now
+from duly.store.leases import Ended, Held
+
+log = logging.getLogger(__name__)
+BATCH = 1000
+CLOCK_STEP = timedelta(seconds=1)
+"""A jump of PostgreSQL's clock against ours that is not mere jitter."""
+
+
+class QueueManager(Service):
+    """Releases due tasks, takes back lost ones, and finishes what is reported."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        cluster_manager: ClusterManager,
+        prioritizer: Prioritizer,
+        resource_manager: ResourceManager,
+        dice: Random,
+    ) -> None:
+        super().__init__(settings.scheduling.interval)
+        self._database = database
+        self._settings = settings
+        self._cluster_manager = cluster_manager
+        self._prioritizer = prioritizer
+        self._resource_manager = resource_manager
+        self._dice = dice
+        self._until_due: timedelta | None = None
+        self._patience = Patience(settings.leases.ttl)
+
+    def pause(self) -> timedelta:
+        """Wait no longer than until the next task is due."""
+        return min(self._interval, self._until_due or self._interval)
+
+    async def tick(self) -> bool:
+        """Release what is due; expire silent nodes and decide about what ran on them."""
+        term = self._cluster_manager.term
+        if term is None:
+            self._patience.reset()
+            return False
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            due = await leases.release_due(conn, limit=BATCH)
+            self._until_due = await leases.next_due(conn)
+        if due:
+            self._wake(due)
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            lost = await self._expire(conn)
+        self._wake_ended(lost)
+        return len(due) == BATCH or len(lost) == BATCH
+
+    async def _expire(self, conn: Connection) -> list[Ended]:
+        started_at, at = await leases.read_vitals(conn)
+        if self._patience.is_over(started_at, at):
+            for incarnation, node in await leases.expire_incarnations(conn):
+                log.warning("node %s is lost (incarnation %s)", node, incarnation)
+        orphans = await leases.lock_orphans(conn, limit=BATCH)
+        if not orphans:
+            return []
+        at = await now(conn)
+        ended = [self._lost(held, at) for held in orphans]
+        await leases.end_attempts(conn, ended)
+        return ended
+
+    def _lost(self, held: Held, at: datetime) -> Ended:
+        return self._settle(
+            held,
+            wire.AttemptReport(
+                ref=wire.AttemptRef(held.id, held.attempt, held.token),
+                outcome=Outcome.LOST,
+                reason=Reason("node_lost", "Its node stopped answering."),
+            ),
+            at,
+        )
+
+    async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
+        """Finish attempts; return for each whether it counts. What is stale changes nothing."""
+        refs = [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
+        async with self._database.transaction() as conn:
+            held = await leases.lock_attempts(conn, node_id, refs)
+            at = await now(conn)
+            mine = {one.ref.task: one for one in reports if _matches(held.get(one.ref.task), one)}
+            ended = [self._settle(held[task], mine[task], at) for task in sorted(mine)]
+            if ended:
+                await leases.end_attempts(conn, ended)
+            rest = [ref for ref in refs if ref[0] not in mine]
+            before = await leases.read_accepted(conn, node_id, rest) if rest else set()
+        telemetry.REPORTS_STALE.inc(len(rest) - len(before))
+        self._wake_ended(ended)
+        return [ref[0] in mine or (ref[0], ref[1]) in before for ref in refs]
+
+    def _wake_ended(self, ended: Sequence[Ended]) -> None:
+        """Let others know what has become free, and what waits again."""
+        if not ended:
+            return
+        for one in ended:
+            telemetry.ATTEMPTS_ENDED.labels(one.outcome.value).inc()
+        self._wake(
+            [
+                (one.held.tenant_id, one.held.shape_id)
+                for one in ended
+                if one.status is Status.WAITING
+            ]
+        )
+        if any(one.status is Status.SCHEDULED for one in ended):
+            self.nudge()
+
+    def _settle(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
+        """Decide what becomes of a task, and put it as the store wants it."""
+        tally = retry.count(held.tally, report.outcome)
+        decision = retry.decide(
+            self._policy(held),
+            report.outcome,
+            tally,
+            is_cancelled=held.cancel_requested_at is not None,
+            now=at,
+            jitter=self._dice.random(),
+        )
+        status, ready_at, start_by, task_reason = _next(decision, held, report.reason, at)
+        finished_at = max(held.leased_at, at - timedelta(seconds=max(0.0, report.ended_ago)))
+        started_at = None
+        if report.ran is not None:
+            started_at = max(held.leased_at, finished_at - timedelta(seconds=max(0.0, report.ran)))
+        return Ended(
+            held=held,
+            outcome=report.outcome,
+            exit_code=report.exit_code,
+            reason=report.reason,
+            started_at=started_at,
+            finished_at=finished_at,
+            usage=report.usage,
+            log_size=report.log_size,
+            log_tail=report.tail[-wire.TAIL_BYTES :],
+            status=status,
+            ready_at=ready_at,
+            start_by=start_by,
+            tally=tally,
+            result=self._result(report) if status is Status.DONE else None,
+            task_reason=task_reason,
+        )
+
+    def _policy(self, held: Held) -> RetryPolicy:
+        settings = self._settings.retries
+        return RetryPolicy(
+            max_attempts=held.max_attempts,
+            on_lost=held.on_lost,
+            base_delay=settings.base_delay,
+            max_delay=settings.max_delay,
+            max_losses=settings.max_losses,
+        )
+
+    def _result(self, report: wire.AttemptReport) -> str | None:
+        """Return the result if it is JSON of an allowed size, as text; what is not is dropped."""
+        if report.result is None or len(report.result) > self._settings.execution.result_limit:
+            return None
+        try:
+            msgspec.json.decode(report.result)
+            return report.result.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    async def cancel(self, credential: Credential, ids: Sequence[int]) -> dict[int, bool]:
+        """Cancel tasks of the caller's tenant; True for those that have ended at once."""
+        async with self._database.transaction() as conn:
+            found = await tasks.request_cancel(conn, credential.tenant_id, ids)
+        if not all(found.values()):
+            self._resource_manager.nudge_all_polls()
+        return found
+
+    def _wake(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._prioritizer.note(pairs)
+        self._resource_manager.nudge()
+
+
+class Patience:
+    """Holds expiry back for one TTL whenever the nodes may have been unable to renew.
+
+    After a restart of PostgreSQL, a step of its clock, or a change of leader, a lease that
+    looks expired says nothing about its node.
+    """
+
+    def __init__(self, ttl: timedelta) -> None:
+        self._ttl = ttl
+        self._seen: tuple[datetime, float] | None = None
+        self._until = 0.0
+
+    def reset(self) -> None:
+        """Forget what was seen: the next look begins anew."""
+        self._seen = None
+
+    def is_over(self, started_at: datetime, at: datetime) -> bool:
+        """Say whether leases that have run out may be expired."""
+        offset = at.timestamp() - clock.monotonic()
+        is_new = (
+            self._seen is None
+            or self._seen[0] != started_at
+            or abs(self._seen[1] - offset) > CLOCK_STEP.total_seconds()
+        )
+        self._seen = (started_at, offset)
+        if is_new:
+            self._until = clock.monotonic() + self._ttl.total_seconds()
+        return clock.monotonic() >= self._until
+
+
+def _matches(held: Held | None, report: wire.AttemptReport) -> bool:
+    return held is not None and (held.attempt, held.token) == (
+        report.ref.attempt,
+        report.ref.token,
+    )
+
+
+def _next(
+    decision: retry.Decision, held: Held, reason: Reason | None, at: datetime
+) -> tuple[Status, datetime, datetime, Reason | None]:
+    """Return the status, ready time, start_by and reason that a decision leads to."""
+    match decision:
+        case Finish():
+            return Status.DONE, at, held.start_by, None
+        case Cancel():
+            cancelled = Reason("cancelled", "Cancelled while it ran.")
+            return Status.CANCELLED, at, held.start_by, cancelled
+        case Retry(when, is_its_turn):
+            status = Status.SCHEDULED if when > at else Status.WAITING
+            start_by = held.start_by if is_its_turn else when + held.delay_tolerance
+            return status, when, start_by.replace(microsecond=0), reason
+        case DeadLetter(why):
+            return Status.FAILED, at, held.start_by, _combined(why, reason)
+
+
+def _combined(why: Reason, last: Reason | None) -> Reason:
+    """Say why the task is given up, and what went wrong last."""
+    if last is None:
+        return why
+    return Reason(
+        why.code if why.code != "attempts_exhausted" else last.code,
+        f"{why.message} {last.message}",
+        {**last.details, "given_up": why.code},
+    )

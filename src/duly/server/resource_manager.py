@@ -1,0 +1,245 @@
+"""Knows what is free, gives it to tasks, and tells the nodes.
+
+A round reads what is free, takes the window from the prioritizer, places it, and
+turns the placements into leases in one round trip. What is free is derived from
+live leases every time: there is no counter that could leak.
+
+Nodes learn of their attempts by polling. A poll says what the agent holds; the
+answer is whatever else the database says it should hold. So nothing needs to be
+acknowledged, and a lost answer is simply given again.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+from duly import clock, telemetry, wire
+from duly.config import Settings
+from duly.errors import Fenced
+from duly.model.node import Offer
+from duly.model.resources import Resources, describe
+from duly.model.task import Reason, Status
+from duly.policy import placement
+from duly.policy.placement import Ask
+from duly.server.cluster_manager import ClusterManager
+from duly.server.prioritizer import Prioritizer
+from duly.server.service import Service
+from duly.store import leases, nodes, servers
+from duly.store.database import Connection, Database, now
+from duly.store.leases import Head
+from duly.store.servers import Term
+
+RECHECK = timedelta(seconds=1)
+"""How often a waiting poll looks again, in case that nobody told it."""
+BACKSTOP = timedelta(seconds=5)
+"""How long after cap and grace an agent gets before it is told to kill."""
+
+
+class ResourceManager(Service):
+    """Places tasks on nodes while this server leads, and answers the nodes' polls."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        cluster_manager: ClusterManager,
+        prioritizer: Prioritizer,
+    ) -> None:
+        super().__init__(settings.scheduling.interval)
+        self._database = database
+        self._settings = settings
+        self._cluster_manager = cluster_manager
+        self._prioritizer = prioritizer
+        self._shapes: dict[int, Resources] = {}
+        self._hopeless_since: dict[int, float] = {}
+        self._polls: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self._told: defaultdict[int, set[wire.AttemptRef]] = defaultdict(set)
+
+    async def tick(self) -> bool:
+        """Place what can be placed; end what no node could ever take."""
+        term = self._cluster_manager.term
+        if term is None:
+            return False
+        async with self._database.connection() as conn:
+            pairs = await self._prioritizer.pairs(conn)
+            if not pairs:
+                return False
+            offers = await self._offers(conn, {shape for _, shape in pairs})
+            window = await self._prioritizer.window(conn, lambda shape: self._fits(shape, offers))
+            placed = await self._lease(conn, term, window, offers)
+        await self._end_hopeless(term, {shape for _, shape in pairs})
+        return placed == self._settings.scheduling.window
+
+    async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
+        """Return what each node has free, and learn the shapes that are spoken of."""
+        offers = await leases.read_offers(conn)
+        in_use = await leases.read_in_use(conn)
+        unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
+        if unknown:
+            self._shapes.update(await leases.read_shapes(conn, sorted(unknown)))
+        return leases.free_on(offers, in_use, self._shapes)
+
+    def _fits(self, shape: int, offers: Sequence[Offer]) -> bool:
+        needs = self._shapes.get(shape)
+        # A shape that was noted during this tick is not known yet; its turn is the next one.
+        return needs is not None and any(placement.fits(needs, offer) for offer in offers)
+
+    async def _lease(
+        self, conn: Connection, term: Term, window: Sequence[Head], offers: Sequence[Offer]
+    ) -> int:
+        asks = [
+            Ask(head.id, head.shape_id, self._shapes[head.shape_id], head.avoid_node_id)
+            for head in window
+        ]
+        placements = placement.place(asks, offers)
+        if not placements:
+            return 0
+        leased = await leases.lease(
+            conn,
+            term,
+            [(one.task, one.incarnation) for one in placements],
+            backstop=self._settings.execution.grace + BACKSTOP,
+        )
+        telemetry.ATTEMPTS_LEASED.inc(len(leased))
+        self.nudge_polls({one.incarnation_id for one in leased})
+        return len(placements)
+
+    async def _end_hopeless(self, term: Term, shapes: set[int]) -> None:
+        """End tasks that no node could ever fit, once nodes have had time to join."""
+        async with self._database.connection() as conn:
+            capacities = await leases.read_capacities(conn)
+        known = {shape for shape in shapes if shape in self._shapes}
+        hopeless = {
+            shape
+            for shape in known
+            if capacities and not placement.could_ever_fit(self._shapes[shape], capacities)
+        }
+        since = clock.monotonic()
+        self._hopeless_since = {shape: self._hopeless_since.get(shape, since) for shape in hopeless}
+        grace = self._settings.scheduling.unplaceable_after
+        for shape, first_seen in self._hopeless_since.items():
+            if since - first_seen >= grace.total_seconds():
+                await self._fail(term, shape, capacities, grace)
+
+    async def _fail(
+        self, term: Term, shape: int, capacities: Sequence[Resources], grace: timedelta
+    ) -> None:
+        reason = _hopeless_reason(self._shapes[shape], capacities)
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            ready_before = await now(conn) - grace
+            ids = await leases.read_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
+            await leases.end_unstarted(conn, ids, Status.FAILED, reason)
+
+    def nudge_polls(self, incarnations: set[int]) -> None:
+        """Let waiting polls of these incarnations look again now."""
+        for incarnation in incarnations:
+            if incarnation in self._polls:
+                self._polls[incarnation].set()
+
+    def nudge_all_polls(self) -> None:
+        """Let every waiting poll look again now."""
+        self.nudge_polls(set(self._polls))
+
+    async def orders(self, node_id: int, poll: wire.Poll) -> wire.Orders:
+        """Answer a poll, as soon as there is something to start or to end.
+
+        Starts are repeated until the agent holds them. A stop is told once here; the
+        heartbeat repeats it, so that an attempt in its grace does not keep polls busy.
+        """
+        deadline = clock.monotonic() + min(
+            poll.wait, self._settings.requests.poll_limit.total_seconds()
+        )
+        nudged = self._polls[poll.incarnation]
+        try:
+            while True:
+                nudged.clear()
+                orders = await self._look(node_id, poll)
+                told = self._told[poll.incarnation]
+                orders.stop = [stop for stop in orders.stop if stop.ref not in told]
+                left = deadline - clock.monotonic()
+                if orders.start or orders.stop or left <= 0:
+                    told.intersection_update(poll.held)
+                    told.update(stop.ref for stop in orders.stop)
+                    return orders
+                await _wait(nudged, min(left, RECHECK.total_seconds()))
+        finally:
+            if not nudged.is_set():
+                self._polls.pop(poll.incarnation, None)
+
+    async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
+        async with self._database.connection() as conn:
+            should_hold = await nodes.read_held(conn, poll.incarnation, node_id)
+            if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
+                raise Fenced("This incarnation has been ended; join again.")
+            held = set(poll.held)
+            missing = [
+                row.id
+                for row in should_hold
+                if wire.AttemptRef(row.id, row.attempt, row.token) not in held
+            ]
+            starts = (
+                await nodes.read_assignments(conn, poll.incarnation, missing) if missing else []
+            )
+        return wire.Orders(
+            start=[self._assignment(start) for start in starts],
+            stop=stops(poll.held, should_hold),
+        )
+
+    def _assignment(self, start: nodes.Start) -> wire.Assignment:
+        return wire.Assignment(
+            ref=wire.AttemptRef(start.id, start.attempt, start.token),
+            payload=start.payload,
+            resources=start.needs,
+            execution_cap=start.execution_cap.total_seconds(),
+            grace=self._settings.execution.grace.total_seconds(),
+            idempotency_key=start.idempotency_key,
+            log_limit=self._settings.execution.log_limit,
+        )
+
+    async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
+        """Return everything that the agent is to end, told before or not."""
+        async with self._database.connection() as conn:
+            should_hold = await nodes.read_held(conn, beat.incarnation, node_id)
+        return stops(beat.held, should_hold)
+
+
+def stops(
+    held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.HeldAttempt]
+) -> list[wire.Stop]:
+    """Return what an agent that holds `held` is to end, given what it should hold.
+
+    A cancelled attempt is named even if the agent does not hold it: it answers with a report
+    that nothing of it runs, which is what lets the task end.
+    """
+    rows = {wire.AttemptRef(row.id, row.attempt, row.token): row for row in should_hold}
+    lost = [wire.Stop(ref=ref, why="lost") for ref in held if ref not in rows]
+    cancelled = [
+        wire.Stop(ref=ref, why="cancelled") for ref, row in rows.items() if row.is_cancelled
+    ]
+    overdue = [
+        wire.Stop(ref=ref, why="capped")
+        for ref, row in rows.items()
+        if row.is_overdue and not row.is_cancelled
+    ]
+    return lost + cancelled + overdue
+
+
+def _hopeless_reason(needs: Resources, capacities: Sequence[Resources]) -> Reason:
+    # The node that comes closest tells best what is missing.
+    short = min((capacity.shortage(needs) for capacity in capacities), key=len)
+    missing = ", ".join(describe(kind, amount) for kind, amount in short.items())
+    return Reason(
+        "no_node_can_fit",
+        f"No node could ever fit it: the closest of {len(capacities)} is short of {missing}.",
+        {"short": short},
+    )
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,62 @@
+"""Makes the days to come, and drops those that nobody needs any more."""
+
+import logging
+
+from duly.config import RetentionSettings
+from duly.server.cluster_manager import ClusterManager
+from duly.server.logbook import Logbook
+from duly.server.service import Service
+from duly.store import history, servers
+from duly.store.database import Database
+
+log = logging.getLogger(__name__)
+BATCH = 5000
+
+
+class Retention(Service):
+    """Keeps history as long as the settings say, while this server leads."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: RetentionSettings,
+        cluster_manager: ClusterManager,
+        logbook: Logbook,
+    ) -> None:
+        super().__init__(settings.interval)
+        self._database = database
+        self._settings = settings
+        self._cluster_manager = cluster_manager
+        self._logbook = logbook
+
+    async def tick(self) -> bool:
+        """Make partitions ahead, drop one old day, forget old idempotency keys."""
+        term = self._cluster_manager.term
+        if term is None:
+            return False
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            await history.ensure_days(conn)
+            await history.drop_leftovers(conn, older_than=self._settings.history)
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            forgotten = await history.drop_submissions(
+                conn, older_than=self._settings.idempotency_keys, limit=BATCH
+            )
+        days = await self._drop_oldest_day()
+        return days > 1 or forgotten == BATCH
+
+    async def _drop_oldest_day(self) -> int:
+        """Drop the oldest day that is out of retention; return how many there were."""
+        term = self._cluster_manager.term
+        if term is None:
+            return 0
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            days = await history.read_days(conn, older_than=self._settings.history)
+            if days:
+                await history.drop_day(conn, days[0])
+        if days:
+            await self._logbook.drop_before(days[0] + 1)
+            log.info("dropped day %s of history", days[0])
+        return len(days)

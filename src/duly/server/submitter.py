@@ -1,0 +1,334 @@
+"""Admits tasks: gives them an id, stores them, and answers after the commit.
+
+Requests that arrive together are committed together: whoever comes while a commit
+is under way joins the next one, so the cost of a commit is shared without anybody
+waiting for a timer. One bad row must not take the others down with it, so a batch
+that PostgreSQL refuses is cut in halves until the guilty row stands alone.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from duly import telemetry
+from duly.config import RequestSettings
+from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
+from duly.model.request import revise
+from duly.model.task import NOT_STARTED, TaskSpec
+from duly.model.tenant import Credential
+from duly.server.cluster_manager import ClusterManager
+from duly.server.prioritizer import Prioritizer
+from duly.server.queue_manager import QueueManager
+from duly.server.resource_manager import ResourceManager
+from duly.server.sequencer import Sequencer
+from duly.server.service import Service
+from duly.store import tasks
+from duly.store.database import Connection, Database, Taken, Unstorable
+from duly.store.tasks import NewTask, Stored, StoredSpec, Submission
+
+GROUP = 500
+"""How many requests share one commit, at most."""
+CHUNK = 2000
+"""How many tasks of a batch go into one statement."""
+UNKNOWN = (
+    "The database did not answer, so it is not known whether the task was stored. "
+    "Submit it again with the same idempotency key."
+)
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A task that is stored; `created` is False when its idempotency key was seen before."""
+
+    id: int
+    created: bool
+    stored: Stored | None = None
+
+
+class Waiting(msgspec.Struct):
+    """A request that waits for its commit."""
+
+    task: NewTask
+    answer: "asyncio.Future[Admitted]"
+
+
+class Submitter(Service):
+    """Commits what clients submit."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: RequestSettings,
+        cluster_manager: ClusterManager,
+        sequencer: Sequencer,
+        prioritizer: Prioritizer,
+        resource_manager: ResourceManager,
+        queue_manager: QueueManager,
+    ) -> None:
+        super().__init__(settings.timeout)
+        self._database = database
+        self._settings = settings
+        self._cluster_manager = cluster_manager
+        self._sequencer = sequencer
+        self._prioritizer = prioritizer
+        self._resource_manager = resource_manager
+        self._queue_manager = queue_manager
+        self._shapes: dict[str, int] = {}
+        self._waiting: list[Waiting] = []
+
+    async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
+        """Store one task, together with whatever else is being submitted."""
+        await self._learn_shapes([spec])
+        request = Waiting(self._new(credential, spec), asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        self.nudge()
+        try:
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                return await request.answer
+        except TimeoutError:
+            raise Unavailable(UNKNOWN) from None
+
+    async def tick(self) -> bool:
+        """Commit everything that waits, up to one group."""
+        group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+        if group:
+            with telemetry.timed(telemetry.COMMIT_SECONDS):
+                await self._commit(group)
+        return bool(self._waiting)
+
+    async def _commit(self, group: Sequence[Waiting]) -> None:
+        """Store a group, cut in halves around what cannot be stored."""
+        new = [request.task for request in group]
+        try:
+            async with self._database.connection() as conn:
+                stored = await tasks.insert(conn, new, server=self._cluster_manager.number)
+                known = await self._read_known(conn, new, stored)
+        except Unstorable as error:
+            await self._isolate(group, error)
+        except Unavailable:
+            await self._recover(group)
+        else:
+            self._wake(new, stored)
+            for request in group:
+                _answer(request, stored, known)
+
+    async def _isolate(self, group: Sequence[Waiting], error: Unstorable) -> None:
+        if len(group) > 1:
+            middle = len(group) // 2
+            await self._commit(group[:middle])
+            await self._commit(group[middle:])
+        elif isinstance(error, Taken):
+            # Another server minted this id while it believed to hold our number.
+            fresh = msgspec.structs.replace(group[0].task, id=self._sequencer.mint())
+            await self._commit([Waiting(fresh, group[0].answer)])
+        else:
+            _refuse(group[0], Invalid("task", f"The database cannot store this task: {error}"))
+
+    async def _recover(self, group: Sequence[Waiting]) -> None:
+        """Find out what became of a group whose answer was lost."""
+        ids = [request.task.id for request in group]
+        try:
+            async with self._database.connection() as conn:
+                stored = {one.id: one for one in await tasks.read_admitted(conn, ids)}
+        except Unavailable:
+            stored = {}
+        for request in group:
+            if request.task.id in stored:
+                _resolve(request, Admitted(request.task.id, True, stored[request.task.id]))
+            else:
+                _refuse(request, Unavailable(UNKNOWN))
+
+    async def submit_batch(
+        self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
+    ) -> list[int]:
+        """Store many tasks, all or none, and return their ids in order."""
+        await self._learn_shapes(specs)
+        new = [self._new(credential, spec) for spec in specs]
+        body_hash = hashlib.sha256(b"".join(hash_of(spec) for spec in specs)).digest()
+        async with self._database.transaction() as conn:
+            if key is not None:
+                ids = [task.id for task in new]
+                if not await tasks.claim_batch_key(conn, credential.tenant_id, key, body_hash, ids):
+                    return await self._repeat(conn, credential, key, body_hash)
+            ids = await self._insert_all(conn, new)
+        self._wake(new, [])
+        telemetry.TASKS_SUBMITTED.inc(len(new))
+        return ids
+
+    async def _insert_all(self, conn: Connection, new: Sequence[NewTask]) -> list[int]:
+        ids: list[int] = []
+        for first in range(0, len(new), CHUNK):
+            chunk = new[first : first + CHUNK]
+            stored = await tasks.insert(conn, chunk, server=self._cluster_manager.number)
+            known = await self._read_known(conn, chunk, stored)
+            fresh = {one.id for one in stored}
+            ids.extend(
+                task.id if task.id in fresh else same_task(task, known).task_id for task in chunk
+            )
+        return ids
+
+    async def _repeat(
+        self, conn: Connection, credential: Credential, key: str, body_hash: bytes
+    ) -> list[int]:
+        found = await tasks.read_submissions(conn, [(credential.tenant_id, key)])
+        seen = found.get((credential.tenant_id, key))
+        if seen is None or seen.batch is None or seen.body_hash != body_hash:
+            raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
+        return seen.batch
+
+    async def update(
+        self, credential: Credential, task_id: int, changes: Mapping[str, Any]
+    ) -> None:
+        """Change what a task asks for that has not started; `changes` are fields of a request.
+
+        With `run_at` among them its time becomes that one, or now when it is null.
+        """
+        old = await self._read(credential, task_id)
+        spec = revise(old.spec, changes, credential.plan)
+        await self._learn_shapes([spec])
+        shape = self._shapes[tasks.shape_key(spec.resources)]
+        async with self._database.transaction() as conn:
+            held = await tasks.lock_unstarted(conn, credential.tenant_id, task_id)
+            if held is None or held.status not in NOT_STARTED:
+                status = "has ended" if held is None else f"is {held.status}"
+                raise Conflict(f"The task {status}; only one that has not started can be changed.")
+            ready_at = held.ready_at
+            if "run_at" in changes:
+                ready_at = max(spec.run_at or held.now, held.now)
+            await tasks.update(conn, task_id, shape, spec, ready_at=ready_at, now=held.now)
+            await tasks.add_event(
+                conn, task_id, credential.tenant_id, "updated", {"fields": sorted(changes)}
+            )
+        self._prioritizer.note([(credential.tenant_id, shape)])
+        self._resource_manager.nudge()
+        self._queue_manager.nudge()
+
+    async def replay(self, credential: Credential, task_id: int, *, dead: bool = False) -> int:
+        """Submit an ended task again, as a new one that is linked to it; return its id.
+
+        With `dead` it must be among the dead letters, and is taken out of them in the same
+        transaction, so that it is replayed once.
+        """
+        old = await self._read(credential, task_id)
+        if not old.has_ended:
+            raise Conflict("The task has not ended; only one that has can be replayed.")
+        spec = msgspec.structs.replace(
+            old.spec, replay_of=task_id, run_at=None, idempotency_key=None
+        )
+        await self._learn_shapes([spec])
+        new = self._new(credential, spec)
+        async with self._database.transaction() as conn:
+            was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
+            if dead and not was_dead:
+                raise NotFound(f"There is no dead letter {task_id}.")
+            await tasks.insert(conn, [new], server=self._cluster_manager.number)
+            await tasks.add_event(
+                conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
+            )
+        self._wake([new], [])
+        return new.id
+
+    async def _read(self, credential: Credential, task_id: int) -> StoredSpec:
+        async with self._database.connection() as conn:
+            old = await tasks.read_spec(conn, credential.tenant_id, task_id)
+        if old is None:
+            raise NotFound(f"There is no task {task_id}.")
+        return old
+
+    async def drop_dead_letter(self, credential: Credential, task_id: int) -> None:
+        """Take a task out of the dead letters; its history stays."""
+        async with self._database.transaction() as conn:
+            if not await tasks.take_dead_letter(conn, credential.tenant_id, task_id):
+                raise NotFound(f"There is no dead letter {task_id}.")
+            await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
+
+    def _new(self, credential: Credential, spec: TaskSpec) -> NewTask:
+        return NewTask(
+            id=self._sequencer.mint(),
+            tenant_id=credential.tenant_id,
+            user_id=credential.user_id,
+            shape_id=self._shapes[tasks.shape_key(spec.resources)],
+            spec=spec,
+            body_hash=b"" if spec.idempotency_key is None else hash_of(spec),
+        )
+
+    async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> None:
+        unknown = {
+            key: spec.resources
+            for spec in specs
+            for key in [tasks.shape_key(spec.resources)]
+            if key not in self._shapes
+        }
+        if unknown:
+            async with self._database.connection() as conn:
+                self._shapes.update(await tasks.intern_shapes(conn, unknown))
+
+    async def _read_known(
+        self, conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]
+    ) -> Mapping[tuple[int, str], Submission]:
+        """Read what the keys stand for that were seen before."""
+        if len(stored) == len(new):
+            return {}
+        fresh = {one.id for one in stored}
+        keys = [
+            (task.tenant_id, task.spec.idempotency_key)
+            for task in new
+            if task.id not in fresh and task.spec.idempotency_key is not None
+        ]
+        return await tasks.read_submissions(conn, keys)
+
+    def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
+        telemetry.TASKS_SUBMITTED.inc(len(stored))
+        self._prioritizer.note((task.tenant_id, task.shape_id) for task in new)
+        self._resource_manager.nudge()
+        if any(task.spec.run_at is not None for task in new):
+            self._queue_manager.nudge()
+
+
+def hash_of(spec: TaskSpec) -> bytes:
+    """Return what two submissions under one idempotency key must agree on."""
+    body = msgspec.structs.replace(spec, idempotency_key=None)
+    return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
+
+
+def same_task(task: NewTask, known: Mapping[tuple[int, str], Submission]) -> Submission:
+    """Return what the task's key stands for; raises KeyReused when that is something else."""
+    key = task.spec.idempotency_key or ""
+    seen = known.get((task.tenant_id, key))
+    if seen is None:
+        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
+    if seen.body_hash != task.body_hash or seen.batch is not None:
+        raise KeyReused(
+            f"The idempotency key {key!r} belongs to task {seen.task_id}, which asks for "
+            "something else.",
+            task=str(seen.task_id),
+        )
+    return seen
+
+
+def _answer(
+    request: Waiting,
+    stored: Sequence[Stored],
+    known: Mapping[tuple[int, str], Submission],
+) -> None:
+    fresh = {one.id: one for one in stored}
+    if request.task.id in fresh:
+        _resolve(request, Admitted(request.task.id, True, fresh[request.task.id]))
+        return
+    try:
+        _resolve(request, Admitted(same_task(request.task, known).task_id, False))
+    except (KeyReused, Unavailable) as error:
+        _refuse(request, error)
+
+
+def _resolve(request: Waiting, admitted: Admitted) -> None:
+    # The client may have gone away meanwhile; the task is stored all the same.
+    if not request.answer.done():
+        request.answer.set_result(admitted)
+
+
+def _refuse(request: Waiting, error: Exception) -> None:
+    if not request.answer.done():
+        request.answer.set_exception(error)

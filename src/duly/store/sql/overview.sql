@@ -1,0 +1,69 @@
+-- name: read_nodes
+-- Return nodes, newest first, each with the latest start of its agent.
+--   $1 below this id, $2 how many, $3 id, $4 name
+select n.id, n.name, n.labels, n.draining, i.id as incarnation_id, i.capacity,
+       i.renewed_at as last_heartbeat_at,
+       coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive
+  from nodes n
+  left join lateral (
+        select *
+          from incarnations
+         where incarnations.node_id = n.id
+         order by incarnations.id desc
+         limit 1
+       ) as i on true
+ where n.removed_at is null
+   and n.id < $1
+   and ($3::bigint is null or n.id = $3)
+   and ($4::text is null or n.name = $4)
+ order by n.id desc
+ limit $2
+
+-- name: count_tasks
+-- Count a tenant's tasks by status: those that are live, and those that ended since $2.
+-- Each count looks at no more than $3 rows, so that it costs the same however much there is.
+--   $1 tenant_id, $2 ended since, $3 at most
+select (select count(*) filter (where tenant_id = $1)
+          from (select tenant_id from live where status = 'scheduled' limit $3) as some
+       ) as scheduled,
+       (select count(*)
+          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit $3) as some
+       ) as waiting,
+       (select count(*) filter (where tenant_id = $1)
+          from (select tenant_id from live where status = 'running' limit $3) as some
+       ) as running,
+       (select count(*)
+          from (select 1 from ends
+                 where finished_at >= $2 and tenant_id = $1 and status = 'done' limit $3) as some
+       ) as done,
+       (select count(*)
+          from (select 1 from ends
+                 where finished_at >= $2 and tenant_id = $1 and status = 'failed' limit $3) as some
+       ) as failed,
+       (select count(*)
+          from (select 1 from ends
+                 where finished_at >= $2 and tenant_id = $1 and status = 'cancelled' limit $3) as some
+       ) as cancelled
+
+-- name: count_live
+-- Count what waits and runs for all tenants together, each up to $1: for the metrics.
+select (select count(*) from (select 1 from live where status = 'waiting' limit $1) as some)
+       as waiting,
+       (select count(*) from (select 1 from live where status = 'running' limit $1) as some)
+       as running,
+       (select count(*) from (select 1 from live where status = 'scheduled' limit $1) as some)
+       as scheduled
+
+-- name: read_leader
+-- Return the time, the version of PostgreSQL, and which server leads, if one does.
+--   $1 duty
+select duly.now() as time,
+       current_setting('server_version') as version,
+       (select 'server-' || t.server
+          from terms t
+         where t.duty = $1
+           and t.expires_at > duly.now()) as leader
+
+-- name: answers
+-- Say that the database is there and has the tables of this version.
+select exists (select 1 from terms) is not null

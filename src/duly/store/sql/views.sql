@@ -1,0 +1,230 @@
+-- name: pick_newest
+-- Return the newest ids of a tenant's tasks.
+--   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many
+select t.id
+  from tasks t
+ where t.tenant_id = $1
+   and t.id < $5
+   and ($2::jsonb is null or t.labels @> $2)
+   and ($3::text is null
+        or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+   -- An id is minted up to a moment before its task is submitted: an hour is ample, and keeps
+   -- the days before out of the search.
+   and ($4::timestamptz is null
+        or (t.submitted_at >= $4 and t.id >= first_id_of(day_of($4 - interval '1 hour'))))
+ order by t.id desc
+ limit $6
+
+-- name: pick_named
+-- Return the newest ids of a tenant's tasks of one name.
+--   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
+--   $7 name
+select t.id
+  from tasks t
+ where t.tenant_id = $1
+   and t.name = $7
+   and t.id < $5
+   and ($2::jsonb is null or t.labels @> $2)
+   and ($3::text is null
+        or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+   and ($4::timestamptz is null
+        or (t.submitted_at >= $4 and t.id >= first_id_of(day_of($4 - interval '1 hour'))))
+ order by t.id desc
+ limit $6
+
+-- name: pick_by_status
+-- Return the newest ids of a tenant's tasks in any of some statuses. Each kind of status is
+-- looked for where it is rare: live tasks among the live, failed and cancelled ones through
+-- an index of their own, and only what is done among all tasks.
+--   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
+--   $7 name, $8 node name, $9 live statuses, $10 failed and cancelled, $11 whether done
+with asked_user as materialized (
+        select u.id from users u where u.tenant_id = $1 and u.name = $3
+     ),
+     asked_node as materialized (
+        select n.id from nodes n where n.name = $8
+     ),
+     alive as (
+        select t.id
+          from live l
+          join tasks t on t.id = l.id
+         where l.tenant_id = $1
+           and l.status = any($9::status[])
+           and l.id < $5
+           and ($8::text is null or l.node_id in (select id from asked_node))
+           and ($7::text is null or t.name = $7)
+           and ($2::jsonb is null or t.labels @> $2)
+           and ($3::text is null or t.user_id = (select id from asked_user))
+           and ($4::timestamptz is null or t.submitted_at >= $4)
+         order by l.id desc
+         limit $6
+     ),
+     unsuccessful as (
+        select t.id
+          from ends e
+          join tasks t on t.id = e.task_id
+         where e.tenant_id = $1
+           and e.status <> 'done'
+           and e.status = any($10::status[])
+           and e.task_id < $5
+           and ($8::text is null or e.node_id in (select id from asked_node))
+           and ($7::text is null or t.name = $7)
+           and ($2::jsonb is null or t.labels @> $2)
+           and ($3::text is null or t.user_id = (select id from asked_user))
+           and ($4::timestamptz is null or t.submitted_at >= $4)
+         order by e.task_id desc
+         limit $6
+     ),
+     done as (
+        select t.id
+          from tasks t
+          join ends e on e.task_id = t.id and e.status = 'done'
+         where $11::boolean
+           and t.tenant_id = $1
+           and t.id < $5
+           and ($8::text is null or e.node_id in (select id from asked_node))
+           and ($7::text is null or t.name = $7)
+           and ($2::jsonb is null or t.labels @> $2)
+           and ($3::text is null or t.user_id = (select id from asked_user))
+           and ($4::timestamptz is null or t.submitted_at >= $4)
+         order by t.id desc
+         limit $6
+     )
+select id from alive
+ union all
+select id from unsuccessful
+ union all
+select id from done
+ order by id desc
+ limit $6
+
+-- name: read_tasks
+-- Return tasks as their tenant sees them, newest first. A payload of more than $3 bytes is
+-- left out, so that a page of large scripts stays a page.
+--   $1 tenant_id, $2 ids, $3 longest payload
+select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap, t.max_attempts,
+       t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of, t.submitted_at, t.shape_id,
+       case when octet_length(t.payload::text) <= $3 then t.payload end as payload,
+       s.needs, u.name as "user", 'server-' || t.admitted_by as admitted_by, n.name as node,
+       coalesce(l.status, e.status) as status,
+       coalesce(l.ready_at, e.ready_at) as ready_at,
+       coalesce(l.start_by, e.start_by) as start_by,
+       coalesce(l.attempt, e.attempt) as attempt,
+       coalesce(l.failures, e.failures) as failures,
+       coalesce(l.losses, e.losses) as losses,
+       coalesce(l.leased_at, e.started_at) as started_at,
+       l.cancel_requested_at, e.finished_at,
+       case when l.id is null then e.outcome else a.outcome end as outcome,
+       case when l.id is null then e.exit_code else a.exit_code end as exit_code,
+       case when l.id is null then e.reason else l.reason end as reason,
+       a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
+  from tasks t
+  join shapes s on s.id = t.shape_id
+  left join live l on l.id = t.id
+  left join ends e on e.task_id = t.id
+  left join attempts a on a.task_id = t.id and a.attempt = coalesce(l.attempt, e.attempt)
+  left join nodes n on n.id = coalesce(l.node_id, e.node_id)
+  left join users u on u.id = t.user_id
+ where t.tenant_id = $1
+   and t.id = any($2::bigint[])
+   and coalesce(l.status, e.status) is not null
+ order by t.id desc
+
+-- name: is_live
+-- Say whether a task of the tenant has not ended yet.
+--   $1 tenant_id, $2 id
+select exists (select 1 from live where id = $2 and tenant_id = $1)
+
+-- name: read_attempts
+-- Return the attempts at a task in order, the running one last. $3 is whether to read logs.
+--   $1 tenant_id, $2 task_id
+select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
+       a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
+  from attempts a
+  left join nodes n on n.id = a.node_id
+ where a.task_id = $2
+   and exists (select 1 from tasks t where t.id = $2 and t.tenant_id = $1)
+ union all
+select l.attempt, n.name, null, null, null, l.leased_at, l.leased_at, null, null, null, null
+  from live l
+  left join nodes n on n.id = l.node_id
+ where l.id = $2
+   and l.tenant_id = $1
+   and l.status = 'running'
+ order by attempt
+
+-- name: read_log_end
+-- Return what is known of the log of one attempt, the latest when none is named. A running
+-- attempt has no end yet; no row comes back when the tenant has no such task.
+--   $1 tenant_id, $2 task_id, $3 attempt
+with task as (
+        select t.id,
+               l.id is not null as is_live,
+               coalesce(l.status = 'running', false) as is_running,
+               coalesce(l.attempt, e.attempt) as latest
+          from tasks t
+          left join live l on l.id = t.id
+          left join ends e on e.task_id = t.id
+         where t.tenant_id = $1
+           and t.id = $2
+     )
+select task.is_live, task.latest,
+       coalesce($3::int, task.latest) as attempt,
+       task.is_running and task.latest = coalesce($3::int, task.latest) as is_running,
+       coalesce(a.log_size, 0) as size,
+       coalesce(a.log_tail, ''::bytea) as tail
+  from task
+  left join attempts a on a.task_id = $2 and a.attempt = coalesce($3::int, task.latest)
+
+-- name: read_result
+-- Return how a task ended and the JSON that it left, as it was written.
+--   $1 tenant_id, $2 task_id
+select coalesce(l.status, e.status) as status, e.result::text as result
+  from tasks t
+  left join live l on l.id = t.id
+  left join ends e on e.task_id = t.id
+ where t.tenant_id = $1
+   and t.id = $2
+
+-- name: count_ahead
+-- Count the waiting tasks of the same tenant and shape that come before this one, up to $3.
+--   $1 tenant_id, $2 task_id, $3 at most
+select count(*)::int
+  from (
+        select 1
+          from live me
+          join live other on other.tenant_id = me.tenant_id
+                         and other.shape_id = me.shape_id
+                         and other.status = 'waiting'
+                         and (other.start_by, -other.priority, other.id)
+                             < (me.start_by, -me.priority, me.id)
+                         and other.start_by <= me.start_by
+         where me.id = $2
+           and me.tenant_id = $1
+         limit $3
+       ) as ahead
+
+-- name: pick_dead_letters
+-- Return the newest ids among a tenant's dead letters.
+--   $1 tenant_id, $2 code of the reason, $3 failed since, $4 below this id, $5 how many
+select d.task_id
+  from dead_letters d
+ where d.tenant_id = $1
+   and d.task_id < $4
+   and ($2::text is null or d.code = $2)
+   and ($3::timestamptz is null or d.failed_at >= $3)
+ order by d.task_id desc
+ limit $5
+
+-- name: is_dead_letter
+--   $1 tenant_id, $2 task_id
+select exists (select 1 from dead_letters where tenant_id = $1 and task_id = $2)
+
+-- name: tenant_by_name
+-- Return a tenant and its plan, for an administrator who acts for it.
+--   $1 name
+select t.id, t.name as tenant, p.name as plan, p.delay_tolerance, p.execution_cap,
+       p.max_execution_cap, p.weight
+  from tenants t
+  join plans p on p.name = t.plan
+ where t.name = $1
