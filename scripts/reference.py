@@ -1,0 +1,66 @@
+"""Writes the reference of the command line from its own help texts.
+
+python scripts/reference.py            write docs/reference/cli.md
+python scripts/reference.py --check    fail when it is not what would be written
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from duly.cli.main import app
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+WIDTH = 100
+HEAD = """# The command line
+
+This page is written by `scripts/reference.py` from the help texts; change those instead.
+
+Every command speaks REST through the Python client. Which server, and with which key, is told by
+`DULY_URL` and `DULY_KEY`, or else by the file that `duly up` writes. An id in brackets may be left
+out: then the last task that you submitted is meant.
+
+| exit code | means |
+|---|---|
+| 0 | it went well |
+| 1 | refused or failed; the message is on stderr |
+| 2 | used in a way that cannot be |
+| 3 | no server can be reached |
+
+`run`, `wait` and `submit --wait` end as the task did: with its exit code, 128 + n for signal n, 124
+when it was stopped at its execution cap, 125 for anything else that is Duly's doing.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join([HEAD, *_sections(typer.main.get_command(app), "duly")])
+
+
+def _sections(command: Any, path: str) -> Iterator[str]:
+    context = command.make_context(path, [], resilient_parsing=True)
+    context.terminal_width = context.max_content_width = WIDTH
+    lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+    text = "\n".join(lines).strip()
+    yield f"## `{path}`\n\n```text\n{text}\n```\n"
+    names = command.list_commands(context) if hasattr(command, "list_commands") else []
+    for name in names:
+        yield from _sections(command.get_command(context, name), f"{path} {name}")
+
+
+def main() -> int:
+    """Write the page, or compare it with what is there."""
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(page())
+        return 0
+    if PAGE.read_text() == page():
+        return 0
+    sys.stderr.write(f"{PAGE.name} is out of date; run python scripts/reference.py\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What exists is documented, and what is documented exists."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from duly import config, errors, telemetry
+from duly.config import Settings
+from duly.duration import parse_duration
+from duly.model.task import Outcome, Status
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+SOURCES = sorted((ROOT / "src" / "duly").rglob("*.py"))
+
+
+def page(name):
+    return (REFERENCE / name).read_text()
+
+
+def rows(text):
+    """Yield the cells of every row of every table."""
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def settings():
+    return [
+        (section, name, default)
+        for section, kind in get_type_hints(Settings).items()
+        for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
+    ]
+
+
+def test_every_setting_is_documented_with_its_default():
+    documented = {}
+    for part in page("settings.md").split("\n## ")[1:]:
+        section = part.split("`")[1] if part.startswith("`") else ""
+        documented |= {(section, cells[0]): cells[1] for cells in rows(part)}
+    for section, name, default in settings():
+        told = documented.pop((section, name))
+        value = parse_duration(told, name) if isinstance(default, timedelta) else int(told)
+        assert value == default, f"{section}.{name}"
+    assert {section for section, _ in documented} == {""}, "these settings do not exist"
+
+
+def test_every_setting_can_be_set_from_the_environment_as_the_page_says():
+    assert config.load(None, {"DULY_LEASES__TTL": "15s"}) == Settings()
+
+
+def test_every_error_code_is_documented_with_its_class():
+    documented = dict.fromkeys([])
+    for cells in rows(page("errors.md")):
+        documented[cells[0]] = next(
+            cell.strip("`") for cell in cells[1:] if cell.strip("`").isalpha()
+        )
+    kinds = [
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.DulyError)
+    ]
+    assert documented == {kind.code: kind.__name__ for kind in kinds}
+
+
+def test_every_metric_is_documented():
+    documented = {cells[0].removesuffix("_total") for cells in rows(page("metrics.md"))}
+    assert documented == {metric.name for metric in telemetry.REGISTRY.collect()}
+
+
+def test_every_status_and_outcome_is_documented():
+    text = page("tasks.md")
+    assert [name for name in [*Status, *Outcome] if f"`{name}`" not in text] == []
+
+
+def reason_codes():
+    """Return every code that is written where a Reason is made."""
+    found = set()
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Reason":
+                code = node.args[0] if node.args else None
+                if isinstance(code, ast.Constant):
+                    found.add(code.value)
+    return found
+
+
+def test_every_reason_code_is_documented():
+    text = page("tasks.md")
+    assert [code for code in sorted(reason_codes()) if f"`{code}`" not in text] == []
+
+
+def task_variables():
+    """Return the variables that the agent gives to a task."""
+    found = set()
+    for source in SOURCES:
+        if "agent" in source.parts:
+            found |= set(re.findall(r'"(DULY_[A-Z_]+)"', source.read_text()))
+    return found
+
+
+def test_every_variable_that_a_task_sees_is_documented():
+    text = page("tasks.md")
+    assert [name for name in sorted(task_variables()) if f"`{name}`" not in text] == []
+
+
+def test_the_page_of_the_command_line_is_what_the_help_texts_say():
+    command = [sys.executable, ROOT / "scripts" / "reference.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("duly.api.app") is None, reason="there is no API to compare with"
+)
+def test_every_route_is_documented():
+    from duly.api.app import ROUTES
+
+    documented = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", page("rest.md")))
+    assert documented == {f"{method} {path}" for method, path in ROUTES}
