@@ -42,7 +42,8 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(2048)
     except OSError as error:
         raise ConfigError(
-            f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port."
+            f"Cannot listen on {host}:{port}: {error.strerror or error}. "
+            "Choose another port with --port."
         ) from error
     return sock
 
@@ -65,41 +66,54 @@ async def serve(
         await _run(parts, sock, stop, ready)
 
 
+class Api(uvicorn.Server):
+    """The HTTP server, without signal handlers: those are the launcher's."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(parts),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=CLOSING,
+            )
+        )
+        self.is_listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self.is_listening.set()
+
+    async def run_until(self, stop: asyncio.Event, sock: socket.socket) -> None:
+        """Serve until `stop` is set, then let open requests end."""
+        async with asyncio.TaskGroup() as group:
+            # Not serve(): that one installs signal handlers.
+            serving = group.create_task(self._serve(sockets=[sock]))
+            stopping = group.create_task(stop.wait())
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            self.should_exit = True
+            await serving
+            stopping.cancel()
+
+
 async def _run(
     parts: Parts, sock: socket.socket, stop: asyncio.Event, ready: Callable[[Parts], None]
 ) -> None:
-    api = uvicorn.Server(
-        uvicorn.Config(
-            create_app(parts),
-            log_config=None,
-            access_log=False,
-            lifespan="on",
-            server_header=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=CLOSING,
-        )
-    )
+    api = Api(parts)
     async with asyncio.TaskGroup() as group:
         loops = [group.create_task(service.run()) for service in parts.services]
-        serving = group.create_task(_serve_api(api, sock))
-        group.create_task(_announce(api, lambda: ready(parts)))
-        await stop.wait()
-        api.should_exit = True
+        serving = group.create_task(api.run_until(stop, sock))
+        listening = group.create_task(api.is_listening.wait())
+        await asyncio.wait((serving, listening), return_when=asyncio.FIRST_COMPLETED)
+        if api.is_listening.is_set():
+            ready(parts)
         await serving
-        for loop in loops:
-            loop.cancel()
+        for task in (*loops, listening):
+            task.cancel()
     try:
         await parts.cluster_manager.stop()
     except Unavailable as error:
         log.warning("could not resign: %s", error)
-
-
-async def _serve_api(api: uvicorn.Server, sock: socket.socket) -> None:
-    # Not serve(): that one would install signal handlers, which are the launcher's to handle.
-    await api._serve(sockets=[sock])
-
-
-async def _announce(api: uvicorn.Server, ready: Callable[[], None]) -> None:
-    while not api.started:
-        await asyncio.sleep(0.01)
-    ready()

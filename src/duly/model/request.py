@@ -153,7 +153,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
 
 
 def _resources_as_request(resources: Resources) -> dict[str, Any]:
-    fields = {kind: amount for kind, amount in msgspec.structs.asdict(resources).items()}
+    fields = msgspec.structs.asdict(resources)
     return {"cpu": fields.pop("cpu_milli") / 1000, **fields}
 
 

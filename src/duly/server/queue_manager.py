@@ -25,6 +25,7 @@ from duly.server.service import Service
 from duly.store import leases, servers, tasks
 from duly.store.database import Connection, Database, now
 from duly.store.leases import Ended, Held
+from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 1000
@@ -62,7 +63,6 @@ class QueueManager(Service):
         """Release what is due; expire silent nodes and decide about what ran on them."""
         term = self._cluster_manager.term
         if term is None:
-            self._patience.reset()
             return False
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
@@ -72,13 +72,13 @@ class QueueManager(Service):
             self._wake(due)
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            lost = await self._expire(conn)
+            lost = await self._expire(conn, term)
         self._wake_ended(lost)
         return len(due) == BATCH or len(lost) == BATCH
 
-    async def _expire(self, conn: Connection) -> list[Ended]:
+    async def _expire(self, conn: Connection, term: Term) -> list[Ended]:
         started_at, at = await leases.read_vitals(conn)
-        if self._patience.is_over(started_at, at):
+        if self._patience.is_over(term, started_at, at):
             for incarnation, node in await leases.expire_incarnations(conn):
                 log.warning("node %s is lost (incarnation %s)", node, incarnation)
         orphans = await leases.lock_orphans(conn, limit=BATCH)
@@ -208,22 +208,18 @@ class Patience:
 
     def __init__(self, ttl: timedelta) -> None:
         self._ttl = ttl
-        self._seen: tuple[datetime, float] | None = None
+        self._seen: tuple[Term, datetime, float] | None = None
         self._until = 0.0
 
-    def reset(self) -> None:
-        """Forget what was seen: the next look begins anew."""
-        self._seen = None
-
-    def is_over(self, started_at: datetime, at: datetime) -> bool:
+    def is_over(self, term: Term, started_at: datetime, at: datetime) -> bool:
         """Say whether leases that have run out may be expired."""
         offset = at.timestamp() - clock.monotonic()
         is_new = (
             self._seen is None
-            or self._seen[0] != started_at
-            or abs(self._seen[1] - offset) > CLOCK_STEP.total_seconds()
+            or self._seen[:2] != (term, started_at)
+            or abs(self._seen[2] - offset) > CLOCK_STEP.total_seconds()
         )
-        self._seen = (started_at, offset)
+        self._seen = (term, started_at, offset)
         if is_new:
             self._until = clock.monotonic() + self._ttl.total_seconds()
         return clock.monotonic() >= self._until

@@ -152,21 +152,17 @@ class ResourceManager(Service):
             poll.wait, self._settings.requests.poll_limit.total_seconds()
         )
         nudged = self._polls[poll.incarnation]
-        try:
-            while True:
-                nudged.clear()
-                orders = await self._look(node_id, poll)
-                told = self._told[poll.incarnation]
-                orders.stop = [stop for stop in orders.stop if stop.ref not in told]
-                left = deadline - clock.monotonic()
-                if orders.start or orders.stop or left <= 0:
-                    told.intersection_update(poll.held)
-                    told.update(stop.ref for stop in orders.stop)
-                    return orders
-                await _wait(nudged, min(left, RECHECK.total_seconds()))
-        finally:
-            if not nudged.is_set():
-                self._polls.pop(poll.incarnation, None)
+        told = self._told[poll.incarnation]
+        while True:
+            nudged.clear()
+            orders = await self._look(node_id, poll)
+            orders.stop = [stop for stop in orders.stop if stop.ref not in told]
+            left = deadline - clock.monotonic()
+            if orders.start or orders.stop or left <= 0:
+                told.intersection_update(poll.held)
+                told.update(stop.ref for stop in orders.stop)
+                return orders
+            await _wait(nudged, min(left, RECHECK.total_seconds()))
 
     async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         async with self._database.connection() as conn:

@@ -175,3 +175,24 @@ begin
     return fresh;
 end
 $$;
+
+-- Begin or end the draining of a node. The incarnation is locked, so that a lease that is
+-- being made either is there already or sees that the node drains. The node comes first,
+-- as in join_node: two orders would be a deadlock.
+create function drain_node(p_node bigint, p_draining boolean)
+    returns bigint
+    language plpgsql
+    as $$
+begin
+    perform 1 from duly.nodes n where n.id = p_node and n.removed_at is null for update;
+    if not found then
+        return null;
+    end if;
+    perform 1
+       from duly.incarnations i
+      where i.node_id = p_node and i.ended_at is null
+        for update;
+    update duly.nodes set draining = p_draining where nodes.id = p_node;
+    return p_node;
+end
+$$;

@@ -59,22 +59,9 @@ update incarnations
    and ended_at is null
 
 -- name: drain
--- Begin or end the draining of a node. Locks its incarnation, so that a lease that is being
--- made either is there already or sees that the node drains.
+-- Begin or end the draining of a node; null when there is no such node.
 --   $1 node_id, $2 draining
-with held as (
-        select id
-          from incarnations
-         where node_id = $1
-           and ended_at is null
-           for update
-     )
-update nodes
-   set draining = $2
- where id = $1
-   and removed_at is null
-   and (select count(*) from held) >= 0
-returning id
+select drain_node($1, $2)
 
 -- name: read_held
 -- Return what an incarnation should be running: the truth that a poll is answered from.
