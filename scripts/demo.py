@@ -34,7 +34,7 @@ class Story:
     """The stage: a server to talk to, and what has been seen so far."""
 
     console: Console
-    duly: Throwaway
+    place: Throwaway
     client: duly.Client
     cpu: float
     checks: list[tuple[str, str, bool]] = field(default_factory=list)
@@ -137,7 +137,7 @@ def urgent(story: Story) -> None:
 def payment(story: Story) -> None:
     """Submit a payment twice, and look into the ledger."""
     with chapter(story, "Sending $10, submitted twice because the first answer was lost"):
-        ledger = story.duly.shared / "ledger"
+        ledger = story.place.shared / "ledger"
         ledger.touch()
         ledger.chmod(0o666)
         script = f'echo "$DULY_IDEMPOTENCY_KEY 10.00" >> {ledger}'
@@ -163,7 +163,7 @@ def disaster(story: Story) -> None:
         )
         videos = [story.submit(f"video {n}", "sleep 4; echo encoded", share=0.2) for n in (1, 2, 3)]
         story.see(videos, until=lambda tasks: all(task["status"] == "running" for task in tasks))
-        killed = story.duly.kill_node()
+        killed = story.place.kill_node()
         struck = time.monotonic()
         story.console.print(f"  [red]kill -9[/] of the agent and its processes: {killed} are gone")
         story.see(videos, until=lambda tasks: all(task["attempt"] > 1 for task in tasks))
