@@ -101,6 +101,10 @@ class EmbeddedPostgres:
         """Stop the cluster if it runs, whoever started it, and wait until it is gone."""
         postmaster.stop_postmaster(self._data, patience=STOP_PATIENCE)
 
+    def running_pid(self) -> int | None:
+        """Return the process to watch: the server's, while it lives."""
+        return postmaster.find_postmaster(self._data)
+
     def trim_log(self) -> None:
         """Set a log aside that has grown too large; at most one old one is kept."""
         # Copied and cut, not renamed: the server goes on writing to the file that it has.

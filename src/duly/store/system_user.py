@@ -78,19 +78,19 @@ def user_for(data: Path) -> SystemUser:
             )
         if status.st_uid != 0:
             return SystemUser(status.st_uid, status.st_gid)
-    return _ensure_user() if us.uid == 0 else us
+    return (find_user() or _create_user()) if us.uid == 0 else us
 
 
-def _ensure_user() -> SystemUser:
+def find_user() -> SystemUser | None:
+    """Return the user that root runs PostgreSQL as, if there is one already."""
     try:
         entry = pwd.getpwnam(NAME)
     except KeyError:
-        _create_user()
-        entry = pwd.getpwnam(NAME)
+        return None
     return SystemUser(entry.pw_uid, entry.pw_gid)
 
 
-def _create_user() -> None:
+def _create_user() -> SystemUser:
     way_out = (
         "PostgreSQL does not run as root, so Duly needs a system user for it. "
         f"Create one ('useradd --system --no-create-home {NAME}'), start Duly as an ordinary "
@@ -106,11 +106,11 @@ def _create_user() -> None:
         text=True,
         errors="replace",
     )
-    try:
-        pwd.getpwnam(NAME)
-    except KeyError as error:
+    made = find_user()
+    if made is None:
         why = done.stderr.strip() or f"exit code {done.returncode}"
-        raise ConfigError(f"Creating the user {NAME!r} failed: {why}. {way_out}") from error
+        raise ConfigError(f"Creating the user {NAME!r} failed: {why}. {way_out}")
+    return made
 
 
 def let_through(user: SystemUser, folder: Path) -> None:
