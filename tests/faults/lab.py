@@ -1,0 +1,190 @@
+"""A server, an agent and PostgreSQL as real processes that can be killed and stopped."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from duly.client.retry import Patience
+from duly.client.sync import Client
+from duly.store import nodes
+from duly.store.database import Database
+from duly.store.tenants import create_admin_key, digest, generate_key
+from tests.faults.ledger import Ledger
+
+T = TypeVar("T")
+DULY = [str(Path(sys.executable).with_name("duly"))]
+QUICK = {
+    "DULY_LEASES__HEARTBEAT": "0.3s",
+    "DULY_LEASES__TTL": "2s",
+    "DULY_RETRIES__BASE_DELAY": "0.1s",
+    "DULY_EXECUTION__GRACE": "1s",
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(found: Callable[[], T], what: str, seconds: float = 30) -> T:
+    """Look until something is found; what is awaited lives in another process."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = found()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(0.05)
+
+
+class Program:
+    """A process of ours, with everything that it wrote."""
+
+    def __init__(self, name: str, folder: Path, args: list[str], env: dict[str, str]) -> None:
+        self.log = folder / f"{name}-{time.monotonic_ns()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*DULY, *args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def said(self, pattern: str) -> bool:
+        return re.search(pattern, self.log.read_text(errors="replace")) is not None
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        self.process.wait(10)
+
+    def stop(self, seconds: float = 30) -> int:
+        if self.is_running():
+            self.send(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def tree(self) -> list[psutil.Process]:
+        """Return this process and everything below it, in one look."""
+        try:
+            me = psutil.Process(self.pid)
+            return [me, *me.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+async def _secrets(dsn: str) -> tuple[str, str]:
+    """Make an administrator's key and a join token."""
+    async with await Database.connect(dsn) as database, database.connection() as conn:
+        token = generate_key("dulyjoin")
+        await nodes.add_token(conn, digest(token), lasts=timedelta(hours=1))
+        return await create_admin_key(conn), token
+
+
+class Lab:
+    """One server and one node on a database of their own."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        folder.chmod(0o755)
+        self.folder = folder
+        self.dsn = dsn
+        self.key, self._token = asyncio.run(_secrets(dsn))
+        self.ledger = Ledger(folder)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.programs: list[Program] = []
+        self._dsn_file = folder / "dsn"
+        self._dsn_file.write_text(dsn)
+        self._dsn_file.chmod(0o600)
+        self._env = {
+            **QUICK,
+            "HOME": str(folder / "home"),
+            "DULY_URL": self.url,
+            "DULY_KEY": self.key,
+        }
+
+    def client(self, url: str | None = None, seconds: float = 30) -> Client:
+        patience = Patience(total=timedelta(seconds=seconds))
+        return Client(url or self.url, self.key, patience=patience)
+
+    def start_server(self) -> Program:
+        server = self._start(
+            "server",
+            f"serve --database-file {self._dsn_file} --host 127.0.0.1 --port {self.port}"
+            f" --store {self.folder}/store",
+        )
+        until(lambda: self._answers(server), "the server to listen")
+        return server
+
+    def start_agent(self, name: str = "node-a", url: str | None = None) -> Program:
+        token = self.folder / f"{name}.token"
+        if not token.exists():
+            token.touch(mode=0o600)
+            token.write_text(self._token)
+        agent = self._start(
+            name,
+            f"agent --url {url or self.url} --join-token-file {token} --data {self.folder}/{name}"
+            f" --name {name} --isolation process --cpu 4 --memory 4GiB --disk 4GiB",
+        )
+        until(lambda: self.node(name) == "ready" or not agent.is_running(), f"{name} to join")
+        assert agent.is_running(), agent.log.read_text()
+        return agent
+
+    def node(self, name: str) -> str | None:
+        nodes = self.client().list_nodes()["items"]
+        return next((node["status"] for node in nodes if node["name"] == name), None)
+
+    def close(self) -> None:
+        for program in reversed(self.programs):
+            if program.is_running():
+                program.send(signal.SIGCONT)
+                program.kill()
+
+    def processes_of(self, task: str) -> list[int]:
+        """Return the processes that carry the task's id in their environment."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if f"DULY_TASK_ID={task}".encode() in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+    def _start(self, name: str, command: str) -> Program:
+        program = Program(name, self.folder, command.split(), self._env)
+        self.programs.append(program)
+        return program
+
+    def _answers(self, server: Program) -> bool:
+        assert server.is_running(), server.log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,125 @@
+"""Whatever is killed: nothing acknowledged is lost, nothing is done by two, nothing is left."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from duly.store.embedded import EmbeddedPostgres
+from tests.faults.checks import violations
+from tests.faults.lab import Lab, until
+from tests.faults.proxy import Proxy
+
+pytestmark = pytest.mark.faults
+
+
+def submit(lab: Lab, work: str, **fields: object) -> str:
+    return lab.client().submit(source=lab.ledger.script(work), **fields)["id"]  # type: ignore[arg-type]
+
+
+def test_a_killed_agent_takes_its_processes_along_and_its_task_runs_again(lab: Lab) -> None:
+    lab.start_server()
+    agent = lab.start_agent()
+    task = submit(lab, 'sleep "$(if [ $DULY_ATTEMPT = 1 ]; then echo 60; else echo 0.1; fi)"')
+    until(lambda: lab.ledger.starts(task), "the first attempt to start")
+
+    agent.kill()
+    until(lambda: not lab.processes_of(task), "the processes to be gone", seconds=2)
+    lab.start_agent()
+
+    ended = lab.client().wait(task, timeout=30)
+    assert (ended["status"], ended["failures"], ended["losses"]) == ("done", 0, 1)
+    assert [one.attempt for one in lab.ledger.starts(task)] == [1, 2]
+    assert violations([task], lab.ledger, lab.dsn) == []
+
+
+def test_a_task_that_must_not_be_begun_twice_fails_when_its_node_is_lost(lab: Lab) -> None:
+    lab.start_server()
+    agent = lab.start_agent()
+    task = submit(lab, "sleep 60", on_lost="fail")
+    until(lambda: lab.ledger.starts(task), "the attempt to start")
+    agent.kill()
+    ended = lab.client().wait(task, timeout=30)
+    assert (ended["status"], ended["reason"]["code"]) == ("failed", "lost")
+    assert len(lab.ledger.starts(task)) == 1
+
+
+def test_a_server_killed_between_commit_and_answer_gives_the_same_task_again(lab: Lab) -> None:
+    server = lab.start_server()
+    proxy = Proxy(lab.port)
+    fields = {"command": ["true"], "idempotency_key": "only-once"}
+    proxy.lose("/v1/tasks")
+    with pytest.raises(Exception, match=r".+"):
+        lab.client(proxy.url, seconds=0).submit(**fields)  # type: ignore[arg-type]
+    assert proxy.lost.wait(10)
+    server.kill()
+
+    lab.start_server()
+    first = lab.client().list_tasks()["items"]
+    again = lab.client().submit(**fields)  # type: ignore[arg-type]
+    assert [task["id"] for task in first] == [again["id"]]
+    proxy.close()
+
+
+def test_a_killed_server_costs_running_tasks_nothing(lab: Lab) -> None:
+    server = lab.start_server()
+    lab.start_agent()
+    task = submit(lab, "sleep 1.5")
+    until(lambda: lab.ledger.starts(task), "the attempt to start")
+    server.kill()
+    lab.start_server()
+    ended = lab.client().wait(task, timeout=30)
+    assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
+    assert violations([task], lab.ledger, lab.dsn) == []
+
+
+def test_a_killed_postgresql_loses_nothing_that_was_acknowledged(
+    folder: object, own_postgres: EmbeddedPostgres
+) -> None:
+    lab = Lab(folder, own_postgres.start())  # type: ignore[arg-type]
+    try:
+        lab.start_server()
+        lab.start_agent()
+        client = lab.client()
+        told = [submit(lab, "sleep 0.2") for _ in range(20)]
+        until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
+        _kill_postgres(own_postgres)
+        own_postgres.start()
+        told += [submit(lab, "sleep 0.2") for _ in range(5)]
+        for task in told:
+            assert client.wait(task, timeout=60)["status"] == "done"
+        assert violations(told, lab.ledger, lab.dsn) == []
+    finally:
+        lab.close()
+
+
+def test_everything_killed_at_once_goes_on_where_it_was(
+    folder: object, own_postgres: EmbeddedPostgres
+) -> None:
+    lab = Lab(folder, own_postgres.start())  # type: ignore[arg-type]
+    try:
+        server, agent = lab.start_server(), lab.start_agent()
+        told = [submit(lab, "sleep 0.3") for _ in range(20)]
+        until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
+        for program in (agent, server):
+            program.kill()
+        _kill_postgres(own_postgres)
+        until(lambda: not any(lab.processes_of(task) for task in told), "the tasks to be gone")
+
+        own_postgres.start()
+        lab.start_server()
+        lab.start_agent()
+        for task in told:
+            assert lab.client().wait(task, timeout=60)["status"] == "done"
+        assert violations(told, lab.ledger, lab.dsn) == []
+    finally:
+        lab.close()
+
+
+def _kill_postgres(server: EmbeddedPostgres) -> None:
+    pid = server.running_pid()
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=10)

@@ -1,0 +1,77 @@
+"""Stopped agents and lost answers: whoever comes back late changes nothing."""
+
+import signal
+
+import pytest
+
+from tests.faults.checks import violations
+from tests.faults.lab import Lab, until
+from tests.faults.proxy import Proxy
+from tests.faults.test_kills import submit
+
+pytestmark = pytest.mark.faults
+LONG_AT_FIRST = 'sleep "$(if [ $DULY_ATTEMPT = 1 ]; then echo 60; else echo 0.1; fi)"'
+
+
+def test_a_stopped_agent_is_replaced_and_nothing_overlaps(lab: Lab) -> None:
+    lab.start_server()
+    first = lab.start_agent("node-a")
+    task = submit(
+        lab,
+        "i=0; while [ $i -lt 40 ]; do sleep 0.1; i=$((i+1)); "
+        'echo "start $DULY_TASK_ID $DULY_ATTEMPT $DULY_FENCING_TOKEN $$ $(now)"'
+        f" >> {lab.ledger.path}; done",
+    )
+    until(lambda: lab.ledger.starts(task), "the first attempt to start")
+
+    first.send(signal.SIGSTOP)
+    lab.start_agent("node-b")
+    until(lambda: any(one.attempt == 2 for one in lab.ledger.starts(task)), "the second attempt")
+    first.send(signal.SIGCONT)
+
+    ended = lab.client().wait(task, timeout=40)
+    assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 2, 1)
+    until(lambda: lab.node("node-a") == "ready", "the first node to join again")
+    assert violations([task], lab.ledger, lab.dsn) == []
+
+
+def test_a_lost_poll_reply_loses_no_task(lab: Lab) -> None:
+    lab.start_server()
+    proxy = Proxy(lab.port)
+    lab.start_agent(url=proxy.url)
+    proxy.lose("/v1/gateway/poll")
+    task = submit(lab, "true")
+    ended = lab.client().wait(task, timeout=30)
+    assert proxy.lost.is_set()
+    assert (ended["status"], ended["attempt"]) == ("done", 1)
+    assert len(lab.ledger.starts(task)) == 1
+    proxy.close()
+
+
+def test_a_report_whose_answer_is_lost_counts_once(lab: Lab) -> None:
+    lab.start_server()
+    proxy = Proxy(lab.port)
+    lab.start_agent(url=proxy.url)
+    proxy.lose("/v1/gateway/report")
+    task = submit(lab, "true")
+    assert lab.client().wait(task, timeout=30)["attempt"] == 1
+    until(proxy.lost.is_set, "the answer to be lost")
+    after = submit(lab, "true")
+    assert lab.client().wait(after, timeout=30)["status"] == "done"
+    assert violations([task, after], lab.ledger, lab.dsn) == []
+    proxy.close()
+
+
+def test_stopping_an_agent_hands_its_task_back_without_a_mark(lab: Lab) -> None:
+    lab.start_server()
+    agent = lab.start_agent()
+    task = submit(lab, LONG_AT_FIRST)
+    until(lambda: lab.ledger.starts(task), "the first attempt to start")
+    assert agent.stop() == 0
+    waiting = lab.client().get_task(task)
+    assert (waiting["status"], waiting["failures"], waiting["losses"]) == ("waiting", 0, 0)
+    assert lab.processes_of(task) == []
+    lab.start_agent()
+    ended = lab.client().wait(task, timeout=30)
+    assert (ended["status"], ended["attempt"]) == ("done", 2)
+    assert violations([task], lab.ledger, lab.dsn) == []
