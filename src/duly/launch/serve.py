@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
@@ -82,6 +82,11 @@ class Api(uvicorn.Server):
         )
         self.is_listening = asyncio.Event()
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
         await super().startup(sockets)
@@ -90,8 +95,7 @@ class Api(uvicorn.Server):
     async def run_until(self, stop: asyncio.Event, sock: socket.socket) -> None:
         """Serve until `stop` is set, then let open requests end."""
         async with asyncio.TaskGroup() as group:
-            # Not serve(): that one installs signal handlers.
-            serving = group.create_task(self._serve(sockets=[sock]))
+            serving = group.create_task(self.serve(sockets=[sock]))
             stopping = group.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
             self.should_exit = True
