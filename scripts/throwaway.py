@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+AGENT = re.compile(r" (-m )?duly\.\S*agent\S* | agent ")
 READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
 
 
@@ -57,12 +58,23 @@ class Throwaway:
         """What `duly up` has said so far."""
         return (self.folder / "up.log").read_text(errors="replace")
 
+    def await_output(self, wanted: re.Pattern[str]) -> re.Match[str]:
+        """Wait until `duly up` has said something that matches, and return that."""
+        until = time.monotonic() + self._start_timeout
+        while time.monotonic() < until:
+            if found := wanted.search(self.output):
+                return found
+            if self._up.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(f"`duly up` did not say {wanted.pattern}:\n{self.output[-4000:]}")
+
     def kill_node(self) -> int:
         """Kill the agent and everything it started with SIGKILL; return how many processes died.
 
         They are stopped first, so that none can tell the server that another is gone.
         """
-        agent = next(pid for pid in _children(self._up.pid) if "agent" in _command(pid))
+        agent = next(pid for pid in _children(self._up.pid) if AGENT.search(_command(pid)))
         doomed = [agent, *_descendants(agent)]
         for order in (signal.SIGSTOP, signal.SIGKILL):
             for pid in doomed:
@@ -87,7 +99,7 @@ class Throwaway:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self.url = self._await_ready()
+        self.url = self.await_output(READY)[1]
         self.key = (data / "admin.key").read_text().strip()
 
     def _environment(self) -> dict[str, str]:
@@ -99,16 +111,6 @@ class Throwaway:
         home = self.folder / "home"
         home.mkdir()
         return kept | {"HOME": str(home)} | self._settings
-
-    def _await_ready(self) -> str:
-        until = time.monotonic() + self._start_timeout
-        while time.monotonic() < until:
-            if found := READY.search(self.output):
-                return found[1]
-            if self._up.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(f"`duly up` did not become ready:\n{self.output[-4000:]}")
 
     def _stop(self) -> None:
         """Stop politely, then make sure; then there was never anything here."""

@@ -13,36 +13,11 @@ from duly.client.shapes import Task
 from duly.dashboard import view
 from duly.dashboard.feed import Feed, problem
 from duly.dashboard.panels import draw_details, draw_node, text
+from duly.dashboard.task_table import TaskTable
 from duly.dashboard.view import NodeView, Snapshot
 from duly.errors import DulyError
 from duly.model.task import FINAL
 
-COLUMNS = {
-    "status": "Status",
-    "name": "Name",
-    "id": "Id",
-    "owner": "Tenant / user",
-    "waited": "Waited",
-    "ran": "Ran",
-    "node": "Node",
-    "reason": "Reason",
-}
-CELLS = "".join(
-    f'<q-td key="{name}" :props="props" class="c-{name}" :title="props.row.{name}">'
-    + (
-        '<span class="status" :class="props.row.status">{{ props.row.status }}</span>'
-        if name == "status"
-        else f"{{{{ props.row.{name} }}}}"
-    )
-    + "</q-td>"
-    for name in COLUMNS
-)
-ROW = f"""
-<q-tr :props="props" tabindex="0" role="button" :aria-label="'Details of ' + props.row.name"
-      @click="$parent.$emit('choose', props.row.id)"
-      @keydown.enter="$parent.$emit('choose', props.row.id)"
-      @keydown.space.prevent="$parent.$emit('choose', props.row.id)">{CELLS}</q-tr>
-"""
 FIRST_TASK = "duly run -- echo hello"
 
 
@@ -82,8 +57,10 @@ class Overview:
             self._build_tasks()
         self._dialog = ui.dialog().props('position="right" aria-label="Details of a task"')
         self._dialog.on("hide", self._close)
-        with self._dialog:
-            self._details = ui.element("div").classes("details")
+        with self._dialog, ui.element("div").classes("details"):
+            close = text("button", "Close").classes("tool close").props('type="button"')
+            close.on("click", self._dialog.close)
+            self._details = ui.element("div").classes("facts")
 
     def _build_counts(self) -> None:
         self._numbers = {}
@@ -95,23 +72,10 @@ class Overview:
                     with ui.element("div").classes("label"):
                         text("span", status)
                         if status in FINAL:
-                            self._windows.append(text("span", ""))
+                            self._windows.append(text("span", "").classes("window"))
 
     def _build_tasks(self) -> None:
-        columns = [
-            {
-                "name": name,
-                "label": label,
-                "field": name,
-                "align": "right" if name in ("waited", "ran") else "left",
-                "headerClasses": f"c-{name}",
-            }
-            for name, label in COLUMNS.items()
-        ]
-        self._table = ui.table(columns=columns, rows=[], row_key="id", pagination=0)
-        self._table.classes("tasks").props("flat dense hide-bottom :rows-per-page-options=[0]")
-        self._table.add_slot("body", ROW)
-        self._table.on("choose", lambda event: self._choose(str(event.args)))
+        self._table = TaskTable(self._choose)
         self._empty = ui.element("div").classes("empty")
         with self._empty:
             text("div", "No tasks yet. Submit the first one from a terminal:")
@@ -129,7 +93,7 @@ class Overview:
         if old is None or old.nodes != new.nodes:
             self._show_nodes(new.nodes)
         if old is None or old.tasks != new.tasks:
-            self._table.rows = list(new.tasks)
+            self._table.show(new.tasks)
         known = bool(new.counts)
         self._table.set_visibility(bool(new.tasks))
         self._empty.set_visibility(known and not new.tasks)
@@ -148,7 +112,7 @@ class Overview:
         for status, number in self._numbers.items():
             number.text = f"{new.counts[status]:,}" if new.counts else view.NOTHING
         for window in self._windows:
-            window.text = f"last {new.window_hours} h" if new.counts else ""
+            window.text = f"{new.window_hours} h" if new.counts else ""
 
     def _show_nodes(self, nodes: tuple[NodeView, ...]) -> None:
         self._nodes.clear()
@@ -187,7 +151,7 @@ class Overview:
             if isinstance(content, str):
                 text("p", content)
             else:
-                draw_details(*content, self._dialog.close)
+                draw_details(*content)
 
     def _next_theme(self) -> None:
         self._dark.value = {None: False, False: True, True: None}[self._dark.value]

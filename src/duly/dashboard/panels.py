@@ -1,6 +1,5 @@
 """The parts of the page that are drawn anew when they change: nodes, and a task's details."""
 
-from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
@@ -45,14 +44,12 @@ def _draw_bar(bar: Bar) -> None:
             ui.element("div").classes("fill").style(f"width: {percent}%")
 
 
-def draw_details(task: Task, log: str, close: Callable[[], None]) -> None:
+def draw_details(task: Task, log: str) -> None:
     """Draw one task: where it is and why, what is known of it, and the end of its log."""
     status = _tone(task["status"])
-    with ui.element("div").classes("head"):
-        with ui.element("div"):
-            text("h2", view.visible(task["name"] or "(no name)"))
-            text("span", status).classes(f"status {status}")
-        text("button", "Close").classes("tool").props('type="button"').on("click", close)
+    with ui.element("div"):
+        text("h2", view.visible(task["name"] or "(no name)"))
+        text("span", status).classes(f"status {status}")
     if reason := view.reason(task):
         text("div", reason).classes(f"why {status}")
     with ui.element("dl"):

@@ -1,0 +1,54 @@
+"""A Duly of its own with its pages, and a browser to look at them."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def _throwaway():
+    """Return the class with which the demo starts a Duly; scripts are no package."""
+    spec = importlib.util.spec_from_file_location("throwaway", ROOT / "scripts" / "throwaway.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Throwaway
+
+
+@pytest.fixture
+def place():
+    """A `duly up`, with its `url`, its `key` and what it said."""
+    with _throwaway()({}) as place:
+        yield place
+
+
+@pytest.fixture
+def link(place):
+    """The one-time link that `duly up` printed."""
+    return place.await_output(re.compile(r"http://\S+/open\?token=\S+"))[0]
+
+
+@pytest.fixture
+def browser():
+    """Debian's Chromium."""
+    if not CHROMIUM.exists():
+        pytest.skip("Chromium is not installed here")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield browser
+        browser.close()

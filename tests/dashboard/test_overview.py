@@ -1,0 +1,111 @@
+"""The overview in a real browser, with a real Duly behind it."""
+
+import re
+import urllib.error
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+import duly
+
+EVIL = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'> **b** {{ 7 * 7 }}"
+SECONDS = 1000
+
+
+@pytest.fixture
+def client(place):
+    with duly.Client(place.url, place.key) as client:
+        yield client
+
+
+@pytest.fixture
+def asked():
+    """The addresses that the browser asks for."""
+    return []
+
+
+@pytest.fixture
+def page(browser, asked):
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(20 * SECONDS)
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("websocket", lambda socket: asked.append(socket.url))
+    page.on("pageerror", lambda error: pytest.fail(f"the page broke: {error}"))
+    return page
+
+
+def count(page, status):
+    return page.locator(f".count.{status} .number")
+
+
+@pytest.mark.timeout(180)
+def test_the_overview_shows_what_happens_and_nothing_of_it_as_code(link, client, page, asked):
+    root = link.partition("open?")[0]
+
+    # Without the link there is nothing to see.
+    assert page.goto(root).status == 401
+    expect(page.locator("body")).to_contain_text("open the link that duly up printed")
+
+    # The link opens it; a newcomer is told what to type.
+    page.goto(link)
+    expect(page).to_have_url(root)
+    expect(page.get_by_text("duly run -- echo hello")).to_be_visible()
+    expect(page.get_by_role("meter", name="cpu in use")).to_have_count(1)
+
+    # A task appears by itself, its name as text.
+    task = client.submit(
+        name=EVIL,
+        command=["sh", "-c", "echo '<b onclick=alert(1)>the end</b>'; exit 3"],
+        max_attempts=1,
+    )
+    client.wait(task["id"], timeout=60)
+    row = page.locator("tbody tr").filter(has_text=task["id"])
+    expect(row).to_contain_text("failed")
+    expect(row).to_contain_text(EVIL)
+    expect(count(page, "failed")).to_have_text("1")
+
+    # Its details open with the keyboard, with the reason and the end of the log as text.
+    row.focus()
+    page.keyboard.press("Enter")
+    details = page.get_by_role("dialog")
+    expect(details.locator("h2")).to_have_text(EVIL)
+    expect(details.locator("pre")).to_have_text("<b onclick=alert(1)>the end</b>")
+    expect(details.locator(".why")).to_contain_text("3")
+    page.keyboard.press("Escape")
+    expect(details).to_have_count(0)
+
+    assert page.evaluate("window.pwned") is None
+    assert {urlsplit(url).hostname for url in asked if not url.startswith("data:")} == {"127.0.0.1"}
+    assert client.endpoint.key not in page.content()
+
+
+@pytest.mark.timeout(180)
+def test_the_link_is_for_one_browser(link, browser):
+    root = link.partition("open?")[0]
+    first, second = browser.new_context().new_page(), browser.new_context().new_page()
+    first.goto(link)
+    expect(first).to_have_url(root)
+    assert second.goto(link).status == 403
+    assert second.goto(root).status == 401
+    assert re.search(r"has been used", second.goto(link).text())
+
+
+@pytest.mark.timeout(180)
+def test_the_websocket_is_closed_to_strangers(link):
+    port = urlsplit(link).port
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/_nicegui_ws/socket.io/?EIO=4&transport=websocket",
+        headers={
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        },
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=10)
+    assert refused.value.code == 403
+    refused.value.close()
