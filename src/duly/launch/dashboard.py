@@ -1,0 +1,70 @@
+"""The pages as a part of `duly up`: a process of their own, and only another client."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from duly.launch.part import Part, receive
+from duly.launch.ports import local_name, url_of
+
+LOOK = 0.1
+"""Seconds between two looks whether the pages answer."""
+
+
+class DashboardOptions(msgspec.Struct):
+    """What the process is told: where the server is, and where to listen."""
+
+    url: str
+    key: str
+    host: str
+    port: int
+    token: str
+
+
+class Pages:
+    """The process and the link that opens it, which is another one after every start."""
+
+    def __init__(self, url: str, key: str, host: str, port: int) -> None:
+        self._url, self._key, self._host, self._port = url, key, host, port
+        self._token = ""
+        self._told: Callable[[str], None] | None = None
+        self.part = Part("dashboard", "duly.launch.dashboard", self._options)
+
+    async def tell_link(self, tell: Callable[[str], None]) -> None:
+        """Give the link to `tell` once the pages answer, and whenever it changes after that."""
+        while not await self._answers():  # noqa: ASYNC110 (another process; it cannot set an event)
+            await asyncio.sleep(LOOK)
+        self._told = tell
+        tell(self._link())
+
+    def _options(self) -> DashboardOptions:
+        self._token = secrets.token_urlsafe(16)
+        if self._told:
+            self._told(self._link())
+        return DashboardOptions(self._url, self._key, self._host, self._port, self._token)
+
+    def _link(self) -> str:
+        return f"{url_of(local_name(self._host), self._port)}/open?token={self._token}"
+
+    async def _answers(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection(local_name(self._host), self._port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+
+def main() -> None:
+    """Serve the pages, inside the process that `duly up` has started for them."""
+    options = receive(DashboardOptions)
+    # Here, because the parent needs only the names above, and this takes a second to import.
+    from duly.dashboard.app import run
+
+    run(options.url, options.key, options.host, options.port, options.token)
+
+
+if __name__ == "__main__":
+    main()

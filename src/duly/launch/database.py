@@ -1,0 +1,83 @@
+"""What a database needs before a server can use it: the schema, and the first keys."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from duly.errors import ConfigError
+from duly.private_file import write_private
+from duly.store import migrate, nodes, tenants
+from duly.store.database import Connection, Database
+from duly.store.migrate import MigrationStatus
+
+TOKEN_LASTS = timedelta(hours=1)
+
+
+def find_dsn(dsn: str | None, file: Path | None, environment: Mapping[str, str]) -> str | None:
+    """Return the DSN from the flag, the file or DULY_DATABASE; the last two hide its password."""
+    if dsn and file:
+        raise ConfigError("Give --database or --database-file, not both.")
+    if file:
+        try:
+            dsn = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"Cannot read the DSN from {file}: {error}.") from error
+        if not dsn:
+            raise ConfigError(f"{file} is empty; it should hold a DSN: postgresql://…")
+    return dsn or environment.get("DULY_DATABASE") or None
+
+
+async def status(dsn: str) -> MigrationStatus:
+    """Say how far the database is, and change nothing."""
+    async with _connection(dsn) as conn:
+        return await migrate.status(conn)
+
+
+async def bring_up_to_date(dsn: str) -> list[str]:
+    """Apply the migrations that are missing, and return their names."""
+    async with _connection(dsn) as conn:
+        return await migrate.migrate(conn)
+
+
+async def ensure_admin_key(dsn: str, file: Path) -> str:
+    """Return the administrator's key that `file` holds; make one if there is none that works."""
+    async with _connection(dsn) as conn:
+        key = _read_key(file)
+        if key and await tenants.by_key(conn, key) is not None:
+            return key
+        key = await tenants.create_admin_key(conn)
+        try:
+            write_private(file, key + "\n")
+        except OSError as error:
+            raise ConfigError(f"Cannot write the administrator's key: {error}.") from error
+        return key
+
+
+async def first_admin_key(dsn: str) -> str | None:
+    """Make an administrator's key for a database that has none; None if there is one already."""
+    async with _connection(dsn) as conn:
+        return None if await tenants.has_admin_key(conn) else await tenants.create_admin_key(conn)
+
+
+async def create_join_token(dsn: str) -> str:
+    """Make a token that lets an agent join as a node, soon."""
+    token = tenants.generate_key("join")
+    async with _connection(dsn) as conn:
+        await nodes.add_token(conn, tenants.digest(token), lasts=TOKEN_LASTS)
+    return token
+
+
+def _read_key(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read the administrator's key from {file}: {error}.") from error
+
+
+@asynccontextmanager
+async def _connection(dsn: str) -> AsyncIterator[Connection]:
+    async with await Database.connect(dsn) as database, database.connection() as conn:
+        yield conn

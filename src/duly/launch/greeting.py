@@ -1,0 +1,35 @@
+"""What `duly up` says when it is ready: where it is, what it can do, what to try."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+
+def isolation_line(isolation: str, *, is_root: bool) -> str:
+    """Say which isolation tasks have, and as whom they run."""
+    whose = "each as an unprivileged user of its own" if is_root else "as the user who started this"
+    return f"isolation: {isolation} (tasks run {whose})"
+
+
+def commands(*, url: str, key_file: Path, is_configured: bool) -> list[str]:
+    """Return commands to paste; without a configuration file, they say where the server is."""
+    duly = _program()
+    lines = [
+        f"{duly} run -- echo hello",
+        f"{duly} submit --name nap -- sleep 5",
+        f"{duly} status",
+    ]
+    if is_configured:
+        return lines
+    key = f'"$(cat {shlex.quote(str(key_file))})"'
+    return [f"export DULY_URL={shlex.quote(url)} DULY_KEY={key}", *lines]
+
+
+def _program() -> str:
+    """Return how this very program can be called from the shell that started it."""
+    here = Path(sys.argv[0])
+    found = shutil.which("duly")
+    if found is None or not here.exists() or not Path(found).samefile(here):
+        return shlex.quote(str(here.absolute())) if here.name == "duly" else "duly"
+    return "duly"

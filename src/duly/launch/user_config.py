@@ -1,0 +1,56 @@
+"""The file by which clients of this user find the Duly of this machine.
+
+`duly up` writes it so that nothing needs to be set. It belongs to the user all the
+same: one that was written by hand, or for another data folder, is left alone.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from duly.client.endpoint import config_file
+from duly.private_file import write_private
+
+
+class Written(StrEnum):
+    """What became of the file."""
+
+    WRITTEN = "written"
+    KEPT = "kept"
+    FAILED = "failed"
+
+
+def write_user_config(
+    environment: Mapping[str, str], *, url: str, key: str, data: Path
+) -> tuple[Written, str]:
+    """Point this user's clients at `url`; return what became of it, and the file or the reason."""
+    try:
+        file = config_file(environment)
+        if not _is_ours(file, data):
+            return Written.KEPT, str(file)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, _text(url, key, data))
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        return Written.FAILED, str(error)
+    return Written.WRITTEN, str(file)
+
+
+def _is_ours(file: Path, data: Path) -> bool:
+    """Say whether there is no file yet, or one that was written for the same data folder."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    return values.get("data") == str(data)
+
+
+def _text(url: str, key: str, data: Path) -> str:
+    values = {"url": url, "key": key, "data": str(data)}
+    # A string in JSON is one in TOML, too, as long as it is not forced into ASCII.
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    note = "# Written by `duly up`, and again at every start. Without `data` it is yours."
+    return "\n".join([note, *lines, ""])

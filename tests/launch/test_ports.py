@@ -1,0 +1,43 @@
+"""Ports are looked at before anything is started."""
+
+import socket
+
+import pytest
+
+from duly.errors import ConfigError
+from duly.launch.ports import choose_port, is_loopback, local_name, url_of
+
+
+@pytest.fixture
+def taken():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_taken_port_is_named_with_the_way_out(taken):
+    with pytest.raises(ConfigError, match=rf"port {taken}: address already in use.*--port"):
+        choose_port("127.0.0.1", taken, count=1)
+
+
+def test_the_port_of_the_pages_must_be_free_as_well(taken):
+    with pytest.raises(ConfigError, match=rf"port {taken}: .*needs {taken - 1} and {taken}"):
+        choose_port("127.0.0.1", taken - 1, count=2)
+
+
+def test_zero_chooses_ports_that_are_free():
+    port = choose_port("127.0.0.1", 0, count=2)
+    assert choose_port("127.0.0.1", port, count=2) == port
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65_536), ("192.0.2.1", 8470), ("no", 1)])
+def test_what_cannot_be_listened_on_is_told(host, port):
+    with pytest.raises(ConfigError, match="cannot listen"):
+        choose_port(host, port, count=1)
+
+
+def test_this_machine_reaches_itself_by_an_address_that_means_it():
+    assert url_of(local_name("0.0.0.0"), 1) == "http://127.0.0.1:1"
+    assert url_of(local_name("::"), 1) == "http://[::1]:1"
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0")] == [True, True, False]
