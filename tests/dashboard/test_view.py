@@ -122,6 +122,10 @@ def test_details_leave_out_what_is_not_known():
     assert "Started" not in facts
 
 
+def test_a_count_that_was_cut_off_says_so():
+    assert [view.count(n) for n in (0, 1204, 100_000)] == ["0", "1,204", "100,000+"]
+
+
 def test_an_exit_code_of_zero_is_known():
     assert dict(view.task_facts(task(exit_code=0)))["Exit code"] == "0"
 

@@ -110,7 +110,7 @@ class Overview:
 
     def _show_counts(self, new: Snapshot) -> None:
         for status, number in self._numbers.items():
-            number.text = f"{new.counts[status]:,}" if new.counts else view.NOTHING
+            number.text = view.count(new.counts[status]) if new.counts else view.NOTHING
         for window in self._windows:
             window.text = f"{new.window_hours} h" if new.counts else ""
 

@@ -28,6 +28,7 @@ KINDS = {
 JOINERS = "\u200c\u200d"
 """Zero-width, but part of scripts and emoji, and harmless."""
 TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+MOST = 100_000
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -170,6 +171,11 @@ def usage(used: Usage | None) -> str:
         f"{used['cpu_seconds']:.2f} s of cpu, {used['peak_memory_mb']:.0f} MiB at the peak, "
         f"{used['wall_seconds']:.1f} s in all"
     )
+
+
+def count(number: int) -> str:
+    """Write a number of tasks; the server does not count further than `MOST`."""
+    return f"{number:,}+" if number >= MOST else f"{number:,}"
 
 
 def owner(task: Task) -> str:
