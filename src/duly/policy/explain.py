@@ -118,7 +118,10 @@ def _too_large(facts: Facts) -> Reason:
     """Name what is missing where least is: on the node that comes nearest to fitting."""
     nearest = min(
         facts.offers,
-        key=lambda o: (len(o.capacity.shortage(facts.needs)), sum(o.capacity.shortage(facts.needs).values())),
+        key=lambda o: (
+            len(o.capacity.shortage(facts.needs)),
+            sum(o.capacity.shortage(facts.needs).values()),
+        ),
     )
     missing = nearest.capacity.shortage(facts.needs)
     kind = max(missing, key=lambda name: missing[name])

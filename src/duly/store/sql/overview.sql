@@ -24,34 +24,34 @@ select n.id, n.name, n.labels, n.draining, i.id as incarnation_id, i.capacity,
 -- Each count looks at no more than $3 rows, so that it costs the same however much there is.
 --   $1 tenant_id, $2 ended since, $3 at most
 select (select count(*) filter (where tenant_id = $1)
-          from (select tenant_id from live where status = 'scheduled' limit $3) as some
+          from (select tenant_id from live where status = 'scheduled' limit $3) as counted
        ) as scheduled,
        (select count(*)
-          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit $3) as some
+          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit $3) as counted
        ) as waiting,
        (select count(*) filter (where tenant_id = $1)
-          from (select tenant_id from live where status = 'running' limit $3) as some
+          from (select tenant_id from live where status = 'running' limit $3) as counted
        ) as running,
        (select count(*)
           from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'done' limit $3) as some
+                 where finished_at >= $2 and tenant_id = $1 and status = 'done' limit $3) as counted
        ) as done,
        (select count(*)
           from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'failed' limit $3) as some
+                 where finished_at >= $2 and tenant_id = $1 and status = 'failed' limit $3) as counted
        ) as failed,
        (select count(*)
           from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'cancelled' limit $3) as some
+                 where finished_at >= $2 and tenant_id = $1 and status = 'cancelled' limit $3) as counted
        ) as cancelled
 
 -- name: count_live
 -- Count what waits and runs for all tenants together, each up to $1: for the metrics.
-select (select count(*) from (select 1 from live where status = 'waiting' limit $1) as some)
+select (select count(*) from (select 1 from live where status = 'waiting' limit $1) as counted)
        as waiting,
-       (select count(*) from (select 1 from live where status = 'running' limit $1) as some)
+       (select count(*) from (select 1 from live where status = 'running' limit $1) as counted)
        as running,
-       (select count(*) from (select 1 from live where status = 'scheduled' limit $1) as some)
+       (select count(*) from (select 1 from live where status = 'scheduled' limit $1) as counted)
        as scheduled
 
 -- name: read_leader

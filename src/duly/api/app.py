@@ -1,0 +1,140 @@
+"""The REST API of a server, put together.
+
+This is the only place that knows which HTTP status an error has. Whatever goes
+wrong, down to an unknown path, is answered in the one shape of errors, and tells
+nothing of what is inside.
+"""
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.types import Message, Scope
+
+from duly.api import cancel, dead_letters, docs, gateway, logs, metrics, nodes, status, tasks
+from duly.api.answer import ENCODER
+from duly.api.auth import guard
+from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.errors import (
+    Conflict,
+    DulyError,
+    Forbidden,
+    Invalid,
+    Malformed,
+    NotFound,
+    RateLimited,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from duly.server.parts import Parts
+
+log = logging.getLogger(__name__)
+
+STATUSES: dict[type[DulyError], int] = {
+    Malformed: 400,
+    Unauthenticated: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    TooLarge: 413,
+    Invalid: 422,
+    RateLimited: 429,
+    Unavailable: 503,
+}
+"""An error has the status of its nearest ancestor here; what has none is our own fault."""
+FOREIGN = {
+    400: ("malformed", "The request cannot be read."),
+    404: ("not_found", "There is nothing at this path."),
+    405: ("method_not_allowed", "This path does not take this method."),
+    413: ("too_large", "The request is too large."),
+}
+"""What the framework refuses by itself, in our words."""
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
+        b"form-action 'none'",
+    ),
+]
+
+
+def create_app(parts: Parts) -> Litestar:
+    """Return the API over the components of one server."""
+    described = [
+        *tasks.HANDLERS,
+        *cancel.HANDLERS,
+        *logs.HANDLERS,
+        *dead_letters.HANDLERS,
+        *nodes.HANDLERS,
+        *gateway.HANDLERS,
+        *status.HANDLERS,
+        *metrics.HANDLERS,
+    ]
+    return Litestar(
+        route_handlers=[*described, *docs.handlers(described)],
+        state=State({"parts": parts}, deep_copy=False),
+        guards=[guard],
+        exception_handlers={
+            DulyError: refuse,
+            HTTPException: refuse_foreign,
+            Exception: fail,
+        },
+        before_send=[before_send],
+        request_max_body_size=None,  # read_body has limits of its own
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+def refuse(request: Request[Any, Any, Any], error: DulyError) -> Response[bytes]:
+    """Answer an error that was raised on purpose."""
+    kind = next((kind for kind in type(error).__mro__ if kind in STATUSES), None)
+    if kind is None:
+        return fail(request, error)
+    headers = {}
+    if isinstance(error, RateLimited | Unavailable):
+        # Rounded up: a client that waits exactly that long must not come too early.
+        headers["retry-after"] = str(max(1, -int(-error.retry_after.total_seconds() // 1)))
+    if isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
+    return _error(STATUSES[kind], error.code, error.message, error.details, headers)
+
+
+def refuse_foreign(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """Answer what the framework refused."""
+    if error.status_code >= 500:
+        return fail(request, error)
+    code, message = FOREIGN.get(error.status_code, FOREIGN[400])
+    status = error.status_code if error.status_code in FOREIGN else 400
+    headers = dict(error.headers or {}) if status == 405 else {}
+    return _error(status, code, message, {}, headers)
+
+
+def fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Answer what nobody expected: it goes to the log, and none of it to the caller."""
+    log.error("%s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
+    return _error(500, "internal", "The server failed; its log says more.", {}, {})
+
+
+def _error(
+    status: int, code: str, message: str, details: dict[str, Any], headers: dict[str, str]
+) -> Response[bytes]:
+    body = ENCODER.encode(ErrorAnswer(ErrorValue(code, message, details)))
+    return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+async def before_send(message: Message, scope: Scope) -> None:
+    """Add the headers that every answer has, and count it."""
+    if message["type"] == "http.response.start":
+        head: MutableMapping[str, Any] = message  # type: ignore[assignment]
+        head["headers"] = [*head.get("headers", []), *HEADERS]
+        metrics.count(message, scope)

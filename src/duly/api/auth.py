@@ -1,0 +1,107 @@
+"""Who may call what: every route declares it, and what declares nothing is refused.
+
+The tenant comes from the key alone. An administrator may act for another tenant
+with `?tenant=`, and only an administrator.
+"""
+
+from enum import StrEnum
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+from litestar.connection import ASGIConnection
+from litestar.exceptions import MethodNotAllowedException, NotFoundException
+from litestar.handlers import BaseRouteHandler
+
+from duly.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from duly.model.tenant import Credential, Scope
+from duly.server.parts import Parts
+from duly.store import views
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+class Access(StrEnum):
+    """What a route asks of its caller."""
+
+    PUBLIC = "public"
+    """Nothing; the path must match exactly."""
+    JOIN = "join"
+    """A join token or a node's key, which the cluster manager checks."""
+    NODE = "node"
+    """The key of a node."""
+    SUBMIT = "submit"
+    READ = "read"
+    MANAGE = "manage"
+    ADMIN = "admin"
+
+
+async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+    """Let the caller pass if the route declares that it may, and note who it is."""
+    operation = handler.opt.get("operation")
+    if operation is None:
+        if connection.scope.get("method") == "OPTIONS":
+            raise MethodNotAllowedException
+        raise Forbidden("This route declares no access.")
+    access: Access = operation.access
+    if access is Access.PUBLIC:
+        _check_exact(connection)
+        return
+    parts: Parts = connection.app.state["parts"]
+    bearer = bearer_of(connection)
+    if access is Access.JOIN:
+        connection.scope["auth"] = bearer
+    elif access is Access.NODE:
+        connection.scope["auth"] = await parts.authenticator.authenticate_node(bearer)
+    else:
+        credential = await parts.authenticator.authenticate(bearer)
+        _check_scope(credential, Scope(access))
+        if b"tenant=" in connection.scope["query_string"]:
+            credential = await _for_tenant(parts, credential, connection.scope["query_string"])
+        connection.scope["auth"] = credential
+
+
+def bearer_of(connection: Connection) -> str:
+    """Return the key that the caller shows; raises Unauthenticated when there is none."""
+    found = [value for name, value in connection.scope["headers"] if name == b"authorization"]
+    if len(found) == 1:
+        kind, _, key = found[0].decode("latin-1").partition(" ")
+        if kind.lower() == "bearer" and key.strip():
+            return key.strip()
+    raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
+
+
+def _check_scope(credential: Credential, needed: Scope) -> None:
+    if needed not in credential.scopes and Scope.ADMIN not in credential.scopes:
+        raise Forbidden(f"This needs a key with the scope {needed.value!r}.", scope=needed.value)
+
+
+def _check_exact(connection: Connection) -> None:
+    """Refuse other spellings of a public path, which a proxy in front may not see through."""
+    raw = connection.scope.get("raw_path") or b""
+    if raw and raw.partition(b"?")[0] != connection.scope["path"].encode():
+        raise NotFoundException
+
+
+async def _for_tenant(parts: Parts, credential: Credential, query: bytes) -> Credential:
+    names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("tenant", [])
+    if not names:
+        return credential
+    if Scope.ADMIN not in credential.scopes:
+        raise Forbidden("Only a key with the scope 'admin' may name a tenant.", scope="admin")
+    if len(names) != 1 or "\0" in names[0]:
+        raise Invalid("tenant", "tenant is the name of one tenant.")
+    if names[0] == credential.tenant:
+        return credential
+    async with parts.database.connection() as conn:
+        tenant = await views.tenant_by_name(conn, names[0])
+    if tenant is None:
+        raise NotFound(f"There is no tenant {names[0][:60]!r}.")
+    return msgspec.structs.replace(
+        credential,
+        tenant_id=tenant.id,
+        tenant=tenant.name,
+        plan=tenant.plan,
+        user_id=None,
+        user=None,
+    )

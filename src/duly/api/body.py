@@ -1,0 +1,139 @@
+"""Bodies: read up to a limit, decoded into values, refused in words.
+
+What is not JSON at all is malformed (400); JSON that says something else than was
+asked for is invalid (422), with the path of the field and what to write instead.
+"""
+
+import asyncio
+import difflib
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from duly.api.operation import ApiRequest
+from duly.errors import Invalid, Malformed, TooLarge
+
+SILENCE = 30.0
+"""Seconds after which a client that sends no more of its body is given up."""
+PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
+EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
+UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+MISSING = re.compile(r"Object missing required field `(.*)`$")
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+T = TypeVar("T")
+
+
+async def read_body(request: ApiRequest, limit: int) -> bytes:
+    """Return the body; raises TooLarge as soon as it is known to be longer than `limit`."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            raise _too_large(limit)
+    message: Any = await request.receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    chunks = bytearray(body)
+    while True:
+        if len(chunks) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(chunks)
+        try:
+            async with asyncio.timeout(SILENCE):
+                message = await request.receive()
+        except TimeoutError:
+            raise Malformed("The body stopped before its end.") from None
+        if message["type"] == "http.disconnect":
+            raise Malformed("The client hung up before the end of the body.")
+        chunks += message.get("body", b"")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Read `body` as what `decoder` is for; raises Malformed or Invalid."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        _check_json(body)
+        raise translate(str(error), decoder.type) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _check_json(body)
+        raise Malformed("The body is not valid JSON.") from None
+
+
+def translate(message: str, kind: Any) -> Invalid | Malformed:
+    """Say what is wrong with a field in words for people."""
+    found = PATH.search(message)
+    path = (found[1] if found else "").removeprefix(".").replace("[...]", "")
+    bare = message[: found.start()] if found else message
+    if unknown := UNKNOWN.match(bare):
+        return _unknown(unknown[1], path, kind)
+    if missing := MISSING.match(bare):
+        field = f"{path}.{missing[1]}" if path else missing[1]
+        return Invalid(field, f"{field} is missing.")
+    if not path:
+        return Malformed("The body must be a JSON object.")
+    if expected := EXPECTED.match(bare):
+        wanted = " or ".join(WORDS.get(word, word) for word in expected[1].split(" | "))
+        return Invalid(path, f"{path} must be {wanted}, not {WORDS.get(expected[2], expected[2])}.")
+    return Invalid(path, f"{path}: {bare[:1].lower()}{bare[1:]}.")
+
+
+def _unknown(name: str, path: str, kind: Any) -> Invalid:
+    shown = name.encode("unicode_escape").decode()[:60]
+    field = f"{path}.{shown}" if path else shown
+    near = difflib.get_close_matches(name[:60], _fields_at(kind, path), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return Invalid(field, f"There is no field {shown!r} here.{hint}")
+
+
+def _fields_at(kind: Any, path: str) -> list[str]:
+    """Return the names of the fields of the struct that `path` leads to."""
+    info = msgspec.inspect.type_info(kind)
+    for step in re.findall(r"\w+|\[", path):
+        info = _step(info, step)
+    if isinstance(info, msgspec.inspect.StructType):
+        return [field.encode_name for field in info.fields]
+    return []
+
+
+def _step(info: Any, step: str) -> Any:
+    if isinstance(info, msgspec.inspect.StructType) and not step.isdigit():
+        info = next((f.type for f in info.fields if f.encode_name == step), None)
+    elif isinstance(info, msgspec.inspect.ListType) and step.isdigit():
+        info = info.item_type
+    if isinstance(info, msgspec.inspect.UnionType):
+        known = (msgspec.inspect.StructType, msgspec.inspect.ListType)
+        info = next((kind for kind in info.types if isinstance(kind, known)), None)
+    return info
+
+
+def _check_json(body: bytes) -> None:
+    """Raise Malformed unless `body` is JSON at all, of a depth that anything can read."""
+    try:
+        msgspec.json.decode(body)
+    except RecursionError:
+        raise Malformed("The body is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise Malformed("The body is not valid UTF-8.") from None
+    except msgspec.ValidationError as error:
+        raise Malformed(f"The body cannot be read: {error}.") from None
+    except msgspec.DecodeError as error:
+        hint = " Half of a surrogate pair is not a character." if SURROGATE.search(body) else ""
+        raise Malformed(f"The body is not valid JSON: {error}.{hint}") from None
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body may have at most {limit} bytes.", limit=limit)

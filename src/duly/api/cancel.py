@@ -1,0 +1,170 @@
+"""Cancelling and replaying: how a task's life is cut short, and how it begins again."""
+
+import msgspec
+
+from duly import clock
+from duly.api import shapes
+from duly.api.answer import Answer, as_json
+from duly.api.auth import Access
+from duly.api.body import decode, read_body
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
+from duly.api.query import labels, query_of, since, statuses
+from duly.api.reading import id_of, read_task, reading
+from duly.api.tasks import ONE, answer_task
+from duly.errors import Conflict, Invalid
+from duly.model.request import check_text
+from duly.model.task import FINAL, Status
+from duly.store import views
+from duly.store.database import Connection
+from duly.store.views import TaskFilter
+
+BATCH = 500
+LONGEST = 20.0
+"""Seconds that one cancel by filter goes on; more is left for another call."""
+
+
+class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/tasks/cancel: which live tasks are meant."""
+
+    status: str | list[str] | None = None
+    name: str | None = None
+    label: str | list[str] | None = None
+    user: str | None = None
+    node: str | None = None
+    since: str | None = None
+
+
+FILTER = msgspec.json.Decoder(CancelFilter)
+
+
+@route(
+    "POST",
+    [f"{path}/cancel" for path in ONE],
+    "Cancel a task",
+    access=Access.SUBMIT,
+    gives=shapes.Task,
+    errors=(404, 409),
+)
+async def cancel(request: ApiRequest) -> Answer:
+    """End a task; one that runs stays `running` until its processes are gone."""
+    return await _cancel(request)
+
+
+@route(
+    "DELETE",
+    ONE,
+    "Cancel a task",
+    access=Access.SUBMIT,
+    gives=shapes.Task,
+    errors=(404, 409),
+)
+async def delete(request: ApiRequest) -> Answer:
+    """End a task, as POST …/cancel does."""
+    return await _cancel(request)
+
+
+async def _cancel(request: ApiRequest) -> Answer:
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    found = await parts.queue_manager.cancel(credential, [task_id])
+    if task_id not in found:
+        async with reading(parts) as conn:
+            view = await read_task(conn, credential.tenant_id, task_id)
+        if view.status is not Status.CANCELLED:
+            raise Conflict(
+                f"The task is {view.status}; there is nothing left to cancel.", status=view.status
+            )
+    return await answer_task(parts, credential, task_id)
+
+
+@route(
+    "POST",
+    ["/v1/tasks/cancel", "/v1/jobs/cancel"],
+    "Cancel all tasks that match a filter",
+    access=Access.SUBMIT,
+    takes=CancelFilter,
+    gives=shapes.Cancelled,
+    errors=(413, 422),
+)
+async def cancel_many(request: ApiRequest) -> Answer:
+    """Cancel the live tasks that are meant, in batches, newest first."""
+    parts, credential = parts_of(request), credential_of(request)
+    query_of(request)
+    asked = decode(await read_body(request, parts.settings.requests.body_limit), FILTER)
+    async with reading(parts) as conn:
+        which = await _filter(conn, asked)
+    if which.statuses and not which.statuses - FINAL:
+        return as_json(shapes.Cancelled(0))
+    which = msgspec.structs.replace(which, statuses=(which.statuses or frozenset(Status)) - FINAL)
+    cancelled, before = 0, views.LARGEST_ID
+    until = clock.monotonic() + LONGEST
+    while True:
+        async with reading(parts) as conn:
+            ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=BATCH)
+        if ids:
+            cancelled += len(await parts.queue_manager.cancel(credential, ids))
+            before = ids[-1]
+        if len(ids) < BATCH:
+            return as_json(shapes.Cancelled(cancelled))
+        if clock.monotonic() >= until:
+            return as_json(shapes.Cancelled(cancelled, more=True))
+
+
+async def _filter(conn: Connection, asked: CancelFilter) -> TaskFilter:
+    for name in ("name", "user", "node"):
+        if (text := getattr(asked, name)) is not None:
+            check_text(text, name)
+    which = TaskFilter(
+        statuses=statuses(_several(asked.status)),
+        name=asked.name,
+        labels=labels([check_text(label, "label") for label in _several(asked.label)]),
+        user=asked.user,
+        node=asked.node,
+        since=await since(conn, asked.since),
+    )
+    if which.is_empty:
+        raise Invalid(
+            "status",
+            "Say which tasks are to be cancelled: status, name, label, user, node or since.",
+        )
+    return which
+
+
+def _several(value: str | list[str] | None) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value
+
+
+@route(
+    "POST",
+    [f"{path}/replay" for path in ONE],
+    "Submit an ended task once more",
+    access=Access.SUBMIT,
+    gives=shapes.Task,
+    statuses=(201,),
+    errors=(404, 409),
+)
+async def replay(request: ApiRequest) -> Answer:
+    """Store a new task that asks for the same, linked to the old one."""
+    return await replay_task(request, dead=False)
+
+
+async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
+    """Replay the task of the path; with `dead` it must be among the dead letters."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "dead letter" if dead else "task")
+    query_of(request)
+    async with reading(parts) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+    if view.status not in FINAL:
+        raise Conflict(
+            f"The task is {view.status}; only one that has ended can be replayed.",
+            status=view.status,
+        )
+    fresh = await parts.submitter.replay(credential, task_id, dead=dead)
+    return await answer_task(parts, credential, fresh, 201)
+
+
+HANDLERS = [cancel, delete, cancel_many, replay]

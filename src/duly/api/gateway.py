@@ -1,0 +1,92 @@
+"""What agents call: msgpack in, msgpack out, under the key of their node."""
+
+from typing import Any, TypeVar
+
+from litestar.handlers import HTTPRouteHandler
+
+from duly import wire
+from duly.api.answer import MSGPACK, Answer, no_content
+from duly.api.auth import Access
+from duly.api.body import read_body
+from duly.api.operation import ApiRequest, parts_of, route
+from duly.errors import Fenced
+from duly.store import nodes
+
+T = TypeVar("T")
+
+
+def _message(path: str, summary: str, takes: Any, gives: Any) -> HTTPRouteHandler:
+    return route(
+        "POST",
+        f"/v1/gateway/{path}",
+        summary,
+        access=Access.NODE,
+        takes=takes,
+        gives=gives,
+        statuses=(200,) if gives else (204,),
+        errors=(400, 409, 413),
+        media_type=wire.MEDIA_TYPE,
+    )
+
+
+@_message("poll", "Ask what to start and what to end", wire.Poll, wire.Orders)
+async def poll(request: ApiRequest) -> Answer:
+    """Answer as soon as there is something to do, or when the wait is over."""
+    message = await _read(request, wire.Poll)
+    return _answer(await parts_of(request).resource_manager.orders(_node(request), message))
+
+
+@_message("heartbeat", "Renew the lease of an incarnation", wire.Heartbeat, wire.Renewed)
+async def heartbeat(request: ApiRequest) -> Answer:
+    """Renew the lease, and repeat everything that is to be ended."""
+    parts, node_id = parts_of(request), _node(request)
+    beat = await _read(request, wire.Heartbeat)
+    ttl = await parts.cluster_manager.renew(node_id, beat.incarnation)
+    stop = await parts.resource_manager.stops_for(node_id, beat)
+    return _answer(wire.Renewed(ttl=ttl, stop=stop))
+
+
+@_message("report", "Report how attempts ended", wire.Reports, wire.Receipts)
+async def report(request: ApiRequest) -> Answer:
+    """Say for each report whether it counts."""
+    message = await _read(request, wire.Reports)
+    accepted = await parts_of(request).queue_manager.report(_node(request), message.reports)
+    return _answer(wire.Receipts(accepted=accepted))
+
+
+@_message("logs", "Send part of the log of an attempt", wire.LogChunk, None)
+async def append_log(request: ApiRequest) -> Answer:
+    """Keep the chunk if the attempt is still this node's."""
+    parts = parts_of(request)
+    chunk = await _read(request, wire.LogChunk)
+    ref = (chunk.ref.task, chunk.ref.attempt, chunk.ref.token)
+    async with parts.database.connection() as conn:
+        if not await nodes.holds_attempt(conn, _node(request), ref):
+            raise Fenced("The attempt has been given away; its log is not kept.")
+    await parts.logbook.append(chunk.ref, chunk.offset, chunk.data)
+    return no_content()
+
+
+@_message("leave", "Leave: the agent stops", wire.Leave, None)
+async def leave(request: ApiRequest) -> Answer:
+    """End the incarnation; whatever it still holds counts as lost."""
+    message = await _read(request, wire.Leave)
+    await parts_of(request).cluster_manager.leave(_node(request), message.incarnation)
+    return no_content()
+
+
+async def _read(request: ApiRequest, kind: type[T]) -> T:
+    body = await read_body(request, parts_of(request).settings.requests.batch_limit)
+    return wire.decode(body, kind)
+
+
+def _node(request: ApiRequest) -> int:
+    node_id: int = request.scope["auth"]
+    return node_id
+
+
+def _answer(message: Any) -> Answer:
+    return Answer(wire.encode(message), media_type=MSGPACK)
+
+
+HANDLERS = [poll, heartbeat, report, append_log, leave]

@@ -1,0 +1,154 @@
+"""Nodes: how they join, and what operators see and say."""
+
+from datetime import timedelta
+
+import msgspec
+
+from duly import wire
+from duly.api import shapes
+from duly.api.answer import Answer, as_json
+from duly.api.auth import Access
+from duly.api.body import decode, read_body
+from duly.api.operation import ApiRequest, parts_of, route
+from duly.api.query import query_of, write_cursor
+from duly.api.reading import ID, not_found, reading
+from duly.api.tasks import PAGE
+from duly.duration import parse_duration
+from duly.errors import Invalid
+from duly.model.request import check_text
+from duly.store import database, overview
+from duly.store.database import Connection
+from duly.store.overview import NodeView
+from duly.store.views import LARGEST_ID
+
+ONE = "/v1/nodes/{id:str}"
+TOKEN_LASTS = timedelta(hours=1)
+LONGEST_TOKEN = timedelta(days=365)
+
+
+class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of PUT /v1/nodes/{id}."""
+
+    drain: bool
+
+
+class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/node-tokens: how long the token may be used, an hour by default."""
+
+    expires_in: float | str | None = None
+
+
+JOIN = msgspec.json.Decoder(wire.Join)
+CHANGE = msgspec.json.Decoder(NodeChange)
+TOKEN = msgspec.json.Decoder(TokenRequest)
+
+
+@route(
+    "POST",
+    "/v1/nodes",
+    "Join as a node",
+    access=Access.JOIN,
+    takes=wire.Join,
+    gives=wire.Joined,
+    statuses=(201,),
+    errors=(409, 413, 422),
+)
+async def join(request: ApiRequest) -> Answer:
+    """Begin a new incarnation of a node's agent; a join token makes a new node."""
+    parts = parts_of(request)
+    query_of(request)
+    asked = decode(await read_body(request, parts.settings.requests.body_limit), JOIN)
+    check_text(asked.name, "name")
+    for name, value in asked.labels.items():
+        check_text(name, "labels")
+        check_text(value, f"labels.{name}")
+    return as_json(await parts.cluster_manager.join(request.scope["auth"], asked), 201)
+
+
+@route(
+    "GET",
+    "/v1/nodes",
+    "List the nodes, newest first",
+    access=Access.ADMIN,
+    gives=shapes.Page[shapes.Node],
+    query=PAGE,
+    errors=(422,),
+)
+async def list_nodes(request: ApiRequest) -> Answer:
+    """Return a page of the nodes."""
+    query = query_of(request)
+    limit, before = query.limit(), query.before()
+    async with reading(parts_of(request)) as conn:
+        found = await overview.read_nodes(conn, before=before, limit=limit + 1)
+    page = found[:limit]
+    cursor = write_cursor(page[-1].id) if len(found) > limit else None
+    return as_json(shapes.Page([shapes.node(view) for view in page], cursor))
+
+
+@route("GET", ONE, "Look at a node", access=Access.ADMIN, gives=shapes.Node, errors=(404,))
+async def get_node(request: ApiRequest) -> Answer:
+    """Return a node by its id or by its name."""
+    query_of(request)
+    async with reading(parts_of(request)) as conn:
+        return as_json(shapes.node(await _node(conn, request.path_params["id"])))
+
+
+@route(
+    "PUT",
+    ONE,
+    "Drain a node, or let it take tasks again",
+    access=Access.ADMIN,
+    takes=NodeChange,
+    gives=shapes.Node,
+    errors=(404, 413, 422),
+)
+async def change_node(request: ApiRequest) -> Answer:
+    """Let a node take no more tasks; those that run there go on to their end."""
+    parts = parts_of(request)
+    query_of(request)
+    change = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    async with reading(parts) as conn:
+        node = await _node(conn, request.path_params["id"])
+    await parts.cluster_manager.drain(node.id, draining=change.drain)
+    async with reading(parts) as conn:
+        return as_json(shapes.node(await _node(conn, str(node.id))))
+
+
+async def _node(conn: Connection, text: str) -> NodeView:
+    if ID.fullmatch(text):
+        found = await overview.read_nodes(conn, node_id=min(int(text), LARGEST_ID))
+    else:
+        found = await overview.read_nodes(conn, name=check_text(text, "id"))
+    if not found:
+        raise not_found("node", text)
+    return found[0]
+
+
+@route(
+    "POST",
+    "/v1/node-tokens",
+    "Create a join token",
+    access=Access.ADMIN,
+    takes=TokenRequest,
+    gives=shapes.NodeToken,
+    statuses=(201,),
+    errors=(413, 422),
+)
+async def create_token(request: ApiRequest) -> Answer:
+    """Return a token with which new nodes may join until it expires."""
+    parts = parts_of(request)
+    query_of(request)
+    body = await read_body(request, parts.settings.requests.body_limit)
+    asked = decode(body or b"{}", TOKEN)
+    lasts = TOKEN_LASTS
+    if asked.expires_in is not None:
+        lasts = parse_duration(asked.expires_in, "expires_in")
+    if not timedelta(0) < lasts <= LONGEST_TOKEN:
+        raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
+    async with reading(parts) as conn:
+        now = await database.now(conn)
+    token = await parts.cluster_manager.create_token(lasts)
+    return as_json(shapes.NodeToken(token, now + lasts), 201)
+
+
+HANDLERS = [join, list_nodes, get_node, change_node, create_token]

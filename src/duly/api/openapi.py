@@ -1,0 +1,131 @@
+"""The description of the API, made from what the routes declare of themselves."""
+
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar.handlers import HTTPRouteHandler
+
+import duly
+from duly.api.auth import Access
+from duly.api.operation import Operation, Parameter
+from duly.api.shapes import ErrorAnswer
+
+KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+TEMPLATE = "#/components/schemas/{name}"
+ALIAS = "/v1/jobs"
+"""The same as /v1/tasks; described once."""
+
+
+def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of `handlers`."""
+    listed = list(_operations(handlers))
+    kinds = [ErrorAnswer]
+    for _, _, operation in listed:
+        kinds += [k for k in (operation.takes, operation.gives) if k not in (None, str, object)]
+    refs, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+    schemas = dict(zip(kinds, refs, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for path, name, operation in listed:
+        described = _operation(path, name, operation, schemas)
+        paths.setdefault(path, {})[operation.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Duly",
+            "version": duly.__version__,
+            "description": "A distributed, multi-tenant task scheduler: in due time, as promised.",
+        },
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "An API key."}
+            },
+        },
+    }
+
+
+def _operations(handlers: Iterable[HTTPRouteHandler]) -> Iterator[tuple[str, str, Operation]]:
+    for handler in handlers:
+        for path in sorted(handler.paths):
+            if not path.startswith(ALIAS):
+                yield path.replace(":str}", "}"), handler.handler_name, handler.opt["operation"]
+
+
+def _operation(path: str, name: str, operation: Operation, schemas: Any) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": name,
+        "summary": operation.summary,
+        "tags": [path.removeprefix("/v1/").strip("/").partition("/")[0]],
+        "parameters": [*_path_parameters(path), *map(_parameter, operation.query)],
+        "responses": _responses(operation, schemas),
+    }
+    if operation.takes_key:
+        described["parameters"].append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "schema": {"type": "string"},
+                "description": "Makes a repeated submission the same one.",
+            }
+        )
+    if operation.access is not Access.PUBLIC:
+        described["security"] = [{"key": []}]
+        described["description"] = f"Access: `{operation.access}`."
+    if operation.takes is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {_request_type(operation): {"schema": schemas[operation.takes]}},
+        }
+    return described
+
+
+def _request_type(operation: Operation) -> str:
+    text = operation.media_type == "text/plain"
+    return "application/json" if text else operation.media_type
+
+
+def _responses(operation: Operation, schemas: Any) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status in operation.statuses:
+        responses[str(status)] = {"description": HTTPStatus(status).phrase}
+        if operation.gives is not None:
+            schema = schemas.get(operation.gives, {"type": "string"})
+            if operation.gives is object:
+                schema = {}
+            responses[str(status)]["content"] = {operation.media_type: {"schema": schema}}
+    known = {*operation.errors, 503}
+    if operation.access is not Access.PUBLIC:
+        known |= {400, 401, 403, 422}
+    if operation.query or operation.takes is not None:
+        known |= {400, 422}
+    for status in sorted(known):
+        responses[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {"application/json": {"schema": schemas[ErrorAnswer]}},
+        }
+    return responses
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    if "{id}" not in path:
+        return []
+    return [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": KINDS[parameter.kind]}
+    if parameter.minimum is not None:
+        schema["minimum"] = parameter.minimum
+    if parameter.maximum is not None:
+        schema["maximum"] = parameter.maximum
+    if parameter.several:
+        schema = {"type": "array", "items": schema}
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.description,
+        "schema": schema,
+    }

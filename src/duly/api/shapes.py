@@ -1,0 +1,304 @@
+"""What the API answers, field by field: the JSON that clients rely on.
+
+Ids are text, times are UTC, durations are seconds. Every field is always there; what
+does not mean anything yet is null.
+"""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Payload, Reason, Status, TaskSpec, Usage
+from duly.model.tenant import Credential
+from duly.store.overview import NodeView, TaskCounts
+from duly.store.tasks import Stored
+from duly.store.views import AttemptView, TaskView
+
+NO_PAYLOAD = Payload()
+
+
+class Amounts(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount of every kind of resource."""
+
+    cpu: float
+    memory_mb: int
+    disk_mb: int
+    iops: int
+    bandwidth_mbps: int
+    ports: int
+    extra: dict[str, int]
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A task: what it asked for, with every default, and where it is."""
+
+    id: str
+    name: str | None
+    status: Status
+    tenant: str
+    user: str | None
+    queue: str | None = None
+    scheduling_type: str = "once"
+    submitted_at: datetime
+    ready_at: datetime
+    start_by: datetime
+    must_start_by: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    max_attempts: int
+    on_lost: str
+    tier: str | None
+    resources: Amounts
+    execution_cap: float
+    delay_tolerance: float
+    run_at: datetime | None
+    priority: int
+    node: str | None = None
+    exit_code: int | None = None
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    quote: dict[str, float] | None = None
+    depends_on: list[str] = []
+    graph: str | None = None
+    schedule: str | None = None
+    fire_at: datetime | None = None
+    labels: dict[str, str]
+    idempotency_key: str | None
+    replay_of: str | None
+    admitted_by: str | None
+    usage: Usage | None = None
+    command: list[str] | None = None
+    script_path: str | None = None
+    source: str | None = None
+    env: dict[str, str] | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try at running a task; without an outcome while it runs."""
+
+    attempt: int
+    node: str | None
+    outcome: Outcome | None
+    exit_code: int | None
+    reason: Reason | None
+    leased_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    usage: Usage | None
+
+
+class DeadLetter(Task, frozen=True, kw_only=True):
+    """A failed task that was set aside, with its last attempt and the end of its log."""
+
+    last_attempt: Attempt | None
+    log_tail: str
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that runs tasks."""
+
+    id: str
+    name: str
+    status: str
+    capacity: Amounts
+    free: Amounts
+    labels: dict[str, str]
+    last_heartbeat_at: datetime | None
+    tasks: int
+
+
+class NodeCounts(msgspec.Struct, frozen=True):
+    """How many nodes are in each status."""
+
+    ready: int
+    draining: int
+    drained: int
+    lost: int
+
+
+class DatabaseAnswer(msgspec.Struct, frozen=True):
+    """What is known of the database."""
+
+    version: str
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole at a glance; tasks are the caller's, and final ones of the last hours."""
+
+    version: str
+    server: str
+    database: DatabaseAnswer
+    tasks: TaskCounts
+    window_hours: int
+    nodes: NodeCounts
+    capacity: Amounts
+    free: Amounts
+    leader: str | None
+    time: datetime
+
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """Part of a list, newest first; `next_cursor` asks for the rest."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """The attempts at a task, in order."""
+
+    items: list[Attempt]
+
+
+class Ids(msgspec.Struct, frozen=True):
+    """The ids of a batch, in order."""
+
+    ids: list[str]
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """How many tasks were cancelled; with `more` there are others left, for another call."""
+
+    cancelled: int
+    more: bool = False
+
+
+class NodeToken(msgspec.Struct, frozen=True):
+    """A join token, shown only this once."""
+
+    token: str
+    expires_at: datetime
+
+
+class ErrorValue(msgspec.Struct, frozen=True):
+    """What went wrong: a code for programs, a sentence for people."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """The body of every refusal."""
+
+    error: ErrorValue
+
+
+def amounts(resources: Resources) -> Amounts:
+    """Return resources as they are told."""
+    return Amounts(
+        cpu=resources.cpu_milli / 1000,
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+        iops=resources.iops,
+        bandwidth_mbps=resources.bandwidth_mbps,
+        ports=resources.ports,
+        extra=resources.extra,
+    )
+
+
+def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
+    """Return a task as it is told; `reason` replaces the stored one."""
+    payload = view.payload or NO_PAYLOAD
+    return Task(
+        id=str(view.id),
+        name=view.name,
+        status=view.status,
+        tenant=tenant,
+        user=view.user,
+        submitted_at=view.submitted_at,
+        ready_at=view.ready_at,
+        start_by=view.start_by,
+        started_at=view.started_at,
+        finished_at=view.finished_at,
+        attempt=view.attempt,
+        failures=view.failures,
+        losses=view.losses,
+        max_attempts=view.max_attempts,
+        on_lost=view.on_lost,
+        tier=view.tier,
+        resources=amounts(view.needs),
+        execution_cap=view.execution_cap.total_seconds(),
+        delay_tolerance=view.delay_tolerance.total_seconds(),
+        run_at=view.run_at,
+        priority=view.priority,
+        node=view.node,
+        exit_code=view.exit_code,
+        outcome=view.outcome,
+        reason=reason or view.reason,
+        labels=view.labels,
+        idempotency_key=view.idempotency_key,
+        replay_of=None if view.replay_of is None else str(view.replay_of),
+        admitted_by=view.admitted_by,
+        usage=view.usage,
+        command=payload.command,
+        script_path=payload.script_path,
+        source=payload.source,
+        env=None if view.payload is None else payload.env,
+    )
+
+
+def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: str) -> Task:
+    """Return a task that has just been stored, without reading it back."""
+    return Task(
+        id=str(stored.id),
+        name=spec.name,
+        status=stored.status or Status.WAITING,
+        tenant=credential.tenant,
+        user=credential.user,
+        submitted_at=stored.submitted_at,
+        ready_at=stored.ready_at or stored.submitted_at,
+        start_by=stored.start_by or stored.submitted_at,
+        max_attempts=spec.max_attempts,
+        on_lost=spec.on_lost,
+        tier=spec.tier,
+        resources=amounts(spec.resources),
+        execution_cap=spec.execution_cap.total_seconds(),
+        delay_tolerance=spec.delay_tolerance.total_seconds(),
+        run_at=spec.run_at,
+        priority=spec.priority,
+        labels=spec.labels,
+        idempotency_key=spec.idempotency_key,
+        replay_of=None,
+        admitted_by=server,
+        command=spec.payload.command,
+        script_path=spec.payload.script_path,
+        source=spec.payload.source,
+        env=spec.payload.env,
+    )
+
+
+def attempt(view: AttemptView) -> Attempt:
+    """Return an attempt as it is told."""
+    return Attempt(**msgspec.structs.asdict(view))
+
+
+def dead_letter(view: Task, attempts: list[AttemptView], tail: bytes) -> DeadLetter:
+    """Return a dead letter with what a person needs to judge it."""
+    return DeadLetter(
+        **msgspec.structs.asdict(view),
+        last_attempt=attempt(attempts[-1]) if attempts else None,
+        log_tail=tail.decode("utf-8", "replace"),
+    )
+
+
+def node(view: NodeView) -> Node:
+    """Return a node as it is told."""
+    return Node(
+        id=str(view.id),
+        name=view.name,
+        status=view.status,
+        capacity=amounts(view.capacity),
+        free=amounts(view.free),
+        labels=view.labels,
+        last_heartbeat_at=view.last_heartbeat_at,
+        tasks=view.tasks,
+    )

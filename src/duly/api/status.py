@@ -1,0 +1,83 @@
+"""The whole at a glance, and whether this server is there and ready."""
+
+from collections import Counter
+from datetime import timedelta
+
+import duly
+from duly.api import shapes
+from duly.api.answer import TEXT, Answer, as_json
+from duly.api.auth import Access
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
+from duly.api.query import query_of
+from duly.api.reading import reading
+from duly.errors import Unavailable
+from duly.model.node import NodeStatus
+from duly.model.resources import NOTHING
+from duly.store import overview
+
+WINDOW_HOURS = 24
+
+
+@route(
+    "GET",
+    "/healthz",
+    "Say that the server is there",
+    access=Access.PUBLIC,
+    gives=str,
+    media_type="text/plain",
+)
+async def healthz(request: ApiRequest) -> Answer:
+    """Answer, without asking anything else."""
+    return Answer(b"ok\n", media_type=TEXT)
+
+
+@route(
+    "GET",
+    "/readyz",
+    "Say whether the server can serve",
+    access=Access.PUBLIC,
+    gives=str,
+    media_type="text/plain",
+)
+async def readyz(request: ApiRequest) -> Answer:
+    """Answer 200 if the database answers, and 503 if it does not."""
+    async with reading(parts_of(request)) as conn:
+        if not await overview.answers(conn):
+            raise Unavailable("The database is not ready.")
+    return Answer(b"ready\n", media_type=TEXT)
+
+
+@route(
+    "GET", "/v1/status", "See the whole at a glance", access=Access.READ, gives=shapes.ClusterStatus
+)
+async def status(request: ApiRequest) -> Answer:
+    """Count the caller's tasks, and the nodes; counts stop at 100,000."""
+    parts, credential = parts_of(request), credential_of(request)
+    query_of(request)
+    window = timedelta(hours=WINDOW_HOURS)
+    async with reading(parts) as conn:
+        lead = await overview.read_lead(conn)
+        tasks = await overview.count_tasks(conn, credential.tenant_id, window=window)
+        nodes = await overview.read_nodes(conn)
+    capacity = free = NOTHING
+    for node in nodes:
+        if node.status is not NodeStatus.LOST:
+            capacity, free = capacity.plus(node.capacity), free.plus(node.free)
+    counts = Counter(node.status for node in nodes)
+    return as_json(
+        shapes.ClusterStatus(
+            version=duly.__version__,
+            server=parts.cluster_manager.name,
+            database=shapes.DatabaseAnswer(lead.version),
+            tasks=tasks,
+            window_hours=WINDOW_HOURS,
+            nodes=shapes.NodeCounts(**{one.value: counts[one] for one in NodeStatus}),
+            capacity=shapes.amounts(capacity),
+            free=shapes.amounts(free),
+            leader=lead.leader,
+            time=lead.time,
+        )
+    )
+
+
+HANDLERS = [healthz, readyz, status]

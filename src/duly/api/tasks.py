@@ -1,0 +1,334 @@
+"""Tasks: submit, list, look, change."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from duly import clock
+from duly.api import shapes
+from duly.api.answer import Answer, as_json
+from duly.api.auth import Access
+from duly.api.body import decode, read_body
+from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
+from duly.api.query import query_of, task_filter, write_cursor
+from duly.api.reading import id_of, not_found, read_task, reading, reason_of, why
+from duly.errors import Conflict, Invalid, TooLarge
+from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
+from duly.model.task import FINAL, NOT_STARTED, Reason, TaskSpec
+from duly.model.tenant import Credential
+from duly.server.parts import Parts
+from duly.store import views
+
+ALL = ["/v1/tasks", "/v1/jobs"]
+ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
+LONGEST_WAIT = 25
+AT_ONCE = 500
+"""Tasks of a batch that are checked before others get their turn on this server."""
+FIRST_LOOK = 0.05
+SLOWEST_LOOK = 0.5
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/tasks/batch."""
+
+    tasks: list[TaskRequest]
+
+
+TASK = msgspec.json.Decoder(TaskRequest)
+BATCH = msgspec.json.Decoder(Batch)
+FIELDS = msgspec.json.Decoder(dict[str, Any])
+
+PAGE = (
+    Parameter("limit", "How many items, 50 unless told.", int, minimum=1, maximum=1000),
+    Parameter("cursor", "The next_cursor of an earlier answer."),
+)
+FILTER = (
+    Parameter("status", "One or several statuses, with commas or repeated.", several=True),
+    Parameter("name", "The name of the task."),
+    Parameter("user", "Who submitted it."),
+    Parameter("label", "A label that it has, as key=value; repeat it for more.", several=True),
+    Parameter("node", "The name of the node that runs it, or ran it last."),
+    Parameter("since", "Submitted since: a time, or a duration such as 1h."),
+)
+
+
+@route(
+    "POST",
+    ALL,
+    "Submit a task",
+    access=Access.SUBMIT,
+    takes=TaskRequest,
+    takes_key=True,
+    gives=shapes.Task,
+    statuses=(201, 200),
+    errors=(409, 413, 422, 429),
+)
+async def submit(request: ApiRequest) -> Answer:
+    """Store a task and answer after the commit; 200 when its idempotency key was seen before."""
+    parts, credential = parts_of(request), credential_of(request)
+    if request.scope["query_string"]:
+        query_of(request)
+    asked = decode(await read_body(request, parts.settings.requests.body_limit), TASK)
+    key = idempotency_key(request)
+    if key is not None:
+        if asked.idempotency_key not in (None, key):
+            raise Invalid(
+                "idempotency_key",
+                "The header Idempotency-Key and the field idempotency_key differ; give one.",
+            )
+        asked.idempotency_key = key
+    spec = complete(asked, credential.plan)
+    admitted = await parts.submitter.submit(credential, spec)
+    if admitted.created and admitted.stored is not None:
+        server = parts.cluster_manager.name
+        return as_json(shapes.fresh_task(spec, admitted.stored, credential, server), 201)
+    return await answer_task(parts, credential, admitted.id, 201 if admitted.created else 200)
+
+
+@route(
+    "POST",
+    ["/v1/tasks/batch", "/v1/jobs/batch"],
+    "Submit many tasks, all or none",
+    access=Access.SUBMIT,
+    takes=Batch,
+    takes_key=True,
+    gives=shapes.Ids,
+    statuses=(201,),
+    errors=(409, 413, 422, 429),
+)
+async def submit_batch(request: ApiRequest) -> Answer:
+    """Store all of the tasks or none; a key that was seen before gives the same ids."""
+    parts, credential = parts_of(request), credential_of(request)
+    query_of(request)
+    settings = parts.settings.requests
+    batch = decode(await read_body(request, settings.batch_limit), BATCH)
+    if not batch.tasks:
+        raise Invalid("tasks", "tasks is empty; give at least one.")
+    if len(batch.tasks) > settings.batch_tasks:
+        raise TooLarge(f"A batch may have at most {settings.batch_tasks} tasks.", field="tasks")
+    key = idempotency_key(request)
+    specs = await _complete_all(batch.tasks, credential)
+    ids = await parts.submitter.submit_batch(credential, specs, key=key)
+    return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
+
+
+async def _complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
+    specs = []
+    for index, asked in enumerate(tasks):
+        if index % AT_ONCE == AT_ONCE - 1:
+            await asyncio.sleep(0)
+        try:
+            specs.append(complete(asked, credential.plan))
+        except Invalid as error:
+            where = f"tasks[{index}]"
+            raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None
+    return specs
+
+
+def idempotency_key(request: ApiRequest) -> str | None:
+    """Return the key in the header, if there is one; several must agree."""
+    given = {v for name, v in request.scope["headers"] if name == b"idempotency-key"}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise Invalid("idempotency_key", "There are several Idempotency-Key headers; give one.")
+    try:
+        key = check_text(given.pop().decode().strip(), "idempotency_key")
+    except UnicodeDecodeError:
+        raise Invalid("idempotency_key", "Idempotency-Key is not valid UTF-8.") from None
+    if not 1 <= len(key) <= MAX_KEY:
+        raise Invalid("idempotency_key", f"Idempotency-Key has 1 to {MAX_KEY} characters.")
+    return key
+
+
+@route(
+    "GET",
+    ALL,
+    "List tasks, newest first",
+    access=Access.READ,
+    gives=shapes.Page[shapes.Task],
+    query=FILTER + PAGE,
+    errors=(422,),
+)
+async def list_tasks(request: ApiRequest) -> Answer:
+    """Return a page of tasks; what a large one runs is only told by itself."""
+    parts, credential = parts_of(request), credential_of(request)
+    query = query_of(request)
+    limit, before = query.limit(), query.before()
+    async with reading(parts) as conn:
+        which = await task_filter(conn, query)
+        ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=limit + 1)
+        page = ids[:limit]
+        found = await views.read_many(conn, credential.tenant_id, page, which.statuses)
+    cursor = write_cursor(page[-1]) if len(ids) > limit else None
+    return as_json(shapes.Page([shapes.task(view, credential.tenant) for view in found], cursor))
+
+
+@route(
+    "GET",
+    ONE,
+    "Look at a task",
+    access=Access.READ,
+    gives=shapes.Task,
+    query=(
+        Parameter(
+            "wait",
+            "Seconds to hold the answer back until the task has ended.",
+            float,
+            minimum=0,
+            maximum=LONGEST_WAIT,
+        ),
+    ),
+    errors=(404, 422),
+)
+async def get_task(request: ApiRequest) -> Answer:
+    """Return a task, with `wait` as soon as it has ended or after that many seconds."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    seconds = _wait(query_of(request).one("wait"))
+    if seconds:
+        await _until_final(parts, credential.tenant_id, task_id, seconds)
+    return await answer_task(parts, credential, task_id)
+
+
+def _wait(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise Invalid("wait", f"wait is a number of seconds from 0 to {LONGEST_WAIT}.")
+    return seconds
+
+
+async def _until_final(parts: Parts, tenant_id: int, task_id: int, seconds: float) -> None:
+    """Return once the task is not live, or after `seconds`; looks less and less often."""
+    until = clock.monotonic() + seconds
+    pause = FIRST_LOOK
+    while True:
+        async with reading(parts) as conn:
+            if not await views.is_live(conn, tenant_id, task_id):
+                return
+        left = until - clock.monotonic()
+        if left <= 0:
+            return
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, SLOWEST_LOOK)
+
+
+async def answer_task(
+    parts: Parts, credential: Credential, task_id: int, status: int = 200
+) -> Answer:
+    """Return a task as it is now."""
+    async with reading(parts) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+        reason = await reason_of(conn, credential.tenant_id, view)
+    return as_json(shapes.task(view, credential.tenant, reason), status)
+
+
+@route(
+    "PATCH",
+    ONE,
+    "Change a task that has not started",
+    access=Access.SUBMIT,
+    takes=TaskRequest,
+    gives=shapes.Task,
+    errors=(404, 409, 413, 422),
+)
+async def update_task(request: ApiRequest) -> Answer:
+    """Replace the given fields; null brings a default back."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    body = await read_body(request, parts.settings.requests.body_limit)
+    decode(body, TASK)
+    # Decoded once more, because null and left out are not the same in a change.
+    changes = decode(body, FIELDS)
+    async with reading(parts) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+    if view.status not in NOT_STARTED:
+        raise Conflict(
+            f"The task is {view.status}; only one that has not started can be changed.",
+            status=view.status,
+        )
+    await parts.submitter.update(credential, task_id, changes)
+    return await answer_task(parts, credential, task_id)
+
+
+@route(
+    "GET",
+    [f"{path}/why" for path in ONE],
+    "Say why a task is where it is",
+    access=Access.READ,
+    gives=Reason,
+    errors=(404,),
+)
+async def explain_task(request: ApiRequest) -> Answer:
+    """Return exactly one reason."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    async with reading(parts) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+        return as_json(await why(conn, credential.tenant_id, view))
+
+
+@route(
+    "GET",
+    [f"{path}/attempts" for path in ONE],
+    "List the attempts at a task",
+    access=Access.READ,
+    gives=shapes.Attempts,
+    errors=(404,),
+)
+async def list_attempts(request: ApiRequest) -> Answer:
+    """Return every attempt in order, the running one last."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    async with reading(parts) as conn:
+        found = await views.read_attempts(conn, credential.tenant_id, task_id)
+        if not found:
+            await read_task(conn, credential.tenant_id, task_id)
+    return as_json(shapes.Attempts([shapes.attempt(view) for view in found]))
+
+
+@route(
+    "GET",
+    [f"{path}/result" for path in ONE],
+    "Read what a task left as its result",
+    access=Access.READ,
+    gives=object,
+    errors=(404, 409),
+)
+async def get_result(request: ApiRequest) -> Answer:
+    """Return the JSON as the task wrote it; null when it wrote none."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    async with reading(parts) as conn:
+        found = await views.read_result(conn, credential.tenant_id, task_id)
+    if found is None:
+        raise not_found("task", task_id)
+    if found.status not in FINAL:
+        raise Conflict(
+            f"The task is {found.status}; it has no result before it has ended.",
+            status=found.status,
+        )
+    return Answer((found.result or "null").encode())
+
+
+HANDLERS = [
+    submit,
+    submit_batch,
+    list_tasks,
+    get_task,
+    update_task,
+    explain_task,
+    list_attempts,
+    get_result,
+]

@@ -1,0 +1,138 @@
+"""Keeps what tasks write, beyond the tail that travels with a report.
+
+An attempt's log is a row of chunks in the object store, each under the offset at
+which it begins: `logs/<day>/<task>/<attempt>/<offset>`. A chunk that is sent again
+lands where it was, so sending twice does no harm. The day is that of the task's id,
+as in the database, so that logs go with their day of history.
+"""
+
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, from_url
+
+from duly.errors import ConfigError, TooLarge
+from duly.wire import AttemptRef
+
+NOTICE_BYTES = 4096
+"""Room beyond the limit of a log for the notice that the rest was cut off."""
+SECONDS_OF_A_DAY = 86_400
+BITS_BELOW_THE_SECOND = 31
+
+
+class Chunk(msgspec.Struct, frozen=True, order=True):
+    """A stretch of a log in the object store."""
+
+    offset: int
+    size: int
+    key: str
+
+    @property
+    def end(self) -> int:
+        """Return the offset of the first byte after it."""
+        return self.offset + self.size
+
+
+class Logbook:
+    """The logs of all attempts, in one object store."""
+
+    def __init__(self, store_url: str, *, limit: int) -> None:
+        self._store = open_store(store_url)
+        self._limit = limit
+
+    async def append(self, ref: AttemptRef, offset: int, data: bytes) -> None:
+        """Keep `data` as the bytes of an attempt's log from `offset` on.
+
+        The caller has made sure that the attempt is still its sender's.
+        """
+        if offset < 0 or offset + len(data) > self._limit + NOTICE_BYTES:
+            raise TooLarge(f"A log may have at most {self._limit} bytes.", limit=self._limit)
+        if data:
+            await obstore.put_async(
+                self._store, f"{_prefix(ref.task, ref.attempt)}/{offset:012d}", data
+            )
+
+    async def read(self, task: int, attempt: int, start: int = 0) -> AsyncIterator[bytes]:
+        """Yield what is kept of a log from `start` on, up to the first gap."""
+        position = start
+        for chunk in await self._chunks(task, attempt):
+            if chunk.end <= position:
+                continue
+            if chunk.offset > position:
+                return
+            data = bytes(
+                await obstore.get_range_async(
+                    self._store, chunk.key, start=position - chunk.offset, end=chunk.size
+                )
+            )
+            position += len(data)
+            yield data
+
+    async def read_ended(
+        self, task: int, attempt: int, *, size: int, tail: bytes, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        """Yield the log of an attempt that has ended: `tail` is the last part of its `size`.
+
+        Where chunks never arrived, a line says how many bytes are missing.
+        """
+        position = start
+        begins = size - len(tail)
+        if position < begins:
+            async for data in self.read(task, attempt, start):
+                yield data
+                position += len(data)
+        if position < begins:
+            yield f"\n[… {begins - position} bytes were not kept …]\n".encode()
+            position = begins
+        if position < size:
+            yield tail[position - begins :]
+
+    async def drop_before(self, day: int, *, keep: Collection[int] = ()) -> None:
+        """Delete the logs of tasks from before `day`, except those of the tasks in `keep`."""
+        listing = await obstore.list_with_delimiter_async(self._store, "logs")
+        for prefix in listing["common_prefixes"]:
+            name = prefix.rstrip("/").rpartition("/")[2]
+            if name.isdigit() and int(name) < day:
+                await self._drop(prefix, keep)
+
+    async def _drop(self, prefix: str, keep: Collection[int]) -> None:
+        async for batch in obstore.list(self._store, prefix, chunk_size=1000):
+            keys = [meta["path"] for meta in batch]
+            await obstore.delete_async(
+                self._store, [key for key in keys if int(key.split("/")[2]) not in keep]
+            )
+
+    async def _chunks(self, task: int, attempt: int) -> list[Chunk]:
+        chunks = []
+        async for batch in obstore.list(self._store, _prefix(task, attempt), chunk_size=1000):
+            for meta in batch:
+                name = meta["path"].rpartition("/")[2]
+                if name.isdigit():
+                    chunks.append(Chunk(int(name), meta["size"], meta["path"]))
+        return sorted(chunks)
+
+
+def open_store(url: str) -> Any:
+    """Return the object store at `url`: a folder, `file://…`, `s3://…` and the like."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme in ("", "file"):
+            return LocalStore(Path(parts.path if parts.scheme else url), mkdir=True)
+        return from_url(url)
+    except (BaseError, ValueError, OSError) as error:
+        # Without the rest of the URL, which may carry a secret.
+        raise ConfigError(f"Cannot use the object store at {parts.scheme}://…: {error}") from error
+
+
+def day_of(task: int) -> int:
+    """Return the day, counted from 2026-01-01, in which a task's id was minted."""
+    return (task >> BITS_BELOW_THE_SECOND) // SECONDS_OF_A_DAY
+
+
+def _prefix(task: int, attempt: int) -> str:
+    return f"logs/{day_of(task):06d}/{task:019d}/{attempt:06d}"

@@ -1,0 +1,141 @@
+"""The whole at a glance: nodes, and how many tasks there are of each kind.
+
+Counts are exact up to a bound and cost no more beyond it; what is in use on a node
+is derived from the leases, as it is when tasks are placed.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.model.node import NodeStatus, Offer
+from duly.model.resources import NOTHING, Resources
+from duly.store import leases
+from duly.store.database import Connection, load_statements
+from duly.store.servers import SCHEDULING
+
+SQL = load_statements("overview.sql")
+MOST = 100_000
+"""How far a count goes."""
+ALL_NODES = 100_000
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as an operator sees it."""
+
+    id: int
+    name: str
+    status: NodeStatus
+    capacity: Resources
+    free: Resources
+    labels: dict[str, str]
+    last_heartbeat_at: datetime | None
+    tasks: int
+
+
+class TaskCounts(msgspec.Struct, frozen=True):
+    """How many tasks of a tenant are in each status; final ones within a window of time."""
+
+    scheduled: int
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    cancelled: int
+
+
+class LiveCounts(msgspec.Struct, frozen=True):
+    """How many tasks of all tenants are live."""
+
+    waiting: int
+    running: int
+    scheduled: int
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """The time, the version of PostgreSQL, and who leads."""
+
+    time: datetime
+    version: str
+    leader: str | None
+
+
+async def read_nodes(
+    conn: Connection,
+    *,
+    before: int = 2**63 - 1,
+    limit: int = ALL_NODES,
+    node_id: int | None = None,
+    name: str | None = None,
+) -> list[NodeView]:
+    """Return nodes, newest first, with what is free on each."""
+    rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
+    in_use = await leases.read_in_use(conn)
+    shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    used: dict[int, Resources] = {}
+    tasks: dict[int, int] = {}
+    for incarnation, shape, times in in_use:
+        used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape], times)
+        tasks[incarnation] = tasks.get(incarnation, 0) + times
+    views = []
+    for row in rows:
+        incarnation = row["incarnation_id"]
+        capacity = msgspec.convert(row["capacity"] or {}, Resources)
+        running = tasks.get(incarnation, 0)
+        views.append(
+            NodeView(
+                id=row["id"],
+                name=row["name"],
+                status=_status(alive=row["is_alive"], draining=row["draining"], tasks=running),
+                capacity=capacity,
+                free=(
+                    capacity.plus(used.get(incarnation, NOTHING), -1)
+                    if row["is_alive"]
+                    else NOTHING
+                ),
+                labels=row["labels"],
+                last_heartbeat_at=row["last_heartbeat_at"],
+                tasks=running,
+            )
+        )
+    return views
+
+
+async def read_offers(conn: Connection) -> list[Offer]:
+    """Return what every live node has left, as it is seen when tasks are placed."""
+    offers = await leases.read_offers(conn)
+    in_use = await leases.read_in_use(conn)
+    shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    return leases.free_on(offers, in_use, shapes)
+
+
+async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) -> TaskCounts:
+    """Count a tenant's tasks; those that have ended, within the last `window`."""
+    now: datetime = await conn.fetchval("select duly.now()")
+    row = await conn.fetchrow(SQL["count_tasks"], tenant_id, now - window, MOST)
+    return msgspec.convert(dict(row or {}), TaskCounts)
+
+
+async def count_live(conn: Connection) -> LiveCounts:
+    """Count the live tasks of all tenants."""
+    row = await conn.fetchrow(SQL["count_live"], MOST)
+    return msgspec.convert(dict(row or {}), LiveCounts)
+
+
+async def read_lead(conn: Connection) -> Lead:
+    """Return the time, the version of PostgreSQL, and who leads."""
+    row = await conn.fetchrow(SQL["read_leader"], SCHEDULING)
+    return msgspec.convert(dict(row or {}), Lead)
+
+
+async def answers(conn: Connection) -> bool:
+    """Say whether the database is there and migrated."""
+    return bool(await conn.fetchval(SQL["answers"]))
+
+
+def _status(*, alive: bool, draining: bool, tasks: int) -> NodeStatus:
+    if not alive:
+        return NodeStatus.LOST
+    if not draining:
+        return NodeStatus.READY
+    return NodeStatus.DRAINING if tasks else NodeStatus.DRAINED

@@ -1,0 +1,193 @@
+"""The API over real components and a real database, called in process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from duly import wire
+from duly.api.app import create_app
+from duly.config import Settings
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Reason, Usage
+from duly.model.tenant import Scope
+from duly.server import parts as server_parts
+from duly.server.parts import Parts
+from duly.store import tenants
+from duly.store.database import Database
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """What the server is started with; a module may replace it."""
+    return Settings()
+
+
+@pytest.fixture
+async def parts(database: Database, settings: Settings, tmp_path: Path) -> AsyncIterator[Parts]:
+    """A server's components, with all of their loops running."""
+    built = server_parts.build(database, settings, str(tmp_path / "store"))
+    await built.cluster_manager.tick()
+    async with asyncio.TaskGroup() as group:
+        loops = [group.create_task(service.run()) for service in built.services]
+        yield built
+        for loop in loops:
+            loop.cancel()
+
+
+class Api:
+    """A caller with a key."""
+
+    def __init__(self, client: httpx.AsyncClient, parts: Parts) -> None:
+        self.client = client
+        self.parts = parts
+
+    async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send a request and return the answer."""
+        return await self.client.request(method, path, **options)
+
+    async def get(self, path: str, **options: Any) -> Any:
+        """Return the JSON at `path`, which must be there."""
+        answer = await self.call("GET", path, **options)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def submit(self, **task: Any) -> dict[str, Any]:
+        """Submit a task, which must be new."""
+        answer = await self.call("POST", "/v1/tasks", json={"command": ["true"], **task})
+        assert answer.status_code == 201, answer.text
+        task_answer: dict[str, Any] = answer.json()
+        return task_answer
+
+    async def refused(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
+        """Return the status and the error of a request that must be refused."""
+        answer = await self.call(method, path, **options)
+        assert answer.status_code >= 400, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json().keys() == {"error"}
+        assert answer.json()["error"].keys() == {"code", "message", "details"}
+        return answer.status_code, answer.json()["error"]
+
+    def with_key(self, key: str | None) -> "Api":
+        """Return the same API for the holder of another key."""
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        client = httpx.AsyncClient(
+            transport=self.client._transport, base_url="http://duly.test", headers=headers
+        )
+        return Api(client, self.parts)
+
+
+@pytest.fixture
+async def api(parts: Parts) -> AsyncIterator[Api]:
+    """The API for an administrator."""
+    async with parts.database.connection() as conn:
+        key = await tenants.create_admin_key(conn)
+    transport = httpx.ASGITransport(create_app(parts), raise_app_exceptions=False)
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://duly.test", headers=headers
+    ) as client:
+        yield Api(client, parts)
+
+
+async def make_key(parts: Parts, tenant: str, user: str, *scopes: Scope) -> str:
+    """Make a tenant, if it does not exist, and a key for one of its users."""
+    async with parts.database.connection() as conn:
+        await conn.execute(
+            "insert into tenants (name, plan) values ($1, 'unlimited') on conflict do nothing",
+            tenant,
+        )
+        return await tenants.create_key(conn, tenant, user, scopes)
+
+
+@pytest.fixture
+async def stranger(api: Api) -> Api:
+    """The API for somebody of another tenant, who may submit and read there."""
+    key = await make_key(api.parts, "acme", "kim", Scope.SUBMIT, Scope.READ)
+    return api.with_key(key)
+
+
+class Agent:
+    """A node that does what a test tells it, over the same routes as a real one."""
+
+    def __init__(self, api: Api, joined: wire.Joined) -> None:
+        self.api = api
+        self.joined = joined
+
+    async def send(self, path: str, message: Any) -> httpx.Response:
+        """Send a message to the gateway."""
+        return await self.api.call("POST", f"/v1/gateway/{path}", content=wire.encode(message))
+
+    async def poll(self, held: list[wire.AttemptRef] | None = None) -> wire.Orders:
+        """Ask for orders and wait for some."""
+        answer = await self.send(
+            "poll", wire.Poll(incarnation=self.joined.incarnation, held=held or [], wait=10)
+        )
+        assert answer.status_code == 200, answer.text
+        return wire.decode(answer.content, wire.Orders)
+
+    async def start(self) -> wire.AttemptRef:
+        """Take the next attempt."""
+        return (await self.poll()).start[0].ref
+
+    async def log(self, ref: wire.AttemptRef, offset: int, data: bytes) -> httpx.Response:
+        """Send part of a log."""
+        return await self.send(
+            "logs",
+            wire.LogChunk(incarnation=self.joined.incarnation, ref=ref, offset=offset, data=data),
+        )
+
+    async def finish(
+        self,
+        ref: wire.AttemptRef,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        exit_code: int | None = 0,
+        log: bytes = b"",
+        result: bytes | None = None,
+    ) -> bool:
+        """Report the end of an attempt; return whether it counts."""
+        report = wire.AttemptReport(
+            ref=ref,
+            outcome=outcome,
+            exit_code=exit_code,
+            reason=None if exit_code == 0 else Reason("exit_code", f"Exit code {exit_code}."),
+            ran=0.5,
+            usage=Usage(0.25, 12.5, 0.5),
+            tail=log[-wire.TAIL_BYTES :],
+            log_size=len(log),
+            result=result,
+        )
+        answer = await self.send(
+            "report", wire.Reports(incarnation=self.joined.incarnation, reports=[report])
+        )
+        assert answer.status_code == 200, answer.text
+        return wire.decode(answer.content, wire.Receipts).accepted[0]
+
+
+async def join(api: Api, name: str = "node-a", cpu: float = 4) -> Agent:
+    """Let a node join."""
+    token = (await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})).json()["token"]
+    capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
+    answer = await api.with_key(token).call(
+        "POST",
+        "/v1/nodes",
+        content=_json(wire.Join(name=name, capacity=capacity, labels={"zone": "a"})),
+    )
+    assert answer.status_code == 201, answer.text
+    joined = wire.Joined(**answer.json())
+    return Agent(api.with_key(joined.key), joined)
+
+
+def _json(value: Any) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(value)
+
+
+@pytest.fixture
+async def agent(api: Api) -> Agent:
+    """A node with four cores that does what a test tells it."""
+    return await join(api)
