@@ -26,7 +26,7 @@ from duly.errors import ConfigError
 from duly.private_file import open_private, sync_folder, write_private
 from duly.store import postmaster
 from duly.store.postgres_programs import Programs, bundled_programs, end_of
-from duly.store.system_user import SystemUser, let_through, ourselves, user_for
+from duly.store.system_user import SystemUser, check_name, let_through, ourselves, user_for
 
 SUPERUSER = DATABASE = "duly"
 PORT = 5432
@@ -129,6 +129,7 @@ class EmbeddedPostgres:
 
     def _create(self, user: SystemUser, password: str) -> None:
         """Make a cluster beside its final place, so that a half-made one is never used."""
+        check_name(user)
         staging = self._folder / "postgres.new"
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)

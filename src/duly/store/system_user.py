@@ -113,6 +113,17 @@ def _create_user() -> SystemUser:
     return made
 
 
+def check_name(user: SystemUser) -> None:
+    """Raise ConfigError for a user without a name: PostgreSQL makes no cluster for one."""
+    try:
+        pwd.getpwuid(user.uid)
+    except KeyError as error:
+        raise ConfigError(
+            f"The user with uid {user.uid} has no entry in /etc/passwd, and PostgreSQL insists on "
+            "one. Add it, start Duly as another user, or use --database."
+        ) from error
+
+
 def let_through(user: SystemUser, folder: Path) -> None:
     """Let `user` walk down to `folder` and enter it, and change nothing for anybody else."""
     if user.is_us:
