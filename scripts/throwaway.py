@@ -82,7 +82,7 @@ class Throwaway:
         return len(doomed)
 
     def _start(self) -> None:
-        port = _free_ports()
+        port = free_ports()
         data = self.folder / "data"
         command = [
             str(Path(sys.executable).with_name("duly")),
@@ -129,7 +129,7 @@ class Throwaway:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _free_ports() -> int:
+def free_ports() -> int:
     """Return a port that is free, and the one after it too."""
     for _ in range(100):
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):

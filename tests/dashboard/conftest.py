@@ -21,17 +21,23 @@ FLAGS = [
 
 
 def _throwaway():
-    """Return the class with which the demo starts a Duly; scripts are no package."""
+    """Return the module with which the demo starts a Duly; scripts are no package."""
     spec = importlib.util.spec_from_file_location("throwaway", ROOT / "scripts" / "throwaway.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Throwaway
+    return module
+
+
+@pytest.fixture
+def free_ports():
+    """Gives the first of two free ports in a row."""
+    return _throwaway().free_ports
 
 
 @pytest.fixture
 def place():
     """A `duly up`, with its `url`, its `key` and what it said."""
-    with _throwaway()({}) as place:
+    with _throwaway().Throwaway({}) as place:
         yield place
 
 

@@ -122,6 +122,13 @@ def test_details_leave_out_what_is_not_known():
     assert "Started" not in facts
 
 
+def test_the_command_is_shown_as_one_would_type_it():
+    typed = view.command(task(command=["sh", "-c", "echo 'hi'; exit 3"]))
+    assert typed == """sh -c 'echo '"'"'hi'"'"'; exit 3'"""
+    assert view.command(task(command=["x" * 500])) == "x" * 300 + " …"
+    assert view.command(task(command=None, source="#!/bin/sh\n")) == "a script that was sent along"
+
+
 def test_a_count_that_was_cut_off_says_so():
     assert [view.count(n) for n in (0, 1204, 100_000)] == ["0", "1,204", "100,000+"]
 

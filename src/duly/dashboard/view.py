@@ -6,6 +6,7 @@ keeping it from becoming markup is left to the template engine, which escapes it
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,7 +29,9 @@ KINDS = {
 JOINERS = "\u200c\u200d"
 """Zero-width, but part of scripts and emoji, and harmless."""
 TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+LONGEST_COMMAND = 300
 MOST = 100_000
+"""The server counts no further."""
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -92,6 +95,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
     """Return what is known of one task as (label, text), for its details."""
     facts = [
         ("Id", task["id"]),
+        ("Command", command(task)),
         ("Tenant and user", owner(task)),
         ("Node", visible(node_name(task))),
         ("Attempts", attempts(task)),
@@ -157,6 +161,14 @@ def resources(needs: Mapping[str, Any], tier: str | None) -> str:
     return ", ".join(parts) + (f" ({tier})" if tier else "")
 
 
+def command(task: Task) -> str:
+    """Return what is run, as one would type it; the text of a script is not repeated here."""
+    told: Mapping[str, Any] = dict(task)
+    text = shlex.join(told.get("command") or []) or told.get("script_path") or ""
+    text = text or ("a script that was sent along" if told.get("source") else "")
+    return text if len(text) <= LONGEST_COMMAND else text[:LONGEST_COMMAND] + " …"
+
+
 def attempts(task: Task) -> str:
     """Say how often a task was tried, and what came of it."""
     text = f"{task['attempt']} begun, {task['failures']} of {task['max_attempts']} failed"
@@ -174,7 +186,7 @@ def usage(used: Usage | None) -> str:
 
 
 def count(number: int) -> str:
-    """Write a number of tasks; the server does not count further than `MOST`."""
+    """Write a number of tasks, and say when it was cut off."""
     return f"{number:,}+" if number >= MOST else f"{number:,}"
 
 
