@@ -1,12 +1,14 @@
 """A Duly of its own with its pages, and a browser to look at them."""
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))
+"""With which the demo starts a Duly, too; scripts are no package."""
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--headless",
@@ -20,24 +22,16 @@ FLAGS = [
 ]
 
 
-def _throwaway():
-    """Return the module with which the demo starts a Duly; scripts are no package."""
-    spec = importlib.util.spec_from_file_location("throwaway", ROOT / "scripts" / "throwaway.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def free_ports():
     """Gives the first of two free ports in a row."""
-    return _throwaway().free_ports
+    return THROWAWAY["free_ports"]
 
 
 @pytest.fixture
 def place():
     """A `duly up`, with its `url`, its `key` and what it said."""
-    with _throwaway().Throwaway({}) as place:
+    with THROWAWAY["Throwaway"]({}) as place:
         yield place
 
 

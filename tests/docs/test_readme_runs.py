@@ -1,0 +1,57 @@
+"""What the README says to type is typed here, against a Duly of its own."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))["Throwaway"]
+
+
+@pytest.fixture(scope="module")
+def place():
+    with THROWAWAY({}) as place:
+        yield place
+
+
+def run(command, place, **options):
+    """Run a command as a user of that Duly, and return what it printed."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(place.folder / "home"),
+        "LANG": "C.UTF-8",
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, **options
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(180)
+def test_the_first_task_says_hello(place):
+    line = next(block for block in blocks("sh") if "echo hello" in block)
+    assert run(line, place, shell=True, cwd=ROOT) == "hello\n"
+
+
+@pytest.mark.timeout(180)
+def test_the_python_example_ends_well(place):
+    (example,) = blocks("python")
+    assert run([sys.executable, "-c", example], place) == "done\n"
+
+
+@pytest.mark.timeout(180)
+def test_the_three_commands_that_duly_up_prints_can_be_pasted(place):
+    commands = re.findall(r"^\s+(\S*duly (?:run|submit|status).*)$", place.output, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        run(command, place, shell=True)
