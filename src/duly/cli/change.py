@@ -27,7 +27,7 @@ def cancel(
     tasks: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ID]...", help="The tasks; the last one submitted from here if left out."
+            metavar="ID", help="The tasks; the last one submitted from here if left out."
         ),
     ] = None,
     status: StatusFlag = None,

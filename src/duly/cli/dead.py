@@ -19,7 +19,7 @@ dead = typer.Typer(
     name="dead", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The tasks.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The tasks.")]
 ReasonFlag = Annotated[
     str | None, typer.Option(metavar="CODE", help="Those with this code as their reason.")
 ]

@@ -64,9 +64,5 @@ def describe_end(task: Task) -> str:
 def _end(task: Task) -> str:
     if task["status"] != "failed":
         return task["status"]
-    if (signal := signal_of(task)) is not None and task["outcome"] == "failed":
-        return f"failed by signal {signal}"
-    if task["outcome"] == "failed" and task["exit_code"]:
-        return f"failed with exit code {task['exit_code']}"
     reason = task["reason"]
     return f"failed ({clean(reason['message']).rstrip('.')})" if reason else "failed"

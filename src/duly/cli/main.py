@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import duly
 from duly.errors import DulyError
@@ -62,7 +62,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 TAKES_A_COMMAND = frozenset({"run", "submit"})
-"""Commands whose arguments, from the first one on, belong to the task."""
 
 
 class Commands(TyperGroup):
@@ -79,8 +78,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; for one that does not exist, those near it are suggested."""
-        if args[0] not in COMMANDS:
-            self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[arg-type] # only names are read
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -105,14 +103,25 @@ class Commands(TyperGroup):
         return result
 
 
+class TakesCommand(TyperCommand):
+    """A command whose arguments, from the first one on, belong to the task."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what the usage line says after the name."""
+        return ["[OPTIONS]", "[--] COMMAND [ARG]..."]
+
+
 def load(name: str, entry: Entry) -> Any:
     """Import a command and make it ready: a function, or a group of them."""
     module, _, attribute = entry.home.partition(":")
     found = getattr(import_module(f"duly.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        settings = {"allow_interspersed_args": name not in TAKES_A_COMMAND}
-        alone.command(name, context_settings=settings)(found)
+        if name in TAKES_A_COMMAND:
+            settings = {"allow_interspersed_args": False}
+            alone.command(name, cls=TakesCommand, context_settings=settings)(found)
+        else:
+            alone.command(name)(found)
         found = alone
     return typer.main.get_command(found)
 

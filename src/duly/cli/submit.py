@@ -20,7 +20,9 @@ from duly.errors import DulyError
 
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[--] COMMAND [ARG]...", help="What to run.", show_default=False),
+    typer.Argument(
+        metavar="COMMAND", help="The program to run, and its arguments.", show_default=False
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ from duly.client.shapes import Task, TaskFilter
 
 TaskId = Annotated[
     str | None,
-    typer.Argument(metavar="[ID]", help="The task; the last one submitted from here if left out."),
+    typer.Argument(metavar="ID", help="The task; the last one submitted from here if left out."),
 ]
 StatusFlag = Annotated[
     list[str] | None,
