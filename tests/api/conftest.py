@@ -1,11 +1,12 @@
 """The API over real components and a real database, called in process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from duly import wire
@@ -93,21 +94,25 @@ async def api(parts: Parts) -> AsyncIterator[Api]:
         yield Api(client, parts)
 
 
-async def make_key(parts: Parts, tenant: str, user: str, *scopes: Scope) -> str:
-    """Make a tenant, if it does not exist, and a key for one of its users."""
-    async with parts.database.connection() as conn:
-        await conn.execute(
-            "insert into tenants (name, plan) values ($1, 'unlimited') on conflict do nothing",
-            tenant,
-        )
-        return await tenants.create_key(conn, tenant, user, scopes)
+@pytest.fixture
+async def key_for(parts: Parts) -> Callable[..., Awaitable[str]]:
+    """Make a key for a user of a tenant, which is made too if it does not exist."""
+
+    async def make(tenant: str, user: str, *scopes: Scope) -> str:
+        async with parts.database.connection() as conn:
+            await conn.execute(
+                "insert into tenants (name, plan) values ($1, 'unlimited') on conflict do nothing",
+                tenant,
+            )
+            return await tenants.create_key(conn, tenant, user, scopes)
+
+    return make
 
 
 @pytest.fixture
-async def stranger(api: Api) -> Api:
+async def stranger(api: Api, key_for: Callable[..., Awaitable[str]]) -> Api:
     """The API for somebody of another tenant, who may submit and read there."""
-    key = await make_key(api.parts, "acme", "kim", Scope.SUBMIT, Scope.READ)
-    return api.with_key(key)
+    return api.with_key(await key_for("acme", "kim", Scope.SUBMIT, Scope.READ))
 
 
 class Agent:
@@ -167,27 +172,25 @@ class Agent:
         return wire.decode(answer.content, wire.Receipts).accepted[0]
 
 
-async def join(api: Api, name: str = "node-a", cpu: float = 4) -> Agent:
-    """Let a node join."""
-    token = (await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})).json()["token"]
-    capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
-    answer = await api.with_key(token).call(
-        "POST",
-        "/v1/nodes",
-        content=_json(wire.Join(name=name, capacity=capacity, labels={"zone": "a"})),
-    )
-    assert answer.status_code == 201, answer.text
-    joined = wire.Joined(**answer.json())
-    return Agent(api.with_key(joined.key), joined)
+@pytest.fixture
+async def join(api: Api) -> Callable[..., Awaitable[Agent]]:
+    """Let a node join that does what the test tells it."""
 
+    async def join(name: str = "node-a", cpu: float = 4) -> Agent:
+        answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
+        capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
+        asked = wire.Join(name=name, capacity=capacity, labels={"zone": "a"})
+        answer = await api.with_key(answer.json()["token"]).call(
+            "POST", "/v1/nodes", content=msgspec.json.encode(asked)
+        )
+        assert answer.status_code == 201, answer.text
+        joined = wire.Joined(**answer.json())
+        return Agent(api.with_key(joined.key), joined)
 
-def _json(value: Any) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(value)
+    return join
 
 
 @pytest.fixture
-async def agent(api: Api) -> Agent:
-    """A node with four cores that does what a test tells it."""
-    return await join(api)
+async def agent(join: Callable[..., Awaitable[Agent]]) -> Agent:
+    """A node with four cores."""
+    return await join()

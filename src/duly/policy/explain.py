@@ -97,10 +97,12 @@ def _waiting(facts: Facts) -> Reason:
         return _too_large(facts)
     taking = [offer for offer in large_enough if not offer.draining]
     if not taking:
+        one = len(large_enough) == 1
         return Reason(
             "nodes_draining",
-            f"{_nodes(len(large_enough)).capitalize()} could run it, and take no more tasks: "
-            "they are being drained.",
+            f"{_nodes(len(large_enough))} could run it, but "
+            + ("takes no more tasks: it is" if one else "take no more tasks: they are")
+            + " being drained.",
             {"nodes": len(large_enough)},
         )
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
@@ -108,7 +110,9 @@ def _waiting(facts: Facts) -> Reason:
     if facts.ahead:
         return Reason(
             "not_its_turn",
-            f"{facts.ahead} like it that must start earlier go first.",
+            "1 task like it that must start earlier goes first."
+            if facts.ahead == 1
+            else f"{facts.ahead} tasks like it that must start earlier go first.",
             {"ahead": facts.ahead},
         )
     return Reason("not_its_turn", "There is room for it; it is placed in one of the next rounds.")

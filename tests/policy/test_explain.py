@@ -1,0 +1,141 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.model.node import Offer
+from duly.model.resources import Resources
+from duly.model.task import Reason, Status
+from duly.policy.explain import Facts, explain
+from duly.policy.placement import fits
+
+NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
+HALF = Resources(cpu_milli=500, memory_mb=256)
+
+
+def offer(cpu, free=None, *, draining=False, name="a"):
+    capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192)
+    left = capacity if free is None else Resources(cpu_milli=int(free * 1000), memory_mb=8192)
+    return Offer(
+        node_id=1, incarnation_id=1, name=name, capacity=capacity, free=left, draining=draining
+    )
+
+
+def facts(status=Status.WAITING, **others):
+    return Facts(**{"status": status, "attempt": 0, "ready_at": NOW, "needs": HALF, **others})
+
+
+FAILED = Reason("exit_code", "Exit code 3.")
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "message"),
+    [
+        (facts(Status.SCHEDULED), "not_due", "Waits until 2027-01-31T06:30:00Z, its time."),
+        (
+            facts(Status.SCHEDULED, attempt=2, stored=FAILED),
+            "retry_backoff",
+            "Attempt 2 failed: Exit code 3. It is tried again at 2027-01-31T06:30:00Z.",
+        ),
+        (facts(), "no_nodes", "No node is connected; start an agent."),
+        (
+            facts(needs=Resources(cpu_milli=64_000), offers=[offer(4), offer(8, name="big")]),
+            "no_node_can_fit",
+            "Needs 64 cpu; the nearest node, big, has 8 cpu in all.",
+        ),
+        (
+            facts(offers=[offer(4, 0.25), offer(4, 0), offer(2, 0.1)]),
+            "no_capacity",
+            "Waiting for 0.5 cpu on any of 3 nodes.",
+        ),
+        (facts(offers=[offer(4, 0)]), "no_capacity", "Waiting for 0.5 cpu on 1 node."),
+        (
+            facts(offers=[offer(4, draining=True), offer(0.1)]),
+            "nodes_draining",
+            "1 node could run it, but takes no more tasks: it is being drained.",
+        ),
+        (
+            facts(offers=[offer(4)], ahead=7),
+            "not_its_turn",
+            "7 tasks like it that must start earlier go first.",
+        ),
+        (
+            facts(offers=[offer(4)]),
+            "not_its_turn",
+            "There is room for it; it is placed in one of the next rounds.",
+        ),
+        (
+            facts(Status.RUNNING, node="a", leased_at=NOW),
+            "running",
+            "Runs on a since 2027-01-31T06:30:00Z.",
+        ),
+        (
+            facts(Status.RUNNING, node="a", leased_at=NOW, cancel_requested_at=NOW),
+            "cancel_requested",
+            "Is being stopped on a; it was cancelled at 2027-01-31T06:30:00Z.",
+        ),
+        (facts(Status.DONE), "done", "It is done."),
+        (facts(Status.FAILED, stored=FAILED), "exit_code", "Exit code 3."),
+        (facts(Status.CANCELLED), "cancelled", "It was cancelled."),
+    ],
+)
+def test_each_situation_has_its_reason(case, code, message):
+    reason = explain(case)
+    assert (reason.code, reason.message) == (code, message)
+
+
+amounts = st.builds(
+    Resources,
+    cpu_milli=st.integers(0, 4000),
+    memory_mb=st.integers(0, 4),
+    iops=st.integers(0, 2),
+    ports=st.integers(0, 2),
+    extra=st.dictionaries(st.sampled_from(["gpu", "tpu"]), st.integers(0, 2)),
+)
+reasons = st.builds(Reason, st.text(min_size=1), st.text())
+offers = st.builds(
+    lambda name, free, used, draining: Offer(
+        node_id=1,
+        incarnation_id=1,
+        name=name,
+        capacity=free.plus(used),
+        free=free,
+        draining=draining,
+    ),
+    st.text(min_size=1),
+    amounts,
+    amounts,
+    st.booleans(),
+)
+times = st.datetimes(min_value=datetime(2026, 1, 1), max_value=datetime(2200, 1, 1)).map(
+    lambda at: at.replace(tzinfo=UTC)
+)
+situations = st.builds(
+    Facts,
+    status=st.sampled_from(Status),
+    attempt=st.integers(0, 5),
+    ready_at=times,
+    needs=amounts,
+    stored=st.none() | reasons,
+    node=st.none() | st.text(),
+    leased_at=st.none() | times,
+    cancel_requested_at=st.none() | times,
+    offers=st.lists(offers, max_size=4),
+    ahead=st.integers(0, 1000),
+)
+
+
+@given(situations)
+def test_there_is_always_exactly_one_reason(case):
+    reason = explain(case)
+    assert isinstance(reason, Reason)
+    assert reason.code
+    assert reason.message or reason == case.stored
+
+
+@given(situations)
+def test_a_waiting_task_is_told_that_there_is_room_if_and_only_if_it_could_be_placed(case):
+    if case.status is Status.WAITING:
+        could_be_placed = any(fits(case.needs, one) for one in case.offers)
+        assert (explain(case).code == "not_its_turn") == could_be_placed
