@@ -11,7 +11,7 @@ from duly.cli.connect import connect, say
 from duly.cli.details import task_details
 from duly.cli.output import Output, OutputFlag, print_ids, print_items, print_value
 from duly.cli.request import moment
-from duly.cli.text import now
+from duly.cli.text import clean_lines, now
 from duly.client.shapes import Task
 from duly.client.sync import Client
 
@@ -33,12 +33,12 @@ AllFlag = Annotated[bool, typer.Option("--all", help="All that the other flags m
 def list_dead(
     reason: ReasonFlag = None,
     since: SinceFlag = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
     everything: AllFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """List the dead letters, newest first."""
-    from_then = moment("--since", since, now()) if since else None
+    from_then = moment("--since", since) if since else None
     with connect() as client:
         if everything:
             letters = list(client.iter_dead_letters(reason=reason, since=from_then))
@@ -72,10 +72,8 @@ def show(
     from duly.cli.tables import draw_pairs
 
     draw_pairs(task_details(letter, now()))
-    if tail := letter.get("log"):
-        from duly.cli.text import clean_lines
-
-        print(f"\n{clean_lines(str(tail))}".rstrip())
+    if tail := letter["log_tail"]:
+        print(f"\n{clean_lines(tail)}".rstrip())
 
 
 @dead.command()
@@ -127,7 +125,7 @@ def chosen(
         return tasks
     if not (everything or reason or since):
         raise typer.BadParameter("Give IDs, --reason, --since, or --all for all of them.")
-    from_then = moment("--since", since, now()) if since else None
+    from_then = moment("--since", since) if since else None
     letters: list[Task] = list(client.iter_dead_letters(reason=reason, since=from_then))
     if not letters:
         say("No dead letters.")

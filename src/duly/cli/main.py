@@ -7,7 +7,7 @@ used; the one-line summaries stand here for the same reason.
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,7 +26,7 @@ class Entry:
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Submitting": {
-        "run": Entry("submit:run", "Run a task: submit it, show its output, exit as it did."),
+        "run": Entry("run:run", "Run a task: submit it, show its output, exit as it did."),
         "submit": Entry("submit:submit", "Submit a task and print its id."),
     },
     "Looking": {
@@ -53,8 +53,13 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "node": Entry("node:node", "The nodes: the machines that run tasks."),
     },
     "Operating": {
-        "up": Entry("processes:up", "Start everything on this machine."),
-        "serve": Entry("processes:serve", "Start a server."),
+        "up": Entry(
+            "processes:up",
+            "Start everything on this machine: PostgreSQL, a server, a node and the pages.",
+        ),
+        "serve": Entry(
+            "processes:serve", "Start a server; any number of them may share one database."
+        ),
         "agent": Entry("processes:agent", "Start a node's agent."),
         "db": Entry("processes:db", "Set up and look at the database."),
         "doctor": Entry("processes:doctor", "Say what this machine lacks, with the fix."),
@@ -78,7 +83,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; for one that does not exist, those near it are suggested."""
-        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[arg-type] # only names are read
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # only names are read
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -90,8 +95,10 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error becomes a sentence and an exit code."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
         except DulyError as error:
             from duly.cli.connect import say_error
             from duly.cli.exits import code_of_error
@@ -99,8 +106,11 @@ class Commands(TyperGroup):
             say_error(error)
             raise typer.Exit(code_of_error(error)) from error
         except BrokenPipeError:
-            leave_quietly()
-        return result
+            from duly.cli.output import discard_output
+
+            # Whoever read our output has left, as in `duly list | head`.
+            discard_output()
+            raise typer.Exit(0) from None
 
 
 class TakesCommand(TyperCommand):
@@ -124,14 +134,6 @@ def load(name: str, entry: Entry) -> Any:
             alone.command(name)(found)
         found = alone
     return typer.main.get_command(found)
-
-
-def leave_quietly() -> NoReturn:
-    """End without a word when whoever read our output has left, as in `duly list | head`."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    raise typer.Exit(0)
 
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ import typer
 from duly.cli.connect import connect
 from duly.cli.details import node_details
 from duly.cli.output import Output, OutputFlag, print_items, print_value
+from duly.cli.request import duration
 from duly.cli.text import now
 from duly.client.shapes import Node
 
@@ -31,6 +32,29 @@ def list_nodes(output: OutputFlag = Output.TABLE) -> None:
         draw_nodes(page["items"], now())
     else:
         print("No nodes have joined yet.")
+
+
+token = typer.Typer(
+    help="The tokens with which new nodes join.", no_args_is_help=True, rich_markup_mode=None
+)
+node.add_typer(token, name="token")
+
+
+@token.command()
+def create(
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is good for; 1h if not said.")
+    ] = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Print a token for `duly agent --join-token-file`; it is shown only this once."""
+    seconds = None if expires is None else duration("--expires", expires)
+    with connect() as client:
+        made = client.create_node_token(seconds)
+    if output in (Output.JSON, Output.JSONL):
+        print_value(made, output)
+    else:
+        print(made["token"])
 
 
 @node.command()

@@ -1,6 +1,7 @@
 """What a command prints: a table for people, or one of four forms for programs."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -39,15 +40,28 @@ TASK_COLUMNS = (
 )
 
 
+def discard_output() -> None:
+    """Let whatever is still to be printed vanish, because nobody reads it any more."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    os.close(sink)
+
+
+def write_bytes(data: bytes) -> None:
+    """Pass on what a task wrote, untouched and at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def print_json(value: Any) -> None:
-    """Print `value` as JSON: indented for a person at a terminal, and for others too."""
-    print(clean_json(json.dumps(value, indent=2, ensure_ascii=False)))
+    """Print `value` as JSON."""
+    print(_dump(value, indent=2))
 
 
 def print_lines(items: Iterable[Any]) -> None:
     """Print one JSON value per line."""
     for item in items:
-        print(clean_json(json.dumps(item, ensure_ascii=False, separators=(",", ":"))))
+        print(_dump(item))
 
 
 def print_ids(items: Iterable[Mapping[str, Any]]) -> None:
@@ -64,6 +78,11 @@ def print_csv(items: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Non
     writer.writerow(columns)
     for item in items:
         writer.writerow([_cell(item.get(column)) for column in columns])
+
+
+def _dump(value: Any, indent: int | None = None) -> str:
+    utf_8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return clean_json(json.dumps(value, indent=indent, ensure_ascii=not utf_8))
 
 
 def _cell(value: Any) -> str:

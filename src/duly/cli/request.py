@@ -64,12 +64,13 @@ def pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
     return found
 
 
-def moment(flag: str, text: str, now: datetime) -> datetime:
-    """Read a time, on this machine's clock if it has no offset, or a duration before now."""
+def moment(flag: str, text: str) -> str | datetime:
+    """Read a duration before now, by the server's clock, or a time, by ours if it has no offset."""
     try:
-        return now - parse_duration(text, flag)
+        parse_duration(text, flag)
     except Invalid:
         return _time(flag, text)
+    return text
 
 
 def duration(flag: str, text: str) -> float:

@@ -1,15 +1,15 @@
 """Looking at tasks: list, show, wait, logs, attempts, why and result."""
 
-import sys
 from itertools import islice
+from signal import SIGINT
 from typing import Annotated
 
 import typer
 
 from duly.cli.connect import WHILE_WAITING, connect, ours, which_task
 from duly.cli.details import task_details
-from duly.cli.exits import code_of_task
-from duly.cli.output import Output, OutputFlag, print_items, print_json, print_value
+from duly.cli.exits import SIGNALLED, code_of_task
+from duly.cli.output import Output, OutputFlag, print_items, print_json, print_value, write_bytes
 from duly.cli.request import moment, pairs
 from duly.cli.submit import wait_for
 from duly.cli.text import clean, now
@@ -61,7 +61,7 @@ def task_filter(
     if label:
         which["labels"] = pairs("--label", label)
     if since is not None:
-        which["since"] = moment("--since", since, now())
+        which["since"] = moment("--since", since)
     if user is not None:
         which["user"] = user
     if node is not None:
@@ -76,7 +76,7 @@ def list_tasks(
     since: SinceFlag = None,
     user: Annotated[str | None, typer.Option(metavar="USER", help="Those of this user.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="Those on this node.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     cursor: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Go on where a list ended.")
@@ -150,14 +150,15 @@ def logs(
     """Print what a task has written, byte by byte as it was."""
     with connect() as client:
         wanted = which_task(client, task)
-        if follow:
-            client.patience = WHILE_WAITING
+        if not follow:
+            write_bytes(client.read_logs(wanted, attempt))
+            return
+        client.patience = WHILE_WAITING
+        try:
             for chunk in client.follow_logs(wanted, attempt):
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
-        else:
-            sys.stdout.buffer.write(client.read_logs(wanted, attempt))
-            sys.stdout.buffer.flush()
+                write_bytes(chunk)
+        except KeyboardInterrupt:
+            raise typer.Exit(SIGNALLED + SIGINT) from None
 
 
 def attempts(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:

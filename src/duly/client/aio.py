@@ -14,8 +14,11 @@ from duly.client.session import Session
 from duly.client.shapes import (
     FINAL,
     Attempt,
+    DeadLetter,
+    Duration,
     Instant,
     Node,
+    NodeToken,
     Page,
     Reason,
     Status,
@@ -24,7 +27,7 @@ from duly.client.shapes import (
     TaskFilter,
 )
 from duly.client.tries import Servers, Tries
-from duly.errors import RateLimited, Unavailable
+from duly.errors import NotFound, RateLimited, Unavailable
 
 T = TypeVar("T")
 
@@ -81,7 +84,7 @@ class AsyncClient:
         """Yield all the tasks that `which` means, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = await self.list_tasks(cursor=cursor, **which)
+            page = await self.list_tasks(limit=calls.PAGE, cursor=cursor, **which)
             for item in page["items"]:
                 yield item
             cursor = page["next_cursor"]
@@ -113,7 +116,12 @@ class AsyncClient:
 
     async def cancel_tasks(self, **which: Unpack[TaskFilter]) -> int:
         """End all the tasks that `which` means, and return how many they were."""
-        return await self._send(calls.cancel_tasks(which))
+        count = 0
+        while True:
+            done = await self._send(calls.cancel_tasks(which))
+            count += done["cancelled"]
+            if not done.get("more"):
+                return count
 
     async def replay_task(self, task: str) -> Task:
         """Submit a task that has ended once more, and return the new one."""
@@ -128,7 +136,7 @@ class AsyncClient:
         return await self._send(calls.explain(task))
 
     async def get_result(self, task: str) -> Any:
-        """Return the JSON that a task left as its result; raises NotFound when it left none."""
+        """Return the JSON that a task left as its result, None for nothing."""
         return await self._send(calls.get_result(task))
 
     async def read_logs(self, task: str, attempt: int | None = None) -> bytes:
@@ -136,23 +144,26 @@ class AsyncClient:
         return await self._send(calls.read_logs(task, attempt))
 
     async def follow_logs(self, task: str, attempt: int | None = None) -> AsyncIterator[bytes]:
-        """Yield what a task writes as it comes, until it has ended.
+        """Yield what a task writes as it comes, until it has ended, or only the named attempt.
 
-        A connection that breaks is taken up where it was.
+        It begins with the latest attempt. A connection that breaks is taken up where it was.
         """
-        call = calls.read_logs(task, attempt, follow=True)
-        tries = Tries(call, self._servers, self.patience)
-        seen = 0
+        number = attempt
         while True:
-            url = self._servers.current
+            if number is None:
+                number = max((await self.get_task(task))["attempt"], 1)
             try:
-                async for chunk in self._session.stream(url, call, skip=seen):
-                    seen += len(chunk)
-                    tries = Tries(call, self._servers, self.patience)
+                async for chunk in self._follow(task, number):
                     yield chunk
+            except NotFound:
+                if attempt is not None:
+                    raise  # otherwise it ended without another attempt, or is told below
+            if attempt is not None:
                 return
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
-                await asyncio.sleep(tries.after(url, trouble))
+            found = await self.get_task(task)
+            if found["attempt"] <= number and found["status"] in FINAL:
+                return
+            number += 1
 
     async def list_dead_letters(
         self,
@@ -171,15 +182,17 @@ class AsyncClient:
         """Yield all the tasks that failed for good, page by page."""
         cursor: str | None = None
         while True:
-            page = await self.list_dead_letters(reason=reason, since=since, cursor=cursor)
+            page = await self.list_dead_letters(
+                reason=reason, since=since, limit=calls.PAGE, cursor=cursor
+            )
             for item in page["items"]:
                 yield item
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
-    async def get_dead_letter(self, task: str) -> Task:
-        """Return one dead letter."""
+    async def get_dead_letter(self, task: str) -> DeadLetter:
+        """Return one dead letter, with its last attempt and the end of its log."""
         return await self._send(calls.get_dead_letter(task))
 
     async def replay_dead_letter(self, task: str) -> Task:
@@ -208,6 +221,10 @@ class AsyncClient:
         """Let a node take tasks again."""
         return await self._send(calls.drain_node(node, drain=False))
 
+    async def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
+        """Return a token with which new nodes may join, for an hour unless told."""
+        return await self._send(calls.create_node_token(expires_in))
+
     async def status(self) -> Status:
         """Return the whole at a glance."""
         return await self._send(calls.status())
@@ -215,6 +232,22 @@ class AsyncClient:
     async def healthz(self) -> bool:
         """Return True when a server is there; raises Unreachable when none is."""
         return await self._send(calls.healthz())
+
+    async def _follow(self, task: str, attempt: int) -> AsyncIterator[bytes]:
+        """Yield the log of one attempt until it is over; raises NotFound if there never is one."""
+        call = calls.read_logs(task, attempt, follow=True)
+        tries = Tries(call, self._servers, self.patience)
+        seen = 0
+        while True:
+            url = self._servers.current
+            try:
+                async for chunk in self._session.stream(url, call, skip=seen):
+                    seen += len(chunk)
+                    tries = Tries(call, self._servers, self.patience)
+                    yield chunk
+                return
+            except (NoAnswer, RateLimited, Unavailable) as trouble:
+                await asyncio.sleep(tries.after(url, trouble))
 
     async def _send(self, call: Call[T]) -> T:
         tries = Tries(call, self._servers, self.patience)

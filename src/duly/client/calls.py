@@ -6,9 +6,24 @@ from typing import Any
 from urllib.parse import quote
 
 from duly.client.call import READ_TIMEOUT, Call, encode, instant, parse_json
-from duly.client.shapes import Attempt, Node, Page, Reason, Status, Task, TaskFields, TaskFilter
+from duly.client.shapes import (
+    Attempt,
+    Cancelled,
+    DeadLetter,
+    Duration,
+    Node,
+    NodeToken,
+    Page,
+    Reason,
+    Status,
+    Task,
+    TaskFields,
+    TaskFilter,
+)
 from duly.errors import Invalid
 
+PAGE = 500
+"""How many items are asked for at once when all are wanted."""
 LONGEST_WAIT = 25.0
 """Seconds that a server holds an answer back for a task to end."""
 SEVERAL = frozenset({"status", "label"})
@@ -59,15 +74,15 @@ def cancel_task(task: str) -> Call[Task]:
     return Call("POST", _task(task, "cancel"), parse_json, repeatable=True)
 
 
-def cancel_tasks(which: TaskFilter) -> Call[int]:
-    """End all the tasks that are meant; the answer is how many. Sent twice, it would miscount."""
+def cancel_tasks(which: TaskFilter) -> Call[Cancelled]:
+    """End the tasks that are meant; the answer is how many. Sent twice, it would miscount."""
     body: dict[str, Any] = {}
     for name, value in _filter(which):
         body.setdefault(name, []).append(value)
     return Call(
         "POST",
         "/v1/tasks/cancel",
-        lambda answer: int(parse_json(answer)["cancelled"]),
+        parse_json,
         body=encode({name: v if name in SEVERAL else v[0] for name, v in body.items()}),
     )
 
@@ -111,7 +126,7 @@ def list_dead_letters(
     return _get("/v1/dead-letters", [*query, *_page(limit, cursor)])
 
 
-def get_dead_letter(task: str) -> Call[Task]:
+def get_dead_letter(task: str) -> Call[DeadLetter]:
     """Ask for one dead letter."""
     return _get(f"/v1/dead-letters/{_segment(task)}")
 
@@ -145,6 +160,12 @@ def drain_node(node: str, *, drain: bool) -> Call[Node]:
         body=encode({"drain": drain}),
         repeatable=True,
     )
+
+
+def create_node_token(expires_in: Duration | None) -> Call[NodeToken]:
+    """Ask for a token with which new nodes may join."""
+    body = encode({} if expires_in is None else {"expires_in": expires_in})
+    return Call("POST", "/v1/node-tokens", parse_json, body=body)
 
 
 def status() -> Call[Status]:

@@ -54,7 +54,8 @@ class TaskFields(TypedDict, total=False):
 class TaskFilter(TypedDict, total=False):
     """Which tasks are meant; all that is given must hold.
 
-    `status` may be one or several; `labels` must all be there; `since` is the time of submission.
+    `status` may be one or several; `labels` must all be there; `since` is the time of submission,
+    or how long ago it may be at most, as "1h"; `node` is the name of a node.
     """
 
     status: str | Sequence[str] | None
@@ -101,10 +102,13 @@ class Task(TypedDict):
     failures: int
     losses: int
     max_attempts: int
+    on_lost: str
     tier: str | None
     resources: dict[str, Any]
     execution_cap: float
     delay_tolerance: float
+    run_at: str | None
+    priority: int
     node: str | None
     exit_code: int | None
     outcome: str | None
@@ -115,9 +119,14 @@ class Task(TypedDict):
     schedule: str | None
     fire_at: str | None
     labels: dict[str, str]
+    idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None
     usage: Usage | None
+    command: list[str] | None
+    script_path: str | None
+    source: str | None
+    env: dict[str, str] | None
 
 
 class Attempt(TypedDict):
@@ -132,6 +141,27 @@ class Attempt(TypedDict):
     started_at: str | None
     finished_at: str | None
     usage: Usage | None
+
+
+class DeadLetter(Task):
+    """A task that failed for good, with its last attempt and the end of its log."""
+
+    last_attempt: Attempt | None
+    log_tail: str
+
+
+class Cancelled(TypedDict):
+    """How many tasks were cancelled; with `more` there are others left, for another call."""
+
+    cancelled: int
+    more: bool
+
+
+class NodeToken(TypedDict):
+    """What a new node joins with; it is told only this once."""
+
+    token: str
+    expires_at: str
 
 
 class Node(TypedDict):

@@ -14,8 +14,11 @@ from duly.client.retry import NoAnswer, Patience
 from duly.client.shapes import (
     FINAL,
     Attempt,
+    DeadLetter,
+    Duration,
     Instant,
     Node,
+    NodeToken,
     Page,
     Reason,
     Status,
@@ -24,7 +27,7 @@ from duly.client.shapes import (
     TaskFilter,
 )
 from duly.client.tries import Servers, Tries
-from duly.errors import RateLimited, Unavailable
+from duly.errors import NotFound, RateLimited, Unavailable
 
 T = TypeVar("T")
 
@@ -81,7 +84,7 @@ class Client:
         """Yield all the tasks that `which` means, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = self.list_tasks(cursor=cursor, **which)
+            page = self.list_tasks(limit=calls.PAGE, cursor=cursor, **which)
             yield from page["items"]
             cursor = page["next_cursor"]
             if cursor is None:
@@ -112,7 +115,12 @@ class Client:
 
     def cancel_tasks(self, **which: Unpack[TaskFilter]) -> int:
         """End all the tasks that `which` means, and return how many they were."""
-        return self._send(calls.cancel_tasks(which))
+        count = 0
+        while True:
+            done = self._send(calls.cancel_tasks(which))
+            count += done["cancelled"]
+            if not done.get("more"):
+                return count
 
     def replay_task(self, task: str) -> Task:
         """Submit a task that has ended once more, and return the new one."""
@@ -127,7 +135,7 @@ class Client:
         return self._send(calls.explain(task))
 
     def get_result(self, task: str) -> Any:
-        """Return the JSON that a task left as its result; raises NotFound when it left none."""
+        """Return the JSON that a task left as its result, None for nothing."""
         return self._send(calls.get_result(task))
 
     def read_logs(self, task: str, attempt: int | None = None) -> bytes:
@@ -135,23 +143,25 @@ class Client:
         return self._send(calls.read_logs(task, attempt))
 
     def follow_logs(self, task: str, attempt: int | None = None) -> Iterator[bytes]:
-        """Yield what a task writes as it comes, until it has ended.
+        """Yield what a task writes as it comes, until it has ended, or only the named attempt.
 
-        A connection that breaks is taken up where it was.
+        It begins with the latest attempt. A connection that breaks is taken up where it was.
         """
-        call = calls.read_logs(task, attempt, follow=True)
-        tries = Tries(call, self._servers, self.patience)
-        seen = 0
+        number = attempt
         while True:
-            url = self._servers.current
+            if number is None:
+                number = max(self.get_task(task)["attempt"], 1)
             try:
-                for chunk in self._stream(url, call, skip=seen):
-                    seen += len(chunk)
-                    tries = Tries(call, self._servers, self.patience)
-                    yield chunk
+                yield from self._follow(task, number)
+            except NotFound:
+                if attempt is not None:
+                    raise  # otherwise it ended without another attempt, or is told below
+            if attempt is not None:
                 return
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
-                time.sleep(tries.after(url, trouble))
+            found = self.get_task(task)
+            if found["attempt"] <= number and found["status"] in FINAL:
+                return
+            number += 1
 
     def list_dead_letters(
         self,
@@ -170,14 +180,16 @@ class Client:
         """Yield all the tasks that failed for good, page by page."""
         cursor: str | None = None
         while True:
-            page = self.list_dead_letters(reason=reason, since=since, cursor=cursor)
+            page = self.list_dead_letters(
+                reason=reason, since=since, limit=calls.PAGE, cursor=cursor
+            )
             yield from page["items"]
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
-    def get_dead_letter(self, task: str) -> Task:
-        """Return one dead letter."""
+    def get_dead_letter(self, task: str) -> DeadLetter:
+        """Return one dead letter, with its last attempt and the end of its log."""
         return self._send(calls.get_dead_letter(task))
 
     def replay_dead_letter(self, task: str) -> Task:
@@ -204,6 +216,10 @@ class Client:
         """Let a node take tasks again."""
         return self._send(calls.drain_node(node, drain=False))
 
+    def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
+        """Return a token with which new nodes may join, for an hour unless told."""
+        return self._send(calls.create_node_token(expires_in))
+
     def status(self) -> Status:
         """Return the whole at a glance."""
         return self._send(calls.status())
@@ -211,6 +227,22 @@ class Client:
     def healthz(self) -> bool:
         """Return True when a server is there; raises Unreachable when none is."""
         return self._send(calls.healthz())
+
+    def _follow(self, task: str, attempt: int) -> Iterator[bytes]:
+        """Yield the log of one attempt until it is over; raises NotFound if there never is one."""
+        call = calls.read_logs(task, attempt, follow=True)
+        tries = Tries(call, self._servers, self.patience)
+        seen = 0
+        while True:
+            url = self._servers.current
+            try:
+                for chunk in self._stream(url, call, skip=seen):
+                    seen += len(chunk)
+                    tries = Tries(call, self._servers, self.patience)
+                    yield chunk
+                return
+            except (NoAnswer, RateLimited, Unavailable) as trouble:
+                time.sleep(tries.after(url, trouble))
 
     def _send(self, call: Call[T]) -> T:
         tries = Tries(call, self._servers, self.patience)
