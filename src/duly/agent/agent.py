@@ -1,0 +1,152 @@
+"""An agent from start to stop: take the folder, clear it, start the supervisor, join, work."""
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duly
+from duly.agent import hierarchies, identity, link, users, workspace
+from duly.agent.executor import Executor
+from duly.agent.gateway import Backoff, Gateway
+from duly.agent.janitor import Janitor
+from duly.agent.ports import Ports
+from duly.agent.session import Session, SupervisorLost
+from duly.agent.sweep import sweep
+from duly.clock import monotonic
+from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
+from duly.model.resources import Resources
+from duly.wire import Join, Joined
+
+log = logging.getLogger(__name__)
+
+JOIN_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What an agent is started with."""
+
+    urls: list[str]
+    data: Path
+    name: str
+    capacity: Resources
+    join_token: str | None = field(default=None, repr=False)
+    """Needed for the first join only; after that the node has a key of its own."""
+    labels: dict[str, str] = field(default_factory=dict)
+    tasks_as: str | None = None
+    port_range: tuple[int, int] | None = None
+    isolation: str = "process"
+
+
+async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
+    """Work until `stop` is set, and return 0; 1 means that the supervisor died.
+
+    Raises ConfigError when the folder is in use or no server accepts this node. Cancelling it
+    kills what runs at once instead of handing it back.
+    """
+    if options.isolation != "process":
+        raise ConfigError(f"There is no isolation level {options.isolation!r} yet; use process.")
+    data = options.data.resolve()
+    locked = identity.lock(data)
+    try:
+        return await _run(options, data, stop)
+    finally:
+        os.close(locked)
+
+
+async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
+    chosen = users.choose(options.tasks_as)
+    mark = identity.mark(data)
+    work = workspace.root(data, mark, shared=chosen.runs_as_others)
+    spool = data / "spool"
+    sweep(mark, work, spool, own_uids=chosen.own_uids)
+    workspace.make_root(work)
+    spool.mkdir(mode=0o700, exist_ok=True)
+    layout = hierarchies.find(mark)
+    if not layout.folders:
+        log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
+    async with Gateway(options.urls) as gateway, Janitor() as janitor:
+        ports = Ports(*options.port_range) if options.port_range else Ports()
+        executor = Executor(
+            work=work, spool=spool, users=chosen, ports=ports, remove_later=janitor.remove
+        )
+        session = Session(gateway, executor, freezer=layout.can_freeze)
+        session.link = await link.start(
+            data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
+        )
+        try:
+            return await _work(options, data, gateway, session, stop)
+        except SupervisorLost:
+            log.critical("the supervisor died; killing what it left")
+            return 1
+        finally:
+            await session.link.close()
+            sweep(mark, work, spool, own_uids=chosen.own_uids)
+
+
+async def _work(
+    options: AgentOptions, data: Path, gateway: Gateway, session: Session, stop: asyncio.Event
+) -> int:
+    """Join, serve, and join again whenever an incarnation is over."""
+    while True:
+        sent_at, joined = await _join(options, data, gateway, stop)
+        if joined is None:
+            return 0
+        log.info("joined", extra={"node": joined.node, "incarnation": joined.incarnation})
+        if await session.serve(joined, sent_at, stop):
+            return 0
+
+
+async def _join(
+    options: AgentOptions, data: Path, gateway: Gateway, stop: asyncio.Event
+) -> tuple[float, Joined | None]:
+    """Join as the node that we are, or as a new one; None means that we were told to stop."""
+    message = Join(
+        name=options.name,
+        capacity=options.capacity,
+        labels=options.labels,
+        isolation=options.isolation,
+        version=duly.__version__,
+    )
+    backoff = Backoff()
+    while not stop.is_set():
+        sent_at = monotonic()
+        try:
+            return sent_at, await _ask_to_join(options, data, gateway, message)
+        except Unavailable as error:
+            log.warning("cannot join", extra={"error": error.message})
+        await _pause(backoff.next(), stop)
+    return 0.0, None
+
+
+async def _ask_to_join(
+    options: AgentOptions, data: Path, gateway: Gateway, message: Join
+) -> Joined:
+    known = identity.load(data)
+    keys = [known.key] if known else []
+    keys += [options.join_token] if options.join_token else []
+    for key in keys:
+        gateway.key = key
+        try:
+            joined = await gateway.join(message, timeout=JOIN_TIMEOUT)
+        except (Unauthenticated, Forbidden) as error:
+            log.warning("not accepted", extra={"error": error.message})
+            continue
+        if joined.key is not None:
+            identity.save(data, identity.Identity(joined.node, joined.key))
+            gateway.key = joined.key
+        return joined
+    raise ConfigError(
+        "No server accepts this node. Make a token with `duly node token create`, and give it "
+        "with --join-token-file."
+    )
+
+
+async def _pause(seconds: float, stop: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

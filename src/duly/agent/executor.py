@@ -1,0 +1,204 @@
+"""Prepares attempts, hands them to the supervisor, and gathers what they leave.
+
+It knows files, users, ports and environments, and decides nothing: what is started
+and ended is the state machine's to say.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from duly.agent import environment, workspace
+from duly.agent.link import Link
+from duly.agent.outcome import Conclusion, Exit, Failure
+from duly.agent.ports import Ports
+from duly.agent.users import User, Users
+from duly.clock import monotonic
+from duly.model.task import Outcome, Usage
+from duly.wire import TAIL_BYTES, Assignment, AttemptRef, AttemptReport
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Local:
+    """What an attempt has on this node, from its start until it is forgotten."""
+
+    ref: AttemptRef
+    id: int
+    workspace: Path
+    spool: Path
+    user: User | None = None
+    ports: list[int] = field(default_factory=list)
+    program: str = ""
+    execution_cap: float = 0.0
+    memory_mb: int = 0
+    log_size: int = 0
+    log: bytes | None = b""
+    """All of its output, unless that is in the spool file."""
+    ended_at: float | None = None
+    ran: float | None = None
+    usage: Usage | None = None
+    result: bytes | None = None
+
+
+class Executor:
+    """The attempts that have something on this node, by reference."""
+
+    def __init__(
+        self,
+        *,
+        work: Path,
+        spool: Path,
+        users: Users,
+        ports: Ports,
+        remove_later: Callable[[Path], None],
+    ) -> None:
+        self._work = work
+        self._spool = spool
+        self._users = users
+        self._ports = ports
+        self._remove_later = remove_later
+        self._local: dict[AttemptRef, Local] = {}
+        self._by_id: dict[int, Local] = {}
+        self._last_id = 0
+
+    def find(self, ref: AttemptRef) -> Local:
+        """Return what the attempt has here; it must have been started and not forgotten."""
+        return self._local[ref]
+
+    def by_id(self, number: int) -> Local | None:
+        """Return the attempt that the supervisor knows by this number, unless it has ended."""
+        return self._by_id.get(number)
+
+    def start(self, assignment: Assignment, link: Link) -> Exit | None:
+        """Prepare the attempt and have it started; an Exit says that it could not be."""
+        self._last_id += 1
+        ref = assignment.ref
+        # The token too: after a new join an attempt can come back with the same number.
+        name = f"{ref.task}-{ref.attempt}-{ref.token}"
+        local = Local(ref, self._last_id, self._work / name, self._spool / name)
+        self._local[ref] = self._by_id[local.id] = local
+        local.execution_cap = assignment.execution_cap
+        local.memory_mb = assignment.resources.memory_mb
+        local.program = environment.program(assignment.payload, local.workspace)
+        try:
+            local.user = self._users.take()
+            local.ports = self._ports.take(assignment.resources.ports)
+            workspace.make(local.workspace, local.user, assignment.payload.source)
+        except OSError as error:
+            log.warning("cannot prepare an attempt", extra={"ref": name, "error": str(error)})
+            self._clear(local)
+            failure = Failure("workspace", error.errno or 0, local.program)
+            return Exit(code=None, failure=failure)
+        link.send("start", self._spec(assignment, local))
+        return None
+
+    def _spec(self, assignment: Assignment, local: Local) -> dict[str, Any]:
+        uid, gid = local.user if local.user is not None else (None, None)
+        return {
+            "id": local.id,
+            "argv": environment.arguments(assignment.payload, local.workspace),
+            "env": environment.build(assignment, local.workspace, local.ports),
+            "cwd": str(local.workspace),
+            "uid": uid,
+            "gid": gid,
+            "own_uid": self._users.own_uids,
+            "marker": environment.marker(local.workspace),
+            "memory": local.memory_mb * 2**20,
+            "execution_cap": assignment.execution_cap,
+            "grace": assignment.grace,
+            "log_limit": assignment.log_limit,
+            "spool": str(local.spool),
+        }
+
+    def exited(self, told: dict[str, Any]) -> tuple[AttemptRef, Exit] | None:
+        """Take in what the supervisor tells of an end; None if it is of nothing that we know."""
+        local = self._by_id.get(told["id"])
+        if local is None:
+            return None
+        end = self._describe(local, told)
+        if end.code == 0:
+            local.result = workspace.read_result(local.workspace)
+        self._clear(local)
+        return local.ref, end
+
+    def _describe(self, local: Local, told: dict[str, Any]) -> Exit:
+        if told.get("failure"):
+            local.ended_at = monotonic()
+            step, number = told["failure"]
+            return Exit(code=None, failure=Failure(step, number, local.program))
+        local.ended_at = told["ended_at"]
+        local.ran = max(0.0, told["ended_at"] - told["started_at"])
+        peak = (told["peak_memory"] or 0) / 2**20
+        local.usage = Usage(told["cpu_seconds"] or 0.0, round(peak, 3), local.ran)
+        local.log_size = told["log_size"]
+        local.log = None if told["log"] is None else told["log"].encode("latin-1")
+        return Exit(
+            code=told["code"],
+            stopped=told["stopped"],
+            capped=told["capped"],
+            out_of_memory=told["out_of_memory"],
+            ran=local.ran,
+            execution_cap=local.execution_cap,
+            memory_mb=local.memory_mb,
+            peak_memory_mb=peak,
+        )
+
+    def _clear(self, local: Local) -> None:
+        """Give back what was only needed while it ran."""
+        del self._by_id[local.id]
+        if not workspace.remove_if_bare(local.workspace):
+            self._remove_later(local.workspace)
+        self._users.give_back(local.user)
+        self._ports.give_back(local.ports)
+        local.user, local.ports = None, []
+
+    def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
+        """Put together what the servers are told of an attempt that has ended."""
+        report = AttemptReport(
+            ref=ref,
+            outcome=conclusion.outcome,
+            exit_code=conclusion.exit_code,
+            reason=conclusion.reason,
+        )
+        local = self._local.get(ref)
+        if local is not None:
+            report.ran = local.ran
+            report.usage = local.usage
+            report.tail = self._tail(local)
+            report.log_size = local.log_size
+            if conclusion.outcome is Outcome.SUCCEEDED:
+                report.result = local.result
+        return report
+
+    def ended_at(self, ref: AttemptRef) -> float | None:
+        """Return when the attempt ended on our clock; None if it never began."""
+        local = self._local.get(ref)
+        return local.ended_at if local is not None else None
+
+    def _tail(self, local: Local) -> bytes:
+        if local.log is not None:
+            return local.log
+        return read_spool(local.spool, max(0, local.log_size - TAIL_BYTES), TAIL_BYTES)
+
+    def forget(self, ref: AttemptRef) -> None:
+        """Remove what is left of an attempt whose report was answered."""
+        local = self._local.pop(ref, None)
+        if local is not None and local.log is None:
+            local.spool.unlink(missing_ok=True)
+
+
+def read_spool(path: Path, offset: int, size: int) -> bytes:
+    """Return up to `size` bytes of a spool file; fewer at its end, none if it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)

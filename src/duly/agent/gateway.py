@@ -1,0 +1,167 @@
+"""How an agent speaks to the servers: POST, one answer, errors as exceptions.
+
+There may be several servers, all alike. The one that answered last is asked first;
+when it cannot be reached, the next one is asked in the next try.
+"""
+
+import asyncio
+import random
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from duly import wire
+from duly.errors import (
+    Conflict,
+    DulyError,
+    Fenced,
+    Forbidden,
+    Invalid,
+    Malformed,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 3.0
+REFUSALS: dict[int, type[DulyError]] = {
+    400: Malformed,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+}
+
+
+class Backoff:
+    """How long to wait before the next try: longer each time, and never all agents at once."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+
+    def next(self) -> float:
+        """Return the seconds to wait now."""
+        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    def reset(self) -> None:
+        """Begin again with a short pause."""
+        self._pause = FIRST_PAUSE
+
+
+class Gateway:
+    """The servers, seen from an agent.
+
+    Each purpose has connections of its own, so that a poll that waits or a log that is long
+    never holds up a heartbeat.
+    """
+
+    def __init__(self, urls: list[str]) -> None:
+        self.key = ""
+        """The bearer: a join token at first, then the key of the node."""
+        self._urls = [url.rstrip("/") for url in urls]
+        self._current = 0
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+
+    async def __aenter__(self) -> "Gateway":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for session in self._sessions.values():
+            await session.close()
+
+    async def join(self, message: wire.Join, *, timeout: float) -> wire.Joined:
+        """Ask to be a node; the answer is JSON, as all of /v1/nodes."""
+        answer = await self._post(
+            "/v1/nodes", msgspec.json.encode(message), "application/json", timeout
+        )
+        try:
+            return msgspec.json.decode(answer, type=wire.Joined)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"The server's answer makes no sense: {error}") from error
+
+    async def call(self, name: str, message: Any, kind: type[T], *, timeout: float) -> T:
+        """Send `message` to the gateway's `name`, and return the answer."""
+        answer = await self.send(name, message, timeout=timeout)
+        try:
+            return wire.decode(answer, kind)
+        except Malformed as error:
+            raise Unavailable(f"The server's answer makes no sense: {error.message}") from error
+
+    async def send(self, name: str, message: Any, *, timeout: float) -> bytes:
+        """Send `message` to the gateway's `name`; what comes back does not matter."""
+        return await self._post(
+            f"/v1/gateway/{name}", wire.encode(message), wire.MEDIA_TYPE, timeout
+        )
+
+    async def _post(self, path: str, body: bytes, media_type: str, timeout: float) -> bytes:
+        current = self._current
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": media_type}
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                self._session(path).post(
+                    self._urls[current] + path, data=body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                answer = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._move_on(current)
+            raise Unavailable(f"{self._urls[current]} cannot be reached: {error!r}") from error
+        if 200 <= status < 300:
+            return answer
+        if status >= 500:
+            self._move_on(current)
+        raise _refusal(status, answer)
+
+    def _session(self, path: str) -> aiohttp.ClientSession:
+        session = self._sessions.get(path)
+        if session is None:
+            session = self._sessions[path] = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(limit=1, force_close=False),
+                auto_decompress=False,
+            )
+        return session
+
+    def _move_on(self, tried: int) -> None:
+        # Several calls may fail together; only the first of them moves on.
+        if self._current == tried:
+            self._current = (tried + 1) % len(self._urls)
+
+
+class _Refusal(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _Refused(msgspec.Struct):
+    error: _Refusal
+
+
+def _refusal(status: int, answer: bytes) -> DulyError:
+    try:
+        told = msgspec.json.decode(answer, type=_Refused).error
+    except msgspec.DecodeError:
+        told = _Refusal(message=f"The server answered {status}.")
+    if status >= 500 or status == 429:
+        return Unavailable(told.message)
+    if told.code == Fenced.code:
+        return Fenced(told.message)
+    if status == 422:
+        return Invalid("", told.message)
+    return REFUSALS.get(status, Conflict)(told.message)

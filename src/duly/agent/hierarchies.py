@@ -1,0 +1,163 @@
+"""Which cgroup hierarchies this machine has, and which of them this agent may use.
+
+Each is tried by making the agent's own folder in it, because permissions, mount
+options and delegation decide together, and only the kernel knows all of them.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from duly.agent.cgroup import Layout
+
+log = logging.getLogger(__name__)
+
+V1_CONTROLLERS = ("freezer", "memory", "pids")
+V2_CONTROLLERS = ("memory", "pids")
+SWEEP_PATIENCE = 10.0
+"""Seconds that killed processes have to disappear before we give up on them."""
+
+
+class Mount(NamedTuple):
+    """A mounted hierarchy, and the cgroup in it that this process belongs to."""
+
+    root: Path
+    version: int
+    controllers: frozenset[str]
+    own: Path
+
+
+def mounts() -> list[Mount]:
+    """Return the cgroup mounts that this process can see."""
+    paths = dict(_own_paths())
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        mount_point, mount_root = before.split()[4], before.split()[3]
+        kind, _, options = after.split()[:3]
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        version = 2 if kind == "cgroup2" else 1
+        names = frozenset() if version == 2 else frozenset(options.split(","))
+        path = next(
+            (p for keys, p in paths.items() if keys <= names and bool(keys) == bool(names)), "/"
+        )
+        # Inside a container the mount shows only a part of the tree.
+        inside = path.removeprefix(mount_root if mount_root != "/" else "").lstrip("/")
+        own = Path(mount_point, inside)
+        found.append(
+            Mount(Path(mount_point), version, names, own if own.is_dir() else Path(mount_point))
+        )
+    return found
+
+
+def _own_paths() -> Iterator[tuple[frozenset[str], str]]:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        yield frozenset(filter(None, names.split(","))), path
+
+
+def find(name: str) -> Layout:
+    """Make the folder `name` wherever it is of use, and return what was found.
+
+    A layout without folders means that no cgroup can be had here.
+    """
+    unified: str | None = None
+    controllers: tuple[str, ...] = ()
+    version1: dict[str, str] = {}
+    for mount in mounts():
+        if mount.version == 2:
+            unified, controllers = _make_unified(mount, name)
+        for controller in V1_CONTROLLERS:
+            if controller in mount.controllers:
+                folder = _make(mount.own, name) or _make(mount.root, name)
+                if folder:
+                    version1[controller] = str(folder)
+    if unified and "freezer" in version1:
+        # The unified one freezes and kills by itself; one hierarchy less to join.
+        _remove(Path(version1.pop("freezer")))
+    return Layout(unified=unified, controllers=controllers, **version1)
+
+
+def _make_unified(mount: Mount, name: str) -> tuple[str | None, tuple[str, ...]]:
+    """Make our folder below our own cgroup or the root, whichever gives more controllers."""
+    best: tuple[str | None, tuple[str, ...]] = (None, ())
+    for parent in dict.fromkeys((mount.own, mount.root)):
+        folder = _make(parent, name)
+        if folder is None or not (folder / "cgroup.freeze").exists():
+            continue
+        controllers = tuple(c for c in V2_CONTROLLERS if _enable(parent, c) and _enable(folder, c))
+        if best[0] is None or len(controllers) > len(best[1]):
+            if best[0] is not None:
+                _remove(Path(best[0]))
+            best = (str(folder), controllers)
+        else:
+            _remove(folder)
+    return best
+
+
+def _make(parent: Path, name: str) -> Path | None:
+    try:
+        (parent / name).mkdir(exist_ok=True)
+        probe = parent / name / "probe"
+        probe.mkdir(exist_ok=True)
+        writable = os.access(probe / "cgroup.procs", os.W_OK)
+        probe.rmdir()
+    except OSError:
+        return None
+    # A process may only be moved by one that can write where it comes from and where it goes.
+    return parent / name if writable and os.access(parent / "cgroup.procs", os.W_OK) else None
+
+
+def _enable(folder: Path, controller: str) -> bool:
+    try:
+        if controller in (folder / "cgroup.subtree_control").read_text().split():
+            return True
+        (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+    except OSError:
+        return False
+    return True
+
+
+def sweep(name: str) -> None:
+    """Kill what is left in every folder `name`, wherever it was made, and remove it."""
+    for mount in mounts():
+        for folder in [Path(p) for p, _, _ in os.walk(mount.root) if Path(p).name == name]:
+            _empty(folder)
+            for path, _, _ in os.walk(folder, topdown=False):
+                _remove(Path(path))
+
+
+def _empty(folder: Path) -> None:
+    """Kill everything below `folder` until nothing is left in it."""
+    deadline = time.monotonic() + SWEEP_PATIENCE
+    while pids := [pid for path, _, _ in os.walk(folder) for pid in _pids(Path(path))]:
+        log.warning("killing what an earlier agent left", extra={"processes": len(pids)})
+        for freezer, running in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):
+            for path, _, files in os.walk(folder):
+                if freezer in files:
+                    with contextlib.suppress(OSError):
+                        Path(path, freezer).write_text(running)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        if time.monotonic() > deadline:
+            log.error("some processes cannot be killed", extra={"pids": pids})
+            return
+        time.sleep(0.01)
+
+
+def _pids(folder: Path) -> list[int]:
+    try:
+        return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,124 @@
+"""What the end of an attempt's processes means.
+
+The supervisor tells how they ended (`Exit`); the state machine knows whether we
+wanted them to (`intent`). `conclude` puts the two together. What we wanted counts
+only if we acted on it in time: a task that had already succeeded when it was told
+to stop has succeeded.
+"""
+
+import errno
+import os
+import signal
+from dataclasses import dataclass
+
+from duly.model.task import Outcome, Reason
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a program could not be started at all: the step, and the error number."""
+
+    step: str
+    error: int
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How the processes of an attempt ended; `code` is negative for a signal."""
+
+    code: int | None
+    stopped: bool = False
+    """We had sent a signal before the main process ended."""
+    capped: bool = False
+    """That signal was sent because the execution cap was reached."""
+    out_of_memory: bool = False
+    failure: Failure | None = None
+    ran: float | None = None
+    execution_cap: float = 0.0
+    memory_mb: int = 0
+    peak_memory_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The outcome of an attempt, with the reason when it is not a success."""
+
+    outcome: Outcome
+    reason: Reason | None = None
+    exit_code: int | None = None
+
+
+INTENDED = {
+    Outcome.CANCELLED: Reason("cancelled", "cancelled while it was running"),
+    Outcome.PREEMPTED: Reason("agent_stopped", "the agent on its node was told to stop"),
+    Outcome.EXPIRED: Reason("agent_stopped", "the agent on its node stopped before it began"),
+    Outcome.LOST: Reason("lease_lost", "its node could not renew its lease in time"),
+}
+
+
+def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
+    """Say how an attempt ended whose processes ended so, and which we meant to end as `intent`."""
+    if end.failure is not None:
+        return _not_started(end.failure)
+    code = None if end.code is None else end.code if end.code >= 0 else 128 - end.code
+    if end.stopped and intent is Outcome.CANCELLED:
+        return Conclusion(intent, INTENDED[intent], code)
+    if end.out_of_memory:
+        return Conclusion(Outcome.OVERUSED, _memory(end), code)
+    if end.capped or (end.stopped and intent is Outcome.CAPPED):
+        return Conclusion(Outcome.CAPPED, _cap(end), code)
+    if end.stopped and intent is not None:
+        return Conclusion(intent, INTENDED[intent], code)
+    if end.code == 0:
+        return Conclusion(Outcome.SUCCEEDED, None, 0)
+    if end.code is not None and end.code > 0:
+        reason = Reason("exit_code", f"exited with code {code}", {"exit_code": code})
+        return Conclusion(Outcome.FAILED, reason, code)
+    return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
+
+
+def _memory(end: Exit) -> Reason:
+    return Reason(
+        "memory_exceeded",
+        f"used more than its {end.memory_mb} MiB of memory",
+        {"memory_mb": end.memory_mb, "peak_memory_mb": round(end.peak_memory_mb, 1)},
+    )
+
+
+def _cap(end: Exit) -> Reason:
+    return Reason(
+        "execution_cap_exceeded",
+        f"ran longer than its execution cap of {end.execution_cap:g} s",
+        {"execution_cap": end.execution_cap, "ran": round(end.ran or 0.0, 3)},
+    )
+
+
+def _signal(number: int) -> Reason:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return Reason("signal", f"killed by {name}", {"signal": number})
+
+
+def _not_started(failure: Failure) -> Conclusion:
+    program = failure.program
+    details = {"program": program[:200]}
+    if failure.step != "exec":
+        message = (
+            f"could not be prepared on its node ({failure.step}): {os.strerror(failure.error)}"
+        )
+        return Conclusion(Outcome.FAILED, Reason("not_prepared", message, details))
+    if failure.error in (errno.ENOENT, errno.ENOTDIR):
+        message = f"the program {program[:200]!r} was not found on the node"
+        return Conclusion(Outcome.FAILED, Reason("command_not_found", message, details), NOT_FOUND)
+    message = f"{program[:200]!r} could not be executed: {os.strerror(failure.error)}"
+    if failure.error == errno.ENOEXEC:
+        message += "; a script needs a first line such as #!/bin/sh"
+    return Conclusion(
+        Outcome.FAILED, Reason("command_not_executable", message, details), NOT_EXECUTABLE
+    )

@@ -1,0 +1,87 @@
+"""What a task writes: one pipe for both streams, kept up to a limit.
+
+Short output stays in memory and travels with the news of the exit. Longer output,
+and any that somebody may want to follow, goes to a spool file that the task cannot
+reach. What comes after the limit is read and dropped, because a task must not block
+or die for having talked too much.
+"""
+
+import os
+
+INLINE = 4096
+"""Output up to this size needs no file."""
+CHUNK = 65536
+LAST_DRAIN = 2**20
+"""How much is still read once all processes are gone: more than any pipe holds."""
+NOTICE = b"\n[duly: the output is longer than its limit; the rest was dropped]\n"
+
+
+class Output:
+    """The reading end of a task's output."""
+
+    def __init__(self, fd: int, path: str, limit: int) -> None:
+        self.fd = fd
+        self.size = 0
+        """How many bytes are kept."""
+        self._path = path
+        self._room = max(limit - len(NOTICE), 0)
+        self._buffer = bytearray()
+        self._file: int | None = None
+        self._full = False
+
+    @property
+    def inline(self) -> bytes | None:
+        """Return all of the output if it never went to a file."""
+        return bytes(self._buffer) if self._file is None else None
+
+    def read(self) -> bool:
+        """Take in what is there; False means that nobody can write any more."""
+        try:
+            data = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        if not self._full:
+            if len(data) > self._room - self.size:
+                data = data[: self._room - self.size] + NOTICE
+                self._full = True
+            self._keep(data)
+        return True
+
+    def drain(self) -> None:
+        """Take in the rest, once every process is gone; somebody else may hold the pipe open."""
+        for _ in range(LAST_DRAIN // CHUNK):
+            before = self.size
+            if not self.read() or (self.size == before and not self._full):
+                break
+
+    def spill(self) -> None:
+        """Put what is in memory into the file, for others to read."""
+        if self._file is not None:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._file = os.open(self._path, flags, 0o600)
+            self.size = os.write(self._file, self._buffer)
+        except OSError:
+            # A full disk costs the rest of the output, not the task.
+            self._full = True
+
+    def close(self) -> None:
+        """Release the pipe and the file."""
+        os.close(self.fd)
+        if self._file is not None:
+            os.close(self._file)
+
+    def _keep(self, data: bytes) -> None:
+        if self._file is None and self.size + len(data) <= INLINE:
+            self._buffer += data
+            self.size += len(data)
+            return
+        self.spill()
+        if self._file is not None:
+            try:
+                self.size += os.write(self._file, data)
+            except OSError:
+                self._full = True

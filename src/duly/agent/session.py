@@ -1,0 +1,252 @@
+"""One agent at work: what happens goes into the state machine, and what comes out is done.
+
+Events come from the servers, the supervisor and the clock. Doing never waits: an
+effect is a message to the supervisor, or an entry in what the loops below send. So
+events are handled one at a time, in the order in which they come, and there is
+nothing to lock.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from duly.agent import state
+from duly.agent.executor import Executor
+from duly.agent.gateway import Backoff, Gateway
+from duly.agent.link import Link
+from duly.agent.logs import LogSender
+from duly.agent.outcome import Conclusion
+from duly.agent.reports import ReportSender
+from duly.clock import monotonic
+from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
+from duly.wire import (
+    Assignment,
+    AttemptRef,
+    Heartbeat,
+    Joined,
+    Leave,
+    Orders,
+    Poll,
+    Renewed,
+)
+
+log = logging.getLogger(__name__)
+
+POLL_WAIT = 25.0
+POLL_SLACK = 10.0
+"""Seconds that the answer to a poll may be late."""
+IDLE_PAUSE = 0.05
+"""Seconds before the next poll when the answer told us nothing new."""
+TICK = 0.25
+LEAVE_TIMEOUT = 3.0
+STOP_PATIENCE = 10.0
+"""Seconds that the last reports have for getting through when the agent stops."""
+
+
+class Session:
+    """The agent's state, and everything that acts on it."""
+
+    def __init__(self, gateway: Gateway, executor: Executor, *, freezer: bool) -> None:
+        self.link: Link
+        self._gateway = gateway
+        self._executor = executor
+        self._state = state.Agent(freezer=freezer)
+        self._reports = ReportSender(gateway, self._answered)
+        self._logs = LogSender(gateway)
+        self._over = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._assignment: Assignment | None = None
+
+    # Events in, effects out.
+
+    def take(self, event: state.Event) -> None:
+        """Let the state machine handle `event`, and do what it asks for."""
+        for effect in self._state.handle(event, monotonic()):
+            self._do(effect)
+
+    def supervisor_says(self, name: str, subject: Any) -> None:
+        """Take in an event of the supervisor."""
+        if name == "exited":
+            ended = self._executor.exited(subject)
+            if ended is not None:
+                self.take(state.Exited(*ended))
+        elif name == "output":
+            local = self._executor.by_id(subject[0])
+            if local is not None:
+                self._logs.written(local, subject[1])
+
+    def _do(self, effect: state.Effect) -> None:
+        match effect:
+            case state.Start(ref):
+                self._start(ref)
+            case state.Terminate(ref):
+                self._command("terminate", ref)
+            case state.Kill(ref):
+                self._command("kill", ref)
+            case state.Freeze(ref):
+                self._command("freeze", ref)
+            case state.Thaw(ref):
+                self._command("thaw", ref)
+            case state.Trust(until):
+                self.link.send("trust", until)
+            case state.Report(ref, conclusion):
+                self._report(ref, conclusion)
+            case state.Forget(ref):
+                self._reports.forget(ref)
+                self._logs.forget(ref)
+                self._executor.forget(ref)
+            case state.Leave():
+                self._over.set()
+            case state.Rejoin():
+                self._settled.set()
+
+    def _start(self, ref: AttemptRef) -> None:
+        assignment = self._assignment
+        assert assignment is not None and assignment.ref == ref  # noqa: S101
+        failed = self._executor.start(assignment, self.link)
+        if failed is not None:
+            self.take(state.Exited(ref, failed))
+
+    def _command(self, verb: str, ref: AttemptRef) -> None:
+        self.link.send(verb, self._executor.find(ref).id)
+
+    def _report(self, ref: AttemptRef, conclusion: Conclusion) -> None:
+        report = self._executor.report(ref, conclusion)
+        ended_at = self._executor.ended_at(ref)
+
+        def send() -> None:
+            self._reports.add(report, ended_at)
+
+        if report.log_size:
+            self._logs.finish(self._executor.find(ref), send)
+        else:
+            send()
+
+    def _answered(self, ref: AttemptRef, accepted: bool) -> None:
+        if not accepted:
+            log.warning("a report was stale", extra={"task": ref.task, "attempt": ref.attempt})
+        self.take(state.Answered(ref))
+
+    # The loops of one incarnation.
+
+    async def serve(self, joined: Joined, sent_at: float, stop: asyncio.Event) -> bool:
+        """Work as the incarnation that we have joined as; True means that it was told to stop.
+
+        False means that it was fenced, and that nothing of it is left by now.
+        """
+        self._over.clear()
+        self._settled.clear()
+        for effect in self._state.begin(sent_at, joined.lease_ttl):
+            self._do(effect)
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(self._fence_on_refusal(loop))
+                for loop in (
+                    lambda: self._poll(joined.incarnation, stop),
+                    lambda: self._beat(joined.incarnation, joined),
+                    lambda: self._reports.run(joined.incarnation),
+                    lambda: self._logs.run(joined.incarnation),
+                )
+            ]
+            loops += [group.create_task(self._tick()), group.create_task(self._stop_when(stop))]
+            lost = group.create_task(self.link.lost.wait())
+            over = group.create_task(self._over.wait())
+            await asyncio.wait((lost, over), return_when=asyncio.FIRST_COMPLETED)
+            for task in (*loops, lost, over):
+                task.cancel()
+        if self.link.lost.is_set():
+            raise SupervisorLost
+        if self._state.fenced and not stop.is_set():
+            await self._wait_until_settled()
+            return False
+        await self._leave(joined.incarnation)
+        return True
+
+    async def _fence_on_refusal(self, loop: Callable[[], Any]) -> None:
+        try:
+            await loop()
+        except (Fenced, Unauthenticated) as error:
+            log.warning("this incarnation is over", extra={"error": error.message})
+            self.take(state.Fenced())
+            self._over.set()
+
+    async def _wait_until_settled(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            either = [group.create_task(e.wait()) for e in (self._settled, self.link.lost)]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for task in either:
+                task.cancel()
+        if self.link.lost.is_set():
+            raise SupervisorLost
+
+    async def _poll(self, incarnation: int, stop: asyncio.Event) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            message = Poll(incarnation=incarnation, held=self._state.held, wait=POLL_WAIT)
+            try:
+                orders = await self._gateway.call(
+                    "poll", message, Orders, timeout=POLL_WAIT + POLL_SLACK
+                )
+            except Unavailable as error:
+                log.warning("cannot poll", extra={"error": error.message})
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            if not self._obey(orders):
+                await asyncio.sleep(IDLE_PAUSE)
+
+    def _obey(self, orders: Orders) -> bool:
+        """Do as we are told; False means that there was nothing that we did not know."""
+        before = len(self._state.attempts)
+        for stop in orders.stop:
+            self.take(state.StopOrdered(stop))
+        for assignment in orders.start:
+            self._assignment = assignment
+            self.take(state.Assigned(assignment.ref))
+        self._assignment = None
+        return len(self._state.attempts) != before or not (orders.start or orders.stop)
+
+    async def _beat(self, incarnation: int, joined: Joined) -> None:
+        backoff = Backoff()
+        while True:
+            sent_at = monotonic()
+            message = Heartbeat(incarnation=incarnation, held=self._state.held)
+            try:
+                renewed = await self._gateway.call(
+                    "heartbeat", message, Renewed, timeout=joined.lease_ttl / 3
+                )
+            except Unavailable as error:
+                log.warning("cannot renew the lease", extra={"error": error.message})
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self.take(state.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
+            await asyncio.sleep(max(0.0, sent_at + joined.heartbeat_interval - monotonic()))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.take(state.Ticked())
+
+    async def _stop_when(self, stop: asyncio.Event) -> None:
+        """Once told to stop, end what runs, and wait for the last reports, but not for ever."""
+        await stop.wait()
+        self.take(state.StopRequested())
+        patience = STOP_PATIENCE
+        while patience > 0:
+            await asyncio.sleep(TICK)
+            if all(attempt.ended for attempt in self._state.attempts.values()):
+                patience -= TICK
+        log.error("stopping without an answer to the last reports")
+        self._over.set()
+
+    async def _leave(self, incarnation: int) -> None:
+        try:
+            await self._gateway.send("leave", Leave(incarnation=incarnation), timeout=LEAVE_TIMEOUT)
+        except DulyError as error:
+            log.warning("could not say good-bye", extra={"error": error.message})
+
+
+class SupervisorLost(Exception):
+    """The supervisor died; nothing on this node is under control any more."""

@@ -1,0 +1,337 @@
+"""What an agent knows and does, without doing it.
+
+`Agent.handle` takes one event and returns the effects that it calls for. It never
+awaits and reads no clock, so the whole protocol can be driven by a test or a
+simulation: lose a message, repeat one, let the lease run out, and look at the
+effects.
+
+An attempt is held from its assignment until its report has been answered: until
+then every heartbeat names it, and the server neither starts it elsewhere nor
+counts its resources as free.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from duly.agent.outcome import INTENDED, Conclusion, Exit, conclude
+from duly.model.task import Outcome
+from duly.wire import AttemptRef, Stop
+
+MARGIN = 2.0
+"""Seconds before the end of the lease at which we stop trusting it; freezing takes time too."""
+FROZEN_LIMIT = 300.0
+"""Seconds after which a frozen attempt is killed: by then it runs elsewhere."""
+REMEMBERED = 10_000
+"""How many ended attempts are remembered, so that a late assignment starts none of them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A server gave us an attempt."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """Nothing of an attempt is running any more."""
+
+    ref: AttemptRef
+    end: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Our lease was renewed by a heartbeat that left at `sent_at`; `stop` is no longer ours to run.
+
+    Trust counts from before we asked: we give up no later than the server does, however slow
+    its answer was.
+    """
+
+    sent_at: float
+    ttl: float
+    stop: tuple[Stop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrdered:
+    """A server wants an attempt ended."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The agent itself is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Our incarnation is over: nothing that we say counts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The report of an attempt was accepted, or found stale; either way it is over."""
+
+    ref: AttemptRef
+
+
+Event = Assigned | Exited | Renewed | StopOrdered | Ticked | StopRequested | Fenced | Answered
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run the attempt."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """SIGTERM, the grace, SIGKILL."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL to all of it, now."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Let nothing of the attempt run, and keep it."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """Let it run on."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Our attempts may run until then; the supervisor sees to it, even without us."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell a server how the attempt ended, again and again until it answers."""
+
+    ref: AttemptRef
+    conclusion: Conclusion
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove what is left of the attempt on this node."""
+
+    ref: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """Nothing of the old incarnation is left: begin a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing is held any more, and the agent was told to stop."""
+
+
+Effect = Start | Terminate | Kill | Freeze | Thaw | Trust | Report | Forget | Rejoin | Leave
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An attempt that we hold, and what we mean to do with it."""
+
+    intent: Outcome | None = None
+    """As what we have begun to end it."""
+    killed: bool = False
+    discarded: bool = False
+    """It is another's by now: nothing about it is reported."""
+    frozen_at: float | None = None
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Agent:
+    """Everything that an agent must remember while its process lives."""
+
+    freezer: bool
+    """Whether attempts can be frozen here; if not, they are killed instead."""
+    trusted_until: float = float("-inf")
+    stopping: bool = False
+    fenced: bool = False
+    attempts: dict[AttemptRef, Attempt] = field(default_factory=dict)
+    past: OrderedDict[AttemptRef, None] = field(default_factory=OrderedDict)
+
+    @property
+    def held(self) -> list[AttemptRef]:
+        """Return what a poll or heartbeat tells the server that we hold."""
+        return list(self.attempts)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take in `event` at the monotonic time `now`, and return what is to be done, in order."""
+        effects = self._watch(now)
+        match event:
+            case Assigned(ref):
+                effects += self._assigned(ref, now)
+            case Exited(ref, end):
+                effects += self._exited(ref, end)
+            case Renewed():
+                effects += self._renewed(event, now)
+            case StopOrdered(stop):
+                effects += self._ordered(stop)
+            case StopRequested():
+                effects += self._stop_all()
+            case Fenced():
+                effects += self._discard_all()
+            case Answered(ref):
+                effects += self._forget(ref)
+            case Ticked():
+                pass
+        return effects
+
+    def begin(self, sent_at: float, ttl: float) -> list[Effect]:
+        """Begin a new incarnation, by a join that was sent at `sent_at`."""
+        self.fenced = False
+        self.trusted_until = _trust(sent_at, ttl)
+        return [Trust(self.trusted_until)]
+
+    def _watch(self, now: float) -> list[Effect]:
+        """Let nothing run on a lease that we no longer trust."""
+        effects: list[Effect] = []
+        if now < self.trusted_until:
+            return effects
+        for ref, attempt in self.attempts.items():
+            if attempt.ended or attempt.killed:
+                continue
+            if not self.freezer:
+                effects += self._kill(ref, attempt, Outcome.LOST)
+            elif attempt.frozen_at is None:
+                attempt.frozen_at = now
+                effects.append(Freeze(ref))
+            elif now - attempt.frozen_at >= FROZEN_LIMIT:
+                effects += self._kill(ref, attempt, Outcome.LOST)
+        return effects
+
+    def _assigned(self, ref: AttemptRef, now: float) -> list[Effect]:
+        if ref in self.attempts or ref in self.past or self.fenced:
+            return []
+        if now >= self.trusted_until:
+            return []  # Not held, so that it comes again when we are trusted again.
+        if self.stopping:
+            self.attempts[ref] = Attempt(ended=True)
+            return [Report(ref, Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]))]
+        self.attempts[ref] = Attempt()
+        return [Start(ref)]
+
+    def _exited(self, ref: AttemptRef, end: Exit) -> list[Effect]:
+        attempt = self.attempts.get(ref)
+        if attempt is None or attempt.ended:
+            return []
+        attempt.ended = True
+        if attempt.discarded:
+            return self._forget(ref)
+        return [Report(ref, conclude(end, attempt.intent))]
+
+    def _renewed(self, renewed: Renewed, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for stop in renewed.stop:
+            effects += self._ordered(stop)
+        until = _trust(renewed.sent_at, renewed.ttl)
+        if self.fenced or until <= max(now, self.trusted_until):
+            return effects
+        self.trusted_until = until
+        effects.append(Trust(until))
+        for ref, attempt in self.attempts.items():
+            if attempt.frozen_at is not None and not (attempt.killed or attempt.ended):
+                attempt.frozen_at = None
+                effects.append(Thaw(ref))
+        return effects
+
+    def _ordered(self, stop: Stop) -> list[Effect]:
+        attempt = self.attempts.get(stop.ref)
+        if attempt is None:
+            return []
+        match stop.why:
+            case "lost":
+                return self._discard(stop.ref, attempt)
+            case "capped":
+                return self._kill(stop.ref, attempt, Outcome.CAPPED)
+            case "cancelled":
+                return self._terminate(stop.ref, attempt, Outcome.CANCELLED)
+
+    def _stop_all(self) -> list[Effect]:
+        if self.stopping:
+            return []
+        self.stopping = True
+        effects: list[Effect] = []
+        for ref, attempt in self.attempts.items():
+            effects += self._terminate(ref, attempt, Outcome.PREEMPTED)
+        return effects + self._settled()
+
+    def _discard_all(self) -> list[Effect]:
+        if self.fenced:
+            return []
+        self.fenced = True
+        self.trusted_until = float("-inf")
+        effects: list[Effect] = []
+        for ref, attempt in list(self.attempts.items()):
+            effects += self._discard(ref, attempt)
+        # The last one that is forgotten says so itself.
+        return effects or self._settled()
+
+    def _discard(self, ref: AttemptRef, attempt: Attempt) -> list[Effect]:
+        attempt.discarded = True
+        return self._forget(ref) if attempt.ended else self._kill(ref, attempt, Outcome.LOST)
+
+    def _terminate(self, ref: AttemptRef, attempt: Attempt, intent: Outcome) -> list[Effect]:
+        if attempt.ended or attempt.intent is not None:
+            return []
+        attempt.intent = intent
+        return [Terminate(ref)]
+
+    def _kill(self, ref: AttemptRef, attempt: Attempt, intent: Outcome) -> list[Effect]:
+        if attempt.ended or attempt.killed:
+            return []
+        attempt.killed = True
+        attempt.intent = attempt.intent or intent
+        return [Kill(ref)]
+
+    def _forget(self, ref: AttemptRef) -> list[Effect]:
+        attempt = self.attempts.get(ref)
+        if attempt is None or not attempt.ended:
+            return []
+        del self.attempts[ref]
+        self.past[ref] = None
+        if len(self.past) > REMEMBERED:
+            self.past.popitem(last=False)
+        return [Forget(ref), *self._settled()]
+
+    def _settled(self) -> list[Effect]:
+        """Say what comes next once nothing is held, if anything was waiting for that."""
+        if self.attempts:
+            return []
+        if self.stopping:
+            return [Leave()]
+        return [Rejoin()] if self.fenced else []
+
+
+def _trust(sent_at: float, ttl: float) -> float:
+    return sent_at + ttl - min(MARGIN, ttl / 4)

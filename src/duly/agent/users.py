@@ -1,0 +1,133 @@
+"""As whom tasks run: never as root.
+
+An agent that is root gives every live attempt a user id that nothing else on the
+machine uses, so that no task can see or signal another, and all that a task has
+started can be found. Ids are used again as late as possible. Several agents on one
+machine share the range in blocks, each held by a lock that dies with its agent.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import pwd
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from duly.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+BASES = 1_900_000_000, 52_000
+"""Where the range begins: far from what anybody assigns, or lower where only few ids are mapped."""
+BLOCK = 1_000
+BLOCKS = 10
+LOCKS = Path("/var/lib/duly/uids")
+
+
+class User(NamedTuple):
+    """The user and the group that a task runs as."""
+
+    uid: int
+    gid: int
+
+
+class Users(Protocol):
+    """Hands out users; None stands for the one that the agent itself is."""
+
+    own_uids: bool
+    """Whether every attempt has a user id that nothing else has."""
+    runs_as_others: bool
+    """Whether tasks run as somebody else than the agent."""
+
+    def take(self) -> User | None:
+        """Return the user for an attempt; raises BlockingIOError when none is free."""
+
+    def give_back(self, user: User | None) -> None:
+        """Take back the user of an attempt of which nothing is left."""
+
+
+class SameUser:
+    """Everything runs as one user: the agent's own, or the one it was told to use."""
+
+    own_uids = False
+
+    def __init__(self, user: User | None) -> None:
+        self.runs_as_others = user is not None
+        self._user = user
+
+    def take(self) -> User | None:
+        """Return the one user."""
+        return self._user
+
+    def give_back(self, user: User | None) -> None:
+        """Do nothing: there is always the same one."""
+
+
+class OwnUsers:
+    """A user for every attempt, with a group of the same number."""
+
+    own_uids = True
+    runs_as_others = True
+
+    def __init__(self, first: int, count: int, lock: int) -> None:
+        self._free = deque(User(uid, uid) for uid in range(first, first + count))
+        self._lock = lock
+
+    def take(self) -> User | None:
+        """Return the one that has been free for longest."""
+        if not self._free:
+            raise BlockingIOError(errno.EAGAIN, "every user id is in use")
+        return self._free.popleft()
+
+    def give_back(self, user: User | None) -> None:
+        """Put it at the end of the line."""
+        if user is not None:
+            self._free.append(user)
+
+
+def choose(tasks_as: str | None) -> Users:
+    """Return the users for this machine and these privileges."""
+    if os.geteuid() != 0:
+        if tasks_as and tasks_as != pwd.getpwuid(os.geteuid()).pw_name:
+            raise ConfigError(f"Only root can run tasks as {tasks_as}; start the agent as root.")
+        log.warning("not root: tasks run as the user of the agent, and can reach what it can")
+        return SameUser(None)
+    if tasks_as:
+        return _named(tasks_as)
+    base = next((base for base in BASES if _is_mapped(base, BLOCK * BLOCKS)), None)
+    if base is None:
+        raise ConfigError("This container maps too few user ids for tasks; give --tasks-as USER.")
+    return _block(base)
+
+
+def _named(name: str) -> Users:
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ConfigError(f"There is no user {name!r} on this machine for --tasks-as.") from None
+    if user.pw_uid == 0 or user.pw_gid == 0:
+        raise ConfigError("Tasks never run as root; name another user with --tasks-as.")
+    return SameUser(User(user.pw_uid, user.pw_gid))
+
+
+def _is_mapped(first: int, count: int) -> bool:
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, _, length = map(int, line.split())
+        if inside <= first and first + count <= inside + length:
+            return True
+    return False
+
+
+def _block(base: int) -> Users:
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    for number in range(BLOCKS):
+        fd = os.open(LOCKS / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            continue
+        return OwnUsers(base + number * BLOCK, BLOCK, fd)
+    raise ConfigError(f"{BLOCKS} agents already run on this machine; there are no user ids left.")

@@ -1,0 +1,133 @@
+"""The folder in which an attempt runs: made for it, its own, and gone after it.
+
+While a task lives, its folder is hostile ground: links and pipes may lie anywhere
+in it. So nothing is opened there but by descriptors and without following links.
+"""
+
+import contextlib
+import itertools
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from duly.agent.users import User
+
+RESULT = "result.json"
+SCRIPT = "script"
+RESULT_LIMIT = 256 * 1024
+FALLBACK = Path("/var/lib/duly")
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def root(data: Path, mark: str, *, shared: bool) -> Path:
+    """Return the folder of all workspaces: in `data` if tasks can get there.
+
+    `shared` says that tasks run as other users than the agent, who must be able to pass
+    through every folder above.
+    """
+    inside = data / "work"
+    if not shared or all(_is_open(folder) for folder in (data, *data.parents)):
+        return inside
+    return FALLBACK / f"work-{mark}"
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
+
+
+def make_root(path: Path) -> None:
+    """Make the folder of all workspaces; others may pass through it, and not look around."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o711)
+
+
+def make(path: Path, user: User | None, source: str | None) -> None:
+    """Make the workspace for `user`, with the script `source` in it if there is one."""
+    path.mkdir(mode=0o700)
+    if source is not None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path / SCRIPT, flags, 0o700)
+        with os.fdopen(fd, "wb") as file:
+            file.write(source.encode())
+            if user is not None:
+                os.fchown(file.fileno(), *user)
+    if user is not None:
+        os.chown(path, *user)
+
+
+def read_result(path: Path) -> bytes | None:
+    """Return what the task left as its result; None if there is nothing that can be taken."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path / RESULT, flags)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        # A hard link could be to somebody else's file.
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            return None
+        if not 0 < found.st_size <= RESULT_LIMIT:
+            return None
+        return os.read(fd, RESULT_LIMIT)
+    finally:
+        os.close(fd)
+
+
+def remove_if_bare(path: Path) -> bool:
+    """Remove a workspace in which the task left next to nothing; False if there is more in it."""
+    try:
+        (path / RESULT).unlink(missing_ok=True)
+        (path / SCRIPT).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (path / "tmp").rmdir()
+        path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def remove(path: Path) -> None:
+    """Remove a folder and all that is in it, however deep, and follow no link out of it.
+
+    Folders are moved up to the top before they are emptied, so that neither the depth of the
+    tree nor the length of its paths matters. Nothing of the attempt runs any more.
+    """
+    try:
+        top = os.open(path, FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        names = (f".{secrets.token_hex(8)}" for _ in itertools.count())
+        while folders := _empty(top, top, names):
+            for name in folders:
+                folder = os.open(name, FOLDER, dir_fd=top)
+                try:
+                    _empty(folder, top, names)
+                finally:
+                    os.close(folder)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
+    """Remove the files in `folder` and move its folders to `top`; return those that are there."""
+    os.fchmod(folder, 0o700)
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+                continue
+            # A folder that may not be read cannot be opened, but by root.
+            os.chmod(entry.name, 0o700, dir_fd=folder)
+            folders.append(entry.name)
+            if folder != top:
+                os.rename(entry.name, next(names), src_dir_fd=folder, dst_dir_fd=top)
+    return folders
