@@ -55,6 +55,9 @@ class Overview:
                 text("span", "Last tasks")
                 text("span", "click one for its details").classes("quiet")
             self._build_tasks()
+        self._build_details()
+
+    def _build_details(self) -> None:
         self._dialog = ui.dialog().props('position="right" aria-label="Details of a task"')
         self._dialog.on("hide", self._close)
         with self._dialog, ui.element("div").classes("details"):
@@ -105,7 +108,8 @@ class Overview:
         gone = new.problem is not None
         self._live.text = "not reachable" if gone else "live"
         self._live.classes(add="gone") if gone else self._live.classes(remove="gone")
-        self._problem.text = f"{new.problem} What you see is what was last known. Trying again."
+        known = "What you see is what was last known. Trying again."
+        self._problem.text = f"{new.problem} {known}" if gone else ""
         self._banner.set_visibility(gone)
 
     def _show_counts(self, new: Snapshot) -> None:
@@ -133,13 +137,13 @@ class Overview:
         self._open_task = None
 
     async def _show_task(self, task: str) -> None:
+        content: str | tuple[Task, str]
         try:
-            found = await self._feed.details(task)
+            content = await self._feed.details(task)
         except (DulyError, OSError, TimeoutError) as error:
-            self._redraw_details(problem(error))
-        else:
-            if task == self._open_task:
-                self._redraw_details(found)
+            content = problem(error)
+        if task == self._open_task:
+            self._redraw_details(content)
 
     def _redraw_details(self, content: str | tuple[Task, str]) -> None:
         # Only when something has changed: drawing anew loses the reader's place in the log.
