@@ -132,7 +132,8 @@ def _check_json(body: bytes) -> None:
         raise Malformed(f"The body cannot be read: {error}.") from None
     except msgspec.DecodeError as error:
         hint = " Half of a surrogate pair is not a character." if SURROGATE.search(body) else ""
-        raise Malformed(f"The body is not valid JSON: {error}.{hint}") from None
+        problem = str(error).removeprefix("JSON is malformed: ")
+        raise Malformed(f"The body is not valid JSON: {problem}.{hint}") from None
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -48,7 +48,7 @@ async def read_logs(request: ApiRequest) -> Stream:
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise not_found(f"attempt {attempt} of task", task_id)
     text = _follow(parts, tenant_id, task_id, attempt) if follow else _read(parts, task_id, end, 0)
-    return Stream(text, media_type="text/plain; charset=utf-8")
+    return Stream(text, media_type="text/plain")
 
 
 async def _end(parts: Parts, tenant_id: int, task_id: int, attempt: int | None) -> LogEnd | None:

@@ -1,0 +1,101 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from duly import wire
+from duly.config import ExecutionSettings, RetrySettings, Settings
+from duly.model.task import Outcome
+
+
+@pytest.fixture
+def settings():
+    return Settings(
+        retries=RetrySettings(base_delay=timedelta(0)),
+        execution=ExecutionSettings(log_limit=100_000),
+    )
+
+
+async def log(api, task, query=""):
+    answer = await api.call("GET", f"/v1/tasks/{task}/logs{query}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    return answer.content
+
+
+async def test_a_short_log_is_the_tail_of_the_report(api, agent):
+    task = (await api.submit())["id"]
+    assert await log(api, task) == b""
+    assert await agent.finish(await agent.start(), log=b"caf\xc3\xa9 \xff\x00\n")
+    assert await log(api, task) == b"caf\xc3\xa9 \xff\x00\n"
+
+
+async def test_a_long_log_is_joined_from_its_chunks_and_its_tail(api, agent):
+    written = b"".join(b"%d\n" % n for n in range(5000))
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    for offset in range(0, len(written) - 3000, 5000):
+        assert (await agent.log(ref, offset, written[offset : offset + 5100])).status_code == 204
+    assert written.startswith(await log(api, task))
+    assert await agent.finish(ref, log=written)
+    assert await log(api, task) == written
+
+
+async def test_each_attempt_has_a_log_of_its_own(api, agent):
+    task = (await api.submit())["id"]
+    assert await agent.finish(await agent.start(), Outcome.FAILED, exit_code=1, log=b"first")
+    assert await agent.finish(await agent.start(), log=b"second")
+    assert await log(api, task) == b"second"
+    assert await log(api, task, "?attempt=1") == b"first"
+    for attempt in (3, 0, "x"):
+        status, _ = await api.refused("GET", f"/v1/tasks/{task}/logs?attempt={attempt}")
+        assert status == (404 if attempt == 3 else 422)
+
+
+async def test_following_goes_through_every_attempt_to_the_end(api, agent):
+    task = (await api.submit())["id"]
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(log(api, task, "?follow=true"))
+        first = await agent.start()
+        assert (await agent.log(first, 0, b"one ")).status_code == 204
+        assert await agent.finish(first, Outcome.FAILED, exit_code=1, log=b"one two ")
+        assert await agent.finish(await agent.start(), log=b"three")
+        async with asyncio.timeout(10):
+            whole = await following
+    # The first attempt may be over before anybody looks; what is seen of it is seen whole.
+    assert whole in (b"one two three", b"three")
+
+
+async def test_following_one_attempt_ends_with_it(api, agent):
+    task = (await api.submit())["id"]
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(log(api, task, "?follow=true&attempt=1"))
+        ref = await agent.start()
+        assert (await agent.log(ref, 0, b"one ")).status_code == 204
+        assert await agent.finish(ref, Outcome.FAILED, exit_code=1, log=b"one two")
+        async with asyncio.timeout(10):
+            assert await following == b"one two"
+
+
+async def test_an_attempt_that_was_given_away_can_not_write(api, agent):
+    await api.submit()
+    ref = await agent.start()
+    stale = wire.AttemptRef(ref.task, ref.attempt, ref.token + 1)
+    answer = await agent.log(stale, 0, b"forged")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "fenced")
+    assert await agent.finish(ref, log=b"ok")
+    assert (await agent.log(ref, 0, b"late")).status_code == 409
+    assert await log(api, ref.task) == b"ok"
+
+
+async def test_another_node_can_not_write_into_a_log(api, agent, join):
+    await api.submit()
+    ref = await agent.start()
+    other = await join("node-b")
+    assert (await other.log(ref, 0, b"forged")).status_code == 409
+
+
+async def test_a_log_beyond_its_limit_is_refused(api, agent):
+    await api.submit()
+    ref = await agent.start()
+    assert (await agent.log(ref, 200_000, b"x")).status_code == 413

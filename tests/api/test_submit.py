@@ -1,0 +1,168 @@
+import asyncio
+
+import httpx
+import pytest
+
+from duly.config import RequestSettings, Settings
+
+ANSWER = {
+    "id", "name", "status", "tenant", "user", "queue", "scheduling_type", "submitted_at",
+    "ready_at", "start_by", "must_start_by", "started_at", "finished_at", "attempt", "failures",
+    "losses", "max_attempts", "on_lost", "tier", "resources", "execution_cap", "delay_tolerance",
+    "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
+    "schedule", "fire_at", "labels", "idempotency_key", "replay_of", "admitted_by", "usage",
+    "command", "script_path", "source", "env",
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings():
+    return Settings(requests=RequestSettings(body_limit=10_000, batch_limit=40_000, batch_tasks=50))
+
+
+async def test_a_task_is_answered_with_every_field_and_can_be_read_back(api):
+    task = await api.submit(
+        name="encode", labels={"a": "b"}, env={"X": "1"}, tier="regular", execution_cap="10m",
+        delay_tolerance="PT5M", max_attempts=5, on_lost="fail", priority=3,
+        resources={"memory": "2GiB", "extra": {"gpu": 1}},
+    )  # fmt: skip
+    assert task.keys() == ANSWER
+    assert task["resources"] == {
+        "cpu": 1.0, "memory_mb": 2048, "disk_mb": 2048, "iops": 0, "bandwidth_mbps": 0,
+        "ports": 0, "extra": {"gpu": 1},
+    }  # fmt: skip
+    assert (task["execution_cap"], task["delay_tolerance"]) == (600, 300)
+    assert (task["status"], task["tenant"], task["user"]) == ("waiting", "default", "admin")
+    assert task["id"].isdigit()
+    assert task["submitted_at"].endswith("Z")
+    read = await api.get(f"/v1/tasks/{task['id']}")
+    assert read.pop("reason")["code"] == "no_nodes"
+    assert task.pop("reason") is None
+    assert read == task
+
+
+async def test_jobs_are_tasks(api):
+    answer = await api.call("POST", "/v1/jobs", json={"command": ["true"]})
+    assert answer.status_code == 201
+    task = answer.json()["id"]
+    assert (await api.get(f"/v1/jobs/{task}"))["id"] == task
+    assert [one["id"] for one in (await api.get("/v1/jobs"))["items"]] == [task]
+
+
+async def test_a_task_for_later_is_scheduled(api):
+    task = await api.submit(run_at="2100-01-01T02:00:00+02:00")
+    assert (task["status"], task["run_at"]) == ("scheduled", "2100-01-01T00:00:00Z")
+    why = await api.get(f"/v1/tasks/{task['id']}/why")
+    assert why["code"] == "not_due"
+
+
+async def test_the_same_idempotency_key_is_the_same_task(api):
+    body = {"command": ["true"], "idempotency_key": "k"}
+    first = await api.call("POST", "/v1/tasks", json=body)
+    again = await api.call("POST", "/v1/tasks", json=body)
+    header = await api.call(
+        "POST", "/v1/tasks", json={"command": ["true"]}, headers={"Idempotency-Key": "k"}
+    )
+    assert (first.status_code, again.status_code, header.status_code) == (201, 200, 200)
+    assert first.json()["id"] == again.json()["id"] == header.json()["id"]
+    assert again.json().keys() == ANSWER
+
+
+async def test_another_body_under_the_same_key_is_a_conflict(api):
+    task = await api.submit(idempotency_key="k")
+    status, error = await api.refused(
+        "POST", "/v1/tasks", json={"command": ["false"], "idempotency_key": "k"}
+    )
+    assert (status, error["code"]) == (409, "idempotency_key_reused")
+    assert error["details"]["task"] == task["id"]
+
+
+async def test_fifty_submits_at_once_under_one_key_make_one_task(api):
+    body = {"command": ["true"], "idempotency_key": "k"}
+    answers = await asyncio.gather(*(api.call("POST", "/v1/tasks", json=body) for _ in range(50)))
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sorted(answer.status_code for answer in answers) == [200] * 49 + [201]
+
+
+async def test_header_and_field_must_agree(api):
+    status, error = await api.refused(
+        "POST",
+        "/v1/tasks",
+        json={"command": ["true"], "idempotency_key": "a"},
+        headers={"Idempotency-Key": "b"},
+    )
+    assert (status, error["details"]["field"]) == (422, "idempotency_key")
+
+
+@pytest.mark.parametrize(
+    "values", [["a", "b"], [""], ["x" * 201], [b"\xff"]], ids=["two", "none", "long", "bytes"]
+)
+async def test_a_bad_header_is_refused(api, values):
+    headers = [("Idempotency-Key", value) for value in values]
+    status, error = await api.refused(
+        "POST", "/v1/tasks", json={"command": ["true"]}, headers=headers
+    )
+    assert (status, error["details"]["field"]) == (422, "idempotency_key")
+
+
+async def test_tenants_do_not_share_idempotency_keys(api, stranger):
+    assert (await api.submit(idempotency_key="k"))["id"] != (
+        await stranger.submit(idempotency_key="k", command=["false"])
+    )["id"]
+
+
+async def test_a_batch_is_stored_in_order_and_once(api):
+    body = {"tasks": [{"command": ["echo", str(n)]} for n in range(20)]}
+    headers = {"Idempotency-Key": "batch"}
+    first = await api.call("POST", "/v1/tasks/batch", json=body, headers=headers)
+    again = await api.call("POST", "/v1/tasks/batch", json=body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    items = (await api.get("/v1/tasks"))["items"]
+    assert [one["id"] for one in reversed(items)] == first.json()["ids"]
+    assert [one["command"][1] for one in reversed(items)] == [str(n) for n in range(20)]
+
+
+async def test_a_batch_of_too_many_is_refused(api):
+    status, error = await api.refused(
+        "POST", "/v1/tasks/batch", json={"tasks": [{"command": ["a"]}] * 51}
+    )
+    assert (status, error["code"]) == (413, "too_large")
+
+
+async def chunks(size):
+    for _ in range(size // 1000):
+        yield b" " * 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "fits"),
+    [("/v1/tasks", 10_000, True), ("/v1/tasks", 11_000, False),
+     ("/v1/tasks/batch", 40_000, True), ("/v1/tasks/batch", 41_000, False)],
+)  # fmt: skip
+async def test_a_body_has_a_limit_whether_its_length_is_told_or_not(api, path, size, fits):
+    for content in (b" " * size, chunks(size)):
+        status, error = await api.refused("POST", path, content=content)
+        assert (status, error["code"]) == ((400, "malformed") if fits else (413, "too_large"))
+
+
+async def test_a_body_that_never_ends_is_cut_off_at_the_limit(api):
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        while True:
+            sent += 1000
+            yield b" " * 1000
+
+    status, _ = await api.refused("POST", "/v1/tasks", content=endless())
+    assert status == 413
+    assert sent <= 12_000
+
+
+async def test_an_untruthful_content_length_is_no_way_around_the_limit(api):
+    answer = await api.call(
+        "POST", "/v1/tasks", content=b" " * 20_000, headers={"Content-Length": "5"}
+    )
+    assert answer.status_code == 413
+    assert isinstance(answer, httpx.Response)
