@@ -93,9 +93,14 @@ class Submitter(Service):
     async def tick(self) -> bool:
         """Commit everything that waits, up to one group."""
         group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
-        if group:
-            with telemetry.timed(telemetry.COMMIT_SECONDS):
-                await self._commit(group)
+        try:
+            if group:
+                with telemetry.timed(telemetry.COMMIT_SECONDS):
+                    await self._commit(group)
+        finally:
+            # Whatever went wrong, nobody is left waiting for an answer that will not come.
+            for request in group:
+                _refuse(request, Unavailable(UNKNOWN))
         return bool(self._waiting)
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
@@ -111,8 +116,9 @@ class Submitter(Service):
             await self._recover(group)
         else:
             self._wake(new, stored)
+            fresh = {one.id: one for one in stored}
             for request in group:
-                _answer(request, stored, known)
+                _answer(request, fresh, known)
 
     async def _isolate(self, group: Sequence[Waiting], error: Unstorable) -> None:
         if len(group) > 1:
@@ -310,10 +316,9 @@ def same_task(task: NewTask, known: Mapping[tuple[int, str], Submission]) -> Sub
 
 def _answer(
     request: Waiting,
-    stored: Sequence[Stored],
+    fresh: Mapping[int, Stored],
     known: Mapping[tuple[int, str], Submission],
 ) -> None:
-    fresh = {one.id: one for one in stored}
     if request.task.id in fresh:
         _resolve(request, Admitted(request.task.id, True, fresh[request.task.id]))
         return
