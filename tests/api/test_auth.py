@@ -1,0 +1,99 @@
+import pytest
+
+from duly.api.auth import Access
+from duly.model.tenant import Scope
+
+PUBLIC = {"/healthz", "/readyz", "/docs", "/v1/openapi.json"}
+
+
+@pytest.fixture
+def routes(api):
+    """Every (method, path, handler) that the application answers."""
+    app = api.client._transport.app
+    return [
+        (method, route.path, handler)
+        for route in app.routes
+        for method, (handler, _) in route.route_handler_map.items()
+        if method != "OPTIONS"
+    ]
+
+
+async def test_every_route_declares_who_may_call_it(routes):
+    assert len(routes) > 40
+    assert [path for _, path, handler in routes if "operation" not in handler.opt] == []
+    assert all(handler.opt["operation"].access in Access for _, _, handler in routes)
+
+
+async def test_only_the_public_routes_answer_without_a_key(api, routes):
+    nobody = api.with_key(None)
+    for method, path, _ in routes:
+        if path not in PUBLIC:
+            status, error = await nobody.refused(method, path.replace("{id:str}", "1"))
+            assert (status, error["code"]) == (401, "unauthenticated"), path
+    for path in PUBLIC:
+        assert (await nobody.call("GET", path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "key", ["", "wrong", "Bearer", "duly_" + "x" * 43, "caf\xe9", "x" * 10_000]
+)
+async def test_a_wrong_key_opens_nothing(api, key):
+    for path in ("/v1/tasks", "/metrics", "/v1/nodes"):
+        answer = await api.call(
+            "GET", path, headers={"authorization": f"Bearer {key}".encode("latin-1")}
+        )
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("value", ["Basic YTpi", "duly_x", "Bearer", ""])
+async def test_only_a_bearer_is_understood(api, value):
+    status, _ = await api.refused("GET", "/v1/tasks", headers={"authorization": value})
+    assert status == 401
+
+
+async def test_a_key_does_what_its_scopes_say_and_no_more(api, key_for, routes):
+    for scope in (Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.NODE):
+        limited = api.with_key(await key_for("acme", "kim", scope))
+        for method, path, handler in routes:
+            access = handler.opt["operation"].access
+            if access in (Access.PUBLIC, Access.JOIN, Access.NODE):
+                continue
+            answer = await limited.call(method, path.replace("{id:str}", "1"))
+            assert (answer.status_code == 403) == (access != scope), (scope, method, path)
+
+
+async def test_an_api_key_is_no_nodes_key_and_the_other_way_round(api, agent):
+    status, _ = await api.refused("POST", "/v1/gateway/heartbeat", content=b"")
+    assert status == 401
+    for path in ("/v1/tasks", "/v1/nodes", "/metrics"):
+        assert (await agent.api.refused("GET", path))[0] == 401
+
+
+async def test_an_api_key_is_no_join_token(api):
+    body = {"name": "intruder", "capacity": {"cpu_milli": 1000}}
+    assert (await api.refused("POST", "/v1/nodes", json=body))[0] == 401
+    assert (await api.get("/v1/nodes"))["items"] == []
+
+
+async def test_a_revoked_key_stops_working(api, key_for, parts):
+    key = await key_for("acme", "kim", Scope.READ)
+    async with parts.database.connection() as conn:
+        await conn.execute("update keys set revoked_at = duly.now() where prefix = $1", key[:12])
+    assert (await api.with_key(key).refused("GET", "/v1/tasks"))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz/", "//healthz", "/%68ealthz", "/v1//openapi.json", "/docs/"]
+)
+async def test_public_paths_match_exactly(api, path):
+    answer = await api.with_key(None).call("GET", path)
+    assert answer.status_code in (401, 404)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1//tasks", "/v1/tasks/", "//v1/tasks", "/v1/./tasks", "/v1/x/../tasks"]
+)
+async def test_no_spelling_of_a_path_goes_around_the_key(api, path):
+    answer = await api.with_key(None).call("GET", path)
+    assert answer.status_code in (401, 404)

@@ -1,0 +1,145 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from duly import wire
+from duly.model.resources import Resources
+from duly.model.task import Outcome
+
+CAPACITY = {"cpu": 4.0, "memory_mb": 8192, "disk_mb": 8192, "iops": 0, "bandwidth_mbps": 0,
+            "ports": 0, "extra": {}}  # fmt: skip
+
+
+async def test_a_node_that_joined_is_listed(api, agent):
+    (node,) = (await api.get("/v1/nodes"))["items"]
+    heartbeat = node.pop("last_heartbeat_at")
+    assert heartbeat.endswith("Z")
+    assert node == {
+        "id": str(agent.joined.node), "name": "node-a", "status": "ready", "capacity": CAPACITY,
+        "free": CAPACITY, "labels": {"zone": "a"}, "tasks": 0,
+    }  # fmt: skip
+    assert (await api.get(f"/v1/nodes/{node['id']}"))["name"] == "node-a"
+    assert (await api.get("/v1/nodes/node-a"))["id"] == node["id"]
+
+
+async def test_what_runs_on_a_node_is_not_free(api, agent):
+    await api.submit(resources={"cpu": 1.5})
+    ref = await agent.start()
+    node = await api.get("/v1/nodes/node-a")
+    assert (node["tasks"], node["free"]["cpu"], node["free"]["memory_mb"]) == (1, 2.5, 7936)
+    assert await agent.finish(ref)
+    assert (await api.get("/v1/nodes/node-a"))["free"] == CAPACITY
+
+
+async def test_a_draining_node_takes_nothing_and_is_drained_when_it_is_empty(api, agent):
+    await api.submit()
+    ref = await agent.start()
+    answer = await api.call("PUT", "/v1/nodes/node-a", json={"drain": True})
+    assert (answer.status_code, answer.json()["status"]) == (200, "draining")
+    task = (await api.submit())["id"]
+    assert (await api.get(f"/v1/tasks/{task}/why"))["code"] == "nodes_draining"
+    assert await agent.finish(ref)
+    assert (await api.get("/v1/nodes/node-a"))["status"] == "drained"
+    answer = await api.call("PUT", "/v1/nodes/node-a", json={"drain": False})
+    assert answer.json()["status"] == "ready"
+    assert str((await agent.start()).task) == task
+
+
+@pytest.mark.parametrize("body", [{}, {"drain": "yes"}, {"drain": True, "cpu": 3}])
+async def test_a_bad_change_of_a_node_is_refused(api, agent, body):
+    assert (await api.refused("PUT", "/v1/nodes/node-a", json=body))[0] == 422
+
+
+@pytest.mark.parametrize("node", ["99", "nowhere", "9" * 30, "%00"])
+async def test_an_unknown_node_is_not_found(api, node):
+    assert (await api.refused("GET", f"/v1/nodes/{node}"))[0] in (404, 422)
+    assert (await api.refused("PUT", f"/v1/nodes/{node}", json={"drain": True}))[0] in (404, 422)
+
+
+async def test_a_node_that_left_is_lost(api, agent):
+    answer = await agent.send("leave", wire.Leave(incarnation=agent.joined.incarnation))
+    assert answer.status_code == 204
+    node = await api.get("/v1/nodes/node-a")
+    assert (node["status"], node["free"]["cpu"]) == ("lost", 0)
+    assert (await api.get("/v1/status"))["nodes"]["lost"] == 1
+
+
+async def test_nodes_come_in_pages(api, join):
+    for name in ("a", "b", "c"):
+        await join(name)
+    first = await api.get("/v1/nodes?limit=2")
+    second = await api.get(f"/v1/nodes?limit=2&cursor={first['next_cursor']}")
+    assert [node["name"] for node in first["items"] + second["items"]] == ["c", "b", "a"]
+    assert second["next_cursor"] is None
+
+
+async def test_a_token_tells_when_it_expires(api):
+    answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "2h"})
+    assert answer.status_code == 201
+    left = datetime.fromisoformat(answer.json()["expires_at"]) - datetime.now(UTC)
+    assert timedelta(hours=1.9) < left < timedelta(hours=2.1)
+    assert (await api.call("POST", "/v1/node-tokens")).status_code == 201
+    for expires_in in (0, "never", "400d", -1):
+        status, error = await api.refused(
+            "POST", "/v1/node-tokens", json={"expires_in": expires_in}
+        )
+        assert (status, error["details"]["field"]) == (422, "expires_in")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": "a"},
+        {"name": "", "capacity": {}},
+        {"name": "a\0", "capacity": {}},
+        {"name": "a", "capacity": {"cpu_milli": "many"}},
+        {"name": "a", "capacity": {}, "labels": {"\0": "x"}},
+    ],
+)
+async def test_a_bad_join_is_refused(api, body):
+    token = (await api.call("POST", "/v1/node-tokens")).json()["token"]
+    assert (await api.with_key(token).refused("POST", "/v1/nodes", json=body))[0] == 422
+    assert (await api.get("/v1/nodes"))["items"] == []
+
+
+async def test_a_heartbeat_renews_and_repeats_what_is_to_be_ended(api, agent):
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    await api.call("POST", f"/v1/tasks/{task}/cancel")
+    beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[ref])
+    for _ in range(2):
+        renewed = wire.decode((await agent.send("heartbeat", beat)).content, wire.Renewed)
+        assert renewed.ttl == agent.joined.lease_ttl
+        assert [(stop.ref, stop.why) for stop in renewed.stop] == [(ref, "cancelled")]
+
+
+async def test_an_incarnation_that_was_replaced_is_fenced(api, agent):
+    capacity = Resources(cpu_milli=1000)
+    answer = await agent.api.call(
+        "POST", "/v1/nodes", json={"name": "node-a", "capacity": {"cpu_milli": 1000}}
+    )
+    assert answer.status_code == 201
+    assert answer.json()["key"] is None
+    assert answer.json()["node"] == agent.joined.node
+    beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[])
+    refused = await agent.send("heartbeat", beat)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "fenced")
+    assert (await api.get("/v1/nodes/node-a"))["capacity"]["cpu"] == capacity.cpu_milli / 1000
+
+
+async def test_a_stale_report_changes_nothing(api, agent):
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    stale = wire.AttemptRef(ref.task, ref.attempt, ref.token + 1)
+    assert not await agent.finish(stale, Outcome.FAILED, exit_code=1)
+    assert (await api.get(f"/v1/tasks/{task}"))["status"] == "running"
+    assert await agent.finish(ref)
+    assert await agent.finish(ref)
+
+
+@pytest.mark.parametrize("path", ["poll", "heartbeat", "report", "logs", "leave"])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"{}", b"\x80", b"\x91" * 100_000])
+async def test_what_is_no_message_is_malformed(agent, path, body):
+    answer = await agent.api.call("POST", f"/v1/gateway/{path}", content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed")

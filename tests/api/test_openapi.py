@@ -1,0 +1,151 @@
+"""The description of the API is true: of every route, and of what the routes answer."""
+
+import asyncio
+import threading
+from html.parser import HTMLParser
+
+import httpx
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from duly.launch.serve import ServeOptions, listen, serve
+from duly.store import tenants
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+
+async def test_every_route_is_described(api):
+    document = await api.get("/v1/openapi.json")
+    app = api.client._transport.app
+    served = {
+        (route.path.replace(":str}", "}"), method.lower())
+        for route in app.routes
+        for method in route.route_handler_map
+        if method != "OPTIONS" and not route.path.startswith("/v1/jobs")
+    }
+    described = {
+        (path, method) for path, methods in document["paths"].items() for method in methods
+    }
+    assert described == served
+
+
+async def test_every_operation_says_what_it_takes_and_gives_and_refuses(api):
+    document = await api.get("/v1/openapi.json")
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            responses = operation["responses"]
+            assert operation["summary"], path
+            if method in ("put", "patch"):
+                assert "requestBody" in operation, path
+            assert any(status.startswith("2") for status in responses)
+            for status, response in responses.items():
+                assert status == "204" or response["content"], (path, status)
+            if "security" in operation:
+                assert {"401", "403", "503"} <= responses.keys()
+            if "{id}" in path:
+                assert "404" in responses
+
+
+async def test_every_schema_is_a_valid_one(api):
+    document = await api.get("/v1/openapi.json")
+    for name, schema in document["components"]["schemas"].items():
+        assert jsonschema_rs.meta.is_valid(schema), name
+    assert document["openapi"] == "3.1.0"
+
+
+class Links(HTMLParser):
+    """Collects what a page would load or lead to."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.anchors, self.names = [], set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.names.add(given.get("id"))
+        if tag in ("script", "link", "img", "iframe") or "src" in given:
+            self.loads.append(tag)
+        if given.get("href", "").startswith("#"):
+            self.anchors.add(given["href"][1:])
+
+
+async def test_the_page_for_people_loads_nothing_and_its_links_lead_somewhere(api):
+    answer = await api.with_key(None).call("GET", "/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    links = Links()
+    links.feed(answer.text)
+    assert links.loads == []
+    assert links.anchors <= links.names
+    assert "http://" not in answer.text
+    assert "https://" not in answer.text
+    assert "/v1/tasks/{id}/why" in answer.text
+
+
+@pytest.fixture
+def served(dsn, tmp_path):
+    """A whole server on a port of its own, in a thread of its own; its URL and a key."""
+    loop, stop, started, told = None, None, threading.Event(), {}
+
+    async def run():
+        nonlocal loop, stop
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        sock = listen("127.0.0.1", 0)
+        told["url"] = f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+        def ready(parts):
+            told["parts"] = parts
+            started.set()
+
+        await serve(ServeOptions(dsn, str(tmp_path / "store")), stop, ready, sock)
+
+    async def make_key():
+        async with told["parts"].database.connection() as conn:
+            return await tenants.create_admin_key(conn)
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert started.wait(20)
+    yield told["url"], asyncio.run_coroutine_threadsafe(make_key(), loop).result(10)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(20)
+
+
+def test_whatever_is_sent_the_answer_is_one_that_was_described(served):
+    url, key = served
+    headers = {"Authorization": f"Bearer {key}"}
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{url}/v1/openapi.json").json())
+    seen = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.path.startswith("/v1/gateway"):
+            continue
+        seen += 1
+
+        @settings(
+            max_examples=12,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def check(case):
+            case.query.pop("wait", None)
+            case.query.pop("follow", None)
+            case.call_and_validate(base_url=url, headers=headers, checks=CHECKS, timeout=30)
+
+        check()
+    assert seen > 20
