@@ -60,9 +60,15 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "serve": Entry(
             "processes:serve", "Start a server; any number of them may share one database."
         ),
-        "agent": Entry("processes:agent", "Start a node's agent."),
+        "agent": Entry(
+            "processes:agent",
+            "Start a node's agent: it asks the servers for tasks and runs them here.",
+        ),
         "db": Entry("processes:db", "Set up and look at the database."),
-        "doctor": Entry("processes:doctor", "Say what this machine lacks, with the fix."),
+        "doctor": Entry(
+            "processes:doctor",
+            "Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it.",
+        ),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

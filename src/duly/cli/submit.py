@@ -53,6 +53,7 @@ def submit_and_wait(fields: TaskFields, output: Output) -> None:
         last.remember(client.endpoint.name, task["id"])
         if output is Output.TABLE:
             print(f"submitted {task['id']}{_when(task)}", flush=True)
+        client.patience = WHILE_WAITING
         ended = wait_for(client, task["id"])
     if output is not Output.TABLE:
         print_value(ended, output)
@@ -61,7 +62,6 @@ def submit_and_wait(fields: TaskFields, output: Output) -> None:
 
 def wait_for(client: Client, task: str, timeout: str | None = None) -> Task:
     """Wait for a task and say how it ended; Ctrl-C leaves without touching it."""
-    client.patience = WHILE_WAITING
     limit = None if timeout is None else duration("--timeout", timeout)
     try:
         ended = client.wait(task, limit)

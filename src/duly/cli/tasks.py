@@ -14,6 +14,7 @@ from duly.cli.request import moment, pairs
 from duly.cli.submit import wait_for
 from duly.cli.text import clean, now
 from duly.client.shapes import Task, TaskFilter
+from duly.client.sync import Client
 
 TaskId = Annotated[
     str | None,
@@ -99,6 +100,13 @@ def list_tasks(
             print_items(tasks, more, output)
 
 
+def contact(client: Client, task: str | None) -> Task:
+    """Return the task that is meant; from then on, a server that restarts is waited for."""
+    found = client.get_task(which_task(client, task))
+    client.patience = WHILE_WAITING
+    return found
+
+
 def show_tasks(tasks: list[Task], more: str | None) -> None:
     """Draw a list of tasks for a person."""
     if not tasks:
@@ -132,7 +140,8 @@ def wait(
 ) -> None:
     """Wait until a task has ended, and exit as it did."""
     with ours(), connect() as client:
-        ended = wait_for(client, which_task(client, task), timeout)
+        wanted = contact(client, task)["id"]
+        ended = wait_for(client, wanted, timeout)
         if output is not Output.TABLE:
             print_value(ended, output)
     raise typer.Exit(code_of_task(ended))
@@ -149,11 +158,10 @@ def logs(
 ) -> None:
     """Print what a task has written, byte by byte as it was."""
     with connect() as client:
-        wanted = which_task(client, task)
         if not follow:
-            write_bytes(client.read_logs(wanted, attempt))
+            write_bytes(client.read_logs(which_task(client, task), attempt))
             return
-        client.patience = WHILE_WAITING
+        wanted = contact(client, task)["id"]
         try:
             for chunk in client.follow_logs(wanted, attempt):
                 write_bytes(chunk)

@@ -1,0 +1,70 @@
+import pytest
+
+from duly.cli.exits import code_of_error, code_of_task, describe_end
+from duly.errors import ConfigError, Invalid, NotFound, Unavailable, Unreachable
+
+from .shapes import reason, task
+
+SIGNAL = reason("signal", "killed by SIGKILL", signal=9)
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [
+        (task(), 0),
+        (task(status="failed", outcome="failed", exit_code=3), 3),
+        (task(status="failed", outcome="failed", exit_code=137, reason=SIGNAL), 137),
+        (task(status="failed", outcome="failed", exit_code=-15), 143),
+        (task(status="failed", outcome="failed", exit_code=127), 127),
+        (task(status="failed", outcome="failed", exit_code=None), 125),
+        (task(status="failed", outcome="capped", exit_code=143), 124),
+        (task(status="failed", outcome="overused", exit_code=137), 125),
+        (task(status="failed", outcome="lost", exit_code=None), 125),
+        (task(status="failed", outcome=None, exit_code=None, attempt=0), 125),
+        (task(status="cancelled", outcome="cancelled", exit_code=143), 125),
+    ],
+)
+def test_a_command_ends_as_its_task_did(ended, code):
+    assert code_of_task(ended) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unreachable("gone"), 3),
+        (Unavailable("busy"), 1),
+        (NotFound("none"), 1),
+        (Invalid("cpu", "no"), 1),
+        (ConfigError("none"), 1),
+    ],
+)
+def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
+    assert code_of_error(error) == code
+
+
+@pytest.mark.parametrize(
+    ("ended", "line"),
+    [
+        (task(), "done: waited 2.0s, ran 1m 30s, peak memory 12 MiB"),
+        (
+            task(status="failed", outcome="failed", exit_code=137, reason=SIGNAL, attempt=3),
+            "failed (killed by SIGKILL): waited 2.0s, ran 1m 30s, peak memory 12 MiB, 3 attempts",
+        ),
+        (
+            task(status="cancelled", started_at=None, usage=None, attempt=0),
+            "cancelled",
+        ),
+        (
+            task(
+                status="failed",
+                started_at=None,
+                usage=None,
+                attempt=0,
+                reason=reason("no_node_can_fit", "needs 64 cpu;\x1b[31m no node has them."),
+            ),
+            "failed (needs 64 cpu;\ufffd[31m no node has them)",
+        ),
+    ],
+)
+def test_the_end_is_told_in_one_line(ended, line):
+    assert describe_end(ended) == line

@@ -1,0 +1,122 @@
+import csv
+import io
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from duly.cli.details import say_resources, task_details
+from duly.cli.output import Output, print_items, print_value
+from duly.cli.tables import draw_attempts, draw_nodes, draw_pairs, draw_tasks
+
+from .shapes import reason, task
+
+NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
+HOSTILE = "[red]x[/red]\x1b]0;owned\x07\x1b[2J\u202e\n"
+
+
+@pytest.mark.parametrize("output", [Output.JSON, Output.JSONL])
+def test_json_is_what_the_api_answered(capsys, output):
+    whole = task(name=HOSTILE)
+    print_value(whole, output)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == whole
+    assert "\x1b" not in printed
+
+
+def test_a_list_has_the_shape_of_the_answer(capsys):
+    print_items([task()], "next", Output.JSON)
+    assert json.loads(capsys.readouterr().out) == {"items": [task()], "next_cursor": "next"}
+
+
+def test_one_line_for_each_item(capsys):
+    print_items([task(id="2"), task(id="1")], None, Output.JSONL)
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["2", "1"]
+
+
+def test_ids_are_for_other_commands(capsys):
+    print_items([task(id="2"), task(id="1")], None, Output.ID)
+    assert capsys.readouterr().out == "2\n1\n"
+
+
+def test_csv_can_be_read_back_whatever_a_name_holds(capsys):
+    name = 'a,"b"\nc ü'
+    print_items([task(name=name)], None, Output.CSV)
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["name"], row["exit_code"], row["outcome"]) == (name, "0", "succeeded")
+
+
+def test_a_table_cannot_be_styled_by_what_a_tenant_wrote(capsys):
+    bad = task(name=HOSTILE, reason=reason("x", HOSTILE), labels={HOSTILE: HOSTILE})
+    draw_tasks([bad], NOW)
+    draw_pairs(task_details(bad, NOW))
+    printed = capsys.readouterr().out
+    assert "[red]x[/red]" in printed
+    assert not set(printed) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_a_table_that_is_piped_loses_nothing(capsys):
+    draw_tasks([task(name="n" * 150, reason=reason("x", "m" * 300))], NOW)
+    printed = capsys.readouterr().out
+    assert "n" * 150 in printed
+    assert "m" * 300 in printed
+
+
+def test_what_runs_is_shown_the_way_it_is_typed(capsys):
+    draw_pairs(task_details(task(), NOW))
+    assert "sh -c 'echo hi'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "waiting", "started_at": None, "finished_at": None, "usage": None},
+        {"status": "scheduled", "started_at": None, "node": None, "attempt": 0},
+        {
+            "status": "failed",
+            "losses": 2,
+            "exit_code": 137,
+            "reason": reason("signal", "x", signal=9),
+        },
+        {"command": None, "script_path": "/x", "tier": None, "labels": {"a": "b"}},
+    ],
+)
+def test_a_task_can_be_shown_wherever_it_is(capsys, changes):
+    draw_tasks([task(**changes)], NOW)
+    draw_pairs(task_details(task(**changes), NOW))
+    assert "7251039274172416" in capsys.readouterr().out
+
+
+def test_attempts_and_nodes_are_drawn(capsys):
+    attempt = {
+        "attempt": 1,
+        "node": "here",
+        "outcome": None,
+        "exit_code": None,
+        "reason": None,
+        "leased_at": "2027-01-31T06:30:00Z",
+        "started_at": None,
+        "finished_at": None,
+        "usage": None,
+    }
+    node = {
+        "id": "1",
+        "name": "here",
+        "status": "ready",
+        "capacity": {"cpu": 2.0, "memory_mb": 4096},
+        "free": {},
+        "labels": {},
+        "last_heartbeat_at": None,
+        "tasks": 0,
+    }
+    draw_attempts([attempt], NOW)
+    draw_nodes([node], NOW)
+    printed = capsys.readouterr().out
+    assert "running" in printed
+    assert "2 cpu, 4096 MiB memory" in printed
+
+
+def test_resources_are_said_as_people_say_them():
+    amounts = {"cpu": 1.5, "memory_mb": 512, "disk_mb": 0, "ports": 2, "extra": {"gpu": 1}}
+    assert say_resources(amounts) == "1.5 cpu, 512 MiB memory, 2 ports, 1 gpu"
+    assert say_resources({}) == "none"

@@ -1,0 +1,127 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly import errors
+from duly.client import calls
+from duly.client.call import Answer, Call, encode, parse_json, read_answer, read_error
+
+
+def refusal(status: int, code: str, **details: object) -> Answer:
+    told = {"error": {"code": code, "message": "No.", "details": details}}
+    return Answer(status, json.dumps(told).encode(), "3")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "malformed", errors.Malformed),
+        (401, "unauthenticated", errors.Unauthenticated),
+        (403, "forbidden", errors.Forbidden),
+        (404, "not_found", errors.NotFound),
+        (409, "conflict", errors.Conflict),
+        (409, "idempotency_key_reused", errors.KeyReused),
+        (409, "something_finer", errors.Conflict),
+        (413, "too_large", errors.TooLarge),
+        (422, "invalid", errors.Invalid),
+        (429, "limit_exceeded", errors.RateLimited),
+        (503, "unavailable", errors.Unavailable),
+        (500, "error", errors.DulyError),
+    ],
+)
+def test_every_refusal_is_the_error_that_it_stands_for(status, code, kind):
+    error = read_error(refusal(status, code))
+    assert (type(error), error.message) == (kind, "No.")
+
+
+def test_an_invalid_field_is_named():
+    error = read_error(refusal(422, "invalid", field="resources.cpu"))
+    assert isinstance(error, errors.Invalid)
+    assert error.field == "resources.cpu"
+
+
+def test_a_full_rate_says_when_to_come_back():
+    error = read_error(refusal(429, "limit_exceeded"))
+    assert isinstance(error, errors.RateLimited)
+    assert error.retry_after == timedelta(seconds=3)
+
+
+@given(st.sampled_from([400, 404, 418, 422, 429, 500, 503]), st.binary(), st.text())
+def test_whatever_a_proxy_answers_is_an_error_of_ours(status, body, retry_after):
+    assert isinstance(read_error(Answer(status, body, retry_after)), errors.DulyError)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
+def test_whatever_shape_an_error_has_it_can_be_read(told):
+    body = json.dumps({"error": told}).encode()
+    assert isinstance(read_error(Answer(422, body)), errors.DulyError)
+
+
+def test_an_answer_that_is_no_json_says_that_the_url_is_wrong():
+    call = Call("GET", "/", parse_json)
+    with pytest.raises(errors.DulyError, match="is this the URL of Duly"):
+        read_answer(call, Answer(200, b"<html>"))
+
+
+def test_durations_become_seconds_and_times_keep_their_offset():
+    at = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
+    body = {"execution_cap": timedelta(minutes=5), "run_at": at}
+    assert json.loads(encode(body)) == {
+        "execution_cap": 300.0,
+        "run_at": "2027-01-31T06:30:00+00:00",
+    }
+
+
+@pytest.mark.parametrize("value", [datetime(2027, 1, 31), float("nan"), object(), {1, 2}])
+def test_what_json_cannot_say_is_refused_before_it_is_sent(value):
+    with pytest.raises(errors.Invalid):
+        encode({"value": value})
+
+
+def test_every_submission_has_a_key_so_that_it_can_be_sent_again():
+    first, second = (calls.submit({"command": ["true"], "name": None}) for _ in range(2))
+    keys = [json.loads(call.body or b"")["idempotency_key"] for call in (first, second)]
+    assert len(set(keys)) == 2
+    assert first.repeatable
+    assert json.loads(calls.submit({"idempotency_key": "mine"}).body or b"") == {
+        "idempotency_key": "mine"
+    }
+
+
+@pytest.mark.parametrize("bad", ["", ".", ".."])
+def test_an_id_that_would_lead_elsewhere_is_refused(bad):
+    with pytest.raises(errors.Invalid):
+        calls.get_task(bad)
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda t: t not in (".", "..")))
+def test_an_id_stays_one_segment_of_the_path(text):
+    path = calls.cancel_task(text).path
+    assert path.count("/") == 4
+    assert path.isascii()
+    assert "?" not in path
+
+
+def test_a_filter_becomes_a_query():
+    call = calls.list_tasks(
+        {"status": ["waiting", "running"], "labels": {"a": "b=c"}, "name": "x", "user": None},
+        10,
+        "next",
+    )
+    assert call.query == (
+        ("status", "waiting"),
+        ("status", "running"),
+        ("label", "a=b=c"),
+        ("name", "x"),
+        ("limit", "10"),
+        ("cursor", "next"),
+    )
+
+
+def test_a_filter_becomes_a_body():
+    call = calls.cancel_tasks({"status": "waiting", "labels": {"a": "b"}, "name": "x"})
+    assert json.loads(call.body or b"") == {"status": ["waiting"], "label": ["a=b"], "name": "x"}
+    assert not call.repeatable

@@ -1,0 +1,55 @@
+"""What must hold between the two clients, and between them and the rest of Duly."""
+
+import inspect
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+import duly
+from duly.client import shapes
+from duly.client.aio import AsyncClient
+from duly.client.sync import Client
+from duly.model.request import ResourcesRequest, TaskRequest
+from duly.model.task import FINAL
+
+
+def methods(kind: type) -> dict[str, object]:
+    return {
+        name: inspect.signature(member).parameters
+        for name, member in vars(kind).items()
+        if inspect.isfunction(member) and not name.startswith("_")
+    }
+
+
+def test_both_clients_have_the_same_methods():
+    assert methods(Client) == methods(AsyncClient)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(shapes.TaskFields, TaskRequest), (shapes.ResourceFields, ResourcesRequest)],
+)
+def test_a_client_can_say_every_field_that_the_server_takes(ours, theirs):
+    assert set(ours.__annotations__) == {field.name for field in msgspec.structs.fields(theirs)}
+
+
+def test_a_client_knows_the_final_statuses():
+    assert {str(status) for status in FINAL} == shapes.FINAL
+
+
+def test_every_public_name_is_there():
+    assert [name for name in duly.__all__ if getattr(duly, name, None) is None] == []
+    with pytest.raises(AttributeError):
+        _ = duly.nothing
+
+
+@pytest.mark.parametrize("statement", ["import duly", "import duly; duly.Client"])
+def test_the_sync_client_imports_nothing_heavy(statement):
+    heavy = "aiohttp asyncio msgspec rich typer litestar asyncpg"
+    script = f"{statement}\nimport sys\nprint([m for m in {heavy.split()} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
