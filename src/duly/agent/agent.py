@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class AgentOptions:
     tasks_as: str | None = None
     port_range: tuple[int, int] | None = None
     isolation: str = "process"
+    on_joined: Callable[[], None] | None = None
+    """Called whenever a server has accepted this node."""
 
 
 async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
@@ -61,7 +64,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
     mark = identity.mark(data)
     work = workspace.root(data, mark, shared=chosen.runs_as_others)
     spool = data / "spool"
-    sweep(mark, work, spool, own_uids=chosen.own_uids)
+    sweep(mark, work, spool, chosen)
     workspace.make_root(work)
     spool.mkdir(mode=0o700, exist_ok=True)
     layout = hierarchies.find(mark)
@@ -83,7 +86,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             return 1
         finally:
             await session.link.close()
-            sweep(mark, work, spool, own_uids=chosen.own_uids)
+            sweep(mark, work, spool, chosen)
 
 
 async def _work(
@@ -95,6 +98,8 @@ async def _work(
         if joined is None:
             return 0
         log.info("joined", extra={"node": joined.node, "incarnation": joined.incarnation})
+        if options.on_joined:
+            options.on_joined()
         if await session.serve(joined, sent_at, stop):
             return 0
 

@@ -73,6 +73,7 @@ class Group:
         self._files: dict[str, int] = {}
         self._cpu_before = 0.0
         self._kills_before = 0
+        self._frozen = False
         for folder in self._folders:
             os.mkdir(folder)
         self._doors = [
@@ -114,6 +115,7 @@ class Group:
 
     def freeze(self) -> None:
         """Let nothing in it run."""
+        self._frozen = True
         if self._layout.unified is not None:
             self._write("cgroup.freeze", b"1")
         elif self._layout.freezer is not None:
@@ -121,6 +123,7 @@ class Group:
 
     def thaw(self) -> None:
         """Let it run on."""
+        self._frozen = False
         if self._layout.unified is not None:
             self._write("cgroup.freeze", b"0")
         elif self._layout.freezer is not None:
@@ -140,7 +143,8 @@ class Group:
 
     def renew(self) -> bool:
         """Make an empty group ready for another attempt; False means that it cannot be."""
-        self.thaw()
+        if self._frozen:
+            self.thaw()
         if self._layout.memory is not None:
             folder = f"{self._layout.memory}/{self._name}/memory."
             usage = int(self._read_path(f"{folder}usage_in_bytes") or b"0")

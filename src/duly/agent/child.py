@@ -14,6 +14,8 @@ import resource
 import signal
 from typing import Any, NamedTuple, Protocol
 
+NEVER_BEGAN = 127
+"""The exit code of a process that did not get as far as exec, or of a task that chose it."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -59,12 +61,20 @@ def start(spec: dict[str, Any], enclosure: Enclosure, output: int, fixtures: Fix
         os.dup2(output, 2)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        # A SIGTERM that came too early has been waiting, and takes effect here.
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
         step = "exec"
         _execute(spec["argv"], spec["env"])
     except OSError as error:
-        os.write(fixtures.failed, f"{spec['id']} {step} {error.errno}\n".encode())
+        _tell(fixtures.failed, spec["id"], step, error.errno or errno.EIO)
+    except ValueError:
+        _tell(fixtures.failed, spec["id"], step, errno.EINVAL)
     finally:
-        os._exit(127)
+        os._exit(NEVER_BEGAN)
+
+
+def _tell(failed: int, attempt: int, step: str, number: int) -> None:
+    os.write(failed, f"{attempt} {step} {number}\n".encode())
 
 
 def _drop(uid: int | None, gid: int | None) -> None:

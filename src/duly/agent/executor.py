@@ -85,14 +85,17 @@ class Executor:
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
         local.program = environment.program(assignment.payload, local.workspace)
+        step = "user"
         try:
             local.user = self._users.take()
+            step = "ports"
             local.ports = self._ports.take(assignment.resources.ports)
+            step = "workspace"
             workspace.make(local.workspace, local.user, assignment.payload.source)
         except OSError as error:
             log.warning("cannot prepare an attempt", extra={"ref": name, "error": str(error)})
             self._clear(local)
-            failure = Failure("workspace", error.errno or 0, local.program)
+            failure = Failure(step, error.errno or 0, local.program)
             return Exit(code=None, failure=failure)
         link.send("start", self._spec(assignment, local))
         return None

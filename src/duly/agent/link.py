@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duly
 from duly.agent.cgroup import Layout
@@ -21,7 +21,7 @@ PROCESS_LIMIT = 2048
 """How many processes and threads one attempt may have."""
 BOOT = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from duly.agent import supervisor; getattr(supervisor, sys.argv[2])()"
+    "from duly.agent import boot; getattr(boot, sys.argv[2])()"
 )
 PATIENCE = 10.0
 """Seconds that a supervisor has for killing what is left when we go."""
@@ -43,8 +43,8 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the way out."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self._transport = transport
+        # A cast, not a check: uvloop's transports are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Hand on the events of every line that is complete."""

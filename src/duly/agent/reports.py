@@ -79,7 +79,9 @@ class ReportSender:
     async def _send(self, batch: list[AttemptReport], incarnation: int) -> None:
         message = Reports(incarnation=incarnation, reports=batch)
         receipts = await self._gateway.call("report", message, Receipts, timeout=TIMEOUT)
-        for report, accepted in zip(batch, receipts.accepted, strict=False):
+        if len(receipts.accepted) != len(batch):
+            raise Unavailable("The server answered another number of reports than we sent.")
+        for report, accepted in zip(batch, receipts.accepted, strict=True):
             if self._pending.pop(report.ref, None) is not None:
                 self._answered(report.ref, accepted)
 

@@ -10,41 +10,27 @@ copy of this process, and a small one is copied fast. Commands and events are li
 of JSON over a socket (`duly.agent.link` is the other end).
 """
 
-# The supervisor imports no more than it must, so pathlib and contextlib stay out.
-# ruff: noqa: S606, SIM105
-
-import fcntl
-import heapq
-import itertools
-import json
 import os
 import resource
 import select
 import signal
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from duly.agent import child
 from duly.agent.cgroup import Group, Layout
+from duly.agent.groups import Groups
+from duly.agent.lines import Lines
 from duly.agent.output import Output
-from duly.agent.tree import Tree
+from duly.agent.timers import Timers
+from duly.agent.tree import Tree, kill_descendants
 from duly.clock import monotonic
 
 FROZEN_LIMIT = 300.0
 """Seconds after which a frozen attempt is killed, as the agent does (`duly.agent.state`)."""
 FLUSH = 1.0
 """Seconds between two notes that an attempt has written more."""
-IDLE_GROUPS = 64
-"""How many empty cgroups are kept for the next attempts."""
-RETRY = 0.001, 0.1
-"""Seconds between two looks at a tree that has been killed: the first pause and the longest."""
-NICENESS = -10
-"""So that tasks cannot starve us; they themselves run at 0."""
-
-
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
+FIRST_LOOK, LONGEST_LOOK = 0.001, 0.1
+"""Seconds between two looks at a tree that has been killed."""
 
 
 class Attempt:
@@ -69,7 +55,7 @@ class Attempt:
         self.stopped = False
         self.capped = False
         self.frozen_at: float | None = None
-        self.pause = RETRY[0]
+        self.pause = FIRST_LOOK
 
 
 class Supervisor:
@@ -78,105 +64,88 @@ class Supervisor:
     def __init__(
         self, link: int, layout: Layout, processes: int, open_files: tuple[int, int]
     ) -> None:
-        self._link = link
+        self._lines = Lines(link)
         self._layout = layout
-        self._processes = processes
+        self._groups = Groups(layout, processes)
         self._attempts: dict[int, Attempt] = {}
         self._by_pid: dict[int, Attempt] = {}
-        self._idle: dict[int, list[Group]] = {}
-        self._groups_made = 0
+        self._outputs: dict[int, Attempt] = {}
+        self._timers = Timers(self._attempts)
         self._trusted_until = float("-inf")
         self._lapsed = True
-        self._timers: list[tuple[float, int, int, Callable[[Attempt], None]]] = []
-        self._serial = itertools.count()
         self._written: set[int] = set()
         self._flush_at = float("inf")
-        self._incoming = bytearray()
-        self._outgoing = bytearray()
         self._events: list[Any] = []
-        self._poll = select.epoll()
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._failures, failed = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._fixtures = child.Fixtures(null, failed, open_files)
-        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        os.set_blocking(link, False)
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.epoll()
         self._poll.register(link, select.EPOLLIN)
         self._poll.register(self._woken, select.EPOLLIN)
-        self._outputs: dict[int, Attempt] = {}
 
     def run(self) -> None:
         """Serve the agent until it is gone, then leave nothing behind."""
-        while True:
-            for fd, ready in self._poll.poll(self._timeout()):
-                if fd == self._link:
-                    if ready & select.EPOLLOUT:
-                        self._flush_events()
-                    if ready & ~select.EPOLLOUT and not self._receive():
-                        self._shut_down()
-                        return
-                elif fd == self._woken:
-                    os.read(self._woken, 4096)
-                    self._reap()
-                elif fd in self._outputs:  # else it ended earlier in this round
-                    self._read_output(self._outputs[fd])
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while self._serve():
             self._keep_time()
-            self._send()
+            if self._events:
+                self._lines.send(self._events)
+                self._events.clear()
+                self._wait_for_agent()
+        self._shut_down()
 
-    # What the agent asks for.
-
-    def _receive(self) -> bool:
-        try:
-            data = os.read(self._link, 2**20)
-        except BlockingIOError:
-            return True
-        except ConnectionError:
-            return False
-        if not data:
-            return False
-        self._incoming += data
-        while (end := self._incoming.find(b"\n")) >= 0:
-            line = bytes(self._incoming[:end])
-            del self._incoming[: end + 1]
-            self._reap()
-            for command in json.loads(line):
-                self._obey(command)
+    def _serve(self) -> bool:
+        """Wait for something to happen and deal with it; False means that the agent is gone."""
+        for fd, ready in self._poll.poll(self._timeout()):
+            if fd == self._woken:
+                os.read(self._woken, 4096)
+                self._reap()
+            elif fd != self._lines.fd:
+                if fd in self._outputs:  # It may have ended earlier in this round.
+                    self._read_output(self._outputs[fd])
+            else:
+                if ready & select.EPOLLOUT:
+                    self._lines.flush()
+                    self._wait_for_agent()
+                commands = self._lines.receive()
+                if commands is None:
+                    return False
+                self._reap()
+                for verb, subject in commands:
+                    self._obey(verb, subject)
         return True
 
-    def _obey(self, command: list[Any]) -> None:
-        verb, subject = command
+    def _wait_for_agent(self) -> None:
+        wanted = select.EPOLLIN | (select.EPOLLOUT if self._lines.is_full else 0)
+        self._poll.modify(self._lines.fd, wanted)
+
+    def _obey(self, verb: str, subject: Any) -> None:
         if verb == "start":
             self._start(subject)
-            return
-        if verb == "trust":
-            self._trusted_until = subject
-            self._lapsed = False
-            return
-        attempt = self._attempts.get(subject)
-        if attempt is None:
-            return
-        if verb == "terminate":
-            self._terminate(attempt)
-        elif verb == "kill":
-            self._kill(attempt)
-        elif verb == "freeze":
-            self._freeze(attempt)
-        elif verb == "thaw":
-            attempt.frozen_at = None
-            attempt.tree.thaw()
+        elif verb == "trust":
+            self._trust(subject)
+        elif (attempt := self._attempts.get(subject)) is not None:
+            if verb == "terminate":
+                self._terminate(attempt)
+            elif verb == "kill":
+                self._kill(attempt)
+            elif verb == "freeze":
+                self._freeze(attempt)
+            elif verb == "thaw":
+                self._thaw(attempt)
 
     def _start(self, spec: dict[str, Any]) -> None:
         pipe: tuple[int, ...] = ()
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
-            tree = self._enclosure(spec)
+            tree = self._enclose(spec)
             pid = child.start(spec, tree, writing, self._fixtures)
         except OSError as error:
             for fd in pipe:
                 os.close(fd)
-            failure = {"id": spec["id"], "failure": ["fork", error.errno]}
-            self._events.append(["exited", failure])
+            self._events.append(["exited", {"id": spec["id"], "failure": ["fork", error.errno]}])
             return
         os.close(writing)
         os.set_blocking(reading, False)
@@ -185,18 +154,13 @@ class Supervisor:
         attempt = Attempt(spec, tree, Output(reading, spec["spool"], spec["log_limit"]), pid)
         self._attempts[attempt.id] = self._by_pid[pid] = self._outputs[reading] = attempt
         self._poll.register(reading, select.EPOLLIN)
-        self._at(attempt.started_at + spec["execution_cap"], attempt, self._cap)
+        cap = attempt.started_at + spec["execution_cap"]
+        self._timers.at(cap, attempt.id, lambda: self._cap(attempt))
 
-    def _enclosure(self, spec: dict[str, Any]) -> Group | Tree:
-        if not self._layout.folders:
-            return Tree(spec["marker"], spec["uid"] if spec["own_uid"] else None)
-        idle = self._idle.get(spec["memory"])
-        if idle:
-            return idle.pop()
-        self._groups_made += 1
-        return Group(self._layout, str(self._groups_made), spec["memory"], self._processes)
-
-    # How attempts are ended and frozen.
+    def _enclose(self, spec: dict[str, Any]) -> Group | Tree:
+        if self._layout.folders:
+            return self._groups.take(spec["memory"])
+        return Tree(spec["marker"], spec["uid"] if spec["own_uid"] else None)
 
     def _terminate(self, attempt: Attempt) -> None:
         if attempt.code is not None or attempt.stopped:
@@ -207,7 +171,8 @@ class Supervisor:
         except ProcessLookupError:
             # Not a group of its own yet: it is still on its way to exec.
             os.kill(attempt.pid, signal.SIGTERM)
-        self._at(monotonic() + attempt.spec["grace"], attempt, self._kill)
+        killing = monotonic() + attempt.spec["grace"]
+        self._timers.at(killing, attempt.id, lambda: self._kill(attempt))
 
     def _kill(self, attempt: Attempt) -> None:
         if attempt.code is None:
@@ -219,6 +184,13 @@ class Supervisor:
             attempt.capped = True
             self._terminate(attempt)
 
+    def _trust(self, until: float) -> None:
+        """Let everything run until then; what is not ours any more was killed before."""
+        self._trusted_until = until
+        self._lapsed = False
+        for attempt in self._attempts.values():
+            self._thaw(attempt)
+
     def _freeze(self, attempt: Attempt) -> None:
         if attempt.frozen_at is not None or attempt.code is not None:
             return
@@ -227,25 +199,24 @@ class Supervisor:
             return
         attempt.frozen_at = monotonic()
         attempt.tree.freeze()
-        self._at(attempt.frozen_at + FROZEN_LIMIT, attempt, self._give_up)
+        self._timers.at(
+            attempt.frozen_at + FROZEN_LIMIT, attempt.id, lambda: self._give_up(attempt)
+        )
+
+    def _thaw(self, attempt: Attempt) -> None:
+        if attempt.frozen_at is not None:
+            attempt.frozen_at = None
+            attempt.tree.thaw()
 
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.frozen_at is not None and monotonic() - attempt.frozen_at >= FROZEN_LIMIT:
             self._kill(attempt)
 
-    # Time.
-
-    def _at(self, when: float, attempt: Attempt, action: Callable[[Attempt], None]) -> None:
-        heapq.heappush(self._timers, (when, next(self._serial), attempt.id, action))
-        if len(self._timers) > 8 * len(self._attempts) + 100:
-            self._timers = [timer for timer in self._timers if timer[2] in self._attempts]
-            heapq.heapify(self._timers)
-
     def _timeout(self) -> float:
         """Return the seconds until something has to be done by the clock; -1 if nothing has."""
         if not self._attempts:
             return -1
-        due = min(self._timers[0][0] if self._timers else float("inf"), self._flush_at)
+        due = min(self._timers.next(), self._flush_at)
         if not self._lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
@@ -254,19 +225,13 @@ class Supervisor:
         now = monotonic()
         if now >= self._trusted_until:
             self._lapsed = True
-            for attempt in list(self._attempts.values()):
+            for attempt in self._attempts.values():
                 self._freeze(attempt)
-        if self._timers and self._timers[0][0] <= now:
+        if now >= self._timers.next():
             self._reap()
-        while self._timers and self._timers[0][0] <= now:
-            _, _, identity, action = heapq.heappop(self._timers)
-            due = self._attempts.get(identity)
-            if due is not None:
-                action(due)
+            self._timers.run(now)
         if now >= self._flush_at:
             self._tell_of_output()
-
-    # What tasks write.
 
     def _read_output(self, attempt: Attempt) -> None:
         before = attempt.output.size
@@ -287,8 +252,6 @@ class Supervisor:
         self._written.clear()
         self._flush_at = float("inf")
 
-    # How attempts end.
-
     def _reap(self) -> None:
         while True:
             try:
@@ -308,23 +271,25 @@ class Supervisor:
         """Finish an attempt whose main process has ended, once nothing else of it is left."""
         if not attempt.tree.is_empty():
             attempt.tree.kill()
-            self._at(monotonic() + attempt.pause, attempt, self._settle)
-            attempt.pause = min(2 * attempt.pause, RETRY[1])
+            again = monotonic() + attempt.pause
+            attempt.pause = min(2 * attempt.pause, LONGEST_LOOK)
+            self._timers.at(again, attempt.id, lambda: self._settle(attempt))
             return
         del self._attempts[attempt.id]
         attempt.output.drain()
         if self._outputs.pop(attempt.output.fd, None) is not None:
             self._poll.unregister(attempt.output.fd)
         attempt.output.close()
-        self._read_failures(attempt)
-        self._events.append(["exited", self._describe(attempt)])
+        if attempt.code == child.NEVER_BEGAN:
+            self._read_failures(attempt)
+        self._events.append(["exited", describe(attempt)])
         if isinstance(attempt.tree, Group):
-            self._give_back(attempt.tree)
+            self._groups.give_back(attempt.tree)
+        elif not self._attempts:
+            kill_descendants()  # Whoever hid from us belonged to one of those that ended.
 
     def _read_failures(self, attempt: Attempt) -> None:
-        # Written before the exit that we have just seen; one line is read in one piece.
-        if attempt.code != 127:
-            return
+        # Written before the exit that we have seen; several may have failed at once.
         try:
             lines = os.read(self._failures, 65536).decode().splitlines()
         except BlockingIOError:
@@ -335,112 +300,42 @@ class Supervisor:
             if failed is not None:
                 failed.failure = (step, int(number))
 
-    def _describe(self, attempt: Attempt) -> dict[str, Any]:
-        measured = attempt.tree.measure()
-        rusage = attempt.rusage
-        cpu, peak = measured.cpu_seconds, measured.peak_memory
-        if rusage is not None:
-            cpu = rusage.ru_utime + rusage.ru_stime if cpu is None else cpu
-            peak = rusage.ru_maxrss * 1024 if peak is None else peak
-        inline = attempt.output.inline
-        return {
-            "id": attempt.id,
-            "code": attempt.code,
-            "stopped": attempt.stopped,
-            "capped": attempt.capped,
-            "out_of_memory": measured.out_of_memory,
-            "failure": attempt.failure,
-            "started_at": attempt.started_at,
-            "ended_at": attempt.ended_at,
-            "cpu_seconds": cpu,
-            "peak_memory": peak,
-            "log_size": attempt.output.size,
-            "log": None if inline is None else inline.decode("latin-1"),
-        }
-
-    def _give_back(self, group: Group) -> None:
-        idle = self._idle.setdefault(group.memory, [])
-        if group.renew() and sum(map(len, self._idle.values())) < IDLE_GROUPS:
-            idle.append(group)
-        else:
-            group.remove()
-
-    # The way back, and the end.
-
-    def _send(self) -> None:
-        if self._events:
-            self._outgoing += json.dumps(self._events).encode() + b"\n"
-            self._events.clear()
-            self._flush_events()
-
-    def _flush_events(self) -> None:
-        try:
-            sent = os.write(self._link, self._outgoing) if self._outgoing else 0
-        except BlockingIOError:
-            sent = 0
-        except BrokenPipeError:
-            return  # The end of the stream is seen where it is read.
-        del self._outgoing[:sent]
-        wanted = select.EPOLLIN | (select.EPOLLOUT if self._outgoing else 0)
-        self._poll.modify(self._link, wanted)
-
     def _shut_down(self) -> None:
         """Kill everything, and go when it is gone."""
-        for attempt in self._attempts.values():
-            attempt.tree.kill()
         pause = select.poll()
         while self._attempts:
             self._reap()
             for attempt in list(self._attempts.values()):
-                if attempt.code is not None:
-                    self._settle(attempt)
-                else:
+                if attempt.code is None:
                     attempt.tree.kill()
+                else:
+                    self._settle(attempt)
             if self._attempts:
                 pause.poll(5)
-        for groups in self._idle.values():
-            for group in groups:
-                group.remove()
+        self._groups.close()
+        if not self._layout.folders:
+            kill_descendants()
 
 
-def prepare() -> None:
-    """Set what every task inherits for life, and become the lean process that runs them.
-
-    Both settings survive the exec, and the library that is needed to make them does not.
-    """
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    for option in (PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS):
-        if libc.prctl(option, 1, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "prctl")
-    os.execv(sys.executable, [*sys.orig_argv[:-2], "main", sys.orig_argv[-1]])
-
-
-def main() -> None:
-    """Run the supervisor as the last argument says: a JSON object made by `duly.agent.link`."""
-    config = json.loads(sys.argv[-1])
-    os.set_inheritable(config["link"], False)
-    os.umask(0o022)
-    os.chdir("/")
-    open_files = _limit(config["processes"], config["own_uids"])
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-    except PermissionError:
-        pass
-    lock = os.open(config["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.ftruncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
-    Supervisor(config["link"], Layout(*config["layout"]), config["processes"], open_files).run()
-
-
-def _limit(processes: int, own_uids: bool) -> tuple[int, int]:
-    """Set the limits that tasks inherit; return those on open files that they should have."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if own_uids:
-        # Per user id; root itself, as which we run, is not bound by it.
-        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft, hard
+def describe(attempt: Attempt) -> dict[str, Any]:
+    """Return what the agent is told of an attempt that has ended."""
+    measured = attempt.tree.measure()
+    cpu, peak, rusage = measured.cpu_seconds, measured.peak_memory, attempt.rusage
+    if rusage is not None:
+        cpu = rusage.ru_utime + rusage.ru_stime if cpu is None else cpu
+        peak = rusage.ru_maxrss * 1024 if peak is None else peak
+    inline = attempt.output.inline
+    return {
+        "id": attempt.id,
+        "code": attempt.code,
+        "stopped": attempt.stopped,
+        "capped": attempt.capped,
+        "out_of_memory": measured.out_of_memory,
+        "failure": attempt.failure,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "cpu_seconds": cpu,
+        "peak_memory": peak,
+        "log_size": attempt.output.size,
+        "log": None if inline is None else inline.decode("latin-1"),
+    }

@@ -14,16 +14,18 @@ from pathlib import Path
 
 from duly.agent import environment, hierarchies, workspace
 from duly.agent.tree import read_environment, read_state, read_uid
+from duly.agent.users import Users
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
 
 
-def sweep(mark: str, work: Path, spool: Path, *, own_uids: bool) -> None:
+def sweep(mark: str, work: Path, spool: Path, users: Users) -> None:
     """Kill every process of earlier attempts, and remove their cgroups, workspaces and logs."""
     hierarchies.sweep(mark)
-    _kill(work, own_uids)
+    uids = {folder.stat().st_uid for folder in _entries(work)}
+    _kill(work, {uid for uid in uids if users.owns(uid)})
     for folder in _entries(work):
         with contextlib.suppress(OSError):
             workspace.remove(folder)
@@ -31,10 +33,8 @@ def sweep(mark: str, work: Path, spool: Path, *, own_uids: bool) -> None:
         file.unlink(missing_ok=True)
 
 
-def _kill(work: Path, own_uids: bool) -> None:
+def _kill(work: Path, uids: set[int]) -> None:
     """Kill those that cgroups did not hold: by their environment, and by the user they run as."""
-    uids = {folder.stat().st_uid for folder in _entries(work)} if own_uids else set()
-    uids.discard(0)
     deadline = time.monotonic() + PATIENCE
     while pids := list(_processes(work, uids)):
         log.warning("killing what an earlier agent left", extra={"processes": len(pids)})

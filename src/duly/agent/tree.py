@@ -71,17 +71,34 @@ class Tree:
                     if self._is_ours(int(name), state):
                         found.add(int(name))
         found.discard(os.getpid())
-        grown = True
-        while grown:
-            more = {pid for pid, parent in parents.items() if parent in found} - found
-            found |= more
-            grown = bool(more)
-        return sorted(found)
+        return sorted(descendants(found, parents))
 
     def _is_ours(self, pid: int, state: "State") -> bool:
         if self._uid is not None:
             return read_uid(pid) == self._uid
         return state.session == self.leader or self._marker in read_environment(pid)
+
+
+def kill_descendants() -> None:
+    """Kill every process below this one: a subreaper keeps all that its children leave."""
+    parents = {
+        int(name): state.parent
+        for name in os.listdir("/proc")
+        if name.isdigit() and (state := read_state(int(name))) is not None
+    }
+    for pid in descendants({os.getpid()}, parents) - {os.getpid()}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
+    """Return `roots` and every process that comes from one of them."""
+    found = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 class State:

@@ -44,6 +44,9 @@ class Users(Protocol):
     def take(self) -> User | None:
         """Return the user for an attempt; raises BlockingIOError when none is free."""
 
+    def owns(self, uid: int) -> bool:
+        """Tell whether nobody but this agent's attempts can have this user id."""
+
     def give_back(self, user: User | None) -> None:
         """Take back the user of an attempt of which nothing is left."""
 
@@ -61,6 +64,10 @@ class SameUser:
         """Return the one user."""
         return self._user
 
+    def owns(self, uid: int) -> bool:
+        """Say no: people and other programs may have it, too."""
+        return False
+
     def give_back(self, user: User | None) -> None:
         """Do nothing: there is always the same one."""
 
@@ -72,7 +79,8 @@ class OwnUsers:
     runs_as_others = True
 
     def __init__(self, first: int, count: int, lock: int) -> None:
-        self._free = deque(User(uid, uid) for uid in range(first, first + count))
+        self._range = range(first, first + count)
+        self._free = deque(User(uid, uid) for uid in self._range)
         self._lock = lock
 
     def take(self) -> User | None:
@@ -80,6 +88,10 @@ class OwnUsers:
         if not self._free:
             raise BlockingIOError(errno.EAGAIN, "every user id is in use")
         return self._free.popleft()
+
+    def owns(self, uid: int) -> bool:
+        """Tell whether it is in the block that we hold."""
+        return uid in self._range
 
     def give_back(self, user: User | None) -> None:
         """Put it at the end of the line."""
