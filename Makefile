@@ -4,10 +4,11 @@
 #   make up      everything on this machine, in the foreground
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
+#   make docs    writes the reference of the command line anew
 
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: demo up test check
+.PHONY: demo up test check docs
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -31,3 +32,7 @@ check:
 
 test: check
 	.venv/bin/pytest $(PYTEST_ARGS)
+
+docs:
+	@scripts/setup dev
+	.venv/bin/python scripts/reference.py

@@ -1,18 +1,14 @@
 """The commands that start processes, and those that prepare for them."""
 
-import asyncio
 import os
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from duly.cli.connect import say
 from duly.cli.text import clean_lines
 from duly.errors import ConfigError
-
-T = TypeVar("T")
 
 DataFlag = Annotated[
     Path | None, typer.Option("--data", help="Folder for everything.", show_default=False)
@@ -30,6 +26,9 @@ DatabaseFileFlag = Annotated[
 ConfigFlag = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings, in TOML.")
 ]
+IsolationFlag = Annotated[
+    str, typer.Option("--isolation", help="How tasks are kept apart: process.")
+]
 VerboseFlag = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say more than warnings and errors.")
 ]
@@ -44,9 +43,7 @@ def up(
     dashboard: Annotated[
         bool, typer.Option("--dashboard/--no-dashboard", help="Serve pages on the next port.")
     ] = True,
-    isolation: Annotated[
-        str, typer.Option("--isolation", help="How tasks are kept apart: process.")
-    ] = "process",
+    isolation: IsolationFlag = "process",
     config: ConfigFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
@@ -59,6 +56,7 @@ def up(
     from duly.launch.data_folder import default_data
     from duly.launch.database import find_dsn
     from duly.launch.logs import log_to_stderr
+    from duly.launch.running import run
     from duly.launch.up import UpOptions
     from duly.launch.up import up as start
 
@@ -71,10 +69,9 @@ def up(
         dashboard=dashboard,
         isolation=isolation,
         settings=settings.load(config, os.environ),
-        config=config,
         verbose=verbose,
     )
-    _run(start(options, _tell, say))
+    run(start(options, _tell, say))
 
 
 def serve(
@@ -93,6 +90,7 @@ def serve(
     from duly import config as settings
     from duly.launch.data_folder import default_data
     from duly.launch.logs import log_to_stderr
+    from duly.launch.running import run
     from duly.launch.serve import ServeOptions
     from duly.launch.serving import serve_until_interrupted
 
@@ -104,7 +102,79 @@ def serve(
         port=port,
         settings=settings.load(config, os.environ),
     )
-    _run(serve_until_interrupted(options, _tell))
+    run(serve_until_interrupted(options, _tell))
+
+
+def agent(
+    url: Annotated[
+        str, typer.Option(metavar="URL[,URL…]", help="The servers, any of which will do.")
+    ],
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the node keeps its identity and its work.")
+    ],
+    join_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with a join token; needed the first time."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the node is called; this machine's name if not said.")
+    ] = None,
+    isolation: IsolationFlag = "process",
+    tasks_as: Annotated[
+        str | None,
+        typer.Option(metavar="USER", help="Run tasks as this user, not each as one of its own."),
+    ] = None,
+    cpu: Annotated[
+        float | None, typer.Option(metavar="CORES", help="What it offers; all it has if not said.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; most of it if not said.")
+    ] = None,
+    disk: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Such as 100GiB; what is free if not said.")
+    ] = None,
+    iops: Annotated[int, typer.Option(metavar="N", min=0, help="Disk accesses per second.")] = 0,
+    bandwidth: Annotated[int, typer.Option(metavar="MBIT", min=0, help="Network, in Mbit/s.")] = 0,
+    port_range: Annotated[
+        str | None, typer.Option(metavar="A-B", help="TCP ports that tasks may be given.")
+    ] = None,
+    extra: Annotated[
+        list[str] | None, typer.Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="What the node is known by.")
+    ] = None,
+    verbose: VerboseFlag = False,
+) -> None:
+    """Start a node's agent: it asks the servers for tasks and runs them here.
+
+    It listens on nothing. Ctrl-C hands its tasks back to their queue; a second one hurries.
+    """
+    from duly.cli.node_flags import read_amounts, read_pairs, read_range, read_size
+    from duly.launch.agent import AgentFlags, run_until_interrupted
+    from duly.launch.logs import log_to_stderr
+    from duly.launch.running import run
+
+    log_to_stderr(verbose=verbose)
+
+    flags = AgentFlags(
+        url=url,
+        data=str(data.absolute()),
+        join_token_file=None if join_token_file is None else str(join_token_file),
+        name=name,
+        isolation=isolation,
+        tasks_as=tasks_as,
+        cpu=cpu,
+        memory_mb=read_size(memory, "--memory"),
+        disk_mb=read_size(disk, "--disk"),
+        iops=iops,
+        bandwidth_mbps=bandwidth,
+        port_range=read_range(port_range),
+        extra=read_amounts(extra or []),
+        labels=read_pairs(label or [], "--label"),
+        verbose=verbose,
+    )
+    raise typer.Exit(run(run_until_interrupted(flags, lambda: _tell("joined"))))
 
 
 db = typer.Typer(
@@ -130,14 +200,15 @@ def init(
     and only if the database has none yet.
     """
     from duly.launch import database as launch
+    from duly.launch.running import run
 
     dsn = _dsn(database, database_file)
-    _tell_applied(_run(launch.bring_up_to_date(dsn)))
+    _tell_applied(run(launch.bring_up_to_date(dsn)))
     if admin_key_file:
-        _run(launch.ensure_admin_key(dsn, admin_key_file))
+        run(launch.ensure_admin_key(dsn, admin_key_file))
         say(f"The administrator's key is in {admin_key_file}.")
         return
-    key = _run(launch.first_admin_key(dsn))
+    key = run(launch.first_admin_key(dsn))
     if key is None:
         say("There is an administrator's key already; another one goes to an --admin-key-file.")
     else:
@@ -149,16 +220,18 @@ def init(
 def migrate(database: DatabaseFlag = None, database_file: DatabaseFileFlag = None) -> None:
     """Bring a database to the schema of this version."""
     from duly.launch import database as launch
+    from duly.launch.running import run
 
-    _tell_applied(_run(launch.bring_up_to_date(_dsn(database, database_file))))
+    _tell_applied(run(launch.bring_up_to_date(_dsn(database, database_file))))
 
 
 @db.command("status")
 def status(database: DatabaseFlag = None, database_file: DatabaseFileFlag = None) -> None:
     """Say how far a database is, and change nothing; exit 1 if migrations are missing."""
     from duly.launch import database as launch
+    from duly.launch.running import run
 
-    found = _run(launch.status(_dsn(database, database_file)))
+    found = run(launch.status(_dsn(database, database_file)))
     _tell(f"postgresql: {found.postgresql}")
     for name in found.applied:
         _tell(f"applied: {name}")
@@ -205,20 +278,3 @@ def _dsn(database: str | None, file: Path | None) -> str:
 def _tell(text: str) -> None:
     """Print a line that others wait for, at once."""
     print(clean_lines(text), flush=True)
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; of a group of errors, tell the first that a person can act on."""
-    import uvloop
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-    except BaseExceptionGroup as group:
-        raise _first(group) from group
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

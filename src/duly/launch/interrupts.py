@@ -6,7 +6,7 @@ order. The second one says that somebody is waiting for that.
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -20,25 +20,25 @@ class Interrupts:
         self.hurry = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def run(self, work: Awaitable[None]) -> None:
         """Do `work` until it ends or is interrupted; being interrupted is no error."""
+        self._work = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as group:
-            self._work = group.create_task(work)
+        for signum in STOP_SIGNALS:
+            loop.add_signal_handler(signum, self._interrupt)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self.is_stopping or self._work is None:
+                raise
+            self._work.uncancel()
+        finally:
             for signum in STOP_SIGNALS:
-                loop.add_signal_handler(signum, self._interrupt)
-            try:
-                await self._work
-            except asyncio.CancelledError:
-                if not self.is_stopping:
-                    raise
-            finally:
-                for signum in STOP_SIGNALS:
-                    loop.remove_signal_handler(signum)
+                loop.remove_signal_handler(signum)
 
     def _interrupt(self) -> None:
         if self.is_stopping:
             self.hurry.set()
-        self.is_stopping = True
-        if self._work and not self.hurry.is_set():
+        elif self._work:
+            self.is_stopping = True
             self._work.cancel()

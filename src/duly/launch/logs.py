@@ -28,4 +28,4 @@ class _OneLine(logging.Formatter):
         )
 
 
-_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}

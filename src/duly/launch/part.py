@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from duly.clock import monotonic
+from duly.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,11 @@ class Message(msgspec.Struct, Generic[T]):
 class Part:
     """One such process, seen from the process that keeps it."""
 
-    def __init__(self, name: str, module: str, options: Callable[[], Any]) -> None:
+    def __init__(
+        self, name: str, module: str, options: Callable[[], Any], *, is_essential: bool = False
+    ) -> None:
         self._name = name
+        self._is_essential = is_essential
         self._module = module
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
@@ -53,13 +57,22 @@ class Part:
         self.started = asyncio.Event()
 
     async def keep(self) -> None:
-        """Start it, and start it again whenever it ends, until it is stopped."""
+        """Start it, and start it again whenever it ends, until it is stopped.
+
+        Raises ConfigError for an essential part that has ended before it ever did its work:
+        what is wrong then does not get better by itself.
+        """
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             began = monotonic()
             code = await self._run()
             if self._stopping.is_set():
                 return
+            if self._is_essential and not self.started.is_set():
+                raise ConfigError(
+                    f"The {self._name} did not start ({_describe(code)}); what it said stands "
+                    "above. `duly doctor` tells what this machine lacks."
+                )
             pause = FIRST_PAUSE if monotonic() - began > STEADY else pause
             log.warning("The %s ended (%s); it is started again.", self._name, _describe(code))
             with contextlib.suppress(TimeoutError):

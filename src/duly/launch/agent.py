@@ -1,0 +1,142 @@
+"""The agent as a process: `duly agent`, and the part of `duly up` that is this machine's node."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from duly.agent.agent import AgentOptions, run_agent
+from duly.agent.capacity import detect
+from duly.errors import ConfigError, DulyError
+from duly.launch.interrupts import Interrupts
+from duly.launch.logs import log_to_stderr
+from duly.launch.part import Part, receive, say_started
+from duly.launch.running import run
+from duly.model.resources import Resources
+
+ISOLATIONS = ("process",)
+UP_PORTS = (20_000, 20_999)
+"""Ports that `duly up` gives to tasks: below those that the kernel hands out by itself."""
+
+
+class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent was told; of what it has, None means what the machine has."""
+
+    url: str
+    data: str
+    join_token_file: str | None = None
+    name: str | None = None
+    isolation: str = "process"
+    tasks_as: str | None = None
+    cpu: float | None = None
+    memory_mb: int | None = None
+    disk_mb: int | None = None
+    iops: int = 0
+    bandwidth_mbps: int = 0
+    port_range: tuple[int, int] | None = None
+    extra: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    verbose: bool = False
+
+
+def check_isolation(name: str) -> None:
+    """Raise ConfigError for a level of isolation that this version cannot give."""
+    if name not in ISOLATIONS:
+        raise ConfigError(
+            f"There is no isolation {name!r} in this version of Duly; use --isolation process."
+        )
+
+
+def agent_part(
+    *, url: str, data: Path, join_token_file: Path, isolation: str, verbose: bool
+) -> Part:
+    """Return the agent of `duly up`, which offers all that this machine has."""
+    flags = AgentFlags(
+        url=url,
+        data=str(data),
+        join_token_file=str(join_token_file),
+        isolation=isolation,
+        port_range=UP_PORTS,
+        verbose=verbose,
+    )
+    return Part("agent", "duly.launch.agent", lambda: flags, is_essential=True)
+
+
+async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -> int:
+    """Be a node, and return its exit code.
+
+    The first signal hands the tasks back to their queues, the second one kills them at once.
+    """
+    check_isolation(flags.isolation)
+    interrupts, codes = Interrupts(), [0]
+    await interrupts.run(_work(_options(flags, joined), interrupts.hurry, codes))
+    return codes[-1]
+
+
+async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -> None:
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        agent = group.create_task(run_agent(options, stop))
+        try:
+            codes.append(await asyncio.shield(agent))
+        except asyncio.CancelledError:
+            stop.set()
+            hurried = group.create_task(hurry.wait())
+            await asyncio.wait([agent, hurried], return_when=asyncio.FIRST_COMPLETED)
+            raise
+
+
+def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
+    data = Path(flags.data)
+    return AgentOptions(
+        urls=[url.strip().rstrip("/") for url in flags.url.split(",") if url.strip()],
+        data=data,
+        name=flags.name or socket.gethostname(),
+        capacity=_capacity(flags, data),
+        join_token=_token(flags.join_token_file),
+        labels=flags.labels,
+        tasks_as=flags.tasks_as,
+        port_range=flags.port_range,
+        isolation=flags.isolation,
+        on_joined=joined,
+    )
+
+
+def _capacity(flags: AgentFlags, data: Path) -> Resources:
+    first, last = flags.port_range or (0, -1)
+    has = detect(data, ports=last - first + 1)
+    return Resources(
+        cpu_milli=has.cpu_milli if flags.cpu is None else round(flags.cpu * 1000),
+        memory_mb=has.memory_mb if flags.memory_mb is None else flags.memory_mb,
+        disk_mb=has.disk_mb if flags.disk_mb is None else flags.disk_mb,
+        iops=flags.iops,
+        bandwidth_mbps=flags.bandwidth_mbps,
+        ports=has.ports,
+        extra=flags.extra,
+    )
+
+
+def _token(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return Path(file).read_text().strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read the join token from {file}: {error}.") from error
+
+
+def main() -> None:
+    """Be the node of `duly up`, inside the process that it has started for that."""
+    flags = receive(AgentFlags)
+    log_to_stderr(verbose=flags.verbose)
+    try:
+        code = run(run_until_interrupted(flags, say_started))
+    except DulyError as error:
+        raise SystemExit(f"agent: {error.message}") from error
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()

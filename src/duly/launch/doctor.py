@@ -1,0 +1,204 @@
+"""`duly doctor`: what this machine lacks, with the fix. It looks and changes nothing."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from duly.agent import hierarchies, users
+from duly.client.endpoint import config_file, find_endpoint
+from duly.client.retry import Patience
+from duly.client.sync import Client
+from duly.errors import ConfigError, DulyError, Unauthenticated, Unreachable
+from duly.launch.ports import choose_port
+from duly.store.postgres_programs import Programs, bundled_programs
+from duly.store.system_user import NAME as SYSTEM_USER
+from duly.store.system_user import find_user
+
+NEEDED_DISK = 500 * 2**20
+WANTED_DISK = 5 * 2**30
+OLDEST_PYTHON = (3, 11)
+AT_ONCE = Patience(total=timedelta(0))
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at; `fix` says what to do about it, if anything."""
+
+    about: str
+    level: Level
+    text: str
+    fix: str = ""
+
+
+def examine(data: Path, host: str, port: int, environment: Mapping[str, str]) -> list[Finding]:
+    """Look at everything that `duly up` on `data` and `port` would need."""
+    looks: list[Callable[[], Finding]] = [
+        _python,
+        _system,
+        _user,
+        _cgroups,
+        lambda: _disk(data),
+        _postgresql,
+        lambda: _data(data),
+        lambda: _configuration(environment),
+        lambda: _server(environment),
+    ]
+    findings = [look() for look in looks]
+    # A port that our own server holds is as it should be.
+    if findings[-1].level is not Level.OK:
+        findings.append(_port(host, port))
+    return findings
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", Level.MISSING, version, "Install Python 3.11 or newer.")
+    return Finding("python", Level.OK, version)
+
+
+def _system() -> Finding:
+    text = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
+    if platform.system() != "Linux":
+        return Finding("system", Level.MISSING, text, "Nodes run on Linux only.")
+    if not hasattr(os, "pidfd_open"):
+        return Finding("system", Level.MISSING, text, "Use a kernel of version 5.3 or newer.")
+    return Finding("system", Level.OK, text)
+
+
+def _user() -> Finding:
+    if os.geteuid() == 0 and _has_task_users():
+        return Finding("user", Level.OK, "root: every task runs as an unprivileged user of its own")
+    if os.geteuid() == 0:
+        return Finding(
+            "user",
+            Level.MISSING,
+            "root, in a container that maps too few user ids for tasks to have their own",
+            "Map more of them, or start the agent with --tasks-as USER.",
+        )
+    return Finding(
+        "user",
+        Level.WARNING,
+        "not root: tasks run as you, and can reach what you can",
+        "Start it as root if tasks are not your own.",
+    )
+
+
+def _has_task_users() -> bool:
+    """Say whether one of the ranges that the agent takes user ids from is mapped here."""
+    wanted = users.BLOCK * users.BLOCKS
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        first, _, count = map(int, line.split())
+        if any(first <= base and base + wanted <= first + count for base in users.BASES):
+            return True
+    return False
+
+
+def _cgroups() -> Finding:
+    mounts = hierarchies.mounts()
+    versions = sorted({mount.version for mount in mounts})
+    layout = {(): "none", (1,): "v1", (2,): "v2", (1, 2): "v1 and v2"}[tuple(versions)]
+    usable = [
+        mount
+        for mount in mounts
+        if any(os.access(folder, os.W_OK) for folder in (mount.own, mount.root))
+    ]
+    if usable:
+        return Finding("cgroups", Level.OK, f"{layout}, and groups can be made")
+    return Finding(
+        "cgroups",
+        Level.WARNING,
+        f"{layout}, but no group can be made: limits of memory are only watched, not enforced",
+        "Start it as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes …",
+    )
+
+
+def _disk(data: Path) -> Finding:
+    folder = next(path for path in (data, *data.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    text = f"{free / 2**30:.1f} GiB free for {data}"
+    fix = "Make room, or choose another folder with --data."
+    if free < NEEDED_DISK:
+        return Finding("disk", Level.MISSING, text, fix)
+    return Finding("disk", Level.WARNING if free < WANTED_DISK else Level.OK, text, fix)
+
+
+def _postgresql() -> Finding:
+    try:
+        version = Programs(bundled_programs()).major_version()
+    except (ConfigError, OSError) as error:
+        fix = "Install Duly again, or use a PostgreSQL of your own with --database."
+        return Finding("postgresql", Level.MISSING, str(error), fix)
+    text = f"version {version} comes with Duly"
+    if os.geteuid() != 0 or find_user() is not None:
+        return Finding("postgresql", Level.OK, text)
+    if shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin"):
+        return Finding(
+            "postgresql", Level.OK, f"{text}; the user {SYSTEM_USER} will be made for it"
+        )
+    return Finding(
+        "postgresql",
+        Level.MISSING,
+        f"{text}, but does not run as root, and there is no useradd to make a user for it",
+        f"Add a user {SYSTEM_USER}, start Duly as another user, or use --database.",
+    )
+
+
+def _data(data: Path) -> Finding:
+    version = data / "postgres" / "PG_VERSION"
+    try:
+        found = version.read_text().strip()
+    except FileNotFoundError:
+        return Finding("data", Level.OK, f"{data} is new")
+    except OSError as error:
+        return Finding("data", Level.MISSING, f"{data}: {error.strerror}", "Use another --data.")
+    return Finding("data", Level.OK, f"{data}, made by PostgreSQL {found}")
+
+
+def _port(host: str, port: int) -> Finding:
+    try:
+        choose_port(host, port, count=2)
+    except ConfigError as error:
+        return Finding("ports", Level.WARNING, error.message, "Choose others with --port.")
+    return Finding("ports", Level.OK, f"{port} and {port + 1} are free")
+
+
+def _configuration(environment: Mapping[str, str]) -> Finding:
+    try:
+        found = find_endpoint(environment)
+    except ConfigError as error:
+        return Finding("configuration", Level.WARNING, error.message)
+    source = "DULY_URL" if environment.get("DULY_URL") else str(config_file(environment))
+    return Finding("configuration", Level.OK, f"{found.name}, from {source}")
+
+
+def _server(environment: Mapping[str, str]) -> Finding:
+    fix = "Start it with `duly up`."
+    try:
+        found = find_endpoint(environment)
+        with Client(found.name, found.key, ca_file=found.ca_file, patience=AT_ONCE) as client:
+            client.status()
+    except ConfigError:
+        return Finding("server", Level.WARNING, "none is known", fix)
+    except Unauthenticated as error:
+        fix = "Set DULY_KEY to a valid key, or start `duly up` again to have one written."
+        return Finding("server", Level.MISSING, error.message, fix)
+    except Unreachable as error:
+        return Finding("server", Level.WARNING, error.message, fix)
+    except DulyError as error:
+        return Finding("server", Level.WARNING, error.message, "Look at what the server said.")
+    return Finding("server", Level.OK, f"{found.name} answers, and the key is valid")

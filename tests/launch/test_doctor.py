@@ -1,0 +1,54 @@
+"""What a machine lacks is told with the fix, and nothing is changed by looking."""
+
+import socket
+
+import pytest
+
+from duly.launch import doctor
+from duly.launch.doctor import Level, examine
+from duly.launch.user_config import write_user_config
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return {"HOME": str(tmp_path / "home")}
+
+
+def look(tmp_path, environment, port=0):
+    found = examine(tmp_path / "data", "127.0.0.1", port, environment)
+    return {finding.about: finding for finding in found}
+
+
+def test_this_machine_lacks_nothing_that_is_essential(tmp_path, environment):
+    found = look(tmp_path, environment)
+    assert [finding for finding in found.values() if finding.level is Level.MISSING] == []
+    assert found["postgresql"].text.startswith("version 18")
+    assert not (tmp_path / "data").exists() and not (tmp_path / "home").exists()
+
+
+def test_whatever_is_not_well_comes_with_a_fix_or_says_it_itself(tmp_path, environment):
+    found = look(tmp_path, environment)
+    bad = [finding for finding in found.values() if finding.level is not Level.OK]
+    assert {"configuration", "server"} <= {finding.about for finding in bad}
+    assert all(finding.fix or "duly up" in finding.text for finding in bad)
+
+
+def test_a_taken_port_is_told(tmp_path, environment):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert look(tmp_path, environment, port)["ports"].level is Level.WARNING
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path, environment):
+    write_user_config(environment, url=NOWHERE, key="k", data=tmp_path)
+    found = look(tmp_path, environment)
+    assert found["configuration"].level is Level.OK
+    assert (found["server"].level, "duly up" in found["server"].fix) == (Level.WARNING, True)
+
+
+def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
+    monkeypatch.setattr(doctor, "NEEDED_DISK", 2**80)
+    assert look(tmp_path, environment)["disk"].level is Level.MISSING

@@ -1,0 +1,47 @@
+"""Signals: the first one winds up, the second one hurries."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from duly.launch.interrupts import STOP_SIGNALS, Interrupts
+
+
+@pytest.mark.parametrize("signum", STOP_SIGNALS)
+async def test_the_first_signal_winds_the_work_up_and_the_second_one_hurries(signum):
+    interrupts, seen = Interrupts(), []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signum)
+            await asyncio.Event().wait()
+        finally:
+            seen.append(("winding up", interrupts.hurry.is_set()))
+            os.kill(os.getpid(), signum)
+            await interrupts.hurry.wait()
+            seen.append(("hurried", interrupts.hurry.is_set()))
+
+    before = signal.getsignal(signum)
+    async with asyncio.timeout(10):
+        await interrupts.run(work())
+    assert seen == [("winding up", False), ("hurried", True)]
+    assert signal.getsignal(signum) == before or signum == signal.SIGINT
+
+
+async def test_work_that_fails_fails():
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await Interrupts().run(work())
+
+
+async def test_work_that_is_cancelled_by_others_is_cancelled():
+    async def work() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        await Interrupts().run(work())

@@ -1,0 +1,251 @@
+"""`duly up`: everything on one machine with one command, and nothing lost by any ending."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from duly.store import postmaster
+from tests.launch.running_up import DULY, Machine, Up, until
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def machine(tmp_path):
+    tmp_path.chmod(0o755)
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def status_of(up: Up, task: str) -> str:
+    with up.client() as client:
+        return client.get_task(task)["status"]
+
+
+def test_a_newcomer_starts_it_pastes_a_command_opens_the_page_and_stops_it(machine):
+    up = machine.up().ready()
+    command = up.wait_for("run -- echo").string.strip()
+    done = subprocess.run(command, shell=True, env=machine.env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+
+    link = up.wait_for(r"^pages: (\S+)")[1]
+    with urllib.request.urlopen(link, timeout=10) as page:
+        assert page.status == 200
+    assert any(line.startswith("isolation: process") for line in up.said)
+    for private in (machine.data / "admin.key", machine.home / ".config/duly/config.toml"):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
+
+    assert up.stop() == 0
+    assert machine.processes() == []
+    assert up.warnings == "" or os.geteuid() != 0
+
+
+def test_no_secret_is_in_the_arguments_of_any_process(machine):
+    up = machine.up().ready()
+    up.wait_for("^pages:")
+    secrets = [machine.key, (machine.data / "postgres.password").read_text().strip()]
+    secrets.append((machine.data / "agent" / "join.token").read_text().strip())
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in machine.processes()]
+    assert [text for text in commands for secret in secrets if secret in text] == []
+    assert up.stop() == 0
+
+
+def test_a_second_one_on_the_same_folder_is_refused(machine):
+    first = machine.up("--no-dashboard").ready()
+    second = machine.up("--no-dashboard")
+    assert second.process.wait(20) == 1
+    assert f"already up on {machine.data} (pid {first.process.pid})" in second.warnings
+    assert first.stop(signal.SIGINT) == 0
+    assert machine.processes() == []
+
+
+def test_killed_with_everything_it_had_started_it_goes_on_where_it_was(machine):
+    up = machine.up("--no-dashboard").ready()
+    postgres = postmaster.find_postmaster(machine.data / "postgres")
+    with up.client() as client:
+        nap = client.submit(command=["sleep", "600"], max_attempts=1)["id"]
+        later = client.submit(command=["true"], run_at="2030-01-01T00:00:00Z")["id"]
+    until(lambda: status_of(up, nap) == "running", "the task to run")
+    up.kill()
+    gone = {postgres, *postmaster.find_processes(machine.data / "postgres")}
+    until(lambda: set(machine.processes()) <= gone, "the agent to die with it")
+
+    again = machine.up("--no-dashboard").ready()
+    assert postmaster.find_postmaster(machine.data / "postgres") == postgres
+    until(lambda: _second_attempt_runs(again, nap), "the task to run again")
+    assert status_of(again, later) == "scheduled"
+    assert again.stop() == 0
+    assert machine.processes() == []
+
+
+def _second_attempt_runs(up: Up, task: str) -> bool:
+    with up.client() as client:
+        found = client.get_task(task)
+    return (found["status"], found["attempt"], found["failures"]) == ("running", 2, 0)
+
+
+def test_stopping_hands_running_tasks_back_with_nothing_counted(machine):
+    up = machine.up("--no-dashboard").ready()
+    with up.client() as client:
+        nap = client.submit(command=["sleep", "600"], max_attempts=1)["id"]
+    until(lambda: status_of(up, nap) == "running", "the task to run")
+    assert up.stop() == 0
+    assert machine.processes() == []
+
+    again = machine.up("--no-dashboard").ready()
+    until(lambda: status_of(again, nap) == "running", "the task to run again")
+    with again.client() as client:
+        found = client.get_task(nap)
+    assert (found["failures"], found["losses"]) == (0, 0)
+    assert again.stop() == 0
+
+
+def test_a_second_interrupt_hurries(machine):
+    up = machine.up("--no-dashboard", env={"DULY_EXECUTION__GRACE": "10m"}).ready()
+    with up.client() as client:
+        script = "trap '' TERM; echo deaf; while :; do sleep 1; done"
+        deaf = client.submit(command=["sh", "-c", script])["id"]
+        until(lambda: b"deaf" in b"".join(_log(client, deaf)), "the task to ignore SIGTERM")
+    up.process.send_signal(signal.SIGTERM)
+    up.process.send_signal(signal.SIGCONT)
+    until(lambda: _is_stopping(up), "the first signal to have been taken")
+    assert up.stop(signal.SIGINT) == 0
+    assert machine.processes() == []
+
+
+def _log(client, task):
+    return list(client.logs(task))
+
+
+def _is_stopping(up: Up) -> bool:
+    """Say whether the signal is no longer pending."""
+    lines = Path(f"/proc/{up.process.pid}/status").read_text().splitlines()
+    return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith("ShdPnd"))
+
+
+@pytest.mark.parametrize("part", ["agent", "dashboard"])
+def test_a_part_that_is_killed_comes_back(machine, part):
+    up = machine.up().ready()
+    up.wait_for("^pages:")
+    pid = up.child(f"launch.{part}")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: _other_child(up, part, pid), f"another {part}")
+    if part == "dashboard":
+        link = up.wait_for(r"^pages: (\S+)")[1]
+        until(lambda: _opens(link), "the new link to open")
+    with up.client() as client:
+        task = client.submit(command=["true"])
+        assert client.wait(task["id"])["status"] == "done"
+    assert up.stop() == 0
+    assert machine.processes() == []
+
+
+def _other_child(up: Up, part: str, pid: int) -> bool:
+    try:
+        return up.child(f"launch.{part}") != pid
+    except StopIteration:
+        return False
+
+
+def _opens(link: str) -> bool:
+    try:
+        with urllib.request.urlopen(link, timeout=5) as page:
+            return page.status == 200
+    except OSError:
+        return False
+
+
+def test_a_killed_postgresql_is_started_again(machine):
+    up = machine.up("--no-dashboard").ready()
+    postgres = postmaster.find_postmaster(machine.data / "postgres")
+    os.kill(postgres, signal.SIGKILL)
+    with up.client() as client:
+        task = client.submit(command=["true"])
+        assert client.wait(task["id"])["status"] == "done"
+    assert postmaster.find_postmaster(machine.data / "postgres") != postgres
+    assert up.stop() == 0
+    assert machine.processes() == []
+
+
+def test_a_taken_port_is_told_before_anything_is_started(machine):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        up = machine.up(port=port)
+        assert up.process.wait(20) == 1
+    assert f"port {port}" in up.warnings and "--port" in up.warnings
+    assert not (machine.data / "postgres").exists()
+
+
+def test_a_foreign_configuration_is_left_alone_and_the_commands_work_without_it(machine):
+    file = machine.home / ".config/duly/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('url = "http://127.0.0.1:1"\n')
+    up = machine.up("--no-dashboard").ready()
+    export = up.wait_for("export DULY_URL").string
+    command = export + up.wait_for("run -- echo").string
+    done = subprocess.run(command, shell=True, env=machine.env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert file.read_text() == 'url = "http://127.0.0.1:1"\n'
+    assert "left alone" in up.warnings
+    assert up.stop() == 0
+
+
+def test_without_a_home_it_warns_and_works(machine):
+    machine.home.rmdir()
+    machine.home.write_text("a file where a folder should be")
+    up = machine.up("--no-dashboard").ready()
+    assert "could not be written" in up.warnings
+    assert up.stop() == 0
+
+
+@pytest.mark.parametrize("level", ["full", "sandbox", "none"])
+def test_isolation_that_does_not_exist_is_refused(machine, level):
+    up = machine.up("--isolation", level)
+    assert up.process.wait(20) == 1
+    assert "--isolation process" in up.warnings
+    assert not machine.data.exists()
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(machine):
+    up = machine.up("--no-dashboard")
+    until(lambda: (machine.data / "postgres.new").exists(), "PostgreSQL to be made")
+    assert up.stop(signal.SIGINT) == 0
+    assert machine.processes() == []
+    assert machine.up("--no-dashboard").ready().stop() == 0
+
+
+def test_an_outside_database_is_used_and_left_running(machine, postgres):
+    import asyncio
+
+    from tests.conftest import _run, with_database
+
+    asyncio.run(_run(postgres, "create database outside"))
+    outside = with_database(postgres, "outside")
+    file = machine.home / "dsn"
+    file.write_text(outside)
+    up = machine.up("--no-dashboard", "--database-file", str(file)).ready()
+    with up.client() as client:
+        task = client.submit(command=["true"])
+        assert client.wait(task["id"])["status"] == "done"
+    assert up.stop() == 0
+    assert not (machine.data / "postgres").exists()
+
+    async def tables() -> int:
+        conn = await asyncpg.connect(outside)
+        try:
+            return await conn.fetchval("select count(*) from duly.tasks")
+        finally:
+            await conn.close()
+
+    assert asyncio.run(tables()) == 1
+    assert DULY in " ".join(up.process.args)
