@@ -117,6 +117,7 @@ class Lab:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.programs: list[Program] = []
+        self._clients: dict[tuple[str, float], Client] = {}
         self._dsn_file = folder / "dsn"
         self._dsn_file.write_text(dsn)
         self._dsn_file.chmod(0o600)
@@ -128,8 +129,11 @@ class Lab:
         }
 
     def client(self, url: str | None = None, seconds: float = 30) -> Client:
-        patience = Patience(total=timedelta(seconds=seconds))
-        return Client(url or self.url, self.key, patience=patience)
+        which = (url or self.url, seconds)
+        if which not in self._clients:
+            patience = Patience(total=timedelta(seconds=seconds))
+            self._clients[which] = Client(which[0], self.key, patience=patience)
+        return self._clients[which]
 
     def start_server(self) -> Program:
         server = self._start(
@@ -159,6 +163,8 @@ class Lab:
         return next((node["status"] for node in nodes if node["name"] == name), None)
 
     def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
         for program in reversed(self.programs):
             if program.is_running():
                 program.send(signal.SIGCONT)

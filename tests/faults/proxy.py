@@ -9,8 +9,8 @@ from contextlib import suppress
 class Proxy:
     """Passes bytes on between clients and one server, until it is told to lose some.
 
-    `lose(path)` makes it swallow the answer to the next request whose first line names
-    `path`, and then cut that connection: the request arrived, the answer did not.
+    `lose(path)` makes it swallow the next answer to a request whose first line names `path`,
+    and then cut that connection: the request arrived, the answer did not.
     """
 
     def __init__(self, port: int) -> None:
@@ -47,17 +47,17 @@ class Proxy:
             client.close()
             return
         server.settimeout(None)
-        doomed = threading.Event()
+        request = [b""]
 
         def watch(data: bytes) -> bytes:
-            if self._lose is not None and self._lose in data.split(b"\r\n", 1)[0]:
-                self._lose = None
-                doomed.set()
+            if data.startswith((b"GET ", b"POST ")):
+                request[0] = data.split(b"\r\n", 1)[0]
             return data
 
         def swallow(data: bytes) -> bytes:
-            if not doomed.is_set():
+            if self._lose is None or self._lose not in request[0]:
                 return data
+            self._lose = None
             self.lost.set()
             raise ConnectionAbortedError("lost on purpose")
 

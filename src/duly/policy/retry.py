@@ -88,23 +88,18 @@ def decide(
         case Outcome.PREEMPTED | Outcome.EXPIRED:
             return Retry(at=now, is_its_turn=True)
         case Outcome.LOST if policy.on_lost is OnLost.FAIL:
-            return DeadLetter(Reason("lost", "Its node was lost, and on_lost is fail."))
+            return DeadLetter(Reason("lost", "It must not be begun twice (on_lost is fail)."))
         case Outcome.LOST if tally.losses < policy.max_losses:
             return Retry(at=now, is_its_turn=True)
         case Outcome.LOST:
-            return DeadLetter(
-                Reason("lost_too_often", f"Its node was lost {tally.losses} times over.")
-            )
+            return DeadLetter(Reason("lost_too_often", f"It has outlived {tally.losses} nodes."))
         case _ if tally.failures < policy.max_attempts:
             return Retry(at=now + backoff(policy, tally.failures, jitter), is_its_turn=False)
         case _:
-            tries = "attempt" if policy.max_attempts == 1 else "attempts"
-            return DeadLetter(
-                Reason(
-                    "attempts_exhausted",
-                    f"The last of {policy.max_attempts} {tries} {outcome}.",
-                )
-            )
+            which = "its only attempt"
+            if policy.max_attempts > 1:
+                which = f"the last of {policy.max_attempts} attempts"
+            return DeadLetter(Reason("attempts_exhausted", f"That was {which}."))
 
 
 def backoff(policy: RetryPolicy, failures: int, jitter: float) -> timedelta:

@@ -256,6 +256,6 @@ def _combined(why: Reason, last: Reason | None) -> Reason:
         return why
     return Reason(
         why.code if why.code != "attempts_exhausted" else last.code,
-        f"{why.message} {last.message}",
+        f"{last.message} {why.message}",
         {**last.details, "given_up": why.code},
     )

@@ -32,8 +32,9 @@ class Sequencer:
         self._zero = 0.0
 
     def begin(self, number: int, *, above: int, now: datetime) -> None:
-        """Start minting under `number`, in a second after `above`."""
+        """Start under `number`, in a second after `above`; mint nothing before `extend`."""
         self._number = number
+        self._mark = -1
         self._set(now)
         self._second = max(self._second, above, self._now() - 1)
         self._advance()
