@@ -95,16 +95,18 @@ def main() -> int:
 
 
 def photo(story: Story) -> None:
-    """Encode a photo in three sizes beside each other, then publish it."""
-    with chapter(story, "A photo is uploaded: three sizes at once, then it is published"):
-        sizes = [
-            story.submit(f"encode {size}p", f"sleep 1.5; echo {size}p ready", share=0.25)
-            for size in (480, 720, 1080)
-        ]
-        encoded = story.see(sizes)
-        story.check("three sizes are encoded", told(encoded), all_done(encoded))
-        last_start = max(when(task, "started_at") for task in encoded)
-        first_end = min(when(task, "finished_at") for task in encoded)
+    """Encode a photo in three sizes while its copyright is checked, then publish it."""
+    with chapter(
+        story, "A photo is uploaded: three sizes and a check at once, then it is published"
+    ):
+        work = {f"encode {size}p": f"echo {size}p ready" for size in (480, 720, 1080)}
+        work["check copyright"] = "echo it is ours"
+        tasks = story.see(
+            [story.submit(name, f"sleep 1.5; {do}", share=0.25) for name, do in work.items()]
+        )
+        story.check("three sizes are encoded and one check is made", told(tasks), all_done(tasks))
+        last_start = max(when(task, "started_at") for task in tasks)
+        first_end = min(when(task, "finished_at") for task in tasks)
         story.check(
             "they ran beside each other",
             f"the last began {(first_end - last_start).total_seconds():.1f} s before the first end",
@@ -149,7 +151,7 @@ def payment(story: Story) -> None:
         story.check("both answers name one task", first, first == second)
         story.check(
             "the money left once",
-            f"the ledger has {len(entries)} line",
+            f"lines in the ledger: {len(entries)}",
             all_done(paid) and entries == ["payment-17 10.00"],
         )
 

@@ -4,7 +4,6 @@ The API key stays on this side. The browser gets drawings and a session cookie.
 """
 
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -23,22 +22,21 @@ IMPATIENT = Patience(total=timedelta(0))
 
 def run(url: str, key: str, host: str, port: int, token: str) -> None:
     """Serve the overview on `host` and `port` until stopped; `token` opens it, once."""
-    with tempfile.TemporaryDirectory(prefix="duly-pages-") as scratch:
-        # NiceGUI decides at import where it would keep files. We keep none, and it must not
-        # look for any in whatever folder the process was started from.
-        os.environ["NICEGUI_STORAGE_PATH"] = scratch
-        os.environ.pop("NICEGUI_REDIS_URL", None)
-        config = uvicorn.Config(
-            Gate(_pages(url, key), token, host, port),
-            host=host,
-            port=port,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
-        uvicorn.Server(config).run()
+    # NiceGUI decides at import where it would keep files. We keep none, and it must not look for
+    # any in whatever folder the process was started from: nothing can be below this one.
+    os.environ["NICEGUI_STORAGE_PATH"] = f"{os.devnull}/nicegui"
+    os.environ.pop("NICEGUI_REDIS_URL", None)
+    config = uvicorn.Config(
+        Gate(_pages(url, key), token, host, port),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    uvicorn.Server(config).run()
 
 
 def _pages(url: str, key: str) -> App:
