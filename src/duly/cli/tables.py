@@ -75,9 +75,9 @@ def draw_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 def draw_tasks(tasks: Iterable[Task], now: datetime) -> None:
     """Print a list of tasks."""
     draw(
-        ("ID", "NAME", "STATUS", "SUBMITTED", "RAN", "ATTEMPT", "NODE", "REASON"),
+        ("ID", "NAME", "STATUS", "SUBMITTED", "RAN", "ATTEMPTS", "NODE", "REASON"),
         (_task_row(task, now) for task in tasks),
-        right=("RAN", "ATTEMPT"),
+        right=("RAN", "ATTEMPTS"),
     )
 
 
@@ -89,7 +89,7 @@ def _task_row(task: Task, now: datetime) -> Sequence[str]:
         task["status"],
         say_age(task["submitted_at"], now),
         say_span(task["started_at"], end) if task["started_at"] else "",
-        f"{task['attempt']}/{task['max_attempts']}" if task["attempt"] else "",
+        str(task["attempt"]),
         task["node"] or "",
         say_reason(task),
     )

@@ -9,7 +9,15 @@ import typer
 from duly.cli.connect import WHILE_WAITING, connect, ours, which_task
 from duly.cli.details import task_details
 from duly.cli.exits import SIGNALLED, code_of_task
-from duly.cli.output import Output, OutputFlag, print_items, print_json, print_value, write_bytes
+from duly.cli.output import (
+    Output,
+    OutputFlag,
+    print_items,
+    print_json,
+    print_lines,
+    print_value,
+    write_bytes,
+)
 from duly.cli.request import moment, pairs
 from duly.cli.submit import wait_for
 from duly.cli.text import clean, now
@@ -195,7 +203,13 @@ def why(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
         print_value(reason, Output.JSON if output is Output.ID else output, ("code", "message"))
 
 
-def result(task: TaskId = None) -> None:
+def result(task: TaskId = None, output: OutputFlag = Output.JSON) -> None:
     """Print the result that a task left, as JSON."""
+    if output in (Output.CSV, Output.ID):
+        raise typer.BadParameter("A result is JSON; try json or jsonl.", param_hint="--output")
     with connect() as client:
-        print_json(client.get_result(which_task(client, task)))
+        found = client.get_result(which_task(client, task))
+    if output is Output.JSONL:
+        print_lines([found])
+    else:
+        print_json(found)
