@@ -95,8 +95,9 @@ def _second_attempt_runs(up: Up, task: str) -> bool:
 def test_stopping_hands_running_tasks_back_with_nothing_counted(machine):
     up = machine.up("--no-dashboard").ready()
     with up.client() as client:
-        nap = client.submit(command=["sleep", "600"], max_attempts=1)["id"]
-    until(lambda: status_of(up, nap) == "running", "the task to run")
+        script = "echo begun; exec sleep 600"
+        nap = client.submit(command=["sh", "-c", script], max_attempts=1)["id"]
+        until(lambda: client.read_logs(nap) == b"begun\n", "the task to begin")
     assert up.stop() == 0
     assert machine.processes() == []
 
@@ -113,16 +114,11 @@ def test_a_second_interrupt_hurries(machine):
     with up.client() as client:
         script = "trap '' TERM; echo deaf; while :; do sleep 1; done"
         deaf = client.submit(command=["sh", "-c", script])["id"]
-        until(lambda: b"deaf" in b"".join(_log(client, deaf)), "the task to ignore SIGTERM")
+        until(lambda: client.read_logs(deaf) == b"deaf\n", "the task to ignore SIGTERM")
     up.process.send_signal(signal.SIGTERM)
-    up.process.send_signal(signal.SIGCONT)
     until(lambda: _is_stopping(up), "the first signal to have been taken")
     assert up.stop(signal.SIGINT) == 0
     assert machine.processes() == []
-
-
-def _log(client, task):
-    return list(client.logs(task))
 
 
 def _is_stopping(up: Up) -> bool:
