@@ -6,6 +6,7 @@ Cells are `Text`, never markup: what a tenant wrote cannot style anything.
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Literal
 
 from rich.box import Box
 from rich.console import Console
@@ -19,6 +20,8 @@ from duly.client.shapes import Attempt, Node, Task
 LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 UNBOUNDED = 10_000
 """The width of what is not a terminal: whoever reads it must not lose half a line."""
+LONG = frozenset({"NAME", "REASON", "FREE", "CAPACITY"})
+"""Columns whose text may go over several lines."""
 STYLES = {
     "done": "green",
     "succeeded": "green",
@@ -45,15 +48,11 @@ def console() -> Console:
 
 def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows of text under their headings; a word with a style of its own is coloured."""
-    table = Table(box=LINES, pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(box=LINES, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in columns:
-        fixed = column in ("ID", "STATUS")
-        table.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=fixed,
-            overflow="fold" if not fixed else "ignore",
-        )
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        # On a narrow terminal it is the long texts that give way.
+        table.add_column(column, justify=justify, no_wrap=column not in LONG, overflow="fold")
     for row in rows:
         table.add_row(*(Text(text, STYLES.get(text, "")) for text in map(clean, row)))
     console().print(table)
@@ -75,9 +74,9 @@ def draw_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 def draw_tasks(tasks: Iterable[Task], now: datetime) -> None:
     """Print a list of tasks."""
     draw(
-        ("ID", "NAME", "STATUS", "SUBMITTED", "RAN", "ATTEMPTS", "NODE", "REASON"),
+        ("ID", "STATUS", "SUBMITTED", "RAN", "NODE", "NAME", "REASON"),
         (_task_row(task, now) for task in tasks),
-        right=("RAN", "ATTEMPTS"),
+        right=("RAN",),
     )
 
 
@@ -85,12 +84,11 @@ def _task_row(task: Task, now: datetime) -> Sequence[str]:
     end = task["finished_at"] or now.isoformat()
     return (
         task["id"],
-        task["name"] or "",
         task["status"],
         say_age(task["submitted_at"], now),
         say_span(task["started_at"], end) if task["started_at"] else "",
-        str(task["attempt"]),
         task["node"] or "",
+        task["name"] or "",
         say_reason(task),
     )
 
