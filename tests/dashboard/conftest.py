@@ -1,7 +1,13 @@
 """A Duly of its own with its pages, and a browser to look at them."""
 
+import contextlib
+import os
 import re
 import runpy
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))
 """With which the demo starts a Duly, too; scripts are no package."""
 CHROMIUM = Path("/usr/bin/chromium")
+PAGES = (
+    "import sys; from duly.dashboard.app import run; run(*sys.argv[1:4], int(sys.argv[4]), 'tok')"
+)
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -52,3 +61,42 @@ def browser():
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def process():
+    """Runs a command for as long as a block lasts."""
+
+    @contextlib.contextmanager
+    def process(*command, **environment):
+        with subprocess.Popen(command, env={**os.environ, **environment}) as running:
+            try:
+                yield running
+            finally:
+                running.terminate()
+
+    return process
+
+
+@pytest.fixture
+def pages(process):
+    """Runs the pages alone for as long as a block lasts; gives the link that opens them."""
+
+    @contextlib.contextmanager
+    def pages(url, port, key="no key"):
+        with process(sys.executable, "-c", PAGES, url, key, "127.0.0.1", str(port)):
+            _await_listener(port)
+            yield f"http://127.0.0.1:{port}/open?token=tok"
+
+    return pages
+
+
+def _await_listener(port):
+    """Return when somebody listens; a process that starts gives no other sign."""
+    while True:
+        with (
+            contextlib.suppress(ConnectionRefusedError),
+            socket.create_connection(("127.0.0.1", port)),
+        ):
+            return
+        time.sleep(0.05)

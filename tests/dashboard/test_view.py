@@ -76,6 +76,11 @@ def test_a_task_that_was_cancelled_before_its_start_waits_no_longer():
     assert (row["waited"], row["ran"]) == ("30s", view.NOTHING)
 
 
+def test_a_task_whose_time_has_not_come_does_not_wait_yet():
+    row = view.task_row(task(status="scheduled", ready_at=at(60)), NOW)
+    assert (row["waited"], row["reason"]) == (view.NOTHING, "Not before 2026-11-15 12:01:00 UTC.")
+
+
 def test_a_clock_that_differs_gives_no_negative_time():
     assert view.span(at(10), None, NOW) == "0.0s"
 

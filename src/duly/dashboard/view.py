@@ -82,9 +82,7 @@ def task_row(task: Task, now: datetime) -> dict[str, str]:
         "status": task["status"],
         "name": visible(task["name"] or "(no name)"),
         "owner": owner(task),
-        "waited": span(
-            task["ready_at"] or task["submitted_at"], task["started_at"] or end(task), now
-        ),
+        "waited": waited(task, now),
         "ran": span(task["started_at"], task["finished_at"], now),
         "node": visible(node_name(task)),
         "reason": reason(task),
@@ -198,7 +196,10 @@ def owner(task: Task) -> str:
 def reason(task: Task) -> str:
     """Return the sentence that says why a task is where it is; nothing when all is well."""
     given = task["reason"]
-    return visible(given["message"]) if given is not None else ""
+    if given is not None:
+        return visible(given["message"])
+    is_ahead = task["status"] == "scheduled" and task["ready_at"] is not None
+    return f"Not before {moment(task['ready_at'])}." if is_ahead else ""
 
 
 def node_name(task: Task) -> str:
@@ -206,9 +207,12 @@ def node_name(task: Task) -> str:
     return task["node"] or NOTHING
 
 
-def end(task: Task) -> str | None:
-    """Return when a task that never started was given up."""
-    return task["finished_at"] if task["started_at"] is None else None
+def waited(task: Task, now: datetime) -> str:
+    """Return how long a task has waited since it could start; nothing before its time."""
+    if task["status"] == "scheduled":
+        return NOTHING
+    until = task["started_at"] or task["finished_at"]
+    return span(task["ready_at"] or task["submitted_at"], until, now)
 
 
 def span(since: str | None, until: str | None, now: datetime) -> str:
