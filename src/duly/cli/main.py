@@ -4,6 +4,7 @@ Starting must be quick, so a command's module is imported only when that command
 used; the one-line summaries stand here for the same reason.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -72,7 +73,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-TAKES_A_COMMAND = frozenset({"run", "submit"})
+EXAMPLES = {
+    "run": """\b
+Examples:
+  duly run -- echo hello
+  duly run --script ./report.sh --env MONTH=2027-01 --cap 10m
+  duly run --memory 2GiB -- sh -c 'sort -u /srv/names | wc -l'""",
+    "submit": """\b
+Examples:
+  duly submit --name nap -- sleep 60
+  duly submit --in 10m --max-attempts 5 --script ./report.sh
+  duly submit --idempotency-key order-17 --wait -- /usr/bin/true""",
+}
+"""Of the commands that take a command; \b keeps the lines as they are."""
 
 
 class Commands(TyperGroup):
@@ -133,9 +146,11 @@ def load(name: str, entry: Entry) -> Any:
     found = getattr(import_module(f"duly.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        if name in TAKES_A_COMMAND:
+        if name in EXAMPLES:
             settings = {"allow_interspersed_args": False}
-            alone.command(name, cls=TakesCommand, context_settings=settings)(found)
+            alone.command(name, cls=TakesCommand, context_settings=settings, epilog=EXAMPLES[name])(
+                found
+            )
         else:
             alone.command(name)(found)
         found = alone
@@ -170,7 +185,10 @@ def root(
 
 def main() -> None:
     """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        # Started with one of them closed, there is nobody to tell, and yet work to be done.
+        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
         # Whatever the locale: a name that it cannot write must not end a command half-way.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="replace")
+        setattr(sys, name, stream)
     app(prog_name="duly")

@@ -1,10 +1,11 @@
 """The nodes: the machines that run tasks."""
 
+import time
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect
+from duly.cli.connect import WHILE_WAITING, connect
 from duly.cli.details import node_details
 from duly.cli.output import Output, OutputFlag, print_items, print_value
 from duly.cli.request import duration
@@ -65,10 +66,19 @@ def show(wanted: NodeId, output: OutputFlag = Output.TABLE) -> None:
 
 
 @node.command()
-def drain(wanted: NodeId, output: OutputFlag = Output.TABLE) -> None:
+def drain(
+    wanted: NodeId,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until nothing runs on it.")] = False,
+    output: OutputFlag = Output.TABLE,
+) -> None:
     """Let a node finish what it runs and take no more."""
     with connect() as client:
-        print_node(client.drain_node(wanted), output)
+        found = client.drain_node(wanted)
+        while wait and found["status"] == "draining":
+            client.patience = WHILE_WAITING
+            time.sleep(1)
+            found = client.get_node(wanted)
+        print_node(found, output)
 
 
 @node.command()

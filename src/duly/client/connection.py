@@ -1,6 +1,7 @@
 """The sync transport: http.client, because importing anything larger takes longer than a call."""
 
 import http.client
+import os
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,32 +28,25 @@ class Connections:
         self._headers = endpoint.headers
         self._ca_file = endpoint.ca_file
         self._tls: SSLContext | None = None
-        self._idle: list[tuple[str, float, http.client.HTTPConnection]] = []
+        self._idle: list[tuple[tuple[int, str], float, http.client.HTTPConnection]] = []
 
     def exchange(self, url: str, call: Call[Any]) -> Answer:
         """Send `call` to the server at `url` and read the whole answer."""
         connection, response = self._send(url, call)
-        try:
-            body = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise NoAnswer(_describe(error), sent=True) from error
-        except BaseException:
-            connection.close()
-            raise
+        answer = _read(connection, response)
         if response.will_close:
             connection.close()
         else:
-            self._idle.append((url, clock.monotonic(), connection))
-        return Answer(response.status, body, response.getheader("Retry-After"))
+            self._idle.append((_place(url), clock.monotonic(), connection))
+        return answer
 
     def stream(self, url: str, call: Call[bytes]) -> "Stream":
         """Send `call`, and return the answer to be read as it arrives."""
         connection, response = self._send(url, call)
         if response.status != 200:
-            body = response.read()
+            answer = _read(connection, response)
             connection.close()
-            return Stream(Answer(response.status, body, response.getheader("Retry-After")))
+            return Stream(answer)
         return Stream(Answer(200, b""), connection, response)
 
     def close(self) -> None:
@@ -83,7 +77,7 @@ class Connections:
     def _reuse(self, url: str) -> http.client.HTTPConnection | None:
         while self._idle:
             known, since, connection = self._idle.pop()
-            if known == url and clock.monotonic() - since < IDLE_LIMIT:
+            if known == _place(url) and clock.monotonic() - since < IDLE_LIMIT:
                 return connection
             connection.close()
         return None
@@ -146,6 +140,23 @@ class Stream:
             raise NoAnswer(_describe(error), sent=True) from error
         finally:
             self._connection.close()
+
+
+def _place(url: str) -> tuple[int, str]:
+    """Return what a connection belongs to: after a fork, parent and child must not share one."""
+    return os.getpid(), url
+
+
+def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> Answer:
+    try:
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        raise NoAnswer(_describe(error), sent=True) from error
+    except BaseException:
+        connection.close()
+        raise
+    return Answer(response.status, body, response.getheader("Retry-After"))
 
 
 def _describe(error: Exception) -> str:
