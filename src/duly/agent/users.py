@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 BASES = 1_900_000_000, 52_000
 """Where the range begins: far from what anybody assigns, or lower where only few ids are mapped."""
-BLOCK = 1_000
-BLOCKS = 10
+BLOCK = 250
+BLOCKS = 40
 LOCKS = Path("/var/lib/duly/uids")
 
 
@@ -50,6 +50,9 @@ class Users(Protocol):
     def give_back(self, user: User | None) -> None:
         """Take back the user of an attempt of which nothing is left."""
 
+    def close(self) -> None:
+        """Leave what was taken to others; nothing of any attempt is left."""
+
 
 class SameUser:
     """Everything runs as one user: the agent's own, or the one it was told to use."""
@@ -71,6 +74,9 @@ class SameUser:
     def give_back(self, user: User | None) -> None:
         """Do nothing: there is always the same one."""
 
+    def close(self) -> None:
+        """Do nothing: nothing was taken."""
+
 
 class OwnUsers:
     """A user for every attempt, with a group of the same number."""
@@ -78,25 +84,51 @@ class OwnUsers:
     own_uids = True
     runs_as_others = True
 
-    def __init__(self, first: int, count: int, lock: int) -> None:
-        self._range = range(first, first + count)
-        self._free = deque(User(uid, uid) for uid in self._range)
-        self._lock = lock
+    def __init__(self, base: int, locks: Path = LOCKS) -> None:
+        self._base = base
+        self._locks = locks
+        self._held: dict[int, int] = {}
+        self._free: deque[User] = deque()
+        self._take_block()
 
     def take(self) -> User | None:
         """Return the one that has been free for longest."""
-        if not self._free:
+        if not self._free and not self._take_block():
             raise BlockingIOError(errno.EAGAIN, "every user id is in use")
         return self._free.popleft()
 
     def owns(self, uid: int) -> bool:
-        """Tell whether it is in the block that we hold."""
-        return uid in self._range
+        """Tell whether it is in a block that we hold."""
+        return (uid - self._base) // BLOCK in self._held
 
     def give_back(self, user: User | None) -> None:
         """Put it at the end of the line."""
         if user is not None:
             self._free.append(user)
+
+    def close(self) -> None:
+        """Leave the blocks to others."""
+        for lock in self._held.values():
+            os.close(lock)
+        self._held.clear()
+        self._free.clear()
+
+    def _take_block(self) -> bool:
+        self._locks.mkdir(parents=True, exist_ok=True)
+        for number in range(BLOCKS):
+            if number in self._held:
+                continue
+            lock = os.open(self._locks / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                continue
+            first = self._base + number * BLOCK
+            self._held[number] = lock
+            self._free += (User(uid, uid) for uid in range(first, first + BLOCK))
+            return True
+        return False
 
 
 def choose(tasks_as: str | None) -> Users:
@@ -111,7 +143,7 @@ def choose(tasks_as: str | None) -> Users:
     base = next((base for base in BASES if _is_mapped(base, BLOCK * BLOCKS)), None)
     if base is None:
         raise ConfigError("This container maps too few user ids for tasks; give --tasks-as USER.")
-    return _block(base)
+    return OwnUsers(base)
 
 
 def _named(name: str) -> Users:
@@ -130,16 +162,3 @@ def _is_mapped(first: int, count: int) -> bool:
         if inside <= first and first + count <= inside + length:
             return True
     return False
-
-
-def _block(base: int) -> Users:
-    LOCKS.mkdir(parents=True, exist_ok=True)
-    for number in range(BLOCKS):
-        fd = os.open(LOCKS / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            continue
-        return OwnUsers(base + number * BLOCK, BLOCK, fd)
-    raise ConfigError(f"{BLOCKS} agents already run on this machine; there are no user ids left.")

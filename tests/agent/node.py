@@ -1,0 +1,192 @@
+"""A node without servers: a real executor and a real supervisor, for one test."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duly.agent.link
+from duly.agent import hierarchies, identity, users, workspace
+from duly.agent.cgroup import Layout
+from duly.agent.executor import Executor
+from duly.agent.outcome import Exit, conclude
+from duly.agent.ports import Ports
+from duly.agent.sweep import sweep
+from duly.clock import monotonic
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Payload
+from duly.wire import Assignment, AttemptRef, AttemptReport
+
+NOBODY = "nobody"
+TRUSTED = 1000.0
+
+
+class Node:
+    """Runs attempts, and remembers how they ended."""
+
+    def __init__(self, data: Path, layout: Layout, chosen: users.Users) -> None:
+        self.data = data
+        self.layout = layout
+        self.users = chosen
+        self.mark = identity.mark(data)
+        self.work = workspace.root(data, self.mark, shared=chosen.runs_as_others)
+        self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
+        self.left: list[Path] = []
+        self._tasks = itertools.count(1)
+        self._ends: dict[AttemptRef, asyncio.Future[Exit]] = {}
+        self.executor = Executor(
+            work=self.work,
+            spool=data / "spool",
+            users=chosen,
+            ports=Ports(42_000, 42_009),
+            remove_later=self.left.append,
+        )
+        self.link: duly.agent.link.Link
+
+    def start(
+        self,
+        *command: str,
+        source: str | None = None,
+        script_path: str | None = None,
+        env: dict[str, str] | None = None,
+        cap: float = 60.0,
+        grace: float = 0.3,
+        memory_mb: int = 256,
+        log_limit: int = 2**20,
+        ports: int = 0,
+    ) -> AttemptRef:
+        """Start an attempt."""
+        task = next(self._tasks)
+        ref = AttemptRef(task, 1, task)
+        assignment = Assignment(
+            ref=ref,
+            payload=Payload(
+                command=list(command) or None,
+                source=source,
+                script_path=script_path,
+                env=env or {},
+            ),
+            resources=Resources(cpu_milli=100, memory_mb=memory_mb, ports=ports),
+            execution_cap=cap,
+            grace=grace,
+            idempotency_key=f"key-{task}",
+            log_limit=log_limit,
+        )
+        self._ends[ref] = asyncio.get_running_loop().create_future()
+        failed = self.executor.start(assignment, self.link)
+        if failed is not None:
+            self._ends[ref].set_result(failed)
+        return ref
+
+    async def end(
+        self, ref: AttemptRef, intent: Outcome | None = None
+    ) -> tuple[Exit, AttemptReport]:
+        """Wait until nothing of an attempt is left, and return what would be reported."""
+        async with asyncio.timeout(30):
+            end = await self._ends[ref]
+        return end, self.executor.report(ref, conclude(end, intent))
+
+    async def run(self, *command: str, **options: Any) -> AttemptReport:
+        """Start an attempt and wait for its end."""
+        _, report = await self.end(self.start(*command, **options))
+        return report
+
+    def command(self, verb: str, ref: AttemptRef) -> None:
+        """Have something done to a running attempt."""
+        self.link.send(verb, self.executor.find(ref).id)
+
+    def hear(self, name: str, subject: Any) -> None:
+        """Take in what the supervisor says."""
+        if name == "output":
+            local = self.executor.by_id(subject[0])
+            if local is not None:
+                self.outputs.put_nowait((local.ref, subject[1]))
+        elif name == "exited":
+            ended = self.executor.exited(subject)
+            assert ended is not None
+            self._ends[ended[0]].set_result(ended[1])
+
+    @property
+    def supervisor(self) -> int:
+        """Return the process id of the supervisor, once it runs."""
+        return int((self.data / "supervisor.lock").read_text())
+
+
+def new_data() -> Path:
+    """Make a data folder that every user can pass through."""
+    data = Path(tempfile.mkdtemp(prefix="duly-agent-"))
+    data.chmod(0o755)
+    return data
+
+
+@asynccontextmanager
+async def running(mode: str):
+    """Run a node in one of the modes: `cgroup`, or without: `uid`, `shared`."""
+    data = new_data()
+    chosen = users.choose(NOBODY if mode == "shared" and os.geteuid() == 0 else None)
+    layout = hierarchies.find(identity.mark(data)) if mode == "cgroup" else Layout()
+    node = Node(data, layout, chosen)
+    workspace.make_root(node.work)
+    (data / "spool").mkdir()
+    node.link = await duly.agent.link.start(
+        data, layout, own_uids=chosen.own_uids, on_event=node.hear
+    )
+    node.link.send("trust", monotonic() + TRUSTED)
+    try:
+        yield node
+    finally:
+        await node.link.close()
+        sweep(node.mark, node.work, data / "spool", chosen)
+        chosen.close()
+        shutil.rmtree(node.work, ignore_errors=True)
+        shutil.rmtree(data)
+
+
+class Doorbell:
+    """A named pipe through which a task tells the test that it has come so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "doorbell"
+        os.mkfifo(self.path, 0o666)
+        self.path.chmod(0o666)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        self._buffer = b""
+
+    async def ring(self) -> str:
+        """Wait for the next line."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            while b"\n" not in self._buffer:
+                ready = asyncio.Event()
+                loop.add_reader(self._fd, ready.set)
+                await ready.wait()
+                loop.remove_reader(self._fd)
+                self._buffer += os.read(self._fd, 4096)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def rings(self) -> int:
+        """Return how many lines have come since the last look, without waiting."""
+        with suppress(BlockingIOError):
+            self._buffer += os.read(self._fd, 65536)
+        count = self._buffer.count(b"\n")
+        self._buffer = b""
+        return count
+
+    def close(self) -> None:
+        """Take it down."""
+        os.close(self._fd)
+        self.path.unlink()
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"

@@ -1,0 +1,315 @@
+"""Attempts from start to end, with a real supervisor and real processes."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from duly.agent import workspace
+from duly.agent.output import NOTICE
+from duly.agent.users import BASES
+from duly.model.task import Outcome
+from tests.agent.node import is_alive, running
+
+HOG = "f() { head -c $1 /dev/zero | tail >/dev/null; }; f"
+"""Holds as many bytes in memory as its argument says: tail looks for the ends of lines."""
+BURN = "while [ $i -lt 100000 ]; do i=$((i + 1)); done"
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "exit_code"),
+    [
+        ("exit 0", Outcome.SUCCEEDED, 0),
+        ("exit 3", Outcome.FAILED, 3),
+        ("exit 127", Outcome.FAILED, 127),
+        ("kill -SEGV $$", Outcome.FAILED, 139),
+        ("kill -KILL $$", Outcome.FAILED, 137),
+    ],
+)
+async def test_an_exit_is_told_as_it_was(node, script, outcome, exit_code):
+    report = await node.run("sh", "-c", script)
+    assert (report.outcome, report.exit_code) == (outcome, exit_code)
+    assert report.ran is not None and report.usage is not None
+    assert 0 < report.usage.wall_seconds < 30
+
+
+async def test_both_streams_come_in_the_order_written(best_node):
+    report = await best_node.run("sh", "-c", "echo one; echo two >&2; echo three")
+    assert report.tail == b"one\ntwo\nthree\n"
+    assert report.log_size == 14
+
+
+async def test_output_may_be_any_bytes(best_node):
+    report = await best_node.run("printf", r"\377\376\000\n\200")
+    assert report.tail == b"\xff\xfe\x00\n\x80"
+
+
+async def test_arguments_may_be_any_text(best_node):
+    report = await best_node.run("printf", "%s|", "søk", "a b", "", "'\"$x\\n", "\n", "日本")
+    assert report.tail == "søk|a b||'\"$x\\n|\n|日本|".encode()
+
+
+async def test_a_missing_program_is_named(node):
+    report = await node.run("no-such-program-here")
+    assert report.outcome is Outcome.FAILED
+    assert report.exit_code == 127
+    assert report.reason.code == "command_not_found"
+    assert "no-such-program-here" in report.reason.message
+
+
+async def test_a_file_that_is_no_program_cannot_be_executed(best_node):
+    report = await best_node.run("/etc/passwd")
+    assert (report.outcome, report.exit_code) == (Outcome.FAILED, 126)
+    assert report.reason.code == "command_not_executable"
+
+
+async def test_programs_are_found_in_the_path_of_the_task(best_node):
+    report = await best_node.run("sh", "-c", "exit 0", env={"PATH": "/nowhere"})
+    assert report.exit_code == 127
+
+
+async def test_a_command_line_of_a_megabyte_is_run(best_node):
+    report = await best_node.run("sh", "-c", "echo $# ${#1}", "sh", *["x" * 100_000] * 10)
+    assert report.tail == b"10 100000\n"
+
+
+async def test_a_command_line_beyond_the_kernel_is_refused_with_a_reason(best_node):
+    report = await best_node.run("true", *["x" * 130_000] * 30)
+    assert (report.outcome, report.exit_code) == (Outcome.FAILED, 126)
+
+
+async def test_a_script_is_run_from_its_text(best_node):
+    report = await best_node.run(source="#!/bin/sh\necho from $0\nexit 4\n")
+    assert report.exit_code == 4
+    assert report.tail.startswith(b"from /")
+
+
+async def test_a_script_without_an_interpreter_line_says_so(best_node):
+    report = await best_node.run(source="echo hi\n")
+    assert report.exit_code == 126
+    assert "#!/bin/sh" in report.reason.message
+
+
+async def test_a_script_on_the_node_is_run_in_place(best_node):
+    script = best_node.data / "hello"
+    script.write_text("#!/bin/sh\npwd; exit 5\n")
+    script.chmod(0o755)
+    report = await best_node.run(script_path=str(script))
+    assert report.exit_code == 5
+    assert report.tail.decode().startswith(str(best_node.work))
+    missing = await best_node.run(script_path=str(best_node.data / "missing"))
+    assert missing.exit_code == 127
+
+
+async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkeypatch):
+    monkeypatch.setenv("DULY_SECRET_OF_THE_AGENT", "x")
+    report = await node.run("env", "-0", env={"COLOUR": "blue", "LANG": "de_DE.UTF-8"}, ports=2)
+    seen = dict(line.split("=", 1) for line in report.tail.decode().split("\0") if line)
+    home = seen["HOME"]
+    assert home.startswith(str(node.work))
+    assert seen == {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": home,
+        "LANG": "de_DE.UTF-8",
+        "TMPDIR": f"{home}/tmp",
+        "COLOUR": "blue",
+        "DULY_TASK_ID": "1",
+        "DULY_ATTEMPT": "1",
+        "DULY_FENCING_TOKEN": "1",
+        "DULY_IDEMPOTENCY_KEY": "key-1",
+        "DULY_RESULT": f"{home}/result.json",
+        "DULY_PORTS": "42000,42001",
+    }
+
+
+async def test_a_task_has_no_open_files_but_its_streams(best_node):
+    report = await best_node.run(
+        "sh", "-c", "ls /proc/self/fd; readlink /proc/self/fd/0; ulimit -c"
+    )
+    # ls itself has the folder open as 3.
+    assert report.tail == b"0\n1\n2\n3\n/dev/null\n0\n"
+
+
+async def test_a_task_begins_with_ordinary_signals_in_a_session_of_its_own(best_node):
+    report = await best_node.run(
+        "sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= $$"
+    )
+    blocked, ignored, _ = report.tail.decode().splitlines()
+    assert int(blocked.split()[1], 16) == 0
+    assert int(ignored.split()[1], 16) == 0
+
+
+async def test_a_task_is_never_root_and_gains_nothing(node):
+    report = await node.run(
+        "sh", "-c", "id -u; id -G; grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status"
+    )
+    uid, groups, permitted, effective, no_new = report.tail.decode().splitlines()
+    assert int(uid) != 0 and "0" not in groups.split()
+    if os.geteuid() == 0:
+        assert int(permitted.split()[1], 16) == int(effective.split()[1], 16) == 0
+    assert no_new.split()[1] == "1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give attempts a user of their own")
+async def test_each_attempt_has_a_user_of_its_own():
+    async with running("cgroup") as node:
+        uids = {(await node.run("id", "-u")).tail for _ in range(5)}
+        assert len(uids) == 5
+        assert all(int(uid) >= min(BASES) for uid in uids)
+
+
+async def test_the_workspace_is_private_and_gone_afterwards(best_node):
+    report = await best_node.run(
+        "sh", "-c", "stat -c '%a %u' . ; id -u; touch $TMPDIR/x a; mkdir b"
+    )
+    mode_and_owner, uid = report.tail.decode().splitlines()
+    assert mode_and_owner == f"700 {uid}"
+    for folder in best_node.left:
+        workspace.remove(folder)
+    assert list(best_node.work.iterdir()) == []
+
+
+async def test_the_result_is_read_when_the_attempt_succeeded(best_node):
+    report = await best_node.run("sh", "-c", """echo '{"n": 1}' > "$DULY_RESULT" """)
+    assert report.result == b'{"n": 1}\n'
+    failed = await best_node.run("sh", "-c", """echo 1 > "$DULY_RESULT"; exit 1""")
+    assert failed.result is None
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        'ln -s /etc/passwd "$DULY_RESULT"',
+        'mkfifo "$DULY_RESULT"',
+        'mkdir "$DULY_RESULT"',
+        'echo 1 > x; ln x "$DULY_RESULT"',
+        'head -c 300000 /dev/zero > "$DULY_RESULT"',
+    ],
+)
+async def test_only_a_plain_file_of_modest_size_is_a_result(best_node, trick):
+    report = await best_node.run("sh", "-c", trick)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert report.result is None
+
+
+async def test_much_output_is_cut_with_a_notice_and_the_task_goes_on(best_node):
+    script = "head -c 12000000 /dev/zero | tr '\\0' x; echo end >&2"
+    report = await best_node.run("sh", "-c", script, log_limit=2**20)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert report.log_size == 2**20
+    assert report.tail.endswith(NOTICE)
+    [spool] = (best_node.data / "spool").iterdir()
+    kept = spool.read_bytes()
+    assert len(kept) == 2**20
+    assert kept.startswith(b"x" * 1000)
+    assert stat.S_IMODE(spool.stat().st_mode) == 0o600
+
+
+async def test_a_spool_is_gone_when_the_attempt_is_forgotten(best_node):
+    ref = best_node.start("sh", "-c", "head -c 10000 /dev/zero")
+    await best_node.end(ref)
+    assert len(list((best_node.data / "spool").iterdir())) == 1
+    best_node.executor.forget(ref)
+    assert list((best_node.data / "spool").iterdir()) == []
+
+
+async def test_output_is_told_of_while_the_task_runs(best_node):
+    ref = best_node.start("sh", "-c", "echo early; read _ < /dev/null; sleep 60")
+    assert await best_node.outputs.get() == (ref, 6)
+    [spool] = (best_node.data / "spool").iterdir()
+    assert spool.read_bytes() == b"early\n"
+    best_node.command("kill", ref)
+    _, report = await best_node.end(ref)
+    assert report.tail == b"early\n"
+
+
+async def test_the_cap_ends_a_task_that_ignores_sigterm(node):
+    report = await node.run(
+        "sh", "-c", "trap '' TERM; while :; do sleep 1; done", cap=0.3, grace=0.3
+    )
+    assert (report.outcome, report.exit_code) == (Outcome.CAPPED, 137)
+    assert report.reason.details["execution_cap"] == 0.3
+    assert 0.6 <= report.ran < 5
+
+
+async def test_a_task_may_use_its_grace(best_node):
+    script = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done"
+    report = await best_node.run("sh", "-c", script, cap=0.5, grace=20)
+    assert (report.outcome, report.exit_code) == (Outcome.CAPPED, 0)
+    assert report.tail.endswith(b"saved\n")
+
+
+async def test_a_daemon_that_hides_is_killed_with_its_task(node, doorbell):
+    daemon = f"setsid sh -c 'trap : TERM; echo $$ > {doorbell.path}; while :; do sleep 9; done'"
+    ref = node.start("sh", "-c", f"({daemon} &) & sleep 1000")
+    daemon = int(await doorbell.ring())
+    assert is_alive(daemon)
+    node.command("terminate", ref)
+    _, report = await node.end(ref, Outcome.CANCELLED)
+    assert report.outcome is Outcome.CANCELLED
+    assert not is_alive(daemon)
+
+
+async def test_an_exit_is_told_only_when_nothing_is_left(node, doorbell):
+    ref = node.start("sh", "-c", f"setsid sh -c 'echo $$ > {doorbell.path}; sleep 1000' & sleep 1")
+    left = int(await doorbell.ring())
+    _, report = await node.end(ref)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert not is_alive(left)
+
+
+async def test_a_cancel_during_the_very_start_takes_effect(node):
+    for _ in range(10):
+        ref = node.start("sleep", "1000", grace=20)
+        node.command("terminate", ref)
+        _, report = await node.end(ref, Outcome.CANCELLED)
+        assert (report.outcome, report.exit_code) == (Outcome.CANCELLED, 143)
+
+
+async def test_memory_beyond_the_limit_ends_the_attempt(needs_memory_controller):
+    async with running("cgroup") as node:
+        report = await node.run("sh", "-c", f"{HOG} 200000000", memory_mb=50)
+        assert report.outcome is Outcome.OVERUSED
+        assert report.reason.code == "memory_exceeded"
+        assert report.reason.details["memory_mb"] == 50
+        assert report.usage.peak_memory_mb == pytest.approx(50, abs=1)
+        after = await node.run("true", memory_mb=50)
+        assert after.outcome is Outcome.SUCCEEDED
+        assert after.usage.peak_memory_mb < 20
+
+
+async def test_a_fork_bomb_is_bounded_and_dies_at_its_cap(node):
+    if not (node.layout.folders or node.users.own_uids):
+        pytest.skip("without cgroups and users of its own nothing bounds it")
+    bomb = "f() { f | f & f; }; f 2>/dev/null & exec sleep 1000"
+    report = await node.run("sh", "-c", bomb, cap=0.5, grace=0)
+    assert report.outcome is Outcome.CAPPED
+    assert (await node.run("true")).outcome is Outcome.SUCCEEDED
+
+
+async def test_use_is_measured(node):
+    report = await node.run("sh", "-c", f"{HOG} 60000000; i=0; {BURN}")
+    assert 0.02 < report.usage.cpu_seconds < 10
+    assert 50 <= report.usage.peak_memory_mb < 200
+
+
+async def test_an_attempt_that_cannot_be_prepared_fails_with_a_reason(best_node):
+    report = await best_node.run("true", ports=100)
+    assert report.outcome is Outcome.FAILED
+    assert report.reason.code == "not_prepared"
+    assert (await best_node.run("true", ports=10)).outcome is Outcome.SUCCEEDED
+
+
+async def test_many_attempts_run_side_by_side(node):
+    refs = [node.start("sh", "-c", f"echo {number}") for number in range(60)]
+    ends = [await node.end(ref) for ref in refs]
+    assert [report.tail for _, report in ends] == [b"%d\n" % number for number in range(60)]
+
+
+async def test_the_supervisor_stays_lean(best_node):
+    await best_node.run("true")
+    status = Path(f"/proc/{best_node.supervisor}/status").read_text()
+    assert "Threads:\t1\n" in status
+    maps = Path(f"/proc/{best_node.supervisor}/maps").read_text()
+    assert not any(name in maps for name in ("msgspec", "aiohttp", "ctypes", "_ssl"))
