@@ -68,26 +68,36 @@ def _mind_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """`duly up` on a free port, with a data folder and a home of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-test-up-"))
-    folder.chmod(0o755)
-    home = folder / "home"
-    home.mkdir()
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), **QUICK}
-    command = [DULY, "up", "--data", str(folder / "data"), "--port", "0", "--no-dashboard"]
-    with (folder / "log").open("wb") as log:
-        up = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log)
-    assert up.stdout is not None
-    try:
-        url = _ready(up, folder / "log")
-        key = (folder / "data" / "admin.key").read_text().strip()
-        yield Server(url, folder / "data", home, key)
-    finally:
-        up.terminate()
-        up.communicate(timeout=60)
-        shutil.rmtree(folder, ignore_errors=True)
+class Up:
+    """A `duly up` in a folder of its own, which may be killed and started again."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._port = "0"
+        (folder / "home").mkdir()
+        self.server = self.start()
+
+    def start(self) -> Server:
+        """Start it, and wait until it is ready; after the first time on the same port."""
+        data, home, log = (self._folder / name for name in ("data", "home", "log"))
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), **QUICK, **self._settings}
+        command = [DULY, "up", "--data", str(data), "--port", self._port, "--no-dashboard"]
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=out)
+        url = _ready(self.process, log)
+        self._port = url.rpartition(":")[2]
+        return Server(url, data, home, (data / "admin.key").read_text().strip())
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+    def stop(self) -> None:
+        """End it as a user does."""
+        self.process.terminate()
+        self.process.communicate(timeout=60)
 
 
 def _ready(up: subprocess.Popen[bytes], log: Path) -> str:
@@ -98,10 +108,33 @@ def _ready(up: subprocess.Popen[bytes], log: Path) -> str:
     raise AssertionError(f"duly up ended before it was ready:\n{log.read_text()}")
 
 
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that tasks, which run as other users, can write to."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-test-shared-"))
-    folder.chmod(0o777)
+def _folder(name: str, mode: int) -> Iterator[Path]:
+    """Yield a folder that tasks, which run as other users, can reach."""
+    folder = Path(tempfile.mkdtemp(prefix=f"duly-test-{name}-"))
+    folder.chmod(mode)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """`duly up` on a free port, with a data folder and a home of its own."""
+    for folder in _folder("up", 0o755):
+        up = Up(folder)
+        yield up.server
+        up.stop()
+
+
+@pytest.fixture
+def mortal_up() -> Iterator[Up]:
+    """A `duly up` for one test, which may kill it."""
+    for folder in _folder("up", 0o755):
+        up = Up(folder, DULY_LEASES__HEARTBEAT="0.3s", DULY_LEASES__TTL="2s")
+        yield up
+        up.stop()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that tasks can write to."""
+    yield from _folder("shared", 0o777)

@@ -138,3 +138,14 @@ def test_following_shows_every_attempt_that_follows(server, shared: Path):
     done = server.duly("run", "--attempts", "3", "--", "sh", "-c", flaky)
     assert (done.returncode, done.stdout) == (0, "try\ntry\n")
     assert "2 attempts" in done.stderr
+
+
+def test_run_outlives_a_kill_of_everything(mortal_up, shared: Path):
+    go = shared / "go"
+    process = mortal_up.server.start("run", "--", "sh", "-c", WAIT_FOR, "sh", str(go))
+    assert process.stdout.readline() == b"up\n"
+    mortal_up.kill()
+    go.touch()
+    mortal_up.start()
+    code, out, err = finish(process)
+    assert (code, out) == (0, b"up\nseen\n"), err
