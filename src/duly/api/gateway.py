@@ -64,6 +64,7 @@ async def append_log(request: ApiRequest) -> Answer:
         if not await nodes.holds_attempt(conn, _node(request), ref):
             raise Fenced("The attempt has been given away; its log is not kept.")
     await parts.logbook.append(chunk.ref, chunk.offset, chunk.data)
+    parts.bell.ring([chunk.ref.task])
     return no_content()
 
 

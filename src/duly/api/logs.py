@@ -4,7 +4,6 @@ Following a log reads the same places as reading it: chunks from the object stor
 while the attempt runs, and the tail of its report once it has ended.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from litestar.response import Stream
@@ -18,7 +17,8 @@ from duly.server.parts import Parts
 from duly.store import views
 from duly.store.views import LogEnd
 
-LOOK_AGAIN = 0.3
+LOOK_AGAIN = 0.5
+"""Seconds after which whoever follows looks by itself, in case that nobody rang."""
 MAX_ATTEMPT = 2**31 - 1
 
 
@@ -76,22 +76,23 @@ async def _follow(
 ) -> AsyncIterator[bytes]:
     """Yield a log as it grows: of one attempt, or of the latest and all that come after it."""
     current, position = attempt, 0
-    while True:
-        end = await _end(parts, tenant_id, task_id, current)
-        if end is None:
-            return
-        if end.attempt > 0 and end.attempt <= end.latest:
-            current = end.attempt
-            async for data in _read(parts, task_id, end, position):
-                position += len(data)
-                yield data
-        if attempt is None and current is not None and current < end.latest:
-            current, position = current + 1, 0
-            continue
-        is_over = attempt is not None and attempt <= end.latest and not end.is_running
-        if is_over or not end.is_live:
-            return
-        await asyncio.sleep(LOOK_AGAIN)
+    with parts.bell.listen(task_id) as bell:
+        while True:
+            end = await _end(parts, tenant_id, task_id, current)
+            if end is None:
+                return
+            if end.attempt > 0 and end.attempt <= end.latest:
+                current = end.attempt
+                async for data in _read(parts, task_id, end, position):
+                    position += len(data)
+                    yield data
+            if attempt is None and current is not None and current < end.latest:
+                current, position = current + 1, 0
+                continue
+            is_over = attempt is not None and attempt <= end.latest and not end.is_running
+            if is_over or not end.is_live:
+                return
+            await bell.wait(LOOK_AGAIN)
 
 
 HANDLERS = [read_logs]

@@ -26,8 +26,8 @@ ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
 LONGEST_WAIT = 25
 AT_ONCE = 500
 """Tasks of a batch that are checked before others get their turn on this server."""
-FIRST_LOOK = 0.05
-SLOWEST_LOOK = 0.5
+LOOK_AGAIN = 0.5
+"""Seconds after which whoever waits looks by itself, in case that nobody rang."""
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -206,18 +206,17 @@ def _wait(text: str | None) -> float:
 
 
 async def _until_final(parts: Parts, tenant_id: int, task_id: int, seconds: float) -> None:
-    """Return once the task is not live, or after `seconds`; looks less and less often."""
+    """Return once the task is not live, or after `seconds`."""
     until = clock.monotonic() + seconds
-    pause = FIRST_LOOK
-    while True:
-        async with reading(parts) as conn:
-            if not await views.is_live(conn, tenant_id, task_id):
+    with parts.bell.listen(task_id) as bell:
+        while True:
+            async with reading(parts) as conn:
+                if not await views.is_live(conn, tenant_id, task_id):
+                    return
+            left = until - clock.monotonic()
+            if left <= 0:
                 return
-        left = until - clock.monotonic()
-        if left <= 0:
-            return
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, SLOWEST_LOOK)
+            await bell.wait(min(LOOK_AGAIN, left))
 
 
 async def answer_task(

@@ -5,6 +5,7 @@ from random import Random
 
 from duly.config import Settings
 from duly.server.authenticator import Authenticator
+from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.logbook import Logbook
 from duly.server.prioritizer import Prioritizer
@@ -24,6 +25,7 @@ class Parts:
     database: Database
     settings: Settings
     authenticator: Authenticator
+    bell: Bell
     cluster_manager: ClusterManager
     resource_manager: ResourceManager
     queue_manager: QueueManager
@@ -46,6 +48,7 @@ class Parts:
 def build(database: Database, settings: Settings, store_url: str) -> Parts:
     """Put a server's components together; nothing runs yet."""
     sequencer = Sequencer()
+    bell = Bell()
     prioritizer = Prioritizer(settings.scheduling)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
     cluster_manager = ClusterManager(database, settings.leases, sequencer)
@@ -56,6 +59,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager,
         prioritizer,
         resource_manager,
+        bell,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
     submitter = Submitter(
@@ -71,6 +75,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         database=database,
         settings=settings,
         authenticator=Authenticator(database),
+        bell=bell,
         cluster_manager=cluster_manager,
         resource_manager=resource_manager,
         queue_manager=queue_manager,

@@ -18,6 +18,7 @@ from duly.model.task import Outcome, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy import retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
+from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.prioritizer import Prioritizer
 from duly.server.resource_manager import ResourceManager
@@ -43,6 +44,7 @@ class QueueManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
+        bell: Bell,
         dice: Random,
     ) -> None:
         super().__init__(settings.scheduling.interval)
@@ -51,6 +53,7 @@ class QueueManager(Service):
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
+        self._bell = bell
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
@@ -122,6 +125,7 @@ class QueueManager(Service):
             return
         for one in ended:
             telemetry.ATTEMPTS_ENDED.labels(one.outcome.value).inc()
+        self._bell.ring(one.held.id for one in ended)
         self._wake(
             [
                 (one.held.tenant_id, one.held.shape_id)
@@ -190,6 +194,7 @@ class QueueManager(Service):
         """Cancel tasks of the caller's tenant; True for those that have ended at once."""
         async with self._database.transaction() as conn:
             found = await tasks.request_cancel(conn, credential.tenant_id, ids)
+        self._bell.ring(found)
         if not all(found.values()):
             self._resource_manager.nudge_all_polls()
         return found
