@@ -191,15 +191,15 @@ class Submitter(Service):
 
         With `run_at` among them its time becomes that one, or now when it is null.
         """
-        old = await self._read(credential, task_id)
-        spec = revise(old.spec, changes, credential.plan)
-        await self._learn_shapes([spec])
-        shape = self._shapes[tasks.shape_key(spec.resources)]
         async with self._database.transaction() as conn:
             held = await tasks.lock_unstarted(conn, credential.tenant_id, task_id)
+            # Read under the lock: of two changes at once, neither may undo the other.
+            old = await self._read(conn, credential, task_id)
             if held is None or held.status not in NOT_STARTED:
                 status = "has ended" if held is None else f"is {held.status}"
                 raise Conflict(f"The task {status}; only one that has not started can be changed.")
+            spec = revise(old.spec, changes, credential.plan)
+            shape = await self._shape_of(conn, spec)
             ready_at = held.ready_at
             if "run_at" in changes:
                 ready_at = max(spec.run_at or held.now, held.now)
@@ -217,7 +217,8 @@ class Submitter(Service):
         With `dead` it must be among the dead letters, and is taken out of them in the same
         transaction, so that it is replayed once.
         """
-        old = await self._read(credential, task_id)
+        async with self._database.connection() as conn:
+            old = await self._read(conn, credential, task_id)
         if not old.has_ended:
             raise Conflict("The task has not ended; only one that has can be replayed.")
         spec = msgspec.structs.replace(
@@ -236,9 +237,8 @@ class Submitter(Service):
         self._wake([new], [])
         return new.id
 
-    async def _read(self, credential: Credential, task_id: int) -> StoredSpec:
-        async with self._database.connection() as conn:
-            old = await tasks.read_spec(conn, credential.tenant_id, task_id)
+    async def _read(self, conn: Connection, credential: Credential, task_id: int) -> StoredSpec:
+        old = await tasks.read_spec(conn, credential.tenant_id, task_id)
         if old is None:
             raise NotFound(f"There is no task {task_id}.")
         return old
@@ -259,6 +259,13 @@ class Submitter(Service):
             spec=spec,
             body_hash=b"" if spec.idempotency_key is None else hash_of(spec),
         )
+
+    async def _shape_of(self, conn: Connection, spec: TaskSpec) -> int:
+        """Return the shape of `spec`; a new one is not remembered, for it may be rolled back."""
+        key = tasks.shape_key(spec.resources)
+        if key in self._shapes:
+            return self._shapes[key]
+        return (await tasks.intern_shapes(conn, {key: spec.resources}))[key]
 
     async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> None:
         unknown = {

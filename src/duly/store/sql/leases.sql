@@ -234,19 +234,18 @@ update incarnations
 returning incarnations.id, incarnations.node_id
 
 -- name: lock_orphans
--- Lock running rows whose incarnation is not alive: every one of them, not only those of
--- the incarnations that have just ended.
+-- Lock running rows whose incarnation has ended: every one of them, not only those of the
+-- incarnations that have just ended. A join and no `not exists`: when a row has moved on to
+-- another incarnation while we waited for its lock, PostgreSQL checks the new row against the
+-- incarnation that it had joined, but would not look into a `not exists` again, and a live
+-- attempt would be taken for an orphan.
 --   $1 how many
 select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
        l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
   from live l
+  join incarnations i on i.id = l.incarnation_id
  where l.status = 'running'
-   and not exists (
-        select 1
-          from incarnations i
-         where i.id = l.incarnation_id
-           and i.ended_at is null
-       )
+   and i.ended_at is not null
  order by l.id
  limit $1
    for update of l
