@@ -15,8 +15,6 @@ from duly.store.database import Connection, load_statements
 from duly.store.servers import SCHEDULING
 
 SQL = load_statements("overview.sql")
-MOST = 100_000
-"""How far a count goes."""
 ALL_NODES = 100_000
 
 
@@ -112,13 +110,13 @@ async def read_offers(conn: Connection) -> list[Offer]:
 async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) -> TaskCounts:
     """Count a tenant's tasks; those that have ended, within the last `window`."""
     now: datetime = await conn.fetchval("select duly.now()")
-    row = await conn.fetchrow(SQL["count_tasks"], tenant_id, now - window, MOST)
+    row = await conn.fetchrow(SQL["count_tasks"], tenant_id, now - window)
     return msgspec.convert(dict(row or {}), TaskCounts)
 
 
 async def count_live(conn: Connection) -> LiveCounts:
     """Count the live tasks of all tenants."""
-    row = await conn.fetchrow(SQL["count_live"], MOST)
+    row = await conn.fetchrow(SQL["count_live"])
     return msgspec.convert(dict(row or {}), LiveCounts)
 
 

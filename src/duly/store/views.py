@@ -22,7 +22,6 @@ LARGEST_ID = 2**63 - 1
 WHOLE_PAYLOAD = 2**31 - 1
 LISTED_PAYLOAD = 4096
 """Bytes up to which a list shows what a task runs; a single task shows all of it."""
-UNSUCCESSFUL = frozenset({Status.FAILED, Status.CANCELLED})
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +130,8 @@ async def pick(
             which.name,
             which.node,
             sorted(asked - FINAL),
-            sorted(asked & UNSUCCESSFUL),
+            Status.FAILED in asked,
+            Status.CANCELLED in asked,
             Status.DONE in asked,
         )
     elif which.name is not None:
@@ -229,7 +229,6 @@ async def tenant_by_name(conn: Connection, name: str) -> OtherTenant | None:
 
 def _task(row: asyncpg.Record) -> TaskView:
     fields = dict(row)
-    fields.pop("shape_id")
     fields["usage"] = _usage(fields)
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)

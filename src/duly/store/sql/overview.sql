@@ -21,37 +21,40 @@ select n.id, n.name, n.labels, n.draining, i.id as incarnation_id, i.capacity,
 
 -- name: count_tasks
 -- Count a tenant's tasks by status: those that are live, and those that ended since $2.
--- Each count looks at no more than $3 rows, so that it costs the same however much there is.
---   $1 tenant_id, $2 ended since, $3 at most
+-- No count looks at more than 100,000 rows, so that it costs the same however much there is.
+--   $1 tenant_id, $2 ended since
 select (select count(*) filter (where tenant_id = $1)
-          from (select tenant_id from live where status = 'scheduled' limit $3) as counted
+          from (select tenant_id from live where status = 'scheduled' limit 100000) as counted
        ) as scheduled,
        (select count(*)
-          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit $3) as counted
+          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit 100000)
+            as counted
        ) as waiting,
        (select count(*) filter (where tenant_id = $1)
-          from (select tenant_id from live where status = 'running' limit $3) as counted
+          from (select tenant_id from live where status = 'running' limit 100000) as counted
        ) as running,
-       (select count(*)
-          from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'done' limit $3) as counted
-       ) as done,
-       (select count(*)
-          from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'failed' limit $3) as counted
-       ) as failed,
-       (select count(*)
-          from (select 1 from ends
-                 where finished_at >= $2 and tenant_id = $1 and status = 'cancelled' limit $3) as counted
-       ) as cancelled
+       ended.done, ended.failed, ended.cancelled
+  from (
+        select count(*) filter (where newest.status = 'done') as done,
+               count(*) filter (where newest.status = 'failed') as failed,
+               count(*) filter (where newest.status = 'cancelled') as cancelled
+          from (
+                select tenant_id, status, finished_at
+                  from ends
+                 order by task_id desc
+                 limit 100000
+               ) as newest
+         where newest.tenant_id = $1
+           and newest.finished_at >= $2
+       ) as ended
 
 -- name: count_live
--- Count what waits and runs for all tenants together, each up to $1: for the metrics.
-select (select count(*) from (select 1 from live where status = 'waiting' limit $1) as counted)
+-- Count what waits and runs for all tenants together, each up to 100,000: for the metrics.
+select (select count(*) from (select 1 from live where status = 'waiting' limit 100000) as counted)
        as waiting,
-       (select count(*) from (select 1 from live where status = 'running' limit $1) as counted)
+       (select count(*) from (select 1 from live where status = 'running' limit 100000) as counted)
        as running,
-       (select count(*) from (select 1 from live where status = 'scheduled' limit $1) as counted)
+       (select count(*) from (select 1 from live where status = 'scheduled' limit 100000) as counted)
        as scheduled
 
 -- name: read_leader

@@ -1,134 +1,159 @@
 -- name: pick_newest
--- Return the newest ids of a tenant's tasks.
+-- Return the newest ids of a tenant's tasks. The inner limit is the largest page, in figures:
+-- it tells the planner that few rows are wanted, whatever the parameter says. Tenant and id
+-- are compared and ordered as a pair, which only the index by tenant can do: through the
+-- index of all ids, a small tenant among large ones would cost a search of everything.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many
-select t.id
-  from tasks t
- where t.tenant_id = $1
-   and t.id < $5
-   and ($2::jsonb is null or t.labels @> $2)
-   and ($3::text is null
-        or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
-   -- An id is minted up to a moment before its task is submitted: an hour is ample, and keeps
-   -- the days before out of the search.
-   and ($4::timestamptz is null
-        or (t.submitted_at >= $4 and t.id >= first_id_of(day_of($4 - interval '1 hour'))))
- order by t.id desc
+select id
+  from (
+        select t.id
+          from tasks t
+         where (t.tenant_id, t.id) < ($1, $5)
+           -- An id is minted at most a moment before its task is submitted: an hour is ample,
+           -- and keeps the days before out of the search.
+           and (t.tenant_id, t.id)
+               >= ($1, coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0))
+           and ($4::timestamptz is null or t.submitted_at >= $4)
+           and ($2::jsonb is null or t.labels @> $2)
+           and ($3::text is null
+                or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+         order by t.tenant_id desc, t.id desc
+         limit 1001
+       ) as newest
  limit $6
 
 -- name: pick_named
 -- Return the newest ids of a tenant's tasks of one name.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
 --   $7 name
-select t.id
-  from tasks t
- where t.tenant_id = $1
-   and t.name = $7
-   and t.id < $5
-   and ($2::jsonb is null or t.labels @> $2)
-   and ($3::text is null
-        or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
-   and ($4::timestamptz is null
-        or (t.submitted_at >= $4 and t.id >= first_id_of(day_of($4 - interval '1 hour'))))
- order by t.id desc
+select id
+  from (
+        select t.id
+          from tasks t
+         where t.tenant_id = $1
+           and t.name = $7
+           and t.id < $5
+           and (t.tenant_id, t.id)
+               >= ($1, coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0))
+           and ($4::timestamptz is null or t.submitted_at >= $4)
+           and ($2::jsonb is null or t.labels @> $2)
+           and ($3::text is null
+                or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+         order by t.id desc
+         limit 1001
+       ) as newest
  limit $6
 
 -- name: pick_by_status
--- Return the newest ids of a tenant's tasks in any of some statuses. Each kind of status is
--- looked for where it is rare: live tasks among the live, failed and cancelled ones through
--- an index of their own, and only what is done among all tasks.
+-- Return the newest ids of a tenant's tasks in any of some statuses. Each status is looked for
+-- where it is rare: live tasks among the live, failed and cancelled ones through an index of
+-- their own, and only what is done among all tasks. The four come in order and are merged.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
---   $7 name, $8 node name, $9 live statuses, $10 failed and cancelled, $11 whether done
+--   $7 name, $8 node name, $9 live statuses, $10 failed, $11 cancelled, $12 done
 with asked_user as materialized (
         select u.id from users u where u.tenant_id = $1 and u.name = $3
      ),
      asked_node as materialized (
         select n.id from nodes n where n.name = $8
-     ),
-     alive as (
-        select t.id
-          from live l
-          join tasks t on t.id = l.id
-         where l.tenant_id = $1
-           and l.status = any($9::status[])
-           and l.id < $5
-           and ($8::text is null or l.node_id in (select id from asked_node))
-           and ($7::text is null or t.name = $7)
-           and ($2::jsonb is null or t.labels @> $2)
-           and ($3::text is null or t.user_id = (select id from asked_user))
-           and ($4::timestamptz is null or t.submitted_at >= $4)
-         order by l.id desc
-         limit $6
-     ),
-     unsuccessful as (
-        select t.id
-          from ends e
-          join tasks t on t.id = e.task_id
-         where e.tenant_id = $1
-           and e.status <> 'done'
-           and e.status = any($10::status[])
-           and e.task_id < $5
-           and ($8::text is null or e.node_id in (select id from asked_node))
-           and ($7::text is null or t.name = $7)
-           and ($2::jsonb is null or t.labels @> $2)
-           and ($3::text is null or t.user_id = (select id from asked_user))
-           and ($4::timestamptz is null or t.submitted_at >= $4)
-         order by e.task_id desc
-         limit $6
-     ),
-     done as (
-        select t.id
-          from tasks t
-          join ends e on e.task_id = t.id and e.status = 'done'
-         where $11::boolean
-           and t.tenant_id = $1
-           and t.id < $5
-           and ($8::text is null or e.node_id in (select id from asked_node))
-           and ($7::text is null or t.name = $7)
-           and ($2::jsonb is null or t.labels @> $2)
-           and ($3::text is null or t.user_id = (select id from asked_user))
-           and ($4::timestamptz is null or t.submitted_at >= $4)
-         order by t.id desc
-         limit $6
      )
-select id from alive
- union all
-select id from unsuccessful
- union all
-select id from done
- order by id desc
+select id
+  from (
+        select candidate.id
+          from (
+                (select l.id, l.node_id
+                   from live l
+                  where l.tenant_id = $1
+                    and l.status = any($9::status[])
+                    and l.id < $5
+                    and cardinality($9::status[]) > 0
+                  order by l.id desc)
+                 union all
+                (select e.task_id, e.node_id
+                   from ends e
+                  where e.tenant_id = $1
+                    and e.status = 'failed'
+                    and e.task_id < $5
+                    and $10::boolean
+                  order by e.task_id desc)
+                 union all
+                (select e.task_id, e.node_id
+                   from ends e
+                  where e.tenant_id = $1
+                    and e.status = 'cancelled'
+                    and e.task_id < $5
+                    and $11::boolean
+                  order by e.task_id desc)
+                 union all
+                (select t.id, e.node_id
+                   from tasks t
+                  cross join lateral (
+                        select ends.node_id
+                          from ends
+                         where ends.task_id = t.id
+                           and ends.status = 'done'
+                         limit 1
+                       ) as e
+                  where t.tenant_id = $1
+                    and t.id < $5
+                    and $12::boolean
+                  order by t.id desc)
+               ) as candidate (id, node_id)
+         cross join lateral (
+                select 1
+                  from tasks t
+                 where t.id = candidate.id
+                   and t.tenant_id = $1
+                   and ($8::text is null or candidate.node_id in (select id from asked_node))
+                   and ($7::text is null or t.name = $7)
+                   and ($2::jsonb is null or t.labels @> $2)
+                   and ($3::text is null or t.user_id = (select id from asked_user))
+                   and ($4::timestamptz is null or t.submitted_at >= $4)
+                 limit 1
+               ) as kept
+         order by candidate.id desc
+         limit 1001
+       ) as newest
  limit $6
 
 -- name: read_tasks
 -- Return tasks as their tenant sees them, newest first. A payload of more than $3 bytes is
--- left out, so that a page of large scripts stays a page.
+-- left out, so that a page of large scripts stays a page. One by one, each with a limit of
+-- its own: so that every plan looks into the day of the id and nowhere else.
 --   $1 tenant_id, $2 ids, $3 longest payload
-select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap, t.max_attempts,
-       t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of, t.submitted_at, t.shape_id,
-       case when octet_length(t.payload::text) <= $3 then t.payload end as payload,
-       s.needs, u.name as "user", 'server-' || t.admitted_by as admitted_by, n.name as node,
-       coalesce(l.status, e.status) as status,
-       coalesce(l.ready_at, e.ready_at) as ready_at,
-       coalesce(l.start_by, e.start_by) as start_by,
-       coalesce(l.attempt, e.attempt) as attempt,
-       coalesce(l.failures, e.failures) as failures,
-       coalesce(l.losses, e.losses) as losses,
-       coalesce(l.leased_at, e.started_at) as started_at,
-       l.cancel_requested_at, e.finished_at,
-       case when l.id is null then e.outcome else a.outcome end as outcome,
-       case when l.id is null then e.exit_code else a.exit_code end as exit_code,
-       case when l.id is null then e.reason else l.reason end as reason,
-       a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
-  from tasks t
-  join shapes s on s.id = t.shape_id
-  left join live l on l.id = t.id
-  left join ends e on e.task_id = t.id
-  left join attempts a on a.task_id = t.id and a.attempt = coalesce(l.attempt, e.attempt)
-  left join nodes n on n.id = coalesce(l.node_id, e.node_id)
-  left join users u on u.id = t.user_id
- where t.tenant_id = $1
-   and t.id = any($2::bigint[])
-   and coalesce(l.status, e.status) is not null
- order by t.id desc
+select task.*
+  from unnest($2::bigint[]) as asked (id)
+ cross join lateral (
+        select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap,
+               t.max_attempts, t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of,
+               t.submitted_at,
+               case when octet_length(t.payload::text) <= $3 then t.payload end as payload,
+               (select s.needs from shapes s where s.id = t.shape_id) as needs,
+               (select u.name from users u where u.id = t.user_id) as "user",
+               'server-' || t.admitted_by as admitted_by,
+               (select n.name from nodes n where n.id = coalesce(l.node_id, e.node_id)) as node,
+               coalesce(l.status, e.status) as status,
+               coalesce(l.ready_at, e.ready_at) as ready_at,
+               coalesce(l.start_by, e.start_by) as start_by,
+               coalesce(l.attempt, e.attempt) as attempt,
+               coalesce(l.failures, e.failures) as failures,
+               coalesce(l.losses, e.losses) as losses,
+               coalesce(l.leased_at, e.started_at) as started_at,
+               l.cancel_requested_at, e.finished_at,
+               case when l.id is null then e.outcome else a.outcome end as outcome,
+               case when l.id is null then e.exit_code else a.exit_code end as exit_code,
+               case when l.id is null then e.reason else l.reason end as reason,
+               a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
+          from tasks t
+          left join live l on l.id = asked.id
+          left join ends e on e.task_id = asked.id
+          left join attempts a on a.task_id = asked.id
+                              and a.attempt = coalesce(l.attempt, e.attempt)
+         where t.id = asked.id
+           and t.tenant_id = $1
+           and coalesce(l.status, e.status) is not null
+         limit 1
+       ) as task
+ order by task.id desc
 
 -- name: is_live
 -- Say whether a task of the tenant has not ended yet.
@@ -136,7 +161,7 @@ select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap, t.max
 select exists (select 1 from live where id = $2 and tenant_id = $1)
 
 -- name: read_attempts
--- Return the attempts at a task in order, the running one last. $3 is whether to read logs.
+-- Return the attempts at a task in order, the running one last.
 --   $1 tenant_id, $2 task_id
 select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
        a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
