@@ -1,4 +1,4 @@
-"""Submitting: `duly submit` and `duly run`."""
+"""`duly submit`, and waiting for what was submitted."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """Looking at tasks: list, show, wait, logs, attempts, why and result."""
 
-from itertools import islice
+from collections.abc import Iterable
 from signal import SIGINT
 from typing import Annotated
 
@@ -95,13 +95,12 @@ def list_tasks(
     """List tasks, newest first."""
     which = task_filter(status, name, label, since, user, node)
     with connect() as client:
+        tasks: Iterable[Task]
         if everything:
             tasks, more = client.iter_tasks(**which), None
-            if output is Output.TABLE:
-                tasks = iter(list(tasks))
         else:
             page = client.list_tasks(limit=limit, cursor=cursor, **which)
-            tasks, more = islice(page["items"], limit), page["next_cursor"]
+            tasks, more = page["items"], page["next_cursor"]
         if output is Output.TABLE:
             show_tasks(list(tasks), more)
         else:

@@ -45,31 +45,26 @@ class Tries:
         """Return how long to wait before the next try; raises when there is none."""
         self._failed += 1
         self._servers.pass_over(url)
-        delay = (
-            pause(
-                self._patience,
-                trouble,
-                tries=self._failed,
-                servers=len(self._servers.endpoint.urls),
-                elapsed=clock.monotonic() - self._since,
-                jitter=random.random(),  # noqa: S311 - spreads load, guards nothing
-            )
-            if may_repeat(self._call, trouble)
-            else None
-        )
-        if delay is None:
-            raise self._final(trouble) from trouble
-        return delay
+        delay = self._delay(trouble) if may_repeat(self._call, trouble) else None
+        if delay is not None:
+            return delay
+        if isinstance(trouble, NoAnswer):
+            raise self._unreachable(trouble) from trouble
+        raise trouble
 
-    def _final(self, trouble: Trouble) -> Exception:
-        if not isinstance(trouble, NoAnswer):
-            return trouble
+    def _delay(self, trouble: Trouble) -> float | None:
+        return pause(
+            self._patience,
+            trouble,
+            tries=self._failed,
+            servers=len(self._servers.endpoint.urls),
+            elapsed=clock.monotonic() - self._since,
+            jitter=random.random(),  # noqa: S311 - spreads load, guards nothing
+        )
+
+    def _unreachable(self, trouble: NoAnswer) -> Unreachable:
         urls = ", ".join(self._servers.endpoint.urls)
-        error = Unreachable(f"Duly cannot be reached at {urls}: {trouble.message}.")
-        error.details["urls"] = list(self._servers.endpoint.urls)
+        message = f"Duly cannot be reached at {urls}: {trouble.message}."
         if trouble.sent and not self._call.repeatable:
-            error.message += (
-                " Whether the request was carried out is not known; look before you repeat it."
-            )
-            error.args = (error.message,)
-        return error
+            message += " Whether the request was carried out is not known: look first, then repeat."
+        return Unreachable(message)
