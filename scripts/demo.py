@@ -19,7 +19,7 @@ from rich.table import Table
 from throwaway import Throwaway
 
 import duly
-from duly.client.shapes import FINAL, Task
+from duly.client.shapes import FINAL, ResourceFields, Task, TaskFields
 
 HARD_STOP = 180
 PATIENCE = 60.0
@@ -47,13 +47,16 @@ class Story:
 
     def submit(self, name: str, script: str, *, share: float = 0.1, **fields: Any) -> str:
         """Submit a shell script that takes a share of the machine's cores, and return its id."""
-        task = self.client.submit(
-            name=name,
-            command=["sh", "-c", script],
-            resources={"cpu": round(self.cpu * share, 3), "memory_mb": 64, "disk_mb": 64},
-            **fields,
-        )
-        return task["id"]
+        return self.client.submit(**self.task(name, script, share), **fields)["id"]
+
+    def task(self, name: str, script: str, share: float) -> TaskFields:
+        """Describe a shell script that takes a share of the machine's cores."""
+        needs: ResourceFields = {
+            "cpu": round(self.cpu * share, 3),
+            "memory_mb": 64,
+            "disk_mb": 64,
+        }
+        return {"name": name, "command": ["sh", "-c", script], "resources": needs}
 
     def see(self, ids: list[str], until: Callable[[list[Task]], bool] | None = None) -> list[Task]:
         """Show the tasks live until all have ended, or until what `until` says."""
@@ -120,10 +123,10 @@ def photo(story: Story) -> None:
 def urgent(story: Story) -> None:
     """Let a task that cannot wait overtake many that can."""
     with chapter(story, "A notice that cannot wait overtakes a backlog that can"):
-        backlog = [
-            story.submit(f"thumbnail {n}", "sleep 0.4", share=0.5, delay_tolerance="10m")
-            for n in range(1, 13)
-        ]
+        patient: TaskFields = {"delay_tolerance": "10m"}
+        backlog = story.client.submit_many(
+            [story.task(f"thumbnail {n}", "sleep 0.4", 0.5) | patient for n in range(1, 13)]
+        )
         notice = story.submit(
             "new device notice", "echo sent", share=0.5, delay_tolerance="1s", execution_cap="10s"
         )
