@@ -53,10 +53,10 @@ class Conclusion:
 
 
 INTENDED = {
-    Outcome.CANCELLED: Reason("cancelled", "cancelled while it was running"),
-    Outcome.PREEMPTED: Reason("agent_stopped", "the agent on its node was told to stop"),
-    Outcome.EXPIRED: Reason("agent_stopped", "the agent on its node stopped before it began"),
-    Outcome.LOST: Reason("lease_lost", "its node could not renew its lease in time"),
+    Outcome.CANCELLED: Reason("cancelled", "Cancelled while it was running."),
+    Outcome.PREEMPTED: Reason("agent_stopped", "The agent on its node was told to stop."),
+    Outcome.EXPIRED: Reason("agent_stopped", "The agent on its node stopped before it began."),
+    Outcome.LOST: Reason("lease_lost", "Its node could not renew its lease in time."),
 }
 
 
@@ -76,7 +76,7 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.code == 0:
         return Conclusion(Outcome.SUCCEEDED, None, 0)
     if end.code is not None and end.code > 0:
-        reason = Reason("exit_code", f"exited with code {code}", {"exit_code": code})
+        reason = Reason("exit_code", f"Exited with code {code}.", {"exit_code": code})
         return Conclusion(Outcome.FAILED, reason, code)
     return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
 
@@ -84,7 +84,7 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
 def _memory(end: Exit) -> Reason:
     return Reason(
         "memory_exceeded",
-        f"used more than its {end.memory_mb} MiB of memory",
+        f"Used more than its {end.memory_mb} MiB of memory.",
         {"memory_mb": end.memory_mb, "peak_memory_mb": round(end.peak_memory_mb, 1)},
     )
 
@@ -92,7 +92,7 @@ def _memory(end: Exit) -> Reason:
 def _cap(end: Exit) -> Reason:
     return Reason(
         "execution_cap_exceeded",
-        f"ran longer than its execution cap of {end.execution_cap:g} s",
+        f"Ran longer than its execution cap of {end.execution_cap:g} s.",
         {"execution_cap": end.execution_cap, "ran": round(end.ran or 0.0, 3)},
     )
 
@@ -102,7 +102,7 @@ def _signal(number: int) -> Reason:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    return Reason("signal", f"killed by {name}", {"signal": number})
+    return Reason("signal", f"Killed by {name}.", {"signal": number})
 
 
 def _not_started(failure: Failure) -> Conclusion:
@@ -110,15 +110,15 @@ def _not_started(failure: Failure) -> Conclusion:
     details = {"program": program[:200]}
     if failure.step != "exec":
         message = (
-            f"could not be prepared on its node ({failure.step}): {os.strerror(failure.error)}"
+            f"Could not be prepared on its node ({failure.step}): {os.strerror(failure.error)}."
         )
         return Conclusion(Outcome.FAILED, Reason("not_prepared", message, details))
     if failure.error in (errno.ENOENT, errno.ENOTDIR):
-        message = f"the program {program[:200]!r} was not found on the node"
+        message = f"The program {program[:200]!r} was not found on the node."
         return Conclusion(Outcome.FAILED, Reason("command_not_found", message, details), NOT_FOUND)
-    message = f"{program[:200]!r} could not be executed: {os.strerror(failure.error)}"
+    message = f"{program[:200]!r} could not be executed: {os.strerror(failure.error)}."
     if failure.error == errno.ENOEXEC:
-        message += "; a script needs a first line such as #!/bin/sh"
+        message += " A script needs a first line such as #!/bin/sh."
     return Conclusion(
         Outcome.FAILED, Reason("command_not_executable", message, details), NOT_EXECUTABLE
     )
