@@ -41,8 +41,6 @@ class Machine:
             **dict([self.mark.split("=")]),
             "HOME": str(self.home),
             "DULY_EXECUTION__GRACE": "2s",
-            "DULY_LEASES__HEARTBEAT": "0.3s",
-            "DULY_LEASES__TTL": "2s",
             "DULY_RETRIES__BASE_DELAY": "0.1s",
         }
         self.ups: list[Up] = []

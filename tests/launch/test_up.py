@@ -1,10 +1,12 @@
 """`duly up`: everything on one machine with one command, and nothing lost by any ending."""
 
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -18,11 +20,13 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def machine(tmp_path):
-    tmp_path.chmod(0o755)
-    machine = Machine(tmp_path)
+def machine():
+    # Not in pytest's own folder, which every other run of pytest closes to all but root.
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-"))
+    machine = Machine(folder)
     yield machine
     machine.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def status_of(up: Up, task: str) -> str:
@@ -214,9 +218,16 @@ def test_isolation_that_does_not_exist_is_refused(machine, level):
 
 def test_an_interrupt_while_it_starts_leaves_nothing_behind(machine):
     up = machine.up("--no-dashboard")
-    until(lambda: (machine.data / "postgres.new").exists(), "PostgreSQL to be made")
+    until(lambda: list(machine.data.glob("postgres.new-*")), "PostgreSQL to be made")
     assert up.stop(signal.SIGINT) == 0
     assert machine.processes() == []
+    assert machine.up("--no-dashboard").ready().stop() == 0
+
+
+def test_killed_while_it_starts_it_starts_the_next_time(machine):
+    up = machine.up("--no-dashboard")
+    until(lambda: list(machine.data.glob("postgres.new-*")), "PostgreSQL to be made")
+    up.kill()
     assert machine.up("--no-dashboard").ready().stop() == 0
 
 

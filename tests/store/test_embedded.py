@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import asyncpg
@@ -32,6 +33,14 @@ def ask(dsn: str, query: str) -> object:
             await connection.close()
 
     return asyncio.run(run())
+
+
+@pytest.fixture
+def tmp_path():
+    """Not pytest's own, which every other run of pytest closes to all but root."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -183,12 +192,11 @@ def test_a_frozen_server_is_replaced(postgres, folder, monkeypatch):
 
 
 def test_a_half_made_cluster_is_thrown_away(folder):
-    (folder / "postgres.new" / "base").mkdir(parents=True)
-    (folder / "postgres.new" / "PG_VERSION").write_text("18\n")
-    write_private(folder / "postgres.password.new", "left over")
+    (folder / "postgres.new-x" / "base").mkdir(parents=True)
+    (folder / "postgres.new-x" / "PG_VERSION").write_text("18\n")
+    write_private(folder / "postgres.new-x.password", "left over")
     assert ask(EmbeddedPostgres(folder).start(), "select 1") == 1
-    assert not (folder / "postgres.new").exists()
-    assert not (folder / "postgres.password.new").exists()
+    assert list(folder.glob("postgres.new*")) == []
 
 
 def test_a_cluster_of_another_version_is_left_alone_and_the_way_out_is_told(folder):

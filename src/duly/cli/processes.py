@@ -276,5 +276,8 @@ def _dsn(database: str | None, file: Path | None) -> str:
 
 
 def _tell(text: str) -> None:
-    """Print a line that others wait for, at once."""
-    print(clean_lines(text), flush=True)
+    """Print a line that others wait for, at once; that nobody reads on is no reason to end."""
+    try:
+        print(clean_lines(text), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -6,16 +6,17 @@ order. The second one says that somebody is waiting for that.
 
 import asyncio
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """What the signals have asked for so far."""
+    """What the signals have asked for so far; `on_stop` is called at the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_stop: Callable[[], None] | None = None) -> None:
+        self._on_stop = on_stop
         self.is_stopping = False
         self.hurry = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
@@ -41,4 +42,6 @@ class Interrupts:
             self.hurry.set()
         elif self._work:
             self.is_stopping = True
+            if self._on_stop:
+                self._on_stop()
             self._work.cancel()

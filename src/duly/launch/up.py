@@ -7,6 +7,7 @@ goodbye to a database that is still there.
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -64,8 +65,14 @@ class Place:
 async def up(options: UpOptions, say: Say, warn: Say) -> None:
     """Run everything until interrupted; `say` and `warn` are told what a person should know."""
     check_isolation(options.isolation)
-    interrupts = Interrupts()
+    interrupts = Interrupts(lambda: _say_goodbye(warn))
     await interrupts.run(_run(options, interrupts.hurry, say, warn))
+
+
+def _say_goodbye(warn: Say) -> None:
+    # Only to a person: in a log, a stop that was asked for is nothing to be warned of.
+    if sys.stderr.isatty():
+        warn("Stopping: tasks that run are handed back. Ctrl-C again kills them at once.")
 
 
 async def _run(options: UpOptions, hurry: asyncio.Event, say: Say, warn: Say) -> None:

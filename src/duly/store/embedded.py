@@ -19,6 +19,7 @@ import secrets
 import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,6 +34,8 @@ PORT = 5432
 """Only a part of the socket's name: nothing listens on the network."""
 LONGEST_SOCKET = 107
 """Bytes of a unix socket's path that the kernel takes."""
+STAGING = "postgres.new-"
+"""What the name of a cluster begins with while it is being made."""
 LOG_LIMIT = 10 * 2**20
 START_PATIENCE = 120.0
 """Seconds; recovery after a crash replays up to max_wal_size."""
@@ -130,10 +133,11 @@ class EmbeddedPostgres:
     def _create(self, user: SystemUser, password: str) -> None:
         """Make a cluster beside its final place, so that a half-made one is never used."""
         check_name(user)
-        staging = self._folder / "postgres.new"
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(mode=0o700)
-        password_file = self._folder / "postgres.password.new"
+        for left_over in self._folder.glob(f"{STAGING}*"):
+            shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
+        # Another name each time: a killed start may have left an initdb that still writes.
+        staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=self._folder))
+        password_file = staging.with_name(f"{staging.name}.password")
         write_private(password_file, password + "\n")
         options = [f"--pgdata={staging}", f"--pwfile={password_file}", f"--username={SUPERUSER}"]
         options += ["--auth=scram-sha-256", "--encoding=UTF8", "--data-checksums"]
