@@ -77,3 +77,16 @@ def test_the_overview_shows_what_happens_and_nothing_of_it_as_code(link, client,
     assert page.evaluate("window.pwned") is None
     assert {urlsplit(url).hostname for url in asked if not url.startswith("data:")} == {"127.0.0.1"}
     assert client.endpoint.key not in page.content()
+
+
+@pytest.mark.timeout(180)
+def test_a_refresh_leaves_the_focus_where_it_is(link, client, page):
+    page.goto(link)
+    task = client.submit(name="nap", command=["sleep", "60"])
+    row = page.locator("tbody tr").filter(has_text=task["id"])
+    expect(row).to_contain_text("running")
+    ran = row.locator(".c-ran")
+    before = ran.text_content()
+    row.get_by_role("button").focus()
+    expect(ran).not_to_have_text(before)
+    expect(row.get_by_role("button")).to_be_focused()
