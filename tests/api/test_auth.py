@@ -34,22 +34,19 @@ async def test_only_the_public_routes_answer_without_a_key(api, routes):
         assert (await nobody.call("GET", path)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "key", ["", "wrong", "Bearer", "duly_" + "x" * 43, "caf\xe9", "x" * 10_000]
-)
-async def test_a_wrong_key_opens_nothing(api, key):
-    for path in ("/v1/tasks", "/metrics", "/v1/nodes"):
-        answer = await api.call(
-            "GET", path, headers={"authorization": f"Bearer {key}".encode("latin-1")}
-        )
-        assert answer.status_code == 401
-        assert answer.headers["www-authenticate"] == "Bearer"
+async def test_a_wrong_key_opens_nothing(api):
+    for key in ("", "wrong", "Bearer", "duly_" + "x" * 43, "caf\xe9", "x" * 10_000):
+        for path in ("/v1/tasks", "/metrics", "/v1/nodes"):
+            answer = await api.call(
+                "GET", path, headers={"authorization": f"Bearer {key}".encode("latin-1")}
+            )
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("value", ["Basic YTpi", "duly_x", "Bearer", ""])
-async def test_only_a_bearer_is_understood(api, value):
-    status, _ = await api.refused("GET", "/v1/tasks", headers={"authorization": value})
-    assert status == 401
+async def test_only_a_bearer_is_understood(api):
+    for value in ("Basic YTpi", "duly_x", "Bearer", ""):
+        assert (await api.refused("GET", "/v1/tasks", headers={"authorization": value}))[0] == 401
 
 
 async def test_a_key_does_what_its_scopes_say_and_no_more(api, key_for, routes):
@@ -83,17 +80,20 @@ async def test_a_revoked_key_stops_working(api, key_for, parts):
     assert (await api.with_key(key).refused("GET", "/v1/tasks"))[0] == 401
 
 
-@pytest.mark.parametrize(
-    "path", ["/healthz/", "//healthz", "/%68ealthz", "/v1//openapi.json", "/docs/"]
-)
-async def test_public_paths_match_exactly(api, path):
-    answer = await api.with_key(None).call("GET", path)
-    assert answer.status_code in (401, 404)
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1//tasks", "/v1/tasks/", "//v1/tasks", "/v1/./tasks", "/v1/x/../tasks"]
-)
-async def test_no_spelling_of_a_path_goes_around_the_key(api, path):
-    answer = await api.with_key(None).call("GET", path)
-    assert answer.status_code in (401, 404)
+async def test_no_other_spelling_of_a_path_goes_around_the_key(api):
+    nobody = api.with_key(None)
+    for path in (
+        "/healthz/",
+        "//healthz",
+        "/%68ealthz",
+        "/v1//openapi.json",
+        "/docs/",
+        "/v1//tasks",
+        "/v1/tasks/",
+        "//v1/tasks",
+        "/v1/./tasks",
+        "/v1/x/../tasks",
+        "/healthz/../v1/tasks",
+        "/healthz%2f..%2fv1/tasks",
+    ):
+        assert (await nobody.call("GET", path)).status_code in (401, 404), path

@@ -58,9 +58,9 @@ async def test_a_dropped_dead_letter_keeps_its_history(api, dead):
     assert (await api.refused("DELETE", f"/v1/dead-letters/{dead}"))[0] == 404
 
 
-@pytest.mark.parametrize(("method", "suffix"), [("GET", ""), ("DELETE", ""), ("POST", "/replay")])
-async def test_another_tenants_dead_letter_is_unknown(api, stranger, dead, method, suffix):
-    assert (await stranger.refused(method, f"/v1/dead-letters/{dead}{suffix}"))[0] == 404
+async def test_another_tenants_dead_letter_is_unknown(api, stranger, dead):
+    for method, suffix in (("GET", ""), ("DELETE", ""), ("POST", "/replay")):
+        assert (await stranger.refused(method, f"/v1/dead-letters/{dead}{suffix}"))[0] == 404
     assert (await stranger.get("/v1/dead-letters"))["items"] == []
     assert len((await api.get("/v1/dead-letters"))["items"]) == 1
 

@@ -94,15 +94,13 @@ async def test_header_and_field_must_agree(api):
     assert (status, error["details"]["field"]) == (422, "idempotency_key")
 
 
-@pytest.mark.parametrize(
-    "values", [["a", "b"], [""], ["x" * 201], [b"\xff"]], ids=["two", "none", "long", "bytes"]
-)
-async def test_a_bad_header_is_refused(api, values):
-    headers = [("Idempotency-Key", value) for value in values]
-    status, error = await api.refused(
-        "POST", "/v1/tasks", json={"command": ["true"]}, headers=headers
-    )
-    assert (status, error["details"]["field"]) == (422, "idempotency_key")
+async def test_a_bad_header_is_refused(api):
+    for values in (["a", "b"], [""], ["x" * 201], [b"\xff"]):
+        headers = [("Idempotency-Key", value) for value in values]
+        status, error = await api.refused(
+            "POST", "/v1/tasks", json={"command": ["true"]}, headers=headers
+        )
+        assert (status, error["details"]["field"]) == (422, "idempotency_key")
 
 
 async def test_tenants_do_not_share_idempotency_keys(api, stranger):
@@ -135,15 +133,13 @@ async def chunks(size):
         yield b" " * 1000
 
 
-@pytest.mark.parametrize(
-    ("path", "size", "fits"),
-    [("/v1/tasks", 10_000, True), ("/v1/tasks", 11_000, False),
-     ("/v1/tasks/batch", 40_000, True), ("/v1/tasks/batch", 41_000, False)],
-)  # fmt: skip
-async def test_a_body_has_a_limit_whether_its_length_is_told_or_not(api, path, size, fits):
-    for content in (b" " * size, chunks(size)):
-        status, error = await api.refused("POST", path, content=content)
-        assert (status, error["code"]) == ((400, "malformed") if fits else (413, "too_large"))
+async def test_a_body_has_a_limit_whether_its_length_is_told_or_not(api):
+    for path, limit in (("/v1/tasks", 10_000), ("/v1/tasks/batch", 40_000)):
+        for content in (b" " * limit, chunks(limit)):
+            assert (await api.refused("POST", path, content=content))[1]["code"] == "malformed"
+        for content in (b" " * (limit + 1000), chunks(limit + 1000)):
+            status, error = await api.refused("POST", path, content=content)
+            assert (status, error["code"]) == (413, "too_large")
 
 
 async def test_a_body_that_never_ends_is_cut_off_at_the_limit(api):
