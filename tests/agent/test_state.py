@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from duly.agent.outcome import INTENDED, Conclusion, Exit
+from duly.agent.outcome import CANCELLED_BEFORE, INTENDED, NEVER_BEGUN, Conclusion, Exit
 from duly.agent.state import (
     FROZEN_LIMIT,
     MARGIN,
@@ -152,8 +152,21 @@ def test_a_stop_is_obeyed_once_and_reported(why, effect, outcome):
     assert report.conclusion.outcome is outcome
 
 
-def test_a_stop_of_something_unknown_is_ignored():
-    assert agent().handle(StopOrdered(Stop(ref=A, why="lost")), 1.0) == []
+def test_something_unknown_that_is_lost_is_ignored():
+    assert agent().handle(StopOrdered(Stop(ref=A, why="lost")), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("why", "conclusion"), [("cancelled", CANCELLED_BEFORE), ("capped", NEVER_BEGUN)]
+)
+def test_an_attempt_that_never_arrived_is_answered_for_and_never_started(why, conclusion):
+    node = agent()
+    assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == [Report(A, conclusion)]
+    assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == []
+    assert node.handle(Assigned(A), 0) == []
+    assert node.held == [A]
+    node.handle(Answered(A), 0)
+    assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == []
 
 
 def test_a_lost_attempt_that_has_ended_is_forgotten_at_once():

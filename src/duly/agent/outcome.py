@@ -59,6 +59,13 @@ INTENDED = {
     Outcome.LOST: Reason("lease_lost", "Its node could not renew its lease in time."),
 }
 
+CANCELLED_BEFORE = Conclusion(
+    Outcome.CANCELLED, Reason("cancelled", "Cancelled before its node began it.")
+)
+NEVER_BEGUN = Conclusion(
+    Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
+)
+
 
 def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     """Say how an attempt ended whose processes ended so, and which we meant to end as `intent`."""

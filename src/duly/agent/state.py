@@ -13,7 +13,14 @@ counts its resources as free.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from duly.agent.outcome import INTENDED, Conclusion, Exit, conclude
+from duly.agent.outcome import (
+    CANCELLED_BEFORE,
+    INTENDED,
+    NEVER_BEGUN,
+    Conclusion,
+    Exit,
+    conclude,
+)
 from duly.model.task import Outcome
 from duly.wire import AttemptRef, Stop
 
@@ -268,7 +275,7 @@ class Agent:
     def _ordered(self, stop: Stop) -> list[Effect]:
         attempt = self.attempts.get(stop.ref)
         if attempt is None:
-            return []
+            return self._decline(stop)
         match stop.why:
             case "lost":
                 return self._discard(stop.ref, attempt)
@@ -276,6 +283,17 @@ class Agent:
                 return self._kill(stop.ref, attempt, Outcome.CAPPED)
             case "cancelled":
                 return self._terminate(stop.ref, attempt, Outcome.CANCELLED)
+
+    def _decline(self, stop: Stop) -> list[Effect]:
+        """Answer for an attempt that never reached us: it can only end once we say so.
+
+        It is held like any other, so that an assignment that comes late starts nothing.
+        """
+        if stop.why == "lost" or stop.ref in self.past or self.fenced:
+            return []
+        self.attempts[stop.ref] = Attempt(ended=True)
+        cancelled = stop.why == "cancelled"
+        return [Report(stop.ref, CANCELLED_BEFORE if cancelled else NEVER_BEGUN)]
 
     def _stop_all(self) -> list[Effect]:
         if self.stopping:
