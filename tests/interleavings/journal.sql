@@ -1,0 +1,44 @@
+-- What a test database needs on top of the schema: time that stands still until it is moved,
+-- and a journal of every change in the order in which the changes were made.
+
+create table clock (at timestamptz not null);
+
+create or replace function now() returns timestamptz
+    language sql volatile
+    as 'select at from duly.clock';
+
+create table journal (
+    seq   bigint generated always as identity primary key,
+    pid   int not null default pg_backend_pid(),
+    what  text not null,
+    op    text not null,
+    old   jsonb,
+    new   jsonb
+);
+
+create function note() returns trigger
+    language plpgsql
+    as $$
+begin
+    insert into duly.journal (what, op, old, new)
+    values (tg_argv[0], lower(tg_op), to_jsonb(old), to_jsonb(new));
+    return null;
+end
+$$;
+
+create trigger note after insert or update or delete on live
+    for each row execute function note('live');
+create trigger note after insert or update or delete on attempts
+    for each row execute function note('attempts');
+create trigger note after insert or update or delete on ends
+    for each row execute function note('ends');
+create trigger note after insert or update or delete on terms
+    for each row execute function note('terms');
+create trigger note_begun after insert or delete on incarnations
+    for each row execute function note('incarnations');
+create trigger note_ended after update on incarnations
+    for each row when (old.ended_at is distinct from new.ended_at)
+    execute function note('incarnations');
+create trigger note after update on nodes
+    for each row when (old.draining is distinct from new.draining)
+    execute function note('nodes');

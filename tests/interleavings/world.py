@@ -1,0 +1,310 @@
+"""Servers, nodes and clients, made of the real components; time moves only when told to.
+
+Everything that an actor is told is kept in `told`; where its order against the writes
+matters, with the place in the journal at which it was told.
+"""
+
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from duly import wire
+from duly.config import LeaseSettings, RetrySettings, SchedulingSettings, Settings
+from duly.errors import Fenced
+from duly.model.request import TaskRequest, complete
+from duly.model.resources import Resources
+from duly.model.task import Outcome, TaskSpec
+from duly.model.tenant import Credential, Plan
+from duly.server.cluster_manager import ClusterManager
+from duly.server.parts import build
+from duly.server.queue_manager import QueueManager
+from duly.server.resource_manager import ResourceManager
+from duly.server.submitter import Submitter
+from duly.store import nodes
+from duly.store.tenants import digest
+from tests.interleavings.stepping import CURRENT, SteppedDatabase
+
+PLAN = Plan(
+    name="unlimited",
+    delay_tolerance=timedelta(minutes=5),
+    execution_cap=timedelta(hours=24),
+    max_execution_cap=timedelta(days=36_525),
+    weight=1,
+)
+CLIENT = Credential(
+    tenant_id=1, tenant="default", user_id=None, user=None, scopes=frozenset(), plan=PLAN
+)
+SETTINGS = Settings(
+    leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=6)),
+    scheduling=SchedulingSettings(window=4),
+    retries=RetrySettings(base_delay=timedelta(seconds=1)),
+)
+CLEAN = """
+    delete from live; delete from tasks; delete from attempts; delete from ends;
+    delete from events; delete from dead_letters; delete from submissions;
+    delete from incarnations; delete from nodes; delete from terms; delete from servers;
+    delete from journal; delete from clock
+"""
+ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
+
+
+@dataclass
+class Answer:
+    """What an actor was told, after everything up to `place` in the journal was written."""
+
+    op: str
+    about: int
+    value: bool = True
+    asked: "Answer | None" = None
+    pid: int | None = None
+    place: int = -1
+
+
+@dataclass
+class Told:
+    """What actors were told."""
+
+    answers: list[Answer] = field(default_factory=list)
+
+    submits: list[tuple[str | None, TaskSpec, int, bool]] = field(default_factory=list)
+    reports: list[tuple[wire.AttemptRef, Outcome, bool]] = field(default_factory=list)
+    updates: list[tuple[int, str, Any]] = field(default_factory=list)
+    tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Server:
+    """One server's components, as the launcher puts them together."""
+
+    name: str
+    cluster_manager: ClusterManager
+    resource_manager: ResourceManager
+    queue_manager: QueueManager
+    submitter: Submitter
+    busy: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Node:
+    """An agent, reduced to what it remembers."""
+
+    id: int
+    name: str
+    incarnation: int
+    held: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
+    past: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
+    reported: set[wire.AttemptRef] = field(default_factory=set)
+    """What has ended, and so ends in no other way any more."""
+
+
+class World:
+    """All of it, for one seed."""
+
+    def __init__(
+        self, database: SteppedDatabase, monitor: asyncpg.Connection, dice: Random
+    ) -> None:
+        self.told = Told()
+        self.servers: list[Server] = []
+        self.nodes: list[Node] = []
+        self.dice = dice
+        self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+        self._database = database
+        self._monitor = monitor
+        self._names = itertools.count(1)
+        self._unstamped: list[Answer] = []
+
+    def monotonic(self) -> float:
+        """Stand in for the machine's clock: it moves with PostgreSQL's."""
+        return self.now.timestamp()
+
+    async def begin(self) -> None:
+        """Make two servers, of which the first leads, a node or two, and some work on them."""
+        await self._monitor.execute(CLEAN)
+        await self._monitor.execute("insert into clock values ($1)", self.now)
+        for _ in range(2):
+            self.servers.append(self._server())
+            await self.servers[-1].cluster_manager.tick()
+        for number in range(self.dice.choice((1, 1, 2))):
+            await self._add_node(f"node-{number}")
+        await self.submit_batch(self.servers[0], [None] * self.dice.randrange(2, 7))
+        for _ in range(self.dice.choice((0, 1))):
+            await self.servers[0].resource_manager.tick()
+            for node in self.nodes:
+                await self.poll(self.servers[0], node)
+
+    def _server(self) -> Server:
+        parts = build(self._database, SETTINGS, "memory:///")
+        return Server(
+            f"server {next(self._names)}",
+            parts.cluster_manager,
+            parts.resource_manager,
+            parts.queue_manager,
+            parts.submitter,
+        )
+
+    def replace(self, server: Server) -> None:
+        """Put a fresh server where one has died."""
+        self.servers[self.servers.index(server)] = self._server()
+
+    async def _add_node(self, name: str) -> None:
+        async with self._database.connection() as conn:
+            made = await nodes.add(conn, name, digest(name), {})
+        assert made is not None
+        joined = await self._join(name)
+        self.nodes.append(Node(made, name, joined.incarnation))
+
+    async def _join(self, name: str) -> wire.Joined:
+        capacity = Resources(cpu_milli=1500, memory_mb=8192, disk_mb=8192)
+        request = wire.Join(name=name, capacity=capacity)
+        return await self._any_server().cluster_manager.join(name, request)
+
+    def _any_server(self) -> Server:
+        return self.dice.choice(self.servers)
+
+    async def move(self, by: timedelta) -> None:
+        """Let time pass, for PostgreSQL and for the processes alike."""
+        self.now += by
+        await self._monitor.execute("update clock set at = $1", self.now)
+
+    def tell(self, op: str, about: int, value: bool = True, asked: Answer | None = None) -> Answer:
+        """Keep what an actor was told; `stamp` adds its place among the writes."""
+        actor = CURRENT.get()
+        answer = Answer(op, about, value, asked, actor and actor.pid)
+        self.told.answers.append(answer)
+        self._unstamped.append(answer)
+        return answer
+
+    async def stamp(self) -> None:
+        """Say of the latest answers when they were given; called whenever all stand still."""
+        if self._unstamped:
+            place = await self._monitor.fetchval("select last_value from journal_seq_seq")
+            for answer in self._unstamped:
+                answer.place = place
+            self._unstamped.clear()
+
+    # What actors do. Each of these is one actor's work, from its first statement to its answer.
+
+    async def submit(self, server: Server, key: str | None) -> None:
+        spec = spec_of(self.dice, key, run_at=self.now + timedelta(seconds=4))
+        answer = await server.submitter.submit(CLIENT, spec)
+        self.told.submits.append((key, spec, answer.id, answer.created))
+
+    async def submit_batch(self, server: Server, keys: list[str | None]) -> None:
+        specs = [spec_of(self.dice, key) for key in keys]
+        ids = await server.submitter.submit_batch(CLIENT, specs)
+        for key, spec, task in zip(keys, specs, ids, strict=True):
+            self.told.submits.append((key, spec, task, False))
+
+    async def cancel(self, server: Server, task: int) -> None:
+        found = await server.queue_manager.cancel(CLIENT, [task])
+        self.tell("cancel", task, task in found)
+
+    async def update(self, server: Server, task: int) -> None:
+        what = self.dice.choice(("priority", "name"))
+        value: Any = next(self._names) if what == "priority" else f"renamed {next(self._names)}"
+        self.told.tried_updates.append((task, what, value))
+        await server.submitter.update(CLIENT, task, {what: value})
+        self.told.updates.append((task, what, value))
+
+    async def poll(self, server: Server, node: Node) -> None:
+        poll = wire.Poll(incarnation=node.incarnation, held=list(node.held), wait=0.0)
+        try:
+            orders = await server.resource_manager.orders(node.id, poll)
+        except Fenced:
+            self._drop_all(node)
+            return
+        if poll.incarnation == node.incarnation:
+            for start in orders.start:
+                node.held.setdefault(start.ref, self.dice.choice(ENDINGS))
+            self._obey(node, orders.stop)
+
+    async def heartbeat(self, server: Server, node: Node) -> None:
+        incarnation = node.incarnation
+        beat = wire.Heartbeat(incarnation=incarnation, held=list(node.held))
+        asked = self.tell("asked", incarnation)
+        try:
+            await server.cluster_manager.renew(node.id, incarnation)
+        except Fenced:
+            self._drop_all(node)
+            return
+        self.tell("renewed", incarnation, asked=asked)
+        stops = await server.resource_manager.stops_for(node.id, beat)
+        if incarnation == node.incarnation:
+            self._obey(node, stops)
+
+    def _obey(self, node: Node, stops: list[wire.Stop]) -> None:
+        for stop in stops:
+            if stop.why == "lost":
+                if stop.ref in node.held:
+                    node.past[stop.ref] = node.held.pop(stop.ref)
+            elif stop.ref not in node.reported:
+                node.held[stop.ref] = Outcome.CANCELLED
+
+    def _drop_all(self, node: Node) -> None:
+        node.past.update(node.held)
+        node.held.clear()
+
+    async def report(self, server: Server, node: Node) -> None:
+        """Report some of what is held, and again some of what was reported or lost before."""
+        refs = [*node.held.items(), *list(node.past.items())[-4:]]
+        chosen = self.dice.sample(refs, min(len(refs), self.dice.choice((1, 2, 3))))
+        node.reported.update(ref for ref, _ in chosen)
+        reports = [wire.AttemptReport(ref=ref, outcome=outcome) for ref, outcome in chosen]
+        accepted = await server.queue_manager.report(node.id, reports)
+        for (ref, outcome), is_accepted in zip(chosen, accepted, strict=True):
+            node.held.pop(ref, None)
+            node.past[ref] = outcome
+            self.told.reports.append((ref, outcome, is_accepted))
+
+    async def join(self, node: Node) -> None:
+        """Start the node's agent anew; what it held is gone."""
+        self._drop_all(node)
+        node.incarnation = 0
+        joined = await self._join(node.name)
+        node.incarnation = joined.incarnation
+
+    async def leave(self, server: Server, node: Node) -> None:
+        await server.cluster_manager.leave(node.id, node.incarnation)
+        self._drop_all(node)
+
+    async def drain(self, server: Server, node: Node, draining: bool) -> None:
+        await server.cluster_manager.drain(node.id, draining=draining)
+        self.tell("drain", node.id, draining)
+
+    async def sweep(self, server: Server) -> None:
+        term = server.cluster_manager.term
+        asked = self.tell("asked", 0)
+        await server.queue_manager.tick()
+        if term is not None:
+            self.tell("swept", term.number, asked=asked)
+
+    async def alone(
+        self, server: Server, what: str, work: Callable[[], Coroutine[None, None, Any]]
+    ) -> None:
+        """Do what a loop of the server does: never twice at the same time."""
+        server.busy.add(what)
+        try:
+            await work()
+        finally:
+            server.busy.discard(what)
+
+
+def spec_of(dice: Random, key: str | None, run_at: datetime | None = None) -> TaskSpec:
+    """Return something to submit; a key comes with one of two bodies."""
+    choice = dice if key is None else Random(f"{key} {dice.random() < 0.15}")
+    request = TaskRequest(
+        name=f"task {choice.randrange(1000)}",
+        command=["true"],
+        max_attempts=choice.choice((1, 3, 3)),
+        on_lost=choice.choice(("retry", "retry", "fail")),
+        priority=choice.choice((0, 0, 1)),
+    )
+    spec = complete(request, PLAN)
+    is_late = run_at is not None and key is None and choice.random() < 0.2
+    return msgspec.structs.replace(spec, idempotency_key=key, run_at=run_at if is_late else None)
