@@ -103,6 +103,10 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the cluster if it runs, whoever started it, and wait until it is gone."""
         postmaster.stop_postmaster(self._data, patience=STOP_PATIENCE)
+        sockets = self._socket_path()
+        if sockets.parent != self._folder:
+            with contextlib.suppress(OSError):
+                sockets.rmdir()
 
     def running_pid(self) -> int | None:
         """Return the process to watch: the server's, while it lives."""
@@ -244,15 +248,20 @@ class EmbeddedPostgres:
             },
         )
 
-    def _socket_folder(self, user: SystemUser) -> Path:
-        """Return a folder that only `user` can enter, with a path that a socket can have."""
+    def _socket_path(self) -> Path:
+        """Return where the socket lies: in our folder, if a socket can have such a path."""
         folder = self._folder / "postgres.socket"
         too_long = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET
         # PostgreSQL and its clients take a comma for the end of one path and the next one.
-        if too_long or "," in str(folder):
-            name = hashlib.sha256(os.fsencode(self._data)).hexdigest()[:24]
-            # Anybody could have made this one first, which is why its owner is looked at.
-            folder = Path("/tmp") / f"duly-{name}"  # noqa: S108
+        if not too_long and "," not in str(folder):
+            return folder
+        name = hashlib.sha256(os.fsencode(self._data)).hexdigest()[:24]
+        # Anybody could have made this one first, which is why its owner is looked at.
+        return Path("/tmp") / f"duly-{name}"  # noqa: S108
+
+    def _socket_folder(self, user: SystemUser) -> Path:
+        """Make the folder of the socket, or make sure that only `user` can enter it."""
+        folder = self._socket_path()
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             os.chown(folder, user.uid, user.gid)
