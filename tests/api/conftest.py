@@ -1,7 +1,9 @@
 """The API over real components and a real database, called in process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from duly import wire
 from duly.api.app import create_app
 from duly.config import Settings
+from duly.launch.serve import ServeOptions, listen, serve
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, Usage
 from duly.model.tenant import Scope
@@ -42,7 +45,7 @@ async def parts(database: Database, settings: Settings, tmp_path: Path) -> Async
 class Api:
     """A caller with a key."""
 
-    def __init__(self, client: httpx.AsyncClient, parts: Parts) -> None:
+    def __init__(self, client: httpx.AsyncClient, parts: Parts | None = None) -> None:
         self.client = client
         self.parts = parts
 
@@ -76,7 +79,7 @@ class Api:
         """Return the same API for the holder of another key."""
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         client = httpx.AsyncClient(
-            transport=self.client._transport, base_url="http://duly.test", headers=headers
+            transport=self.client._transport, base_url=self.client.base_url, headers=headers
         )
         return Api(client, self.parts)
 
@@ -92,6 +95,15 @@ async def api(parts: Parts) -> AsyncIterator[Api]:
         transport=transport, base_url="http://duly.test", headers=headers
     ) as client:
         yield Api(client, parts)
+
+
+@pytest.fixture
+async def real(served: tuple[str, str]) -> AsyncIterator[Api]:
+    """The API for an administrator, over HTTP."""
+    url, key = served
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+        yield Api(client)
 
 
 @pytest.fixture
@@ -113,6 +125,40 @@ async def key_for(parts: Parts) -> Callable[..., Awaitable[str]]:
 async def stranger(api: Api, key_for: Callable[..., Awaitable[str]]) -> Api:
     """The API for somebody of another tenant, who may submit and read there."""
     return api.with_key(await key_for("acme", "kim", Scope.SUBMIT, Scope.READ))
+
+
+@pytest.fixture
+def served(dsn: str, settings: Settings, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A whole server on a port of its own, in a thread of its own; its URL and a key."""
+    loop: Any = None
+    stop: Any = None
+    started = threading.Event()
+    told: dict[str, Any] = {}
+
+    async def run() -> None:
+        nonlocal loop, stop
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        sock = listen("127.0.0.1", 0)
+        told["url"] = f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+        def ready(parts: Parts) -> None:
+            told["parts"] = parts
+            started.set()
+
+        await serve(
+            ServeOptions(dsn, str(tmp_path / "store"), settings=settings), stop, ready, sock
+        )
+
+    async def make_key() -> str:
+        async with told["parts"].database.connection() as conn:
+            return await tenants.create_admin_key(conn)
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert started.wait(20)
+    yield told["url"], asyncio.run_coroutine_threadsafe(make_key(), loop).result(10)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(20)
 
 
 class Agent:
@@ -172,11 +218,14 @@ class Agent:
         return wire.decode(answer.content, wire.Receipts).accepted[0]
 
 
-@pytest.fixture
-async def join(api: Api) -> Callable[..., Awaitable[Agent]]:
-    """Let a node join that does what the test tells it."""
+Join = Callable[..., Awaitable[Agent]]
 
-    async def join(name: str = "node-a", cpu: float = 4) -> Agent:
+
+@pytest.fixture
+def join_over() -> Join:
+    """Let a node join over an API, and do what the test tells it."""
+
+    async def join(api: Api, name: str = "node-a", cpu: float = 4) -> Agent:
         answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
         asked = wire.Join(name=name, capacity=capacity, labels={"zone": "a"})
@@ -191,6 +240,12 @@ async def join(api: Api) -> Callable[..., Awaitable[Agent]]:
 
 
 @pytest.fixture
-async def agent(join: Callable[..., Awaitable[Agent]]) -> Agent:
+def join(api: Api, join_over: Join) -> Join:
+    """Let a node join that does what the test tells it."""
+    return partial(join_over, api)
+
+
+@pytest.fixture
+async def agent(join: Join) -> Agent:
     """A node with four cores."""
     return await join()

@@ -92,3 +92,7 @@ async def test_without_a_database_the_server_says_so(api, parts):
     assert (await api.call("GET", "/healthz")).status_code == 200
     status, error = await api.refused("GET", "/readyz")
     assert (status, error["code"]) == (503, "unavailable")
+
+
+async def test_the_server_names_no_product(real):
+    assert "server" not in (await real.call("GET", "/healthz")).headers

@@ -99,3 +99,18 @@ async def test_a_log_beyond_its_limit_is_refused(api, agent):
     await api.submit()
     ref = await agent.start()
     assert (await agent.log(ref, 200_000, b"x")).status_code == 413
+
+
+async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over):
+    agent = await join_over(real)
+    task = (await real.submit())["id"]
+    ref = await agent.start()
+    async with real.client.stream("GET", f"/v1/tasks/{task}/logs?follow=true") as answer:
+        lines = answer.aiter_bytes()
+        async with asyncio.timeout(10):
+            for offset, text in ((0, b"one\n"), (4, b"two\n")):
+                assert (await agent.log(ref, offset, text)).status_code == 204
+                assert await anext(lines) == text
+            assert (await real.get(f"/v1/tasks/{task}"))["status"] == "running"
+            assert await agent.finish(ref, log=b"one\ntwo\nthree\n")
+            assert [text async for text in lines] == [b"three\n"]

@@ -1,12 +1,9 @@
 """The description of the API is true: of every route, and of what the routes answer."""
 
-import asyncio
-import threading
 from html.parser import HTMLParser
 
 import httpx
 import jsonschema_rs
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
@@ -15,9 +12,6 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-
-from duly.launch.serve import ServeOptions, listen, serve
-from duly.store import tenants
 
 CHECKS = [
     not_a_server_error,
@@ -92,35 +86,6 @@ async def test_the_page_for_people_loads_nothing_and_its_links_lead_somewhere(ap
     assert "http://" not in answer.text
     assert "https://" not in answer.text
     assert "/v1/tasks/{id}/why" in answer.text
-
-
-@pytest.fixture
-def served(dsn, tmp_path):
-    """A whole server on a port of its own, in a thread of its own; its URL and a key."""
-    loop, stop, started, told = None, None, threading.Event(), {}
-
-    async def run():
-        nonlocal loop, stop
-        loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        sock = listen("127.0.0.1", 0)
-        told["url"] = f"http://127.0.0.1:{sock.getsockname()[1]}"
-
-        def ready(parts):
-            told["parts"] = parts
-            started.set()
-
-        await serve(ServeOptions(dsn, str(tmp_path / "store")), stop, ready, sock)
-
-    async def make_key():
-        async with told["parts"].database.connection() as conn:
-            return await tenants.create_admin_key(conn)
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
-    thread.start()
-    assert started.wait(20)
-    yield told["url"], asyncio.run_coroutine_threadsafe(make_key(), loop).result(10)
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(20)
 
 
 def test_whatever_is_sent_the_answer_is_one_that_was_described(served):

@@ -81,7 +81,7 @@ def create_app(parts: Parts) -> Litestar:
     return Litestar(
         route_handlers=[*described, *docs.handlers(described)],
         state=State({"parts": parts}, deep_copy=False),
-        guards=[guard],
+        before_request=guard,
         exception_handlers={
             DulyError: refuse,
             HTTPException: refuse_foreign,

@@ -18,6 +18,8 @@ REQUESTS = Counter(
     ["method", "route", "status"],
     registry=telemetry.REGISTRY,
 )
+SEEN: dict[tuple[str, str, int], Counter] = {}
+"""The counter for each combination, which are as few as the routes: looking it up is slow."""
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -45,8 +47,10 @@ def count(message: Message, scope: Scope) -> None:
     if message["type"] == "http.response.start":
         asked = str(scope.get("method"))
         method = asked if asked in METHODS else "other"
-        template = scope.get("path_template") or "unknown"
-        REQUESTS.labels(method, template, f"{message['status'] // 100}xx").inc()
+        key = (method, scope.get("path_template") or "unknown", message["status"] // 100)
+        if key not in SEEN:
+            SEEN[key] = REQUESTS.labels(method, key[1], f"{key[2]}xx")
+        SEEN[key].inc()
 
 
 HANDLERS = [metrics]
