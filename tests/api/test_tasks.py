@@ -164,6 +164,7 @@ async def test_a_filter_cancels_what_it_names_and_nothing_else(api, stranger):
 
     assert await cancel(name="a") == 3
     assert await cancel(name="a") == 0
+    assert await cancel(labels={"x": "2"}) == 0
     assert await cancel(label=["x=1"]) == 1
     assert await cancel(status="scheduled") == 1
     assert await cancel(status=["done", "failed"]) == 0

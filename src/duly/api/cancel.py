@@ -29,6 +29,7 @@ class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     status: str | list[str] | None = None
     name: str | None = None
     label: str | list[str] | None = None
+    labels: dict[str, str] | None = None
     user: str | None = None
     node: str | None = None
     since: str | None = None
@@ -115,10 +116,16 @@ async def _filter(conn: Connection, asked: CancelFilter) -> TaskFilter:
     for name in ("name", "user", "node"):
         if (text := getattr(asked, name)) is not None:
             check_text(text, name)
+    for name, value in (asked.labels or {}).items():
+        check_text(name, "labels")
+        check_text(value, f"labels.{name}")
     which = TaskFilter(
         statuses=statuses(_several(asked.status)),
         name=asked.name,
-        labels=labels([check_text(label, "label") for label in _several(asked.label)]),
+        labels={
+            **labels([check_text(label, "label") for label in _several(asked.label)]),
+            **(asked.labels or {}),
+        },
         user=asked.user,
         node=asked.node,
         since=await since(conn, asked.since),
