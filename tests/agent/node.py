@@ -35,7 +35,7 @@ class Node:
         self.mark = identity.mark(data)
         self.work = workspace.root(data, self.mark, shared=chosen.runs_as_others)
         self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
-        self.left: list[Path] = []
+        self.left: list[str] = []
         self._tasks = itertools.count(1)
         self._ends: dict[AttemptRef, asyncio.Future[Exit]] = {}
         self.executor = Executor(
@@ -43,7 +43,7 @@ class Node:
             spool=data / "spool",
             users=chosen,
             ports=Ports(42_000, 42_009),
-            remove_later=self.left.append,
+            remove=self.left.append,
         )
         self.link: duly.agent.link.Link
 
@@ -128,7 +128,9 @@ async def running(mode: str):
     """Run a node in one of the modes: `cgroup`, or without: `uid`, `shared`."""
     data = new_data()
     chosen = users.choose(NOBODY if mode == "shared" and os.geteuid() == 0 else None)
-    layout = hierarchies.find(identity.mark(data)) if mode == "cgroup" else Layout()
+    layout = Layout()
+    if mode == "cgroup":
+        layout = hierarchies.find(identity.mark(data), limit_processes=not chosen.own_uids)
     node = Node(data, layout, chosen)
     workspace.make_root(node.work)
     (data / "spool").mkdir()

@@ -67,13 +67,13 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
     sweep(mark, work, spool, chosen)
     workspace.make_root(work)
     spool.mkdir(mode=0o700, exist_ok=True)
-    layout = hierarchies.find(mark)
+    layout = hierarchies.find(mark, limit_processes=not chosen.own_uids)
     if not layout.folders:
         log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
     async with Gateway(options.urls) as gateway, Janitor() as janitor:
         ports = Ports(*options.port_range) if options.port_range else Ports()
         executor = Executor(
-            work=work, spool=spool, users=chosen, ports=ports, remove_later=janitor.remove
+            work=work, spool=spool, users=chosen, ports=ports, remove=janitor.remove
         )
         session = Session(gateway, executor, freezer=layout.can_freeze)
         session.link = await link.start(

@@ -9,6 +9,7 @@ not. What is set here holds for every task that is ever started.
 # ruff: noqa: SIM105
 
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -55,6 +56,7 @@ def main() -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
+    gc.freeze()
     Supervisor(config["link"], Layout(*config["layout"]), config["processes"], open_files).run()
 
 

@@ -49,8 +49,13 @@ def start(spec: dict[str, Any], enclosure: Enclosure, output: int, fixtures: Fix
     try:
         os.setsid()
         enclosure.enter()
-        step = "user"
         resource.setrlimit(resource.RLIMIT_NOFILE, fixtures.open_files)
+        step = "workspace"
+        if spec["make_cwd"]:
+            os.mkdir(spec["cwd"], 0o700)
+            if spec["uid"] is not None:
+                os.chown(spec["cwd"], spec["uid"], spec["gid"])
+        step = "user"
         _drop(spec["uid"], spec["gid"])
         step = "workspace"
         os.chdir(spec["cwd"])

@@ -1,7 +1,6 @@
 """What a task sees: its command line and its environment, and nothing of ours."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from duly.agent.workspace import RESULT, SCRIPT
 from duly.model.task import Payload
@@ -10,39 +9,39 @@ from duly.wire import Assignment
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def arguments(payload: Payload, workspace: Path) -> list[str]:
+def arguments(payload: Payload, workspace: str) -> list[str]:
     """Return the command line that the payload stands for."""
     return payload.command or [program(payload, workspace)]
 
 
-def program(payload: Payload, workspace: Path) -> str:
+def program(payload: Payload, workspace: str) -> str:
     """Return the program that the payload runs, as its owner would name it."""
     if payload.command:
         return payload.command[0]
-    return payload.script_path or str(workspace / SCRIPT)
+    return payload.script_path or f"{workspace}/{SCRIPT}"
 
 
-def build(assignment: Assignment, workspace: Path, ports: Sequence[int]) -> dict[str, str]:
+def build(assignment: Assignment, workspace: str, ports: Sequence[int]) -> dict[str, str]:
     """Return the whole environment of an attempt; what the task asked for replaces our defaults."""
     ref = assignment.ref
     env = {
         "PATH": PATH,
-        "HOME": str(workspace),
+        "HOME": workspace,
         "LANG": "C.UTF-8",
-        "TMPDIR": str(workspace / "tmp"),
+        "TMPDIR": f"{workspace}/tmp",  # noqa: S108
         **assignment.payload.env,
         "DULY_TASK_ID": str(ref.task),
         "DULY_ATTEMPT": str(ref.attempt),
         "DULY_FENCING_TOKEN": str(ref.token),
         "DULY_IDEMPOTENCY_KEY": assignment.idempotency_key,
-        "DULY_RESULT": str(workspace / RESULT),
+        "DULY_RESULT": f"{workspace}/{RESULT}",
     }
     if ports:
         env["DULY_PORTS"] = ",".join(map(str, ports))
     return env
 
 
-def marker(workspace: Path) -> str:
+def marker(workspace: str) -> str:
     """Return the part of the environment by which a process of this attempt is known.
 
     With `workspace` the folder of all workspaces and without its last part, it finds those of

@@ -29,8 +29,8 @@ class Local:
 
     ref: AttemptRef
     id: int
-    workspace: Path
-    spool: Path
+    workspace: str
+    spool: str
     user: User | None = None
     ports: list[int] = field(default_factory=list)
     program: str = ""
@@ -55,13 +55,13 @@ class Executor:
         spool: Path,
         users: Users,
         ports: Ports,
-        remove_later: Callable[[Path], None],
+        remove: Callable[[str], None],
     ) -> None:
-        self._work = work
-        self._spool = spool
+        self._work = str(work)
+        self._spool = str(spool)
         self._users = users
         self._ports = ports
-        self._remove_later = remove_later
+        self._remove = remove
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
         self._last_id = 0
@@ -80,7 +80,7 @@ class Executor:
         ref = assignment.ref
         # The token too: after a new join an attempt can come back with the same number.
         name = f"{ref.task}-{ref.attempt}-{ref.token}"
-        local = Local(ref, self._last_id, self._work / name, self._spool / name)
+        local = Local(ref, self._last_id, f"{self._work}/{name}", f"{self._spool}/{name}")
         self._local[ref] = self._by_id[local.id] = local
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
@@ -91,7 +91,8 @@ class Executor:
             step = "ports"
             local.ports = self._ports.take(assignment.resources.ports)
             step = "workspace"
-            workspace.make(local.workspace, local.user, assignment.payload.source)
+            if assignment.payload.source is not None:
+                workspace.make(local.workspace, local.user, assignment.payload.source)
         except OSError as error:
             log.warning("cannot prepare an attempt", extra={"ref": name, "error": str(error)})
             self._clear(local)
@@ -106,7 +107,8 @@ class Executor:
             "id": local.id,
             "argv": environment.arguments(assignment.payload, local.workspace),
             "env": environment.build(assignment, local.workspace, local.ports),
-            "cwd": str(local.workspace),
+            "cwd": local.workspace,
+            "make_cwd": assignment.payload.source is None,
             "uid": uid,
             "gid": gid,
             "own_uid": self._users.own_uids,
@@ -115,7 +117,7 @@ class Executor:
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
-            "spool": str(local.spool),
+            "spool": local.spool,
         }
 
     def exited(self, told: dict[str, Any]) -> tuple[AttemptRef, Exit] | None:
@@ -154,8 +156,7 @@ class Executor:
     def _clear(self, local: Local) -> None:
         """Give back what was only needed while it ran."""
         del self._by_id[local.id]
-        if not workspace.remove_if_bare(local.workspace):
-            self._remove_later(local.workspace)
+        self._remove(local.workspace)
         self._users.give_back(local.user)
         self._ports.give_back(local.ports)
         local.user, local.ports = None, []
@@ -192,10 +193,10 @@ class Executor:
         """Remove what is left of an attempt whose report was answered."""
         local = self._local.pop(ref, None)
         if local is not None and local.log is None:
-            local.spool.unlink(missing_ok=True)
+            Path(local.spool).unlink(missing_ok=True)
 
 
-def read_spool(path: Path, offset: int, size: int) -> bytes:
+def read_spool(path: str, offset: int, size: int) -> bytes:
     """Return up to `size` bytes of a spool file; fewer at its end, none if it is not there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -61,9 +61,10 @@ def _own_paths() -> Iterator[tuple[frozenset[str], str]]:
         yield frozenset(filter(None, names.split(","))), path
 
 
-def find(name: str) -> Layout:
+def find(name: str, *, limit_processes: bool = True) -> Layout:
     """Make the folder `name` wherever it is of use, and return what was found.
 
+    Where every attempt has its own user, its processes are limited by that already.
     A layout without folders means that no cgroup can be had here.
     """
     unified: str | None = None
@@ -80,6 +81,8 @@ def find(name: str) -> Layout:
     if unified and "freezer" in version1:
         # The unified one freezes and kills by itself; one hierarchy less to join.
         _remove(Path(version1.pop("freezer")))
+    if not limit_processes and "pids" in version1:
+        _remove(Path(version1.pop("pids")))
     return Layout(unified=unified, controllers=controllers, **version1)
 
 

@@ -1,12 +1,12 @@
-"""Removes workspaces that are too full to be removed in passing.
+"""Removes the workspaces of attempts that have ended.
 
-In one thread, one after the other: a task may leave a million files, and neither
-the heartbeat nor the next start may wait for them.
+In one thread, one batch after the other: a task may leave a million files, and
+even an empty folder takes a while on a busy disk; neither the heartbeat nor the next
+start may wait for that.
 """
 
 import asyncio
 import logging
-from pathlib import Path
 from types import TracebackType
 
 from duly.agent import workspace
@@ -15,10 +15,12 @@ log = logging.getLogger(__name__)
 
 
 class Janitor:
-    """A queue of folders to be removed."""
+    """The folders that are to be removed."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Path | None] = asyncio.Queue()
+        self._waiting: list[str] = []
+        self._nudged = asyncio.Event()
+        self._closing = False
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> "Janitor":
@@ -32,16 +34,27 @@ class Janitor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._queue.put_nowait(None)
+        self._closing = True
+        self._nudged.set()
         await self._group.__aexit__(kind, error, traceback)
 
-    def remove(self, folder: Path) -> None:
+    def remove(self, folder: str) -> None:
         """Have `folder` removed as soon as there is time."""
-        self._queue.put_nowait(folder)
+        self._waiting.append(folder)
+        self._nudged.set()
 
     async def _run(self) -> None:
-        while (folder := await self._queue.get()) is not None:
-            try:
-                await asyncio.to_thread(workspace.remove, folder)
-            except OSError as error:
-                log.warning("cannot remove a workspace", extra={"error": str(error)})
+        while self._waiting or not self._closing:
+            await self._nudged.wait()
+            self._nudged.clear()
+            batch, self._waiting = self._waiting, []
+            if batch:
+                await asyncio.to_thread(_remove_all, batch)
+
+
+def _remove_all(folders: list[str]) -> None:
+    for folder in folders:
+        try:
+            workspace.remove(folder)
+        except OSError as error:
+            log.warning("cannot remove a workspace", extra={"error": str(error)})

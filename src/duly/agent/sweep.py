@@ -28,7 +28,7 @@ def sweep(mark: str, work: Path, spool: Path, users: Users) -> None:
     _kill(work, {uid for uid in uids if users.owns(uid)})
     for folder in _entries(work):
         with contextlib.suppress(OSError):
-            workspace.remove(folder)
+            workspace.remove(str(folder))
     for file in _entries(spool):
         file.unlink(missing_ok=True)
 
@@ -48,7 +48,7 @@ def _kill(work: Path, uids: set[int]) -> None:
 
 
 def _processes(work: Path, uids: set[int]) -> Iterator[int]:
-    mark = environment.marker(work).encode()
+    mark = environment.marker(str(work)).encode()
     for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
         if read_state(pid) is not None and (
             (uids and read_uid(pid) in uids) or mark in read_environment(pid)

@@ -41,27 +41,31 @@ def make_root(path: Path) -> None:
     """Make the folder of all workspaces; others may pass through it, and not look around."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711)
+    if path.parent == FALLBACK:
+        FALLBACK.chmod(0o755)
 
 
-def make(path: Path, user: User | None, source: str | None) -> None:
-    """Make the workspace for `user`, with the script `source` in it if there is one."""
-    path.mkdir(mode=0o700)
-    if source is not None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(path / SCRIPT, flags, 0o700)
-        with os.fdopen(fd, "wb") as file:
-            file.write(source.encode())
-            if user is not None:
-                os.fchown(file.fileno(), *user)
+def make(path: str, user: User | None, source: str) -> None:
+    """Make the workspace for `user`, with the script `source` in it.
+
+    One without a script is made by the process that becomes the task (`duly.agent.child`).
+    """
+    Path(path).mkdir(mode=0o700)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(f"{path}/{SCRIPT}", flags, 0o700)
+    with os.fdopen(fd, "wb") as file:
+        file.write(source.encode())
+        if user is not None:
+            os.fchown(file.fileno(), *user)
     if user is not None:
         os.chown(path, *user)
 
 
-def read_result(path: Path) -> bytes | None:
+def read_result(path: str) -> bytes | None:
     """Return what the task left as its result; None if there is nothing that can be taken."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path / RESULT, flags)
+        fd = os.open(f"{path}/{RESULT}", flags)
     except OSError:
         return None
     try:
@@ -76,31 +80,15 @@ def read_result(path: Path) -> bytes | None:
         os.close(fd)
 
 
-def remove_if_bare(path: Path) -> bool:
-    """Remove a workspace in which the task left next to nothing; False if there is more in it."""
-    try:
-        (path / RESULT).unlink(missing_ok=True)
-        (path / SCRIPT).unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            (path / "tmp").rmdir()
-        path.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def remove(path: Path) -> None:
+def remove(path: str) -> None:
     """Remove a folder and all that is in it, however deep, and follow no link out of it.
 
     Folders are moved up to the top before they are emptied, so that neither the depth of the
     tree nor the length of its paths matters. Nothing of the attempt runs any more.
     """
-    try:
-        top = os.open(path, FOLDER)
-    except FileNotFoundError:
+    if _remove_bare(Path(path)):
         return
+    top = os.open(path, FOLDER)
     try:
         names = (f".{secrets.token_hex(8)}" for _ in itertools.count())
         while folders := _empty(top, top, names):
@@ -113,7 +101,20 @@ def remove(path: Path) -> None:
                 os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
-    path.rmdir()
+    Path(path).rmdir()
+
+
+def _remove_bare(path: Path) -> bool:
+    """Remove a folder in which nothing or only an empty tmp is, as most tasks leave it."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            (path / "tmp").rmdir()
+        path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
