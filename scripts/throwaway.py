@@ -7,6 +7,7 @@ the user's configuration is neither read nor written.
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -130,13 +131,15 @@ class Throwaway:
 
 
 def free_ports() -> int:
-    """Return a port that is free, and the one after it too."""
+    """Return a port that is free, and the one after it too.
+
+    Below those that the system gives to outgoing connections, which could take one meanwhile.
+    """
     for _ in range(100):
+        port = 20_000 + 2 * secrets.randbelow(6_000)
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            held.enter_context(socket.socket()).bind(("127.0.0.1", port + 1))
+            for each in (port, port + 1):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", each))
             return port
     raise RuntimeError("No two ports in a row are free.")
 
