@@ -64,8 +64,6 @@ def start(spec: dict[str, Any], enclosure: Enclosure, output: int, fixtures: Fix
         os.dup2(fixtures.null, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         # A SIGTERM that came too early has been waiting, and takes effect here.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         step = "exec"
