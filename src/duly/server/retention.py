@@ -8,6 +8,7 @@ from duly.server.logbook import Logbook
 from duly.server.service import Service
 from duly.store import history, servers
 from duly.store.database import Database
+from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 5000
@@ -43,20 +44,19 @@ class Retention(Service):
             forgotten = await history.drop_submissions(
                 conn, older_than=self._settings.idempotency_keys, limit=BATCH
             )
-        days = await self._drop_oldest_day()
-        return days > 1 or forgotten == BATCH
+            ended = await history.drop_rest(conn, older_than=self._settings.history, limit=BATCH)
+        days = await self._drop_oldest_day(term)
+        return days > 1 or BATCH in (forgotten, ended)
 
-    async def _drop_oldest_day(self) -> int:
+    async def _drop_oldest_day(self, term: Term) -> int:
         """Drop the oldest day that is out of retention; return how many there were."""
-        term = self._cluster_manager.term
-        if term is None:
-            return 0
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             days = await history.read_days(conn, older_than=self._settings.history)
             if days:
+                survivors = await history.read_survivors(conn, days[0])
                 await history.drop_day(conn, days[0])
         if days:
-            await self._logbook.drop_before(days[0] + 1)
+            await self._logbook.drop_before(days[0] + 1, keep=survivors)
             log.info("dropped day %s of history", days[0])
         return len(days)

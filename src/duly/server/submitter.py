@@ -152,15 +152,30 @@ class Submitter(Service):
         """Store many tasks, all or none, and return their ids in order."""
         await self._learn_shapes(specs)
         new = [self._new(credential, spec) for spec in specs]
-        body_hash = hashlib.sha256(b"".join(hash_of(spec) for spec in specs)).digest()
-        async with self._database.transaction() as conn:
-            if key is not None:
-                ids = [task.id for task in new]
-                if not await tasks.claim_batch_key(conn, credential.tenant_id, key, body_hash, ids):
-                    return await self._repeat(conn, credential, key, body_hash)
-            ids = await self._insert_all(conn, new)
+        try:
+            async with self._database.transaction() as conn:
+                ids = await self._store_batch(conn, credential, new, key)
+        except Taken as error:
+            raise Unavailable("An id was minted twice; submit the batch again.") from error
+        except Unstorable as error:
+            raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
         self._wake(new, [])
         telemetry.TASKS_SUBMITTED.inc(len(new))
+        return ids
+
+    async def _store_batch(
+        self, conn: Connection, credential: Credential, new: Sequence[NewTask], key: str | None
+    ) -> list[int]:
+        if key is None:
+            return await self._insert_all(conn, new)
+        body_hash = hashlib.sha256(b"".join(hash_of(task.spec) for task in new)).digest()
+        tenant_id, minted = credential.tenant_id, [task.id for task in new]
+        if not await tasks.claim_batch_key(conn, tenant_id, key, body_hash, minted):
+            return await self._repeat(conn, credential, key, body_hash)
+        ids = await self._insert_all(conn, new)
+        if ids != minted:
+            # Some of its tasks were there before, under keys of their own.
+            await tasks.set_batch(conn, tenant_id, key, ids)
         return ids
 
     async def _insert_all(self, conn: Connection, new: Sequence[NewTask]) -> list[int]:

@@ -29,8 +29,10 @@ NOT_LEADING = "DU001"
 CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that ended while nobody was using it
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.TransactionRollbackError,  # a deadlock: the other one won, try again
     ConnectionError,
     TimeoutError,
     OSError,
@@ -85,7 +87,7 @@ class Database:
         ) as error:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
-            raise Unavailable(f"PostgreSQL is not reachable: {error or 'no answer'}") from error
+            raise Unavailable(f"PostgreSQL cannot answer now: {error or 'no answer'}") from error
         return cls(pool)
 
     async def close(self) -> None:
@@ -140,8 +142,11 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
             raise Taken(str(error)) from error
         if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError):
             raise Unstorable(str(error)) from error
+        if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+            # What asyncpg raises for a value that it cannot even send.
+            raise Unstorable(str(error)) from error
         if isinstance(error, CONNECTION_LOST):
-            raise Unavailable(f"PostgreSQL is not reachable: {error or 'no answer'}") from error
+            raise Unavailable(f"PostgreSQL cannot answer now: {error or 'no answer'}") from error
 
 
 async def now(conn: Connection) -> datetime:
@@ -158,8 +163,15 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "timezone": "UTC",
         "statement_timeout": str(milliseconds),
         "idle_in_transaction_session_timeout": "2000",
-        # Short statements by the thousand: compiling them costs more than running them.
+        # Short statements by the thousand: compiling them costs more than running them, and
+        # each has one good plan, which goes by an index; a table that is empty for the moment
+        # must not talk the planner into another one that is then kept.
         "jit": "off",
+        "max_parallel_workers_per_gather": "0",
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
     }
 
 

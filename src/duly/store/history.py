@@ -22,13 +22,27 @@ async def drop_day(conn: Connection, day: int) -> None:
     await conn.execute(SQL["drop_day"], day)
 
 
+async def read_survivors(conn: Connection, day: int) -> set[int]:
+    """Return the tasks of `day` and before that are still live."""
+    return {row["id"] for row in await conn.fetch(SQL["read_survivors"], day)}
+
+
+async def drop_rest(conn: Connection, *, older_than: timedelta, limit: int) -> int:
+    """Forget tasks that outlived their day and ended that long ago; return how many."""
+    return _count(await conn.execute(SQL["drop_rest"], older_than, limit))
+
+
 async def drop_submissions(conn: Connection, *, older_than: timedelta, limit: int) -> int:
     """Forget idempotency keys whose tasks ended that long ago; return how many."""
-    answer: str = await conn.execute(SQL["drop_submissions"], older_than, limit)
-    return int(answer.rpartition(" ")[2])
+    return _count(await conn.execute(SQL["drop_submissions"], older_than, limit))
 
 
 async def drop_leftovers(conn: Connection, *, older_than: timedelta) -> None:
     """Forget expired join tokens, and incarnations that ended that long ago."""
     await conn.execute(SQL["drop_tokens"])
     await conn.execute(SQL["drop_incarnations"], older_than)
+
+
+def _count(answer: str) -> int:
+    """Return how many rows PostgreSQL says that a statement has touched."""
+    return int(answer.rpartition(" ")[2])

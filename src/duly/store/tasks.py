@@ -121,6 +121,11 @@ async def claim_batch_key(
     return claimed is not None
 
 
+async def set_batch(conn: Connection, tenant_id: int, key: str, ids: Sequence[int]) -> None:
+    """Say which tasks a claimed key really stands for."""
+    await conn.execute(SQL["set_batch"], tenant_id, key, list(ids))
+
+
 async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[Stored]:
     """Return which of `ids` have been stored, when the answer to their insert was lost."""
     rows = await conn.fetch(SQL["read_admitted"], list(ids))

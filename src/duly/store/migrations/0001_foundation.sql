@@ -116,6 +116,7 @@ create table incarnations (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 create unique index incarnations_one_live_per_node on incarnations (node_id) where ended_at is null;
+create index incarnations_by_node on incarnations (node_id, id);
 
 
 -- Tasks ---------------------------------------------------------------------

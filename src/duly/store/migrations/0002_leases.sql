@@ -48,7 +48,10 @@ begin
       join duly.incarnations i on i.id = placement.incarnation
       join duly.nodes n on n.id = i.node_id
      where l.id = placement.task
-       and l.status = 'waiting'
+       and l.id = any(p_tasks)
+       -- Hidden from the planner, which would else consider to walk all that wait.
+       and (l.status = 'waiting') is not false
+       and i.id = any(p_incarnations)
        and i.ended_at is null
        and i.expires_at > at
        and not n.draining

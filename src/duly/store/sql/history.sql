@@ -15,6 +15,28 @@ select day
 -- name: drop_day
 call drop_day($1)
 
+-- name: read_survivors
+-- Return the live tasks of day $1 and of those before it: their history outlives its day.
+select id
+  from live
+ where id < first_id_of($1 + 1)
+
+-- name: drop_rest
+-- Forget tasks that outlived their day and ended longer ago than $1, at most $2 of them.
+with old as (
+        select task_id
+          from ends_rest
+         where finished_at < duly.now() - $1::interval
+         limit $2
+     ),
+     letters as (delete from dead_letters using old where dead_letters.task_id = old.task_id),
+     steps as (delete from events_rest using old where events_rest.task_id = old.task_id),
+     tries as (delete from attempts_rest using old where attempts_rest.task_id = old.task_id),
+     asked as (delete from tasks_rest using old where tasks_rest.id = old.task_id)
+delete from ends_rest
+ using old
+ where ends_rest.task_id = old.task_id
+
 -- name: drop_submissions
 -- Forget idempotency keys of tasks that ended, or were forgotten, longer ago than $1. A key
 -- is never forgotten while its task, or any task of its batch, is live.

@@ -1,3 +1,7 @@
+-- A plan is made once and kept, perhaps while a table is empty, when a scan of all of it
+-- looks as cheap as a look-up. So hot statements leave no choice: rows are looked up by id in
+-- a lateral that cannot be flattened (it locks, or says `offset 0`), or by `= any(array(…))`.
+
 -- name: pairs_with_work
 -- Return the (tenant, shape) pairs that have a waiting task, by skipping through the
 -- index: the cost follows the number of pairs, not the number of tasks.
@@ -55,11 +59,16 @@ select i.id, i.node_id, n.name, i.capacity, n.draining
 -- name: read_capacities
 -- Return the capacity of every node that is not removed, alive or not: a task is hopeless
 -- only if none of them could ever take it.
-select distinct on (i.node_id) i.capacity
-  from incarnations i
-  join nodes n on n.id = i.node_id
+select last.capacity
+  from nodes n
+ cross join lateral (
+        select capacity
+          from incarnations
+         where node_id = n.id
+         order by id desc
+         limit 1
+       ) as last
  where n.removed_at is null
- order by i.node_id, i.id desc
 
 -- name: read_in_use
 -- Count what runs where, by shape: what is in use is derived from live leases, so that it
@@ -78,26 +87,37 @@ select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::interv
 -- name: lock_attempts
 -- Lock the running rows that reports speak of, in id order; a row left out is stale.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
-select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
-       l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
-  from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
-  join live l on l.id = report.id
-             and l.attempt = report.attempt
-             and l.token = report.token
-             and l.node_id = $1
- order by l.id
-   for update of l
+select held.*
+  from (select *
+          from unnest($2::bigint[], $3::int[], $4::bigint[]) as given (id, attempt, token)
+         order by id) as report
+ cross join lateral (
+        select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
+               l.max_attempts, l.on_lost, l.delay_tolerance, l.start_by, l.leased_at,
+               l.execution_cap, l.cancel_requested_at, l.node_id
+          from live l
+         where l.id = report.id
+           and l.attempt = report.attempt
+           and l.token = report.token
+           and l.node_id = $1
+           for update
+       ) as held
 
 -- name: read_accepted
 -- Return which attempts ended by a report of their own (not by being given away).
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
-select a.task_id, a.attempt
+select report.id, report.attempt
   from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
-  join attempts a on a.task_id = report.id
-                 and a.attempt = report.attempt
- where a.token = report.token
-   and a.node_id = $1
-   and a.outcome <> 'lost'
+ cross join lateral (
+        select 1
+          from attempts a
+         where a.task_id = report.id
+           and a.attempt = report.attempt
+           and a.token = report.token
+           and a.node_id = $1
+           and a.outcome <> 'lost'
+        offset 0
+       ) as accepted
 
 -- name: end_attempts
 -- Record ended attempts and what becomes of their tasks. The live rows are locked; `status`
@@ -118,12 +138,17 @@ with ended as materialized (
                )
      ),
      held as materialized (
-        select ended.*, l.tenant_id, l.node_id, l.incarnation_id, l.leased_at,
-               l.ready_at as was_ready_at, l.start_by as was_start_by
+        select ended.*, l.*
           from ended
-          join live l on l.id = ended.id
-                     and l.attempt = ended.attempt
-                     and l.token = ended.token
+         cross join lateral (
+                select tenant_id, node_id, incarnation_id, leased_at,
+                       live.ready_at as was_ready_at, live.start_by as was_start_by
+                  from live
+                 where live.id = ended.id
+                   and live.attempt = ended.attempt
+                   and live.token = ended.token
+                offset 0
+               ) as l
      ),
      recorded as (
         insert into attempts (
@@ -149,13 +174,15 @@ with ended as materialized (
                leased_at = null, kill_at = null, cancel_requested_at = null
           from held
          where live.id = held.id
-           and held.status in ('scheduled', 'waiting')
+           and live.id = any(array(
+                select id from held where status in ('scheduled', 'waiting')
+               ))
      ),
      removed as (
         delete from live
-         using held
-         where live.id = held.id
-           and held.status in ('done', 'failed', 'cancelled')
+         where id = any(array(
+                select id from held where status in ('done', 'failed', 'cancelled')
+               ))
      ),
      closed as (
         insert into ends (
@@ -188,20 +215,21 @@ select * from request_cancel($1, $2::bigint[])
 
 -- name: release_due
 -- Let the tasks start whose time has come, at most $1 of them.
-with due as (
+-- The time is read once, as a subquery: compared with a volatile function, the index would
+-- be walked to its end.
+with due as materialized (
         select id
           from live
          where status = 'scheduled'
-           and ready_at <= duly.now()
+           and ready_at <= (select duly.now())
          order by ready_at
          limit $1
            for update skip locked
      )
 update live
    set status = 'waiting'
-  from due
- where live.id = due.id
-returning live.tenant_id, live.shape_id
+ where id = any(array(select id from due))
+returning tenant_id, shape_id
 
 -- name: next_due
 -- Return how many seconds there are until the next task becomes due.
@@ -217,7 +245,7 @@ select pg_postmaster_start_time() as started_at, duly.now() as now
 
 -- name: expire_incarnations
 -- End the incarnations whose lease has run out. Waits for leases that are being made on them.
-with silent as (
+with silent as materialized (
         select id
           from incarnations
          where ended_at is null
@@ -228,27 +256,34 @@ with silent as (
 update incarnations
    set ended_at = duly.now(),
        end_reason = 'expired'
-  from silent
- where incarnations.id = silent.id
-   and incarnations.expires_at <= duly.now()
-returning incarnations.id, incarnations.node_id
+ where id = any(array(select id from silent))
+   and expires_at <= duly.now()
+returning id, node_id
 
 -- name: lock_orphans
 -- Lock running rows whose incarnation has ended: every one of them, not only those of the
--- incarnations that have just ended. A join and no `not exists`: when a row has moved on to
--- another incarnation while we waited for its lock, PostgreSQL checks the new row against the
--- incarnation that it had joined, but would not look into a `not exists` again, and a live
--- attempt would be taken for an orphan.
+-- incarnations that have just ended. The token is checked again under the lock: a row that
+-- has moved on to another attempt while we waited for it is nobody's orphan.
 --   $1 how many
-select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts, l.on_lost,
-       l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
-  from live l
-  join incarnations i on i.id = l.incarnation_id
- where l.status = 'running'
-   and i.ended_at is not null
- order by l.id
- limit $1
-   for update of l
+with orphans as materialized (
+        select l.id, l.token
+          from live l
+          join incarnations i on i.id = l.incarnation_id
+         where l.status = 'running'
+           and i.ended_at is not null
+         limit $1
+     )
+select held.*
+  from (select * from orphans order by id) as orphan
+ cross join lateral (
+        select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
+               l.max_attempts, l.on_lost, l.delay_tolerance, l.start_by, l.leased_at,
+               l.execution_cap, l.cancel_requested_at, l.node_id
+          from live l
+         where l.id = orphan.id
+           and l.token = orphan.token
+           for update
+       ) as held
 
 -- name: read_unplaceable
 -- Return waiting tasks of a shape that have been ready since before $2.

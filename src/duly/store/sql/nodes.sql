@@ -36,8 +36,10 @@ update incarnations
        expires_at = duly.now() + $3::interval
   from unnest($1::bigint[], $2::bigint[]) as given (id, node_id)
  where incarnations.id = given.id
+   and incarnations.id = any($1)
    and incarnations.node_id = given.node_id
-   and ended_at is null
+   -- Not `ended_at is null`: then an index of all that are alive could be walked instead.
+   and coalesce(ended_at, 'infinity') = 'infinity'
 returning incarnations.id
 
 -- name: lock_incarnation
@@ -88,17 +90,22 @@ select exists (
 -- Return what an agent needs to start attempts on an incarnation of its own.
 --   $1 incarnation_id, $2 task ids
 select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs,
-       coalesce(t.idempotency_key, t.id::text) as idempotency_key
+       coalesce(t.idempotency_key, l.id::text) as idempotency_key
   from live l
-  join tasks t on t.id = l.id
-  join shapes s on s.id = l.shape_id
+ cross join lateral (
+        select payload, idempotency_key from tasks where tasks.id = l.id offset 0
+       ) as t
+ cross join lateral (
+        select needs from shapes where shapes.id = l.shape_id offset 0
+       ) as s
  where l.id = any($2::bigint[])
-   and l.status = 'running'
    and l.incarnation_id = $1
    and l.cancel_requested_at is null
 
 -- name: holds_attempt
 -- Say whether an attempt is still this node's: asked before anything is kept on its account.
+-- Only a running row has a token, so `status` need not be asked; asked for, it would let the
+-- index of all running rows be walked.
 --   $1 node_id, $2 task_id, $3 attempt, $4 token
 select exists (
         select 1
@@ -107,5 +114,4 @@ select exists (
            and attempt = $3
            and token = $4
            and node_id = $1
-           and status = 'running'
        )

@@ -89,12 +89,23 @@ values ($1, $2, $3, ($4::bigint[])[1], $4, duly.now())
     on conflict (tenant_id, key) do nothing
 returning task_id
 
+-- name: set_batch
+-- Say which tasks a batch really consists of.
+--   $1 tenant_id, $2 key, $3 task ids
+update submissions
+   set batch = $3::bigint[],
+       task_id = ($3::bigint[])[1]
+ where tenant_id = $1
+   and key = $2
+
 -- name: read_admitted
 -- Return which of these ids have been stored: asked when the answer to an insert was lost.
 --   $1 ids
 select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
   from tasks t
-  left join live l on l.id = t.id
+  left join lateral (
+        select ready_at, start_by, status from live where live.id = t.id offset 0
+       ) as l on true
  where t.id = any($1::bigint[])
 
 -- name: read_spec
@@ -140,10 +151,9 @@ update live
        ready_at = $13,
        start_by = date_trunc('second', $13::timestamptz + $7),
        status = (case when $13 > $14::timestamptz then 'scheduled' else 'waiting' end)::status
-  from kept
- where live.id = kept.id
-   and live.status in ('scheduled', 'waiting')
-returning live.id
+ where id = $1
+   and status in ('scheduled', 'waiting')
+returning id
 
 -- name: add_events
 -- Note unusual steps.
