@@ -54,8 +54,13 @@ def save(data: Path, identity: Identity) -> None:
 
 
 def mark(data: Path) -> str:
-    """Return a short name that belongs to this folder alone, for what lives outside of it."""
-    return "duly-" + hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]
+    """Return a short name that belongs to this folder alone, for what lives outside of it.
+
+    The path is not enough: two containers may have the same one, and see the same cgroups.
+    """
+    path = data.resolve()
+    named = f"{path}:{path.stat().st_ino}"
+    return "duly-" + hashlib.sha256(os.fsencode(named)).hexdigest()[:12]
 
 
 def lock(data: Path) -> int:

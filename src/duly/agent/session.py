@@ -160,7 +160,8 @@ class Session:
         if self._state.fenced and not stop.is_set():
             await self._wait_until_settled()
             return False
-        await self._leave(joined.incarnation)
+        if not self._state.held:
+            await self._leave(joined.incarnation)
         return True
 
     async def _fence_on_refusal(self, loop: Callable[[], Any]) -> None:
@@ -242,6 +243,7 @@ class Session:
         self._over.set()
 
     async def _leave(self, incarnation: int) -> None:
+        """Say that nothing of this incarnation runs, or is still to be reported."""
         try:
             await self._gateway.send("leave", Leave(incarnation=incarnation), timeout=LEAVE_TIMEOUT)
         except DulyError as error:

@@ -1,0 +1,180 @@
+"""How an agent speaks to servers that answer, refuse, or are not there."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from duly import wire
+from duly.agent.gateway import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Gateway
+from duly.agent.reports import ReportSender
+from duly.errors import Conflict, Fenced, Invalid, Malformed, Unauthenticated, Unavailable
+from duly.model.resources import Resources
+from duly.model.task import Outcome
+from duly.wire import AttemptRef, AttemptReport, Heartbeat, Join, Joined, Receipts, Renewed, Reports
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Answers:
+    """A server that gives prepared answers, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.coming: asyncio.Queue[web.Response] = asyncio.Queue()
+        self.seen: list[tuple[str, str, bytes]] = []
+        self.url = ""
+
+    def prepare(self, status: int, body: bytes = b"", media_type: str = wire.MEDIA_TYPE) -> None:
+        self.coming.put_nowait(web.Response(status=status, body=body, content_type=media_type))
+
+    async def answer(self, request: web.Request) -> web.Response:
+        authorization = request.headers["Authorization"]
+        self.seen.append((request.path, authorization, await request.read()))
+        return await self.coming.get()
+
+
+@pytest.fixture
+async def server():
+    answers = Answers()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answers.answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    answers.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield answers
+    await runner.cleanup()
+
+
+async def test_a_message_arrives_with_the_key_and_comes_back_typed(server):
+    async with Gateway([server.url + "/"]) as gateway:
+        gateway.key = "k"
+        server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+        beat = Heartbeat(incarnation=3, held=[AttemptRef(1, 2, 3)])
+        assert await gateway.call("heartbeat", beat, Renewed, timeout=5) == Renewed(
+            ttl=15.0, stop=[]
+        )
+        [(path, authorization, body)] = server.seen
+        assert (path, authorization) == ("/v1/gateway/heartbeat", "Bearer k")
+        assert wire.decode(body, Heartbeat) == beat
+
+
+async def test_a_join_is_json_both_ways(server):
+    async with Gateway([server.url]) as gateway:
+        answer = (
+            b'{"node": 1, "incarnation": 2, "key": "k", "lease_ttl": 15, "heartbeat_interval": 3}'
+        )
+        server.prepare(201, answer, "application/json")
+        message = Join(name="n", capacity=Resources(cpu_milli=1000))
+        assert await gateway.join(message, timeout=5) == Joined(
+            node=1, incarnation=2, key="k", lease_ttl=15.0, heartbeat_interval=3.0
+        )
+
+
+async def test_the_next_server_is_asked_when_one_cannot_be_reached(server):
+    async with Gateway([NOWHERE, server.url]) as gateway:
+        with pytest.raises(Unavailable):
+            await gateway.send("leave", {}, timeout=5)
+        server.prepare(204)
+        await gateway.send("leave", {}, timeout=5)
+        server.prepare(204)
+        await gateway.send("leave", {}, timeout=5)
+
+
+async def test_a_server_that_does_not_answer_in_time_is_left(server):
+    async with Gateway([server.url]) as gateway:
+        with pytest.raises(Unavailable):
+            await gateway.send("leave", {}, timeout=0.05)
+    server.prepare(204)  # Let the request end.
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (400, "malformed", Malformed),
+        (401, "unauthenticated", Unauthenticated),
+        (409, "fenced", Fenced),
+        (409, "conflict", Conflict),
+        (422, "invalid", Invalid),
+        (429, "limit_exceeded", Unavailable),
+        (500, "error", Unavailable),
+        (503, "unavailable", Unavailable),
+    ],
+)
+async def test_a_refusal_is_an_error_of_its_kind(server, status, code, error):
+    async with Gateway([server.url]) as gateway:
+        body = b'{"error": {"code": "%s", "message": "why", "details": {}}}' % code.encode()
+        server.prepare(status, body, "application/json")
+        with pytest.raises(error, match="why") as caught:
+            await gateway.send("poll", {}, timeout=5)
+        assert type(caught.value) is error
+
+
+async def test_an_answer_that_makes_no_sense_is_asked_for_again(server):
+    async with Gateway([server.url]) as gateway:
+        server.prepare(200, b"<html>")
+        with pytest.raises(Unavailable):
+            await gateway.call("heartbeat", {}, Renewed, timeout=5)
+        server.prepare(502, b"<html>", "text/html")
+        with pytest.raises(Unavailable):
+            await gateway.call("heartbeat", {}, Renewed, timeout=5)
+
+
+def test_pauses_grow_to_a_bound_and_are_jittered():
+    backoff = Backoff()
+    pauses = [backoff.next() for _ in range(20)]
+    assert FIRST_PAUSE / 2 <= pauses[0] <= FIRST_PAUSE
+    assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in pauses[8:])
+    assert len(set(pauses)) > 10
+
+
+def report(task: int, *, result: bytes | None = None) -> AttemptReport:
+    ref = AttemptRef(task, 1, task)
+    return AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED, exit_code=0, result=result)
+
+
+async def sending(server, reports, answers):
+    """Send `reports` to a server that gives `answers`, until each has been answered."""
+    answered: dict[int, bool] = {}
+    done = asyncio.Event()
+
+    def note(ref: AttemptRef, accepted: bool) -> None:
+        answered[ref.task] = accepted
+        if len(answered) == len(reports):
+            done.set()
+
+    async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
+        sender = ReportSender(gateway, note)
+        for each in reports:
+            sender.add(each, None)
+        for status, body in answers:
+            server.prepare(status, body)
+        loop = group.create_task(sender.run(5))
+        async with asyncio.timeout(20):
+            await done.wait()
+        loop.cancel()
+    return answered
+
+
+def receipts(*accepted: bool) -> tuple[int, bytes]:
+    return 200, wire.encode(Receipts(accepted=list(accepted)))
+
+
+async def test_reports_leave_together_and_each_is_answered(server):
+    answered = await sending(server, [report(1), report(2)], [receipts(True, False)])
+    assert answered == {1: True, 2: False}
+    assert len(server.seen) == 1
+
+
+async def test_reports_are_repeated_until_answered(server):
+    answers = [(503, b""), (200, b"?"), receipts(True), receipts(True, True)]
+    assert await sending(server, [report(1), report(2)], answers) == {1: True, 2: True}
+    assert len(server.seen) == 4
+
+
+async def test_one_report_that_is_refused_does_not_hold_up_the_others(server):
+    answers = [(400, b""), (400, b""), receipts(True), receipts(True, True)]
+    reports = [report(1, result=b"?"), report(2), report(3)]
+    assert await sending(server, reports, answers) == {1: True, 2: True, 3: True}
+    stripped = wire.decode(server.seen[2][2], Reports).reports[0]
+    assert (stripped.result, stripped.outcome) == (None, Outcome.SUCCEEDED)

@@ -1,0 +1,104 @@
+"""Folders of tasks, which may hold anything."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from duly.agent import workspace
+from duly.agent.environment import build, marker
+from duly.agent.users import User
+from duly.model.resources import Resources
+from duly.model.task import Payload
+from duly.wire import Assignment, AttemptRef
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "1-1-1"
+    path.mkdir()
+    return path
+
+
+def test_a_tree_of_any_depth_is_removed(folder):
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("deeper", dir_fd=at)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    workspace.remove(str(folder))
+    assert not folder.exists()
+
+
+def test_links_are_removed_and_not_followed(folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    (folder / "sub").mkdir()
+    (folder / "link").symlink_to(outside)
+    (folder / "sub" / "link").symlink_to(outside)
+    (folder / "sub" / "file").symlink_to(outside / "kept")
+    workspace.remove(str(folder))
+    assert not folder.exists()
+    assert (outside / "kept").read_text() == "x"
+
+
+def test_what_may_not_be_read_is_removed(folder):
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "c").write_text("x")
+    os.mkfifo(folder / "a" / "pipe")
+    (folder / "a" / "b").chmod(0)
+    (folder / "a").chmod(0)
+    workspace.remove(str(folder))
+    assert not folder.exists()
+
+
+def test_names_like_ours_do_no_harm(folder):
+    for name in (".0", ".1", "tmp", "script"):
+        (folder / name / "x").mkdir(parents=True)
+        (folder / name / "x" / "y").mkdir()
+    (folder / "tmp" / "file").write_text("x")
+    workspace.remove(str(folder))
+    assert not folder.exists()
+
+
+def test_removing_what_is_gone_is_fine(tmp_path):
+    workspace.remove(str(tmp_path / "gone"))
+
+
+def test_workspaces_are_where_tasks_can_reach_them(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    assert workspace.root(closed, "m", shared=True) == Path("/var/lib/duly/work-m")
+    assert workspace.root(closed, "m", shared=False) == closed / "work"
+
+
+def test_a_script_belongs_to_its_user(tmp_path):
+    path = tmp_path / "w"
+    user = User(os.geteuid(), os.getegid())
+    workspace.make(str(path), user, "#!/bin/sh\necho é\n")
+    script = path / workspace.SCRIPT
+    assert script.read_bytes() == "#!/bin/sh\necho é\n".encode()
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_task_cannot_replace_what_is_ours():
+    assignment = Assignment(
+        ref=AttemptRef(7, 2, 99),
+        payload=Payload(command=["true"], env={"HOME": "/elsewhere", "X": "1"}),
+        resources=Resources(),
+        execution_cap=1.0,
+        grace=1.0,
+        idempotency_key="k",
+        log_limit=1,
+    )
+    env = build(assignment, "/w/7-2-99", [])
+    assert env["HOME"] == "/elsewhere"
+    assert env["DULY_TASK_ID"] == "7"
+    assert "DULY_PORTS" not in env
+    assert f"DULY_RESULT={env['DULY_RESULT']}".startswith(marker("/w/7-2-99"))
