@@ -48,7 +48,7 @@ MUTANTS = {
     "a report is taken without its attempt and token": ("losses", unmatched),
     "a finish does not lock its row": (
         "losses",
-        without(leases, "lock_attempts", ("for update of l", "")),
+        without(leases, "lock_attempts", ("for update\n", "offset 0\n")),
     ),
     "a lease does not lock the incarnation": (
         "joins",
@@ -69,7 +69,7 @@ MUTANTS = {
     ),
     "an incarnation is renewed after its end": (
         "losses",
-        without(nodes, "renew", ("and ended_at is null", "")),
+        without(nodes, "renew", ("and coalesce(ended_at, 'infinity') = 'infinity'", "")),
     ),
     "taking over does not wait for open work": (
         "hand-overs",
@@ -77,7 +77,7 @@ MUTANTS = {
     ),
     "a cancel ends only what waits": (
         "changes",
-        altered("request_cancel", ("and l.status = 'running'\n            ret", "and false ret")),
+        altered("request_cancel", ("and l.token is not null", "and false")),
     ),
     "a finish forgets that the task was cancelled": (
         "changes",

@@ -124,7 +124,8 @@ begin
                set cancel_requested_at = coalesce(l.cancel_requested_at, duly.now())
              where l.id = any(p_tasks)
                and l.tenant_id = p_tenant
-               and l.status = 'running'
+               -- That is, running; said so, all that runs might be walked through.
+               and l.token is not null
             returning l.id, l.tenant_id, l.cancel_requested_at
          ),
          noted as (

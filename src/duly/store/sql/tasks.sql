@@ -102,11 +102,13 @@ update submissions
 -- Return which of these ids have been stored: asked when the answer to an insert was lost.
 --   $1 ids
 select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
-  from tasks t
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (
+        select id, submitted_at from tasks where tasks.id = given.id offset 0
+       ) as t
   left join lateral (
-        select ready_at, start_by, status from live where live.id = t.id offset 0
+        select ready_at, start_by, status from live where live.id = given.id offset 0
        ) as l on true
- where t.id = any($1::bigint[])
 
 -- name: read_spec
 -- Return what a task of a tenant asks for, and whether it has ended.

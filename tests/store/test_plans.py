@@ -1,0 +1,309 @@
+"""Every statement can be prepared, and every hot one has a plan that goes by an index.
+
+A plan is kept once it is made. So it is looked at as it is made for unknown parameters
+(generic), on tables that are empty and were never looked at, on tables that were drained
+and vacuumed, and on large ones before and after they are analysed.
+"""
+
+import asyncio
+import json
+import re
+from importlib import resources
+
+import asyncpg
+import pytest
+
+from duly.config import DatabaseSettings
+from duly.store.database import _server_settings, load_statements
+from tests.conftest import with_database
+
+STATES = ("empty", "drained", "grown", "analysed")
+HISTORY = ("tasks", "attempts", "ends", "live")
+FILES = sorted(file.name for file in resources.files("duly.store").joinpath("sql").iterdir())
+CALLS = {"history.ensure_days", "history.drop_day"}
+"""Procedures cannot be prepared; other tests call them."""
+DDL = {"migrate.prepare"}
+STATEMENTS = {
+    f"{file.removesuffix('.sql')}.{name}": text
+    for file in FILES
+    for name, text in load_statements(file).items()
+}
+RARE = {name for name in STATEMENTS if name.startswith("history.")} | {"overview.count_live"}
+"""What may look at a whole table, because it is asked for seldom or up to a bound."""
+
+LOAD = """
+insert into shapes (id, needs, key) select g, '{}', g::text from generate_series(1, 5) g;
+insert into nodes (id, name, key_hash, created_at)
+select g, 'n' || g, g::text::bytea, now() from generate_series(1, 60) g;
+insert into incarnations
+       (id, node_id, capacity, isolation, version, started_at, renewed_at, expires_at, ended_at)
+select g, 1 + g % 60, '{}', 'process', '1', now(), now(), now() + interval '1 hour',
+       case when g <= 2940 then now() end
+  from generate_series(1, 3000) g;
+create table numbers as
+select g, first_id_of(day_of(duly.now()) + g % 3 - 1) + ((g / 3)::bigint << 20) + g as id
+  from generate_series(1, 240000) g;
+insert into tasks
+select id, 1 + g % 100, null, 1 + g % 5, 'name ' || g % 1000, 'basic', '{"command": ["true"]}',
+       '{}', '5 m', '1 h', 3, 'retry', 0, null, null, null, 0, now()
+  from numbers where g > 180000;
+insert into live (
+        id, tenant_id, shape_id, status, priority, ready_at, start_by, delay_tolerance,
+        execution_cap, max_attempts, on_lost, attempt, node_id, incarnation_id, token,
+        leased_at, kill_at
+       )
+select id, 1 + g % 100, 1 + g % 5,
+       (case when runs then 'running' when late then 'scheduled' else 'waiting' end)::status,
+       0, at, at, '5 m', '1 h', 3, 'retry', runs::int,
+       case when runs then 1 + g / 100 % 60 end, case when runs then 2941 + g / 100 % 60 end,
+       case when runs then g end, case when runs then now() end, case when runs then now() end
+  from numbers
+ cross join lateral (
+        select g % 100 = 0 as runs, g % 100 < 11 as late, now() + g * interval '1 ms' as at
+       ) as given
+ where g <= 200000;
+insert into attempts
+select id, 1, g, 1, 1, 'succeeded', 0, null, now(), now(), now(), 1, 1, 1, 0, null
+  from numbers where g > 200000;
+insert into ends
+select id, 1 + g % 100, (case when g % 50 = 0 then 'failed' else 'done' end)::status, 'succeeded',
+       0, null, 1, 0, 0, 1, now(), now(), now(), now(), null
+  from numbers where g > 200000;
+insert into submissions
+select 1 + g % 100, 'key ' || g, 'x', id, null, now() from numbers where g % 10 = 0;
+"""
+DRAIN = """
+insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
+                  delay_tolerance, execution_cap, max_attempts, on_lost)
+select g, 1, 1, 'waiting', 0, now(), now(), '5 m', '1 h', 3, 'retry'
+  from generate_series(1, 1000) g;
+delete from live;
+"""
+
+
+def nodes(plan):
+    """Yield every node of a plan."""
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def parent(relation):
+    """Return the table of which a relation is a day."""
+    return re.sub(r"_(\d+|rest)$", "", relation)
+
+
+def scans(plan, table):
+    """Return the nodes that read a table or one of its days."""
+    return [
+        node
+        for node in nodes(plan)
+        if parent(node.get("Relation Name", "")) == table and node["Node Type"] != "ModifyTable"
+    ]
+
+
+def indexes(plan, table):
+    """Return the indexes through which a table is read, days under their parent's name."""
+    found = set()
+    for node in nodes(plan):
+        name = node.get("Index Name", "")
+        if re.match(rf"{table}_", name):
+            found.add(re.sub(r"^(\w+?)_(\d+|rest)_", r"\1_", name))
+    return found
+
+
+async def explain(conn, text, *, arguments=None, options="format json"):
+    count = max([int(number) for number in re.findall(r"\$(\d+)", text)], default=0)
+    given = arguments or ["null"] * count
+    await conn.execute(f"prepare statement as {text}")
+    try:
+        call = f"execute statement ({', '.join(given)})" if count else "execute statement"
+        return json.loads(await conn.fetchval(f"explain ({options}) {call}"))[0]["Plan"]
+    finally:
+        await conn.execute("deallocate statement")
+
+
+async def explain_all(conn):
+    return {
+        name: await explain(conn, text)
+        for name, text in {**STATEMENTS, **inner_statements()}.items()
+        if name not in CALLS | DDL and not name.startswith("migrate.")
+    }
+
+
+def inner_statements():
+    """Return the statements inside our functions, with their variables as parameters."""
+    folder = resources.files("duly.store").joinpath("migrations")
+    schema = "".join(file.read_text() for file in folder.iterdir())
+    found = {}
+    for name in ("lease", "end_unstarted", "request_cancel", "join_node", "drain_node"):
+        begin = schema.index(f"create function {name}(")
+        body = schema[begin : schema.index("$$;", begin)]
+        parameters = re.findall(r"(p_\w+) ([\w.]+(?:\[\])?)", body[: body.index("returns")])
+        types = [*parameters, ("at", "timestamptz")]
+        text = body[body.index("\nbegin\n") :]
+        parts = [part.strip() for part in re.split(r";\n", text)]
+        for number, part in enumerate(parts):
+            sql = re.sub(r"^(begin\s+|perform 1|return query\s+)", "", part)
+            if part.removeprefix("begin").strip().startswith("perform 1"):
+                sql = "select 1" + part.split("perform 1", 1)[1]
+            sql = re.sub(r"\breturning \w+\.id into fresh", "", sql)
+            sql = sql.replace("tenant_id, at, kind", 'tenant_id, "at", kind')
+            if not re.match(r"\s*(select|update|insert|delete|with)\b", sql):
+                continue
+            for place, (variable, kind) in enumerate(types, 1):
+                sql = re.sub(rf"(?<![.\w\"]){variable}\b(?!\s*\()", f"${place}::{kind}", sql)
+            found[f"{name} {number}"] = _renumbered(sql)
+    return found
+
+
+def _renumbered(sql):
+    """Number parameters without gaps, as a prepared statement wants them."""
+    used = sorted({int(number) for number in re.findall(r"\$(\d+)", sql)})
+    return re.sub(r"\$(\d+)", lambda match: f"${used.index(int(match[1])) + 1}", sql)
+
+
+async def plans_of_all_states(postgres):
+    admin = await asyncpg.connect(postgres)
+    name = "test_plans"
+    await admin.execute(f"create database {name} template template_duly")
+    conn = await asyncpg.connect(
+        with_database(postgres, name), server_settings=_server_settings(DatabaseSettings())
+    )
+    try:
+        await conn.execute("alter table live set (autovacuum_enabled = false)")
+        found = {"empty": await explain_all(conn)}
+        await conn.execute(DRAIN)
+        await conn.execute("vacuum analyze live")
+        found["drained"] = await explain_all(conn)
+        await conn.execute("set statement_timeout = 0")
+        await conn.execute(LOAD)
+        found["grown"] = await explain_all(conn)
+        await conn.execute("analyze")
+        found["analysed"] = await explain_all(conn)
+        found["run"] = await run_some(conn)
+        return found
+    finally:
+        await conn.close()
+        await admin.execute(f"drop database {name} with (force)")
+        await admin.close()
+
+
+async def run_some(conn):
+    """Run what looks up history by id, to see which days are really visited."""
+    task = await conn.fetchval("select id from numbers where g = 190000")
+    options = "analyze, format json"
+    given = {
+        "nodes.read_assignments": ["2981", f"'{{{task}}}'"],
+        "leases.read_accepted": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
+        "tasks.read_spec": ["1", str(task)],
+        "tasks.read_admitted": [f"'{{{task}}}'"],
+    }
+    return {
+        name: await explain(conn, STATEMENTS[name], arguments=arguments, options=options)
+        for name, arguments in given.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def plans(postgres):
+    return asyncio.run(plans_of_all_states(postgres))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_statement_can_be_prepared(plans, state):
+    prepared = {name for name in STATEMENTS if not name.startswith("migrate.")} - CALLS
+    assert prepared <= plans[state].keys()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_statement_scans_what_grows(plans, state):
+    found = {
+        (name, node["Relation Name"])
+        for name, plan in plans[state].items()
+        if name not in RARE
+        for table in HISTORY
+        for node in scans(plan, table)
+        if node["Node Type"] == "Seq Scan"
+    }
+    assert found == set()
+
+
+HOT = {
+    "leases.pairs_with_work": {"live_waiting"},
+    "leases.read_heads": {"live_waiting"},
+    "leases.read_in_use": {"live_running"},
+    "leases.lock_attempts": {"live_pkey"},
+    "leases.end_attempts": {"live_pkey"},
+    "leases.release_due": {"live_due", "live_pkey"},
+    "leases.next_due": {"live_due"},
+    "leases.lock_orphans": {"live_running", "live_pkey"},
+    "nodes.read_held": {"live_running"},
+    "nodes.holds_attempt": {"live_pkey"},
+    "tasks.lock_unstarted": {"live_pkey"},
+    "tasks.update_task": {"live_pkey"},
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_hot_statement_goes_by_its_index(plans, state):
+    assert {name: indexes(plans[state][name], "live") for name in HOT} == HOT
+
+
+BY_ID = [
+    "leases.lock_attempts",
+    "leases.end_attempts",
+    "nodes.read_assignments",
+    "nodes.holds_attempt",
+    "tasks.lock_unstarted",
+    "tasks.update_task",
+    *(name for name in inner_statements() if name.startswith(("lease", "end_un", "request_c"))),
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_knows_its_tasks_walks_no_index(plans, state):
+    found = [
+        (name, node["Index Name"])
+        for name in BY_ID
+        for scan in scans(plans[state][name], "live")
+        for node in nodes(scan)
+        if "Index Name" in node and "id = " not in node.get("Index Cond", "")
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_time_bounds_the_search_for_what_is_due(plans, state):
+    [scan] = [
+        node
+        for node in nodes(plans[state]["leases.release_due"])
+        if node.get("Index Name") == "live_due"
+    ]
+    assert "ready_at <=" in scan["Index Cond"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_waits_is_never_sorted(plans, state):
+    for name in HOT:
+        for node in nodes(plans[state][name]):
+            if node["Node Type"] == "Sort":
+                assert not indexes(node, "live") & {"live_waiting", "live_due"}, name
+
+
+def test_a_known_id_visits_one_day(plans):
+    for name, plan in plans["run"].items():
+        for table in ("tasks", "attempts", "ends"):
+            loops = {node["Relation Name"]: node["Actual Loops"] for node in scans(plan, table)}
+            assert len([day for day, count in loops.items() if count]) <= 1, (name, loops)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_heartbeat_looks_at_its_own_incarnation(plans, state):
+    for scan in scans(plans[state]["nodes.renew"], "incarnations"):
+        assert any("id = " in node.get("Index Cond", "") for node in nodes(scan)), scan
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_key_is_found_by_its_hash(plans, state):
+    assert indexes(plans[state]["tenants.by_key"], "keys") == {"keys_hash_key"}
