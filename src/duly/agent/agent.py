@@ -87,6 +87,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
         finally:
             await session.link.close()
             sweep(mark, work, spool, chosen)
+            workspace.remove_root(work)
             chosen.close()
 
 

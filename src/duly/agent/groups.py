@@ -4,6 +4,11 @@ Making and removing the folders of a group costs about as much as starting a sma
 program.
 """
 
+# The supervisor imports no more than it must, so pathlib and contextlib stay out.
+# ruff: noqa: PTH106, SIM105
+
+import os
+
 from duly.agent.cgroup import Group, Layout
 
 MOST_IDLE = 64
@@ -37,8 +42,13 @@ class Groups:
             group.remove()
 
     def close(self) -> None:
-        """Remove those that are idle."""
+        """Remove those that are idle, and with them the folders of the agent."""
         for idle in self._idle.values():
             for group in idle:
                 group.remove()
         self._idle.clear()
+        for folder in self._layout.folders:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # It is swept when the agent comes back.

@@ -45,6 +45,13 @@ def make_root(path: Path) -> None:
         FALLBACK.chmod(0o755)
 
 
+def remove_root(path: Path) -> None:
+    """Leave no folder of ours outside of the agent's own, unless something is left in it."""
+    if path.parent == FALLBACK:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
 def make(path: str, user: User | None, source: str) -> None:
     """Make the workspace for `user`, with the script `source` in it.
 
