@@ -9,11 +9,12 @@ LONGEST = timedelta(days=36_525)
 """A hundred years: longer than anyone plans, short enough for every interval type."""
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-PLAIN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
+PLAIN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
+NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 ISO = re.compile(
-    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?"
+    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII,
 )
 
 

@@ -34,7 +34,7 @@ MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
 SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 

@@ -1,0 +1,154 @@
+"""Which node takes which task."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.model.node import Offer
+from duly.model.resources import Resources
+from duly.policy.placement import (
+    Ask,
+    Placement,
+    could_ever_fit,
+    fits,
+    place,
+    reasons_against,
+)
+
+
+def node(number, cpu=2000, memory=4096, *, used=0, draining=False, **more):
+    capacity = Resources(cpu_milli=cpu, memory_mb=memory, **more)
+    return Offer(
+        node_id=number,
+        incarnation_id=number * 10,
+        name=f"node-{number}",
+        capacity=capacity,
+        free=capacity.plus(Resources(cpu_milli=used), -1),
+        draining=draining,
+    )
+
+
+def ask(task, cpu=500, memory=256, *, avoid=None, **more):
+    needs = Resources(cpu_milli=cpu, memory_mb=memory, **more)
+    return Ask(task, hash((cpu, memory, *sorted(more))), needs, avoid)
+
+
+def test_tasks_are_served_in_the_order_in_which_they_come():
+    asks = [ask(1, 1500), ask(2, 1000), ask(3, 500)]
+    assert place(asks, [node(1)]) == [Placement(1, 10), Placement(3, 10)]
+
+
+def test_the_fullest_node_that_fits_is_filled_first():
+    assert place([ask(1)], [node(1), node(2, used=1000)]) == [Placement(1, 20)]
+
+
+def test_a_light_task_leaves_a_heavy_machine_alone():
+    assert place([ask(1)], [node(1, cpu=64_000, memory=512_000), node(2)]) == [Placement(1, 20)]
+
+
+def test_a_retry_goes_to_another_node_if_one_fits():
+    assert place([ask(1, avoid=2)], [node(1), node(2, used=1000)]) == [Placement(1, 10)]
+
+
+def test_a_retry_goes_to_the_same_node_if_no_other_fits():
+    assert place([ask(1, avoid=2)], [node(1, used=2000), node(2)]) == [Placement(1, 20)]
+
+
+def test_a_draining_node_takes_nothing():
+    assert place([ask(1)], [node(1, draining=True)]) == []
+    assert reasons_against(ask(1).needs, node(1, draining=True)) == ["draining"]
+
+
+def test_a_kind_that_a_node_does_not_declare_counts_only_if_it_must():
+    assert fits(Resources(cpu_milli=1, iops=100), node(1))
+    assert not fits(Resources(cpu_milli=1, iops=100), node(1, iops=50))
+    assert not fits(Resources(cpu_milli=1, ports=1), node(1))
+    assert not fits(Resources(cpu_milli=1, extra={"gpu": 1}), node(1))
+    assert fits(Resources(cpu_milli=1, extra={"gpu": 1}), node(1, extra={"gpu": 1}))
+
+
+def test_what_is_too_large_for_every_node_is_known():
+    large = Resources(cpu_milli=3000)
+    assert not could_ever_fit(large, [node(1).capacity, node(2).capacity])
+    assert could_ever_fit(large, [node(1).capacity, node(2, cpu=3000).capacity])
+    assert reasons_against(large, node(1)) == ["too small by 1 cpu"]
+    assert reasons_against(Resources(cpu_milli=500), node(1, used=2000)) == ["busy: 0.5 cpu short"]
+
+
+amounts = st.integers(0, 8)
+resources = st.builds(
+    lambda cpu, memory, disk, iops, gpu: Resources(
+        cpu_milli=cpu * 500,
+        memory_mb=memory * 256,
+        disk_mb=disk,
+        iops=iops,
+        extra={"gpu": gpu} if gpu else {},
+    ),
+    amounts,
+    amounts,
+    amounts,
+    amounts,
+    st.integers(0, 2),
+)
+
+
+@st.composite
+def fleets(draw):
+    offers = []
+    for number in range(1, draw(st.integers(1, 5)) + 1):
+        capacity = draw(resources)
+        offers.append(
+            Offer(
+                node_id=number,
+                incarnation_id=number * 10,
+                name=f"node-{number}",
+                capacity=capacity,
+                free=capacity,
+                draining=draw(st.booleans()),
+            )
+        )
+    return offers
+
+
+@st.composite
+def lines(draw):
+    shapes = draw(st.lists(resources, min_size=1, max_size=4))
+    picks = draw(st.lists(st.integers(0, len(shapes) - 1), max_size=30))
+    nodes = st.none() | st.integers(1, 5)
+    return [Ask(i, shape, shapes[shape], draw(nodes)) for i, shape in enumerate(picks)]
+
+
+@given(lines(), fleets())
+def test_no_node_is_given_more_than_it_has(asks, offers):
+    needs = {one.task: one.needs for one in asks}
+    for offer in offers:
+        taken = Resources()
+        for placed in place(asks, offers):
+            if placed.incarnation == offer.incarnation_id:
+                assert not offer.draining
+                taken = taken.plus(needs[placed.task])
+        assert offer.capacity.shortage(taken) == {}
+
+
+@given(lines(), fleets())
+def test_what_is_passed_over_really_fits_nowhere(asks, offers):
+    placements = place(asks, offers)
+    placed = {one.task for one in placements}
+    needs = {one.task: one.needs for one in asks}
+    left = {offer.incarnation_id: offer.free for offer in offers}
+    for one in placements:
+        left[one.incarnation] = left[one.incarnation].plus(needs[one.task], -1)
+    for one in asks:
+        if one.task not in placed:
+            assert not any(
+                not offer.draining
+                and not left[offer.incarnation_id].shortage(one.needs, offer.capacity)
+                for offer in offers
+            )
+
+
+@given(lines(), fleets())
+def test_of_one_shape_the_first_go_first(asks, offers):
+    placed = {one.task for one in place(asks, offers)}
+    for shape in {one.shape for one in asks}:
+        served = [one.task in placed for one in asks if one.shape == shape]
+        assert served == sorted(served, reverse=True)

@@ -1,0 +1,109 @@
+"""What becomes of a task when an attempt ends."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.model.task import OnLost, Outcome, Tally
+from duly.policy.retry import (
+    Cancel,
+    DeadLetter,
+    Finish,
+    Retry,
+    RetryPolicy,
+    backoff,
+    count,
+    decide,
+)
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = RetryPolicy(max_attempts=3, base_delay=timedelta(seconds=10))
+FAULTS = (Outcome.FAILED, Outcome.CAPPED, Outcome.OVERUSED)
+
+
+def after(outcome, failures=0, losses=0, policy=POLICY, *, cancelled=False, jitter=1.0):
+    tally = Tally(failures, losses)
+    return decide(policy, outcome, tally, is_cancelled=cancelled, now=NOW, jitter=jitter)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failures", "losses", "decision"),
+    [
+        (Outcome.SUCCEEDED, 0, 0, Finish()),
+        (Outcome.SUCCEEDED, 2, 9, Finish()),
+        (Outcome.CANCELLED, 2, 0, Cancel()),
+        (Outcome.FAILED, 1, 0, Retry(NOW + timedelta(seconds=10), is_its_turn=False)),
+        (Outcome.CAPPED, 2, 0, Retry(NOW + timedelta(seconds=20), is_its_turn=False)),
+        (Outcome.PREEMPTED, 2, 5, Retry(NOW, is_its_turn=True)),
+        (Outcome.EXPIRED, 0, 0, Retry(NOW, is_its_turn=True)),
+        (Outcome.LOST, 0, 9, Retry(NOW, is_its_turn=True)),
+    ],
+)
+def test_each_outcome_leads_to_one_decision(outcome, failures, losses, decision):
+    assert after(outcome, failures, losses) == decision
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failures", "losses", "policy", "code"),
+    [
+        (Outcome.FAILED, 3, 0, POLICY, "attempts_exhausted"),
+        (Outcome.OVERUSED, 4, 0, POLICY, "attempts_exhausted"),
+        (Outcome.LOST, 0, 10, POLICY, "lost_too_often"),
+        (Outcome.LOST, 0, 1, RetryPolicy(on_lost=OnLost.FAIL), "lost"),
+    ],
+)
+def test_what_cannot_go_on_is_set_aside_with_the_reason(outcome, failures, losses, policy, code):
+    decision = after(outcome, failures, losses, policy)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason.code == code
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_task_that_was_to_be_cancelled_is_cancelled_however_it_ended(outcome):
+    assert after(outcome, 3, 10, cancelled=True) == Cancel()
+
+
+def test_a_lost_node_costs_the_task_no_attempt():
+    assert count(Tally(2, 5), Outcome.LOST) == Tally(2, 6)
+
+
+@given(st.sampled_from(Outcome), st.integers(0, 50), st.integers(0, 50))
+def test_each_attempt_counts_once_at_most(outcome, failures, losses):
+    tally = count(Tally(failures, losses), outcome)
+    assert tally.failures - failures == (outcome in FAULTS)
+    assert tally.losses - losses == (outcome is Outcome.LOST)
+
+
+@st.composite
+def policies(draw):
+    base, most = sorted(draw(st.lists(st.integers(1, 10**11), min_size=2, max_size=2)))
+    return RetryPolicy(
+        max_attempts=draw(st.integers(1, 100)),
+        on_lost=draw(st.sampled_from(OnLost)),
+        base_delay=timedelta(milliseconds=base),
+        max_delay=timedelta(milliseconds=most),
+        max_losses=draw(st.integers(1, 50)),
+    )
+
+
+@given(policy=policies(), failures=st.integers(1, 10_000), jitter=st.floats(0, 1))
+def test_a_delay_never_exceeds_the_cap(policy, failures, jitter):
+    assert timedelta(0) <= backoff(policy, failures, jitter) <= policy.max_delay
+
+
+@given(policies(), st.lists(st.sampled_from(Outcome), min_size=200, max_size=200), st.floats(0, 1))
+def test_a_task_that_never_succeeds_is_not_retried_without_end(policy, outcomes, jitter):
+    tally, tries = Tally(0, 0), 0
+    for outcome in outcomes:
+        if outcome in (Outcome.PREEMPTED, Outcome.EXPIRED):
+            continue
+        tally, tries = count(tally, outcome), tries + 1
+        if not isinstance(after(outcome, *tally_of(tally), policy, jitter=jitter), Retry):
+            break
+    assert tries <= policy.max_attempts + policy.max_losses
+
+
+def tally_of(tally):
+    return tally.failures, tally.losses

@@ -1,0 +1,51 @@
+"""Settings: defaults < file < environment, and no silent mistakes."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly.config import Settings, load
+from duly.errors import ConfigError
+
+
+def test_without_anything_the_defaults_hold():
+    assert load(None, {"PATH": "/bin", "DULY_URL": "http://x"}) == Settings()
+
+
+def test_the_environment_overrides_the_file(tmp_path):
+    file = tmp_path / "duly.toml"
+    file.write_text('[leases]\nttl = "20s"\nheartbeat = 2\n[scheduling]\nwindow = 50\n')
+    settings = load(file, {"DULY_LEASES__TTL": "30s"})
+    assert settings.leases.ttl == timedelta(seconds=30)
+    assert settings.leases.heartbeat == timedelta(seconds=2)
+    assert settings.scheduling.window == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[leases]\nttll = 1", "did you mean 'ttl'"),
+        ("[lease]\nttl = 1", "did you mean 'leases'"),
+        ("[leases]\nttl = 'soon'", "not a duration"),
+        ("[leases]\nttl = true", "duration"),
+        ("[scheduling]\nwindow = 'many'", "scheduling.window"),
+        ("leases = 3", "[leases]"),
+        ("[leases", "not valid TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_an_error_that_helps(tmp_path, text, words):
+    file = tmp_path / "duly.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        load(file, {})
+    assert words in refusal.value.message
+
+
+def test_a_mistake_in_the_environment_is_an_error_that_helps():
+    with pytest.raises(ConfigError, match="did you mean 'window'"):
+        load(None, {"DULY_SCHEDULING__WINDWO": "5"})
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="Cannot read"):
+        load(tmp_path / "none.toml", {})

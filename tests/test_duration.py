@@ -1,0 +1,75 @@
+"""Durations and times as people write them."""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.duration import LONGEST, format_duration, parse_duration, parse_time
+from duly.errors import Invalid
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (90, 90),
+        (0.5, 0.5),
+        ("90", 90),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("250ms", 0.25),
+        ("2w", 1_209_600),
+        ("PT5M", 300),
+        ("pt1h", 3600),
+        ("P1DT12H", 129_600),
+        ("PT1.5S", 1.5),
+        (" 5m ", 300),
+    ],
+)
+def test_each_way_of_writing_a_duration_is_understood(value, seconds):
+    assert parse_duration(value, "cap").total_seconds() == seconds
+
+
+NOT_DURATIONS = ["", "m", "5x", "5 m", "-5m", "P", "PT", "P1Y", "1e9", "5m!", "five", "9" * 100]
+NOT_DURATIONS += ["\u0665m", -1, float("inf"), float("nan"), 1e300]
+
+
+@pytest.mark.parametrize("value", NOT_DURATIONS)
+def test_what_is_no_duration_is_refused(value):
+    with pytest.raises(Invalid) as refusal:
+        parse_duration(value, "cap")
+    assert refusal.value.field == "cap"
+
+
+@given(st.integers(0, int(LONGEST.total_seconds())))
+def test_seconds_come_back_as_they_were(seconds):
+    assert parse_duration(f"{seconds}s", "cap") == timedelta(seconds=seconds)
+    assert parse_duration(f"PT{seconds}S", "cap") == timedelta(seconds=seconds)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_duration_or_refused(text):
+    with suppress(Invalid):
+        assert timedelta(0) <= parse_duration(text, "cap") <= LONGEST
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_time_or_refused(text):
+    with suppress(Invalid):
+        assert parse_time(text, "run_at").tzinfo is UTC
+
+
+def test_a_time_is_told_in_utc():
+    assert parse_time("2027-01-31T06:30:00-05:00", "run_at") == datetime(
+        2027, 1, 31, 11, 30, tzinfo=UTC
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0s"), (1.26, "1.3s"), (59, "59s"), (61, "1m 1s"), (3600, "1h"), (90_061, "1d 1h")],
+)
+def test_a_duration_is_written_in_its_two_largest_units(seconds, text):
+    assert format_duration(timedelta(seconds=seconds)) == text
