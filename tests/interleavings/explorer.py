@@ -201,7 +201,7 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
 
 def _node(world: World, driver: Driver, server: Server, kind: str) -> None:
     node = world.dice.choice([node for node in world.nodes if node.incarnation])
-    if kind == "report" and not node.held and not node.past:
+    if (kind == "report" and not node.held and not node.past) or (kind == "leave" and node.held):
         kind = "poll"
     work = {
         "poll": world.poll,

@@ -51,6 +51,7 @@ CLEAN = """
     delete from incarnations; delete from nodes; delete from terms; delete from servers;
     delete from journal; delete from clock
 """
+GONE = -1
 ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
 
 
@@ -270,8 +271,9 @@ class World:
         node.incarnation = joined.incarnation
 
     async def leave(self, server: Server, node: Node) -> None:
-        await server.cluster_manager.leave(node.id, node.incarnation)
-        self._drop_all(node)
+        """Stop the node's agent, which holds nothing any more."""
+        incarnation, node.incarnation = node.incarnation, GONE
+        await server.cluster_manager.leave(node.id, incarnation)
 
     async def drain(self, server: Server, node: Node, draining: bool) -> None:
         await server.cluster_manager.drain(node.id, draining=draining)
