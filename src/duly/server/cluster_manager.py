@@ -173,7 +173,7 @@ class ClusterManager(Service):
         return ttl.total_seconds()
 
     async def leave(self, node_id: int, incarnation: int) -> None:
-        """End an incarnation whose agent stops; what it still holds counts as lost."""
+        """End an incarnation whose agent stops and holds nothing; what it never began goes back."""
         async with self._database.transaction() as conn:
             if await nodes.lock_incarnation(conn, incarnation, node_id):
                 await nodes.end_incarnation(conn, incarnation, "left")

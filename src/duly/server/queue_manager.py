@@ -60,7 +60,9 @@ class QueueManager(Service):
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next task is due."""
-        return min(self._interval, self._until_due or self._interval)
+        if self._until_due is None:
+            return self._interval
+        return min(self._interval, self._until_due)
 
     async def tick(self) -> bool:
         """Release what is due; expire silent nodes and decide about what ran on them."""
@@ -93,31 +95,28 @@ class QueueManager(Service):
         return ended
 
     def _lost(self, held: Held, at: datetime) -> Ended:
-        return self._settle(
-            held,
-            wire.AttemptReport(
-                ref=wire.AttemptRef(held.id, held.attempt, held.token),
-                outcome=Outcome.LOST,
-                reason=Reason("node_lost", "Its node stopped answering."),
-            ),
-            at,
-        )
+        outcome, reason = Outcome.LOST, Reason("node_lost", "Its node stopped answering.")
+        if held.has_left:
+            outcome = Outcome.EXPIRED
+            reason = Reason("never_begun", "Its node was given it and never began it.")
+        ref = wire.AttemptRef(held.id, held.attempt, held.token)
+        return self._settle(held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at)
 
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
-        refs = [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
+        refs = [one.ref for one in reports]
         async with self._database.transaction() as conn:
-            held = await leases.lock_attempts(conn, node_id, refs)
+            held = await leases.lock_attempts(conn, node_id, _keys(refs))
             at = await now(conn)
-            mine = {one.ref.task: one for one in reports if _matches(held.get(one.ref.task), one)}
-            ended = [self._settle(held[task], mine[task], at) for task in sorted(mine)]
+            mine = {one.ref: one for one in reports if _matches(held.get(one.ref.task), one)}
+            ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
             if ended:
                 await leases.end_attempts(conn, ended)
-            rest = [ref for ref in refs if ref[0] not in mine]
-            before = await leases.read_accepted(conn, node_id, rest) if rest else set()
+            rest = [ref for ref in refs if ref not in mine]
+            before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
         self._wake_ended(ended)
-        return [ref[0] in mine or (ref[0], ref[1]) in before for ref in refs]
+        return [ref in mine or (ref.task, ref.attempt) in before for ref in refs]
 
     def _wake_ended(self, ended: Sequence[Ended]) -> None:
         """Let others know what has become free, and what waits again."""
@@ -228,6 +227,10 @@ class Patience:
         if is_new:
             self._until = clock.monotonic() + self._ttl.total_seconds()
         return clock.monotonic() >= self._until
+
+
+def _keys(refs: Sequence[wire.AttemptRef]) -> list[tuple[int, int, int]]:
+    return [(ref.task, ref.attempt, ref.token) for ref in refs]
 
 
 def _matches(held: Held | None, report: wire.AttemptReport) -> bool:

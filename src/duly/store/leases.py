@@ -58,6 +58,8 @@ class Held(msgspec.Struct, frozen=True):
     execution_cap: timedelta
     cancel_requested_at: datetime | None
     node_id: int
+    has_left: bool = False
+    """Whether the agent has said that it goes, and so never began this attempt."""
 
     @property
     def tally(self) -> Tally:

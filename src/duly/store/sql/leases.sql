@@ -263,17 +263,18 @@ returning id, node_id
 -- name: lock_orphans
 -- Lock running rows whose incarnation has ended: every one of them, not only those of the
 -- incarnations that have just ended. The token is checked again under the lock: a row that
--- has moved on to another attempt while we waited for it is nobody's orphan.
+-- has moved on to another attempt while we waited for it is nobody's orphan. Whoever has
+-- left held nothing by then, so what was leased to it was never begun.
 --   $1 how many
 with orphans as materialized (
-        select l.id, l.token
+        select l.id, l.token, i.end_reason = 'left' as has_left
           from live l
           join incarnations i on i.id = l.incarnation_id
          where l.status = 'running'
            and i.ended_at is not null
          limit $1
      )
-select held.*
+select held.*, orphan.has_left
   from (select * from orphans order by id) as orphan
  cross join lateral (
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
