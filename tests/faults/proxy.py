@@ -10,7 +10,8 @@ class Proxy:
     """Passes bytes on between clients and one server, until it is told to lose some.
 
     `lose(path)` makes it swallow the next answer to a request whose first line names `path`,
-    and then cut that connection: the request arrived, the answer did not.
+    and then cut that connection: the request arrived, the answer did not. Between `part()`
+    and `heal()` nothing passes, but nothing is lost: it arrives late.
     """
 
     def __init__(self, port: int) -> None:
@@ -19,6 +20,8 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._lose: bytes | None = None
         self.lost = threading.Event()
+        self._whole = threading.Event()
+        self._whole.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -29,7 +32,14 @@ class Proxy:
         self.lost.clear()
         self._lose = path.encode()
 
+    def part(self) -> None:
+        self._whole.clear()
+
+    def heal(self) -> None:
+        self._whole.set()
+
     def close(self) -> None:
+        self.heal()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -50,11 +60,13 @@ class Proxy:
         request = [b""]
 
         def watch(data: bytes) -> bytes:
+            self._whole.wait()
             if data.startswith((b"GET ", b"POST ")):
                 request[0] = data.split(b"\r\n", 1)[0]
             return data
 
         def swallow(data: bytes) -> bytes:
+            self._whole.wait()
             if self._lose is None or self._lose not in request[0]:
                 return data
             self._lose = None

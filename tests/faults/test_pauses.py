@@ -62,6 +62,30 @@ def test_a_report_whose_answer_is_lost_counts_once(lab: Lab) -> None:
     proxy.close()
 
 
+def test_a_report_that_comes_after_the_attempt_was_given_away_changes_nothing(lab: Lab) -> None:
+    lab.start_server()
+    proxy = Proxy(lab.port)
+    lab.start_agent("node-a", url=proxy.url)
+    task = submit(lab, "sleep 0.5; [ $DULY_ATTEMPT = 2 ] || exit 1")
+    until(lambda: lab.ledger.starts(task), "the first attempt to start")
+
+    proxy.part()
+    lab.start_agent("node-b")
+    ended = lab.client().wait(task, timeout=30)
+    assert (ended["status"], ended["attempt"], ended["failures"], ended["losses"]) == (
+        "done",
+        2,
+        0,
+        1,
+    )
+    proxy.heal()
+    until(lambda: lab.node("node-a") == "ready", "the first node to join again")
+    assert lab.client().get_task(task) == ended
+    assert [one["outcome"] for one in lab.client().list_attempts(task)] == ["lost", "succeeded"]
+    assert violations([task], lab.ledger, lab.dsn) == []
+    proxy.close()
+
+
 def test_stopping_an_agent_hands_its_task_back_without_a_mark(lab: Lab) -> None:
     lab.start_server()
     agent = lab.start_agent()
