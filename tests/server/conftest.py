@@ -1,0 +1,54 @@
+"""One database for the tests of the components, emptied before each; a server that leads."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+
+from duly import clock as machine_clock
+from duly.config import Settings
+from duly.store.database import Database
+from tests.conftest import with_database
+from tests.server.lab import CLOCK, Clock, Lab, today
+
+
+async def _execute(dsn: str, *statements: str) -> None:
+    conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
+    for statement in statements:
+        await conn.execute(statement)
+    await conn.close()
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(postgres: str) -> Iterator[str]:
+    """A migrated database whose clock stands still until it is moved."""
+    name = f"server_{os.getpid()}"
+    asyncio.run(_execute(postgres, f"create database {name} template template_duly"))
+    dsn = with_database(postgres, name)
+    asyncio.run(_execute(dsn, CLOCK))
+    yield dsn
+    asyncio.run(_execute(postgres, f"drop database {name} with (force)"))
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """What the server is started with; a module may replace it."""
+    return Settings()
+
+
+@pytest.fixture
+async def lab(
+    shared_dsn: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Lab]:
+    """A server that leads, in an empty database."""
+    conn = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    clock = Clock(conn, today())
+    await clock.set(clock.now)
+    monkeypatch.setattr(machine_clock, "monotonic", clock.monotonic)
+    async with await Database.connect(shared_dsn) as database:
+        lab = Lab(database, conn, clock, settings)
+        await lab.begin()
+        yield lab
+    await conn.close()

@@ -1,0 +1,263 @@
+"""A server's components on a real database, and time that moves only when it is told to."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from duly import wire
+from duly.config import Settings
+from duly.errors import DulyError
+from duly.model.request import ResourcesRequest, TaskRequest, complete
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Reason, TaskSpec
+from duly.model.tenant import Credential, Scope
+from duly.server.parts import Parts, build
+from duly.store import tenants
+from duly.store.database import Database
+
+CLOCK = """
+    create table clock (at timestamptz not null);
+    insert into clock values (clock_timestamp());
+    create or replace function now() returns timestamptz
+        language sql volatile
+        as 'select at from duly.clock';
+"""
+CLEAN = """
+    delete from live; delete from tasks; delete from attempts; delete from ends;
+    delete from events; delete from dead_letters; delete from submissions;
+    delete from incarnations; delete from nodes; delete from node_tokens;
+    delete from terms; delete from servers; delete from keys; delete from users;
+    delete from tenants where name <> 'default'
+"""
+NAMES = itertools.count(1)
+FAILURE = Reason("exit_code", "Exit code 1.")
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+class Clock:
+    """PostgreSQL's time and this process's, which move together."""
+
+    def __init__(self, conn: asyncpg.Connection, now: datetime) -> None:
+        self.now = now
+        self._conn = conn
+
+    def monotonic(self) -> float:
+        return self.now.timestamp()
+
+    async def move(self, by: timedelta) -> None:
+        await self.set(self.now + by)
+
+    async def set(self, at: datetime) -> None:
+        self.now = at
+        await self._conn.execute("update clock set at = $1", at)
+
+
+class Node:
+    """A node whose agent does what a test tells it."""
+
+    def __init__(self, parts: Parts, name: str, key: str, joined: wire.Joined) -> None:
+        self.parts = parts
+        self.name = name
+        self.key = key
+        self.id = joined.node
+        self.incarnation = joined.incarnation
+
+    async def poll(self, *held: wire.AttemptRef, wait: float = 0) -> wire.Orders:
+        poll = wire.Poll(incarnation=self.incarnation, held=list(held), wait=wait)
+        return await self.parts.resource_manager.orders(self.id, poll)
+
+    async def starts(self, *held: wire.AttemptRef) -> list[wire.AttemptRef]:
+        """Return what the node is told to start when it holds `held`."""
+        return [start.ref for start in (await self.poll(*held)).start]
+
+    async def stops(self, *held: wire.AttemptRef) -> list[wire.Stop]:
+        return (await self.poll(*held)).stop
+
+    async def heartbeat(self, *held: wire.AttemptRef) -> list[wire.Stop]:
+        """Renew the lease; return what is to be ended."""
+        await self.parts.cluster_manager.renew(self.id, self.incarnation)
+        beat = wire.Heartbeat(incarnation=self.incarnation, held=list(held))
+        return await self.parts.resource_manager.stops_for(self.id, beat)
+
+    async def report(
+        self, ref: wire.AttemptRef, outcome: Outcome = Outcome.SUCCEEDED, **report: Any
+    ) -> bool:
+        """Report the end of an attempt; return whether it counts."""
+        if outcome is Outcome.FAILED:
+            report = {"exit_code": 1, "reason": FAILURE, **report}
+        told = wire.AttemptReport(ref=ref, outcome=outcome, **report)
+        return (await self.parts.queue_manager.report(self.id, [told]))[0]
+
+
+class Lab:
+    """Everything that a test needs to drive one server by hand, and to look at the database."""
+
+    def __init__(
+        self, database: Database, conn: asyncpg.Connection, clock: Clock, settings: Settings
+    ) -> None:
+        self.database = database
+        self.conn = conn
+        self.clock = clock
+        self.settings = settings
+        self.parts = self.server(settings)
+        self.client: Credential
+        self.stranger: Credential
+
+    def server(self, settings: Settings | None = None) -> Parts:
+        """Put another server's components together; it holds no number yet."""
+        return build(self.database, settings or self.settings, "memory:///")
+
+    async def begin(self) -> None:
+        """Let the first server lead, and make a client of two tenants each."""
+        await self.conn.execute(CLEAN)
+        await self.parts.cluster_manager.tick()
+        await self.conn.execute("insert into tenants (name, plan) values ('acme', 'unlimited')")
+        self.client = await self.credential("default")
+        self.stranger = await self.credential("acme")
+
+    async def credential(self, tenant: str) -> Credential:
+        key = await self.key(tenant)
+        return await self.parts.authenticator.authenticate(key)
+
+    async def key(self, tenant: str = "default") -> str:
+        return await tenants.create_key(self.conn, tenant, "kim", [Scope.SUBMIT])
+
+    # Nodes
+
+    async def node(self, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
+        """Let a node join for the first time."""
+        manager = self.parts.cluster_manager
+        name = f"node-{next(NAMES)}"
+        capacity = capacity_of(cpu, memory_mb)
+        token = await manager.create_token(timedelta(hours=1))
+        joined = await manager.join(token, wire.Join(name=name, capacity=capacity))
+        assert joined.key is not None
+        return Node(self.parts, name, joined.key, joined)
+
+    async def rejoin(self, node: Node, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
+        """Start the agent of a node anew; `node` is what its former incarnation was."""
+        request = wire.Join(name=node.name, capacity=capacity_of(cpu, memory_mb))
+        joined = await self.parts.cluster_manager.join(node.key, request)
+        return Node(self.parts, node.name, node.key, joined)
+
+    # Tasks
+
+    def spec(self, *, cpu: float | None = None, **fields: Any) -> TaskSpec:
+        """Return what a client asks for."""
+        if cpu is not None:
+            fields["resources"] = ResourcesRequest(cpu=cpu)
+        if isinstance(fields.get("run_at"), datetime):
+            fields["run_at"] = fields["run_at"].isoformat()
+        return complete(TaskRequest(**{"command": ["true"], **fields}), self.client.plan)
+
+    async def submit(self, *, by: Credential | None = None, **fields: Any) -> int:
+        """Submit a task and return its id."""
+        (answer,) = await self.submit_all([self.spec(**fields)], by=by)
+        if isinstance(answer, DulyError):
+            raise answer
+        return int(answer.id)
+
+    async def submit_all(
+        self, specs: Iterable[TaskSpec], by: Credential | None = None, parts: Parts | None = None
+    ) -> list[Any]:
+        """Submit `specs` at the same time; return what each was answered."""
+        submitter = (parts or self.parts).submitter
+        specs = list(specs)
+        if specs:
+            # With their shapes known, all of them are in line before the first commit.
+            await submitter._learn_shapes(specs)
+        asked = [submitter.submit(by or self.client, spec) for spec in specs]
+        return await answers(submitter, asked)
+
+    async def schedule(self) -> None:
+        """Let one scheduling round place what can be placed."""
+        await self.parts.resource_manager.tick()
+
+    async def sweep(self) -> None:
+        """Let the queue manager release what is due and take back what is lost."""
+        await self.parts.queue_manager.tick()
+
+    async def patience(self) -> None:
+        """Let the time pass in which a new leader expires nobody; nodes are not renewed by it."""
+        await self.sweep()
+
+    async def run(self, node: Node, **fields: Any) -> wire.AttemptRef:
+        """Submit a task and bring it to the node, which must take it at once."""
+        task = await self.submit(**fields)
+        return await self.start(node, task)
+
+    async def start(self, node: Node, task: int) -> wire.AttemptRef:
+        """Schedule, and return the attempt at `task` that the node is told to start."""
+        await self.schedule()
+        started = {ref.task: ref for ref in await node.starts()}
+        return started[task]
+
+    # What the database says
+
+    async def live(self, task: int) -> asyncpg.Record | None:
+        return await self.conn.fetchrow("select * from live where id = $1", task)
+
+    async def end(self, task: int) -> asyncpg.Record | None:
+        return await self.conn.fetchrow("select * from ends where task_id = $1", task)
+
+    async def status(self, task: int) -> str | None:
+        """Return where a task is; None when it is not stored."""
+        row = await self.live(task) or await self.end(task)
+        return None if row is None else row["status"]
+
+    async def attempts(self, task: int) -> list[tuple[int, str]]:
+        """Return (attempt, outcome) of every attempt that has ended."""
+        rows = await self.conn.fetch(
+            "select attempt, outcome from attempts where task_id = $1 order by 1", task
+        )
+        return [(row["attempt"], row["outcome"]) for row in rows]
+
+    async def tally(self, task: int) -> tuple[int, int]:
+        """Return how often a task has failed, and been lost."""
+        row = await self.live(task) or await self.end(task)
+        assert row is not None
+        return row["failures"], row["losses"]
+
+    async def count(self, table: str) -> int:
+        return await self.conn.fetchval(f"select count(*) from {table}")
+
+    async def dead_letters(self) -> dict[int, str]:
+        rows = await self.conn.fetch("select task_id, code from dead_letters")
+        return {row["task_id"]: row["code"] for row in rows}
+
+    async def run_on(self, node: Node) -> set[int]:
+        """Return the tasks that run on a node."""
+        rows = await self.conn.fetch("select id from live where node_id = $1", node.id)
+        return {row["id"] for row in rows}
+
+
+async def answers(submitter: Any, asked: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Commit until everyone has an answer; errors are answers too."""
+    waiting = asyncio.gather(*asked, return_exceptions=True)
+    while not waiting.done():
+        await asyncio.sleep(0)
+        await submitter.tick()
+    return await waiting
+
+
+def capacity_of(cpu: float, memory_mb: int) -> Resources:
+    return Resources(cpu_milli=int(cpu * 1000), memory_mb=memory_mb, disk_mb=1_000_000)
+
+
+def reason_of(row: asyncpg.Record | None) -> dict[str, Any]:
+    """Return the reason that a row gives."""
+    assert row is not None
+    return msgspec.json.decode(row["reason"])
+
+
+def today() -> datetime:
+    """Return a time to begin at, to the second."""
+    return datetime.now(UTC).replace(microsecond=0)
