@@ -21,6 +21,7 @@ from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.prioritizer import Prioritizer
+from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
 from duly.store import leases, servers, tasks
@@ -105,14 +106,15 @@ class QueueManager(Service):
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
         refs = [one.ref for one in reports]
+        possible = [storable(one) for one in reports if is_possible(one.ref)]
         async with self._database.transaction() as conn:
-            held = await leases.lock_attempts(conn, node_id, _keys(refs))
+            held = await leases.lock_attempts(conn, node_id, _keys(possible))
             at = await now(conn)
-            mine = {one.ref: one for one in reports if _matches(held.get(one.ref.task), one)}
+            mine = {one.ref: one for one in possible if _matches(held.get(one.ref.task), one)}
             ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
             if ended:
                 await leases.end_attempts(conn, ended)
-            rest = [ref for ref in refs if ref not in mine]
+            rest = [one for one in possible if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
         self._wake_ended(ended)
@@ -147,10 +149,10 @@ class QueueManager(Service):
             jitter=self._dice.random(),
         )
         status, ready_at, start_by, task_reason = _next(decision, held, report.reason, at)
-        finished_at = max(held.leased_at, at - timedelta(seconds=max(0.0, report.ended_ago)))
+        finished_at = max(held.leased_at, at - timedelta(seconds=report.ended_ago))
         started_at = None
         if report.ran is not None:
-            started_at = max(held.leased_at, finished_at - timedelta(seconds=max(0.0, report.ran)))
+            started_at = max(held.leased_at, finished_at - timedelta(seconds=report.ran))
         return Ended(
             held=held,
             outcome=report.outcome,
@@ -160,7 +162,7 @@ class QueueManager(Service):
             finished_at=finished_at,
             usage=report.usage,
             log_size=report.log_size,
-            log_tail=report.tail[-wire.TAIL_BYTES :],
+            log_tail=report.tail,
             status=status,
             ready_at=ready_at,
             start_by=start_by,
@@ -229,8 +231,8 @@ class Patience:
         return clock.monotonic() >= self._until
 
 
-def _keys(refs: Sequence[wire.AttemptRef]) -> list[tuple[int, int, int]]:
-    return [(ref.task, ref.attempt, ref.token) for ref in refs]
+def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:
+    return [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
 
 
 def _matches(held: Held | None, report: wire.AttemptReport) -> bool:
