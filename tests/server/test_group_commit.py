@@ -1,0 +1,175 @@
+import asyncio
+
+import asyncpg
+import msgspec
+import pytest
+
+from duly import telemetry
+from duly.errors import Invalid, Unavailable
+from tests.conftest import with_database
+from tests.server.lab import answers
+
+
+def poisoned(spec):
+    """Return a spec that no client could send, because its name is checked before."""
+    return msgspec.structs.replace(spec, name="a\0b")
+
+
+def commits():
+    """Return how many groups have been committed in this process."""
+    return next(
+        sample.value
+        for sample in next(iter(telemetry.COMMIT_SECONDS.collect())).samples
+        if sample.name.endswith("_count")
+    )
+
+
+async def ids_in(lab, table="tasks", column="id"):
+    return {row[0] for row in await lab.conn.fetch(f"select {column} from {table}")}
+
+
+async def backend_in_line(lab):
+    """Return the backend of the submitter once it waits for a lock or for a standby."""
+    while True:
+        pid = await lab.conn.fetchval(
+            """select pid from pg_stat_activity
+                where datname = current_database() and application_name = 'duly'
+                  and state = 'active'
+                  and (wait_event_type = 'Lock' or wait_event = 'SyncRep')"""
+        )
+        if pid is not None:
+            return pid
+        await asyncio.sleep(0)
+
+
+async def test_submits_that_come_together_share_one_commit(lab):
+    before = commits()
+    got = await lab.submit_all([lab.spec(name=f"task {number}") for number in range(100)])
+    assert commits() == before + 1
+    assert all(answer.created for answer in got)
+    assert await ids_in(lab) == await ids_in(lab, "live") == {answer.id for answer in got}
+
+
+async def test_each_submit_is_answered_with_its_own_task(lab):
+    got = await lab.submit_all([lab.spec(name=f"task {number}") for number in range(20)])
+    names = dict(await lab.conn.fetch("select id, name from tasks"))
+    assert [names[answer.id] for answer in got] == [f"task {number}" for number in range(20)]
+
+
+async def test_an_answer_says_when_the_task_is_to_start(lab):
+    (answer,) = await lab.submit_all([lab.spec(delay_tolerance="60s")])
+    row = await lab.live(answer.id)
+    assert answer.stored.status == row["status"] == "waiting"
+    assert answer.stored.ready_at == row["ready_at"] == lab.clock.now
+    assert (answer.stored.start_by - lab.clock.now).total_seconds() == 60
+    assert answer.stored.start_by == row["start_by"]
+
+
+@pytest.mark.parametrize("place", [0, 50, 98, 99])
+async def test_one_poisonous_task_among_many_fails_alone(lab, place):
+    specs = [lab.spec() for _ in range(99)]
+    specs.insert(place, poisoned(lab.spec()))
+    got = await lab.submit_all(specs)
+    assert isinstance(got[place], Invalid)
+    rest = got[:place] + got[place + 1 :]
+    assert {answer.id for answer in rest} == await ids_in(lab)
+    assert len(await ids_in(lab)) == 99
+
+
+async def test_a_group_of_nothing_but_poison_is_refused_one_by_one(lab):
+    got = await lab.submit_all([poisoned(lab.spec()) for _ in range(5)])
+    assert [type(answer) for answer in got] == [Invalid] * 5
+    assert await lab.count("tasks") == await lab.count("live") == 0
+
+
+async def test_a_poisonous_task_does_not_keep_its_idempotency_key(lab):
+    spec = lab.spec(idempotency_key="k")
+    assert isinstance((await lab.submit_all([poisoned(spec)]))[0], Invalid)
+    assert (await lab.submit_all([spec]))[0].created
+
+
+async def test_an_id_that_is_taken_is_minted_again(lab):
+    sequencer = lab.parts.submitter._sequencer
+    before = [await lab.submit() for _ in range(3)]
+    # As if another server had minted under our number while we were held up.
+    sequencer._sequence = 0
+    got = await lab.submit_all([lab.spec() for _ in range(10)])
+    ids = {answer.id for answer in got}
+    assert len(ids) == 10
+    assert ids.isdisjoint(before)
+    assert await ids_in(lab) == ids | set(before)
+
+
+async def test_submits_of_one_tenant_say_nothing_of_another(lab):
+    mine, theirs = await lab.submit(), await lab.submit(by=lab.stranger)
+    owners = dict(await lab.conn.fetch("select id, tenant_id from tasks"))
+    assert owners == {mine: lab.client.tenant_id, theirs: lab.stranger.tenant_id}
+
+
+async def test_a_client_that_went_away_leaves_its_task_stored(lab):
+    submitter = lab.parts.submitter
+    spec = lab.spec()
+    await lab.submit()
+    async with asyncio.TaskGroup() as group:
+        gone = group.create_task(submitter.submit(lab.client, spec))
+        await asyncio.sleep(0)
+        gone.cancel()
+    await submitter.tick()
+    assert await lab.count("tasks") == 2
+
+
+async def test_a_commit_that_was_cut_off_before_it_happened_is_told_as_unknown(lab, shared_dsn):
+    await lab.submit()
+    blocker = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    try:
+        async with blocker.transaction():
+            await blocker.execute("lock table live in share mode")
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
+                pid = await backend_in_line(lab)
+                await lab.conn.execute("select pg_terminate_backend($1)", pid)
+    finally:
+        await blocker.close()
+    for answer in asked.result():
+        assert isinstance(answer, Unavailable)
+        assert "same idempotency key" in answer.message
+    assert await lab.count("tasks") == 1
+
+
+async def test_a_commit_whose_answer_was_lost_is_told_as_stored(lab, postgres):
+    await lab.submit()
+    admin = await asyncpg.connect(with_database(postgres, "postgres"))
+    # A commit waits for a standby that does not exist, after it has been written here.
+    await admin.execute("alter system set synchronous_standby_names = 'nobody'")
+    await admin.execute("select pg_reload_conf()")
+    try:
+        await standby_is(lab.conn, "nobody")
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
+            pid = await backend_in_line(lab)
+            await lab.conn.execute("select pg_terminate_backend($1)", pid)
+    finally:
+        await admin.execute("alter system reset synchronous_standby_names")
+        await admin.execute("select pg_reload_conf()")
+        await standby_is(lab.conn, "")
+        await admin.close()
+    got = asked.result()
+    assert [answer.created for answer in got] == [True] * 3
+    assert [answer.stored.status for answer in got] == ["waiting"] * 3
+    assert {answer.id for answer in got} < await ids_in(lab)
+
+
+async def standby_is(conn, name):
+    """Wait until PostgreSQL has read its configuration."""
+    while await conn.fetchval("show synchronous_standby_names") != name:
+        await asyncio.sleep(0)
+
+
+async def test_a_server_that_cannot_renew_its_number_admits_nothing(lab):
+    await lab.submit()
+    await lab.conn.execute("update servers set incarnation = gen_random_uuid()")
+    await lab.clock.move(lab.settings.leases.ttl)
+    submitter = lab.parts.submitter
+    (answer,) = await answers(submitter, [submitter.submit(lab.client, lab.spec())])
+    assert isinstance(answer, Unavailable)
+    assert await lab.count("tasks") == 1
