@@ -178,15 +178,19 @@ class Lab:
         return await answers(submitter, asked)
 
     async def schedule(self) -> None:
-        """Let one scheduling round place what can be placed."""
+        """Let the leader place what can be placed, in one round."""
+        await self.parts.cluster_manager.tick()
         await self.parts.resource_manager.tick()
 
     async def sweep(self) -> None:
-        """Let the queue manager release what is due and take back what is lost."""
+        """Let the leader release what is due and take back what is lost."""
+        await self.parts.cluster_manager.tick()
         await self.parts.queue_manager.tick()
 
-    async def patience(self) -> None:
-        """Let the time pass in which a new leader expires nobody; nodes are not renewed by it."""
+    async def silence(self, by: timedelta) -> None:
+        """Let time pass in which no node renews its lease, after a leader that is not new."""
+        await self.sweep()
+        await self.clock.move(by)
         await self.sweep()
 
     async def run(self, node: Node, **fields: Any) -> wire.AttemptRef:

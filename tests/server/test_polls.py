@@ -1,0 +1,143 @@
+import asyncio
+
+import pytest
+
+from duly import wire
+from duly.errors import Fenced
+from duly.model.task import Outcome
+from tests.server.lab import Node, seconds
+
+
+async def test_a_lost_answer_is_given_again(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    await lab.schedule()
+    first = await node.poll()
+    assert [start.ref.task for start in first.start] == [task]
+    assert await node.poll() == first
+
+
+async def test_what_is_held_is_not_told_again(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    other = await lab.submit()
+    assert await node.starts(ref) == []
+    await lab.schedule()
+    assert [one.task for one in await node.starts(ref)] == [other]
+
+
+async def test_a_waiting_poll_is_woken_by_a_lease(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        poll = group.create_task(node.poll(wait=20))
+        while not lab.parts.resource_manager._polls:
+            await asyncio.sleep(0)
+        await lab.schedule()
+    assert [start.ref.task for start in poll.result().start] == [task]
+
+
+async def test_what_an_agent_holds_and_should_not_is_lost(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await node.report(ref, Outcome.EXPIRED)
+    unknown = wire.AttemptRef(1, 1, 1)
+    assert await node.stops(ref, unknown) == [
+        wire.Stop(ref=ref, why="lost"),
+        wire.Stop(ref=unknown, why="lost"),
+    ]
+
+
+async def test_a_stop_is_told_once_by_polls_and_every_time_by_heartbeats(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.parts.queue_manager.cancel(lab.client, [ref.task])
+    stop = wire.Stop(ref=ref, why="cancelled")
+    assert await node.stops(ref) == [stop]
+    assert await node.stops(ref) == []
+    assert await node.heartbeat(ref) == [stop]
+    assert await node.heartbeat(ref) == [stop]
+
+
+async def test_a_stop_of_what_the_agent_never_held_is_told_until_it_is_reported(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    await lab.schedule()
+    await lab.parts.queue_manager.cancel(lab.client, [task])
+    (stop,) = await node.stops()
+    assert await node.heartbeat() == [stop]
+    assert await node.report(stop.ref, Outcome.CANCELLED)
+    assert await node.heartbeat() == []
+
+
+async def test_an_attempt_far_beyond_its_cap_is_to_be_killed(lab):
+    node = await lab.node()
+    ref = await lab.run(node, execution_cap="60s")
+    # cap, grace, and five seconds for the agent to do it by itself
+    await lab.clock.move(seconds(60 + 10 + 4))
+    assert await node.heartbeat(ref) == []
+    await lab.clock.move(seconds(1))
+    assert await node.stops(ref) == [wire.Stop(ref=ref, why="capped")]
+    assert await node.heartbeat(ref) == [wire.Stop(ref=ref, why="capped")]
+
+
+async def test_an_overdue_attempt_keeps_its_row_until_it_is_reported(lab):
+    node = await lab.node()
+    ref = await lab.run(node, execution_cap="60s")
+    await lab.clock.move(seconds(600))
+    await node.heartbeat(ref)
+    await lab.sweep()
+    assert await lab.status(ref.task) == "running"
+    assert await node.report(ref, Outcome.CAPPED)
+    assert await lab.attempts(ref.task) == [(1, "capped")]
+
+
+async def test_an_incarnation_that_was_replaced_is_fenced(lab):
+    node = await lab.node()
+    await lab.run(node)
+    await lab.rejoin(node)
+    with pytest.raises(Fenced):
+        await node.poll()
+    with pytest.raises(Fenced):
+        await node.heartbeat()
+
+
+async def test_an_incarnation_that_was_silent_for_too_long_is_fenced(lab):
+    node = await lab.node()
+    await lab.silence(lab.settings.leases.ttl)
+    with pytest.raises(Fenced):
+        await node.poll()
+    with pytest.raises(Fenced):
+        await node.heartbeat()
+
+
+async def test_a_lease_that_ran_out_may_be_renewed_while_nobody_has_ended_it(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.clock.move(lab.settings.leases.ttl * 10)
+    assert await node.heartbeat(ref) == []
+    await lab.sweep()
+    assert await lab.status(ref.task) == "running"
+
+
+async def test_a_node_learns_nothing_of_anothers_incarnation(lab):
+    node, other = await lab.node(), await lab.node()
+    await lab.submit_all([lab.spec() for _ in range(4)])
+    await lab.schedule()
+    mixed = Node(
+        lab.parts,
+        other.name,
+        other.key,
+        wire.Joined(
+            node=other.id, incarnation=node.incarnation, key=None, lease_ttl=1, heartbeat_interval=1
+        ),
+    )
+    with pytest.raises(Fenced):
+        await mixed.poll()
+    with pytest.raises(Fenced):
+        await mixed.heartbeat()
+
+
+async def test_a_poll_answers_after_its_wait_with_nothing(lab):
+    node = await lab.node()
+    assert await node.poll(wait=0) == wire.Orders(start=[], stop=[])
