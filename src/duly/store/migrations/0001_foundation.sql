@@ -297,23 +297,39 @@ create table attempts_rest partition of attempts default;
 create table ends_rest partition of ends default;
 create table events_rest partition of events default;
 
--- Make the partitions of the days first..last that are missing.
+-- Make the partitions of the days first..last that are missing. A partition is made aside and
+-- then attached, which lets others go on writing; what went to the rest for want of it is
+-- moved over, because a day whose rows are in the rest cannot be attached.
 create procedure ensure_days(first int, last int)
     language plpgsql
     as $$
 declare
     parent text;
+    child text;
+    key text;
     day int;
 begin
     for day in first .. last loop
         foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
-            if to_regclass(format('duly.%I', parent || '_' || day)) is null then
-                execute format(
-                    'create table duly.%I partition of duly.%I for values from (%s) to (%s)',
-                    parent || '_' || day, parent,
-                    duly.first_id_of(day), duly.first_id_of(day + 1)
-                );
+            child := parent || '_' || day;
+            if to_regclass(format('duly.%I', child)) is not null then
+                continue;
             end if;
+            key := case parent when 'tasks' then 'id' else 'task_id' end;
+            execute format('lock table duly.%I in access exclusive mode', parent || '_rest');
+            execute format(
+                'create table duly.%I (like duly.%I including defaults including constraints)',
+                child, parent
+            );
+            execute format(
+                'with moved as (delete from duly.%I where %I >= $1 and %I < $2 returning *) '
+                'insert into duly.%I select * from moved',
+                parent || '_rest', key, key, child
+            ) using duly.first_id_of(day), duly.first_id_of(day + 1);
+            execute format(
+                'alter table duly.%I attach partition duly.%I for values from (%s) to (%s)',
+                parent, child, duly.first_id_of(day), duly.first_id_of(day + 1)
+            );
         end loop;
     end loop;
 end

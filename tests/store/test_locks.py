@@ -1,0 +1,77 @@
+"""What a statement decides holds under the lock that it waited for."""
+
+import asyncio
+
+import asyncpg
+
+from duly.store import leases, nodes
+from tests.store.rows import add_live, add_node
+
+
+async def is_waiting(conn: asyncpg.Connection, other: asyncpg.Connection) -> None:
+    """Return once `other` waits for a lock."""
+    pid = other.get_server_pid()
+    async with asyncio.timeout(10):
+        while not await conn.fetchval(
+            "select exists (select 1 from pg_locks where pid = $1 and not granted)", pid
+        ):
+            await asyncio.sleep(0.005)
+
+
+async def lease_again(conn, task, incarnation):
+    await conn.execute(
+        "update duly.live set status = 'waiting', incarnation_id = null, node_id = null, "
+        "token = null, leased_at = null where id = $1",
+        task,
+    )
+    await conn.execute(
+        "update duly.live set status = 'running', attempt = attempt + 1, incarnation_id = $2, "
+        "node_id = $2, token = 99, leased_at = duly.now() where id = $1",
+        task,
+        incarnation,
+    )
+
+
+async def test_an_orphan_that_moved_on_while_it_was_waited_for_is_left_alone(conn, connect):
+    await add_node(conn, 1, ended=True)
+    await add_node(conn, 2)
+    for task in (1, 2):
+        await add_live(conn, task, attempt=1, node_id=1, incarnation_id=1, token=task)
+    holder, sweeper = await connect(), await connect()
+    async with holder.transaction(), sweeper.transaction():
+        await holder.execute("select 1 from duly.live where id = 1 for update")
+        async with asyncio.TaskGroup() as group:
+            sweep = group.create_task(leases.lock_orphans(sweeper, limit=10))
+            await is_waiting(conn, sweeper)
+            await lease_again(conn, 2, incarnation=2)
+            await holder.execute("rollback")
+        assert [held.id for held in sweep.result()] == [1]
+        await holder.execute("begin")
+
+
+async def test_a_report_of_an_attempt_that_moved_on_while_it_was_waited_for_is_stale(conn, connect):
+    await add_node(conn, 1)
+    await add_live(conn, 1, attempt=1, node_id=1, incarnation_id=1, token=1)
+    holder, reporter = await connect(), await connect()
+    async with holder.transaction(), reporter.transaction():
+        await lease_again(holder, 1, incarnation=1)
+        async with asyncio.TaskGroup() as group:
+            lock = group.create_task(leases.lock_attempts(reporter, 1, [(1, 1, 1)]))
+            await is_waiting(conn, reporter)
+            await holder.execute("commit")
+        assert lock.result() == {}
+        await holder.execute("begin")
+
+
+async def test_draining_waits_for_a_join_and_then_holds_for_the_new_incarnation(conn, connect):
+    await add_node(conn, 100)
+    joiner, drainer = await connect(), await connect()
+    async with joiner.transaction():
+        await joiner.fetchval("select duly.join_node(100, '{}', '{}', 'process', '1', '15 s')")
+        async with asyncio.TaskGroup() as group:
+            drain = group.create_task(nodes.drain(drainer, 100, draining=True))
+            await is_waiting(conn, drainer)
+            await joiner.execute("commit")
+        assert drain.result()
+        await joiner.execute("begin")
+    assert await conn.fetchval("select draining from duly.nodes where id = 100")
