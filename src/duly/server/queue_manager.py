@@ -99,7 +99,7 @@ class QueueManager(Service):
         outcome, reason = Outcome.LOST, Reason("node_lost", "Its node stopped answering.")
         if held.has_left:
             outcome = Outcome.EXPIRED
-            reason = Reason("never_begun", "Its node was given it and never began it.")
+            reason = Reason("node_left", "Its node left before it began it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
         return self._settle(held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at)
 

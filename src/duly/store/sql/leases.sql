@@ -104,7 +104,8 @@ select held.*
        ) as held
 
 -- name: read_accepted
--- Return which attempts ended by a report of their own (not by being given away).
+-- Return which attempts ended by a report of their own: not by being given away, because
+-- their node was lost or had left.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
 select report.id, report.attempt
   from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
@@ -116,6 +117,7 @@ select report.id, report.attempt
            and a.token = report.token
            and a.node_id = $1
            and a.outcome <> 'lost'
+           and coalesce(a.reason ->> 'code', '') <> 'node_left'
         offset 0
        ) as accepted
 
