@@ -188,10 +188,11 @@ class Lab:
         await self.parts.queue_manager.tick()
 
     async def silence(self, by: timedelta) -> None:
-        """Let time pass in which no node renews its lease, after a leader that is not new."""
+        """Let time pass in which the leader works and no node renews its lease."""
         await self.sweep()
-        await self.clock.move(by)
-        await self.sweep()
+        for _ in range(int(by.total_seconds())):
+            await self.clock.move(seconds(1))
+            await self.sweep()
 
     async def run(self, node: Node, **fields: Any) -> wire.AttemptRef:
         """Submit a task and bring it to the node, which must take it at once."""

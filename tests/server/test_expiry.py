@@ -1,0 +1,173 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from duly import clock as machine_clock
+from duly.model.task import Outcome
+from duly.server.queue_manager import Patience
+from duly.store.servers import Term
+from tests.server.lab import seconds
+
+TTL = seconds(15)
+STARTED = datetime(2026, 11, 15, 8, tzinfo=UTC)
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+class Watch:
+    """Asks a Patience at moments that a test chooses."""
+
+    def __init__(self, monkeypatch):
+        self.patience = Patience(TTL)
+        self.monotonic = 100.0
+        self.at = NOON
+        monkeypatch.setattr(machine_clock, "monotonic", lambda: self.monotonic)
+
+    def look(self, after=0.0, term=1, started_at=STARTED, step=0.0):
+        """Say whether patience is over `after` seconds, in which PostgreSQL's clock steps too."""
+        self.monotonic += after
+        self.at += seconds(after + step)
+        return self.patience.is_over(Term(term, 0), started_at, self.at)
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    return Watch(monkeypatch)
+
+
+def test_a_new_leader_is_patient_for_one_ttl(watch):
+    assert [watch.look(), watch.look(14.9), watch.look(0.1)] == [False, False, True]
+
+
+def test_patience_that_is_over_stays_over(watch):
+    watch.look()
+    assert [watch.look(15), *(watch.look(1) for _ in range(5))] == [True] * 6
+
+
+def test_another_term_asks_for_patience_anew(watch):
+    watch.look()
+    assert watch.look(20)
+    assert [watch.look(1, term=2), watch.look(14, term=2), watch.look(1, term=2)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
+    watch.look()
+    assert watch.look(20)
+    anew = NOON + seconds(20)
+    assert not watch.look(1, started_at=anew)
+    assert not watch.look(14, started_at=anew)
+    assert watch.look(1, started_at=anew)
+
+
+@pytest.mark.parametrize("step", [3600, 1.5, -1.5, -3600])
+def test_a_step_of_the_clock_asks_for_patience_anew(watch, step):
+    watch.look()
+    assert watch.look(20)
+    assert not watch.look(1, step=step)
+    assert watch.look(15)
+
+
+def test_a_little_jitter_of_the_clock_does_not(watch):
+    watch.look()
+    assert watch.look(20)
+    assert all(watch.look(1, step=step) for step in (0.3, -0.3, 0.9, -0.9))
+
+
+async def test_a_silent_node_is_lost_and_its_tasks_go_to_another(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.silence(TTL)
+    assert await lab.status(ref.task) == "waiting"
+    assert await lab.attempts(ref.task) == [(1, "lost")]
+    assert await lab.tally(ref.task) == (0, 1)
+    other = await lab.node()
+    assert (await lab.start(other, ref.task)).attempt == 2
+
+
+async def test_a_node_that_renews_keeps_its_tasks(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.sweep()
+    for _ in range(10):
+        await lab.clock.move(seconds(10))
+        await node.heartbeat(ref)
+        await lab.sweep()
+    assert await lab.status(ref.task) == "running"
+
+
+async def test_a_lost_task_keeps_its_place_in_the_queue(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    start_by = (await lab.live(ref.task))["start_by"]
+    await lab.silence(TTL)
+    assert (await lab.live(ref.task))["start_by"] == start_by
+
+
+async def test_nobody_is_expired_by_a_leader_that_has_just_begun(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.clock.move(TTL * 4)
+    successor = lab.server()
+    await successor.cluster_manager.tick()
+    await successor.queue_manager.tick()
+    assert await lab.status(ref.task) == "running"
+    assert await node.heartbeat(ref) == []
+    await lab.clock.move(TTL - seconds(1))
+    await successor.cluster_manager.tick()
+    await successor.queue_manager.tick()
+    assert await lab.status(ref.task) == "running"
+
+
+async def test_joining_again_gives_back_what_the_former_incarnation_ran(lab):
+    node = await lab.node()
+    refs = [await lab.run(node) for _ in range(3)]
+    again = await lab.rejoin(node)
+    assert again.id == node.id
+    assert again.incarnation != node.incarnation
+    await lab.sweep()
+    for ref in refs:
+        assert await lab.attempts(ref.task) == [(1, "lost")]
+    await lab.schedule()
+    assert {ref.task for ref in await again.starts()} == {ref.task for ref in refs}
+
+
+async def test_a_node_that_leaves_gives_back_what_it_never_began(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.parts.cluster_manager.leave(node.id, node.incarnation)
+    await lab.sweep()
+    assert await lab.status(ref.task) == "waiting"
+    assert await lab.attempts(ref.task) == [(1, "expired")]
+    assert await lab.tally(ref.task) == (0, 0)
+
+
+async def test_a_node_that_hands_back_and_leaves_costs_nothing(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    assert await node.report(ref, Outcome.EXPIRED)
+    await lab.parts.cluster_manager.leave(node.id, node.incarnation)
+    await lab.sweep()
+    assert await lab.attempts(ref.task) == [(1, "expired")]
+    assert await lab.tally(ref.task) == (0, 0)
+
+
+async def test_leaving_twice_or_for_another_does_nothing(lab):
+    node, other = await lab.node(), await lab.node()
+    manager = lab.parts.cluster_manager
+    await manager.leave(other.id, node.incarnation)
+    assert await node.heartbeat() == []
+    await manager.leave(node.id, node.incarnation)
+    await manager.leave(node.id, node.incarnation)
+
+
+async def test_a_server_that_does_not_lead_takes_nothing_back(lab):
+    follower = lab.server()
+    await follower.cluster_manager.tick()
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.rejoin(node)
+    assert await follower.queue_manager.tick() is False
+    assert await lab.status(ref.task) == "running"

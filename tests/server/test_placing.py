@@ -1,0 +1,152 @@
+import pytest
+
+from duly import wire
+from duly.errors import Conflict, NotFound, Unauthenticated
+from tests.server.lab import capacity_of, seconds
+
+
+async def used_on(lab, node):
+    """Return the thousandths of a core that are given away on a node."""
+    return await lab.conn.fetchval(
+        """select coalesce(sum((s.needs ->> 'cpu_milli')::int), 0)
+             from live l join shapes s on s.id = l.shape_id where l.node_id = $1""",
+        node.id,
+    )
+
+
+async def test_no_node_is_ever_given_more_than_it_has(lab):
+    nodes = [await lab.node(cpu=1), await lab.node(cpu=2.5)]
+    await lab.submit_all([lab.spec(cpu=cpu) for cpu in (0.3, 0.7, 1, 2) for _ in range(5)])
+    for _ in range(4):
+        await lab.schedule()
+        assert await used_on(lab, nodes[0]) <= 1000
+        assert await used_on(lab, nodes[1]) <= 2500
+    # Nothing that waits would fit into what is left.
+    assert await used_on(lab, nodes[0]) > 1000 - 700
+    assert await used_on(lab, nodes[1]) > 2500 - 700
+
+
+async def test_the_scarcest_kind_decides(lab):
+    node = await lab.node(cpu=64, memory_mb=600)
+    await lab.submit_all([lab.spec() for _ in range(5)])
+    await lab.schedule()
+    assert len(await lab.run_on(node)) == 2
+
+
+async def test_resources_are_free_as_soon_as_the_report_is_in(lab):
+    node = await lab.node(cpu=1)
+    ref = await lab.run(node, cpu=1)
+    task = await lab.submit(cpu=1)
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    await node.report(ref)
+    assert (await lab.start(node, task)).task == task
+
+
+async def test_what_fits_nowhere_now_waits_while_smaller_tasks_are_placed(lab):
+    node = await lab.node(cpu=2)
+    await lab.run(node, cpu=1)
+    large, small = await lab.submit(cpu=2), await lab.submit(cpu=1)
+    await lab.schedule()
+    assert await lab.status(large) == "waiting"
+    assert await lab.status(small) == "running"
+
+
+async def test_the_earliest_start_by_goes_first(lab):
+    node = await lab.node(cpu=1)
+    late = await lab.submit(cpu=1, delay_tolerance="60s")
+    soon = await lab.submit(cpu=1, delay_tolerance="5s")
+    await lab.schedule()
+    assert await lab.run_on(node) == {soon}
+    assert await lab.status(late) == "waiting"
+
+
+async def test_of_equals_the_higher_priority_goes_first(lab):
+    node = await lab.node(cpu=1)
+    await lab.submit(cpu=1, priority=1)
+    high = await lab.submit(cpu=1, priority=2)
+    await lab.submit(cpu=1)
+    await lab.schedule()
+    assert await lab.run_on(node) == {high}
+
+
+async def test_tasks_that_another_server_admitted_are_found(lab):
+    other = lab.server()
+    await other.cluster_manager.tick()
+    node = await lab.node()
+    await lab.schedule()
+    (answer,) = await lab.submit_all([lab.spec()], parts=other)
+    await lab.clock.move(seconds(1))
+    await lab.schedule()
+    assert await lab.run_on(node) == {answer.id}
+
+
+async def test_a_server_that_does_not_lead_places_nothing(lab):
+    other = lab.server()
+    await other.cluster_manager.tick()
+    await lab.node()
+    task = await lab.submit()
+    assert await other.resource_manager.tick() is False
+    assert await lab.status(task) == "waiting"
+
+
+async def test_a_node_whose_lease_ran_out_is_given_nothing(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    await lab.clock.move(lab.settings.leases.ttl)
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    await node.heartbeat()
+    assert (await lab.start(node, task)).task == task
+
+
+async def test_a_draining_node_keeps_what_it_runs_and_takes_nothing_new(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    manager = lab.parts.cluster_manager
+    await manager.drain(node.id, draining=True)
+    task = await lab.submit()
+    await lab.schedule()
+    assert await lab.run_on(node) == {ref.task}
+    assert await node.starts(ref) == []
+    assert await node.heartbeat(ref) == []
+    assert await node.report(ref)
+    await manager.drain(node.id, draining=False)
+    assert (await lab.start(node, task)).task == task
+
+
+async def test_an_unknown_node_cannot_be_drained(lab):
+    with pytest.raises(NotFound):
+        await lab.parts.cluster_manager.drain(987_654, draining=True)
+
+
+async def test_a_node_stays_drained_when_its_agent_starts_anew(lab):
+    node = await lab.node()
+    await lab.parts.cluster_manager.drain(node.id, draining=True)
+    await lab.rejoin(node)
+    task = await lab.submit()
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+
+
+async def test_a_node_may_come_back_with_another_capacity(lab):
+    node = await lab.node(cpu=1)
+    task = await lab.submit(cpu=2)
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    node = await lab.rejoin(node, cpu=2)
+    assert (await lab.start(node, task)).task == task
+
+
+async def test_a_name_is_one_nodes_and_a_token_must_be_known(lab):
+    node = await lab.node()
+    manager = lab.parts.cluster_manager
+    request = wire.Join(name=node.name, capacity=capacity_of(1, 1024))
+    with pytest.raises(Conflict):
+        await manager.join(await manager.create_token(seconds(60)), request)
+    with pytest.raises(Unauthenticated):
+        await manager.join("dulyjoin_wrong", request)
+    token = await manager.create_token(seconds(60))
+    await lab.clock.move(seconds(60))
+    with pytest.raises(Unauthenticated):
+        await manager.join(token, request)
