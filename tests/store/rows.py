@@ -85,8 +85,10 @@ async def add_node(conn: Connection, node: int, *, ended: bool = False) -> None:
     )
     await conn.execute(
         "insert into duly.incarnations (id, node_id, capacity, isolation, version, started_at, "
-        "renewed_at, expires_at, ended_at, end_reason) values ($1, $1, '{}', 'process', '1', duly.now(), "
-        "duly.now(), duly.now() + interval '1 hour', case when $2 then duly.now() end, case when $2 then 'expired' end)",
+        "renewed_at, expires_at, ended_at, end_reason) "
+        "values ($1, $1, '{}', 'process', '1', duly.now(), duly.now(), "
+        "duly.now() + interval '1 hour', case when $2 then duly.now() end, "
+        "case when $2 then 'expired' end)",
         node,
         ended,
     )
