@@ -14,7 +14,7 @@ from tests.conftest import with_database
 from tests.server.lab import CLOCK, Clock, Lab, today
 
 
-async def _execute(dsn: str, *statements: str) -> None:
+async def execute(dsn: str, *statements: str) -> None:
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     for statement in statements:
         await conn.execute(statement)
@@ -25,11 +25,11 @@ async def _execute(dsn: str, *statements: str) -> None:
 def shared_dsn(postgres: str) -> Iterator[str]:
     """A migrated database whose clock stands still until it is moved."""
     name = f"server_{os.getpid()}"
-    asyncio.run(_execute(postgres, f"create database {name} template template_duly"))
+    asyncio.run(execute(postgres, f"create database {name} template template_duly"))
     dsn = with_database(postgres, name)
-    asyncio.run(_execute(dsn, CLOCK))
+    asyncio.run(execute(dsn, CLOCK))
     yield dsn
-    asyncio.run(_execute(postgres, f"drop database {name} with (force)"))
+    asyncio.run(execute(postgres, f"drop database {name} with (force)"))
 
 
 @pytest.fixture

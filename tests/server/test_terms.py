@@ -1,0 +1,149 @@
+import asyncio
+
+import pytest
+
+from duly.errors import NotLeading
+from duly.store import leases, servers
+from duly.store.servers import Term
+from tests.server.lab import seconds
+
+
+async def term_of(lab):
+    return tuple(await lab.conn.fetchrow("select term, server from terms"))
+
+
+async def second(lab):
+    """Start another server, which does not lead."""
+    parts = lab.server()
+    await parts.cluster_manager.tick()
+    assert parts.cluster_manager.term is None
+    return parts
+
+
+async def test_one_server_leads_at_a_time(lab):
+    other = await second(lab)
+    for _ in range(5):
+        await lab.clock.move(seconds(1))
+        await lab.parts.cluster_manager.tick()
+        await other.cluster_manager.tick()
+    assert lab.parts.cluster_manager.term == Term(1, lab.parts.cluster_manager.number)
+    assert other.cluster_manager.term is None
+
+
+async def test_of_many_that_start_at_once_one_leads(lab):
+    await lab.conn.execute("delete from terms")
+    servers = [lab.server() for _ in range(5)]
+    await asyncio.gather(*(one.cluster_manager.tick() for one in servers))
+    assert len([one for one in servers if one.cluster_manager.term is not None]) == 1
+    assert len({one.cluster_manager.number for one in servers}) == 5
+
+
+async def test_another_server_takes_over_when_the_term_has_run_out_and_not_before(lab):
+    other = await second(lab)
+    await lab.clock.move(lab.settings.leases.term_ttl - seconds(0.1))
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term is None
+    await lab.clock.move(seconds(0.1))
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term == Term(2, other.cluster_manager.number)
+
+
+async def test_a_leader_stops_trusting_its_term_before_another_may_take_over(lab):
+    manager = lab.parts.cluster_manager
+    await lab.clock.move(seconds(2.4))
+    assert manager.term is not None
+    await lab.clock.move(seconds(0.1))
+    assert manager.term is None
+
+
+async def test_a_leader_that_was_late_goes_on_when_nobody_took_over(lab):
+    manager = lab.parts.cluster_manager
+    term = manager.term
+    await lab.clock.move(seconds(60))
+    assert manager.term is None
+    await manager.tick()
+    assert manager.term == term
+
+
+async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    stale = lab.parts.cluster_manager.term
+    other = await second(lab)
+    await lab.clock.move(seconds(3))
+    await other.cluster_manager.tick()
+    await node.heartbeat()
+    with pytest.raises(NotLeading):
+        async with lab.database.connection() as conn:
+            await lease(conn, stale, task, node)
+    with pytest.raises(NotLeading):
+        async with lab.database.transaction() as conn:
+            await servers.hold(conn, stale)
+    assert await lab.status(task) == "waiting"
+    async with lab.database.connection() as conn:
+        assert await lease(conn, other.cluster_manager.term, task, node)
+    assert await lab.status(task) == "running"
+
+
+async def lease(conn, term, task, node):
+    return await leases.lease(conn, term, [(task, node.incarnation)], backstop=seconds(15))
+
+
+async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    later = await lab.submit(run_at=lab.clock.now + seconds(1))
+    waiting = await lab.submit()
+    await lab.rejoin(node)
+    await lab.clock.move(seconds(1))
+    # It has just looked at its watch when it is stopped; meanwhile another takes over.
+    await lab.conn.execute("update terms set term = term + 1")
+    parts = lab.parts
+    assert parts.cluster_manager.term is not None
+    for duty in (parts.queue_manager, parts.resource_manager, parts.retention):
+        with pytest.raises(NotLeading):
+            await duty.tick()
+    tasks = (ref.task, later, waiting)
+    assert [await lab.status(task) for task in tasks] == ["running", "scheduled", "waiting"]
+
+
+async def test_a_leader_learns_that_its_term_is_over(lab):
+    await lab.conn.execute("update terms set term = term + 1, server = 99, expires_at = 'infinity'")
+    await lab.parts.cluster_manager.tick()
+    assert lab.parts.cluster_manager.term is None
+    assert await term_of(lab) == (2, 99)
+
+
+async def test_a_leader_that_stops_lets_another_take_over_at_once(lab):
+    other = await second(lab)
+    await lab.parts.cluster_manager.stop()
+    assert lab.parts.cluster_manager.term is None
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term == Term(2, other.cluster_manager.number)
+
+
+async def test_a_server_that_does_not_lead_and_stops_leaves_the_leader_alone(lab):
+    other = await second(lab)
+    await other.cluster_manager.stop()
+    await lab.parts.cluster_manager.tick()
+    assert await term_of(lab) == (1, lab.parts.cluster_manager.number)
+
+
+async def test_whoever_takes_over_waits_for_what_is_open_in_the_old_term(lab):
+    other = await second(lab)
+    term = lab.parts.cluster_manager.term
+    await lab.clock.move(seconds(3))
+    async with (
+        asyncio.timeout(5),
+        asyncio.TaskGroup() as group,
+        lab.database.transaction() as conn,
+    ):
+        await servers.hold(conn, term)
+        taking = group.create_task(other.cluster_manager.tick())
+        while not await lab.conn.fetchval(
+            "select exists (select 1 from pg_locks where not granted)"
+        ):
+            await asyncio.sleep(0)
+        assert not taking.done()
+        assert await term_of(lab) == (1, term.server)
+    assert other.cluster_manager.term is not None
