@@ -1,5 +1,6 @@
 """Folders of tasks, which may hold anything."""
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -55,6 +56,55 @@ def test_what_may_not_be_read_is_removed(folder):
     (folder / "a").chmod(0)
     workspace.remove(str(folder))
     assert not folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+def test_another_user_who_was_let_in_is_shut_out_first(folder, tmp_path):
+    """What it changes while we look would send our chmod through a link of its own."""
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o755)
+    for above in (tmp_path, *tmp_path.parents):
+        above.chmod(above.stat().st_mode | stat.S_IXOTH)
+    theirs = folder / "theirs"
+    (theirs / "folder").mkdir(parents=True)
+    (theirs / "link").symlink_to(victim)
+    for path in (theirs, theirs / "folder"):
+        os.chown(path, INTRUDER, INTRUDER)
+    begun, begin = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _swap(theirs, begin)
+    try:
+        os.read(begun, 1)
+        workspace.remove(str(folder))
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(begun)
+        os.close(begin)
+    assert not folder.exists()
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o755
+
+
+INTRUDER = 1_999_000_001
+
+
+def _swap(theirs: Path, begin: int) -> None:
+    """Change a folder for a link and back, as another user, for as long as that is possible."""
+    os.setgroups([])
+    os.setresgid(INTRUDER, INTRUDER, INTRUDER)
+    os.setresuid(INTRUDER, INTRUDER, INTRUDER)
+    os.chdir(theirs)
+    os.write(begin, b"x")
+    while True:
+        for old, new in (
+            ("folder", "spare"),
+            ("link", "folder"),
+            ("folder", "link"),
+            ("spare", "folder"),
+        ):
+            with contextlib.suppress(OSError):
+                Path(old).rename(new)
 
 
 def test_names_like_ours_do_no_harm(folder):

@@ -91,7 +91,8 @@ def remove(path: str) -> None:
     """Remove a folder and all that is in it, however deep, and follow no link out of it.
 
     Folders are moved up to the top before they are emptied, so that neither the depth of the
-    tree nor the length of its paths matters. Nothing of the attempt runs any more.
+    tree nor the length of its paths matters. Nothing of the attempt runs any more, but it may
+    have let others in; so every folder is made ours alone before anything in it is looked at.
     """
     if _remove_bare(Path(path)):
         return
@@ -126,6 +127,7 @@ def _remove_bare(path: Path) -> bool:
 
 def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
     """Remove the files in `folder` and move its folders to `top`; return those that are there."""
+    os.fchown(folder, os.geteuid(), -1)
     os.fchmod(folder, 0o700)
     folders = []
     with os.scandir(folder) as entries:
