@@ -14,6 +14,7 @@ from duly.client.aio import AsyncClient
 from duly.client.retry import Patience
 from duly.dashboard.access import App, Gate
 from duly.dashboard.feed import Feed
+from duly.http_limits import LimitedHttp
 
 INTERVAL = timedelta(seconds=2)
 IMPATIENT = Patience(total=timedelta(0))
@@ -30,6 +31,7 @@ def run(url: str, key: str, host: str, port: int, token: str) -> None:
         Gate(_pages(url, key), token, host, port),
         host=host,
         port=port,
+        http=LimitedHttp,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -12,6 +12,7 @@ import uvicorn
 from duly.api.app import create_app
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
+from duly.http_limits import LimitedHttp
 from duly.server import parts as server_parts
 from duly.server.parts import Parts
 from duly.store.database import Database
@@ -73,6 +74,8 @@ class Api(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(parts),
+                http=LimitedHttp,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -1,0 +1,87 @@
+"""What a client may cost before anybody knows who it is.
+
+The HTTP server as it comes keeps the head of a request of any length, and waits for
+one for ever: a single header without end would fill the memory and stop everything
+else, and idle connections would use up the open files. So the head is bounded in size
+and in time, and with it all that is sent when no request is being worked on.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LONGEST_HEAD = 64 * 1024
+"""Bytes without any of a body; one more read of the socket may come on top."""
+PATIENCE = 20.0
+"""Seconds that a client has for the head of a request, from when it has connected or begun."""
+REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """One connection; give it to uvicorn as `http`."""
+
+    patience = PATIENCE
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head = 0
+        self._got_on = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what has come, unless it is too much or too slow."""
+        if self.transport.is_closing():
+            return
+        self._got_on = False
+        super().data_received(data)
+        self._head = 0 if self._got_on else self._head + len(data)
+        if self._head > LONGEST_HEAD:
+            self.transport.write(REFUSAL)
+            self.transport.close()
+        elif self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self.transport.get_protocol() is self:
+            self._watch()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Leave the connection to the websocket."""
+        self._unwatch()
+        super().handle_websocket_upgrade()
+
+    def on_message_begin(self) -> None:
+        """Count the head from here on."""
+        self._got_on = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Count no further: this was the head."""
+        self._got_on = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Leave the body to its reader; what follows the last of it is counted."""
+        self._got_on = True
+        super().on_body(body)
+
+    def _watch(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.patience, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,124 @@
+"""A client that nobody knows yet costs little, whatever it sends."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+
+from duly.http_limits import LONGEST_HEAD, LimitedHttp
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
+
+
+class Impatient(LimitedHttp):
+    """Gives up soon enough for a test."""
+
+    patience = 0.2
+
+
+async def app(scope, receive, send):
+    """Answer at once, without a look at the body."""
+    assert scope["type"] == "http"
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]}
+    )
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+class Server(uvicorn.Server):
+    """A server that says when it listens, and leaves the signals alone."""
+
+    async def startup(self, sockets=None):
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+async def serve(protocol: type[LimitedHttp]) -> AsyncIterator[int]:
+    """Yield the port of a server whose connections are of the kind `protocol`."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        server = Server(uvicorn.Config(app, http=protocol, lifespan="off", log_config=None))
+        server.listening = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server._serve([sock]))
+            await server.listening.wait()
+            yield sock.getsockname()[1]
+            server.should_exit = True
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    async for port in serve(LimitedHttp):
+        yield port
+
+
+@pytest.fixture
+async def impatient() -> AsyncIterator[int]:
+    async for port in serve(Impatient):
+        yield port
+
+
+async def flood(port: int, start: bytes, more: bytes) -> bytes:
+    """Send `start` and then `more` until the server hangs up; return what it said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sent = 0
+    try:
+        writer.write(start)
+        while sent < 64 * LONGEST_HEAD:
+            writer.write(more)
+            await writer.drain()
+            sent += len(more)
+    except ConnectionError:
+        pass
+    else:
+        pytest.fail("all of it was taken")
+    finally:
+        writer.close()
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (REQUEST + b"X-Long: ", b"a" * 4096),
+        (REQUEST, b"X-Many: a\r\n" * 400),
+        (b"GET /", b"a" * 4096),
+        (REQUEST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Late: ", b"a" * 4096),
+    ],
+    ids=["one long header", "many headers", "a long path", "a long trailer"],
+)
+async def test_a_head_without_end_is_refused(port, start, more):
+    await flood(port, start, more)
+
+
+async def test_a_head_and_a_body_that_are_large_enough_for_anybody_pass(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    cookie = b"X-Large: " + b"a" * (LONGEST_HEAD - 1000) + b"\r\n"
+    body = b"b" * 10 * LONGEST_HEAD
+    for _ in range(2):
+        writer.write(REQUEST + cookie + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await reader.readuntil(b"hello")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HT", REQUEST + b"Content-Length: 9\r\n\r\nb"],
+    ids=["nothing", "half a head", "half a body that nobody reads"],
+)
+async def test_a_client_that_falls_silent_is_cut_off(impatient, sent):
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient)
+    writer.write(sent)
+    if sent.startswith(REQUEST):
+        await reader.readuntil(b"hello")
+        writer.write(b"b")
+    async with asyncio.timeout(10):
+        assert b"hello" not in await reader.read()
+    writer.close()
