@@ -1,5 +1,7 @@
 """Every refusal names the field and says what to write instead."""
 
+import asyncio
+
 TASK = {"command": ["true"]}
 
 
@@ -196,3 +198,19 @@ async def test_a_bad_parameter_is_named(api):
 
 async def test_a_parameter_in_another_encoding_finds_nothing(api):
     assert (await api.get("/v1/tasks?name=%ff&user=%c3%28"))["items"] == []
+
+
+async def test_a_name_as_long_as_the_body_is_refused_at_once(api):
+    """It once took the square of its length, with nobody else served meanwhile."""
+    name = " - at `$" * 100_000 + "\n"
+    async with asyncio.timeout(10):
+        status, error = await api.refused("POST", "/v1/tasks", json={**TASK, name: 1})
+    assert (status, error["details"]["field"]) == (422, (" - at `$" * 8)[:60])
+
+
+async def test_a_time_as_long_as_the_body_is_refused_at_once(api):
+    async with asyncio.timeout(10):
+        status, error = await api.refused(
+            "POST", "/v1/tasks/cancel", json={"since": "1." * 500_000 + "x"}
+        )
+    assert (status, error["details"]["field"]) == (422, "since")

@@ -20,6 +20,8 @@ PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(.*)`$")
+LONGEST_COMPLAINT = 1000
+"""Characters of a message that are read; a name in the middle of it can be as long as the body."""
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 WORDS = {
     "str": "text",
@@ -75,6 +77,9 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 def translate(message: str, kind: Any) -> Invalid | Malformed:
     """Say what is wrong with a field in words for people."""
+    if len(message) > LONGEST_COMPLAINT:
+        half = LONGEST_COMPLAINT // 2
+        message = message[:half] + message[-half:]
     found = PATH.search(message)
     path = (found[1] if found else "").removeprefix(".").replace("[...]", "")
     bare = message[: found.start()] if found else message

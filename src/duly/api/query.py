@@ -23,6 +23,8 @@ from duly.store.views import LARGEST_ID, TaskFilter
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
+LONGEST_TIME = 100
+"""Characters of a time or a duration; matching takes long for a text of any length."""
 DURATION = re.compile(r"[\d.]+(ms|[smhdw])?([\d.]+(ms|[smhdw]))*|[pP].*")
 
 
@@ -128,7 +130,7 @@ async def since(conn: Connection, text: str | None) -> datetime | None:
     """Read a time, or a duration that is counted back from now by PostgreSQL's clock."""
     if text is None:
         return None
-    if DURATION.fullmatch(text.strip()):
+    if len(text) <= LONGEST_TIME and DURATION.fullmatch(text.strip()):
         return await database.now(conn) - parse_duration(text, "since")
     return parse_time(text.replace(" ", "+"), "since")
 
