@@ -122,3 +122,7 @@ async def test_an_administrator_may_look_at_another_tenant(api, stranger):
     status, error = await stranger.refused("GET", "/v1/tasks?tenant=default")
     assert (status, error["code"]) == (403, "forbidden")
     assert (await api.refused("GET", "/v1/tasks?tenant=nobody"))[0] == 404
+    for spelling in ("%74enant=acme", "tenan%74=acme"):
+        assert await ids(api, f"?{spelling}") == [task]
+        assert (await stranger.refused("GET", f"/v1/tasks?{spelling}"))[0] == 403
+    assert (await stranger.refused("GET", "/v1/tasks?tenant"))[0] == 403

@@ -59,8 +59,10 @@ async def guard(connection: Connection) -> None:
     else:
         credential = await parts.authenticator.authenticate(bearer)
         _check_scope(credential, Scope(access))
-        if b"tenant=" in connection.scope["query_string"]:
-            credential = await _for_tenant(parts, credential, connection.scope["query_string"])
+        query = connection.scope["query_string"]
+        # As it is written almost always, or in any other spelling that means the same.
+        if b"tenant" in query or b"%" in query:
+            credential = await _for_tenant(parts, credential, query)
         connection.scope["auth"] = credential
 
 
