@@ -77,6 +77,9 @@ class LimitedHttp(HttpToolsProtocol):
         self._got_on = True
         super().on_body(body)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anybody could fill the log with it."""
+
     def _watch(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.patience, self.transport.close)
