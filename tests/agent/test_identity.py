@@ -27,6 +27,18 @@ def test_a_broken_identity_is_told_with_the_way_out(tmp_path):
         identity.load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["agent.lock", "supervisor.lock"])
+def test_a_lock_that_leads_elsewhere_is_refused(tmp_path, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / name).symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=f"Cannot use .*{name}"):
+        identity.lock(data)
+    assert elsewhere.read_text() == "kept"
+
+
 def test_a_second_agent_on_a_folder_is_refused(tmp_path):
     lock = identity.lock(tmp_path)
     with pytest.raises(ConfigError, match="Another agent runs"):

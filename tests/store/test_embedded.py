@@ -292,6 +292,17 @@ def test_a_log_that_grew_too_large_is_cut_while_the_server_runs(postgres, folder
     assert "shut down" in after and not after.startswith("\0")
 
 
+def test_a_log_is_set_aside_through_no_link(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedded, "LOG_LIMIT", 100)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    (tmp_path / "postgres.log").write_text("x" * 200)
+    (tmp_path / "postgres.log.1").symlink_to(elsewhere)
+    EmbeddedPostgres(tmp_path).trim_log()
+    assert elsewhere.read_text() == "kept"
+    assert (tmp_path / "postgres.log.1").read_text() == "x" * 200
+
+
 @as_root
 def test_root_runs_it_as_a_user_that_may_pass_and_nobody_else_may(tmp_path):
     private = tmp_path / "private"

@@ -55,7 +55,7 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     except PermissionError:
         pass
-    lock = os.open(config["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(config["lock"], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())

@@ -66,7 +66,7 @@ def mark(data: Path) -> str:
 def lock(data: Path) -> int:
     """Take the folder for this agent, and see its former supervisor off; keep what is returned."""
     data.mkdir(parents=True, exist_ok=True)
-    fd = os.open(data / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _open_lock(data / "agent.lock")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -78,9 +78,17 @@ def lock(data: Path) -> int:
     return fd
 
 
+def _open_lock(path: Path) -> int:
+    # No link is followed: root may have been given the folder of somebody else.
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(f"Cannot use {path}: {error.strerror}.") from error
+
+
 def _see_off(path: Path) -> None:
     """Wait until no supervisor holds `path`; kill one that does not go by itself."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _open_lock(path)
     try:
         deadline = time.monotonic() + SUPERVISOR_PATIENCE
         while not _try(fd):

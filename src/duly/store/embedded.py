@@ -116,9 +116,16 @@ class EmbeddedPostgres:
         """Set a log aside that has grown too large; at most one old one is kept."""
         # Copied and cut, not renamed: the server goes on writing to the file that it has.
         with contextlib.suppress(FileNotFoundError):
-            if self._log.stat().st_size > LOG_LIMIT:
-                shutil.copy2(self._log, self._log.with_name("postgres.log.1"))
-                os.truncate(self._log, 0)
+            if self._log.lstat().st_size > LOG_LIMIT:
+                set_aside = self._log.with_name("postgres.log.1")
+                set_aside.unlink(missing_ok=True)
+                # No link is followed: root may have been given the folder of somebody else.
+                with (
+                    open_private(self._log, os.O_RDWR) as log,
+                    open_private(set_aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy,
+                ):
+                    os.sendfile(copy.fileno(), log.fileno(), 0, os.fstat(log.fileno()).st_size)
+                    log.truncate(0)
 
     def _password(self) -> str:
         file = self._folder / "postgres.password"
