@@ -105,7 +105,7 @@ async def test_any_other_cookie_is_refused(gate, cookie):
 
 async def test_a_page_of_another_origin_gets_nothing_even_with_the_cookie(gate):
     cookie = await let_in(gate)
-    for origin in ("http://evil.example", "http://127.0.0.1:9999", "null"):
+    for origin in ("http://evil.example", "http://127.0.0.1:9999", "null", "http://[", ""):
         assert (await ask(gate, cookie=cookie, origin=origin))[0] == 403
         answer = await ask(gate, kind="websocket", cookie=cookie, origin=origin)
         assert answer == "websocket.close"

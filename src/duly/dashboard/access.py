@@ -97,7 +97,7 @@ class Gate:
         if not is_own_name(host, self._host):
             return FOREIGN
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             return FOREIGN
         return None if self._is_known(headers) else CLOSED
 
