@@ -41,26 +41,21 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise _too_large(limit)
-    message: Any = await request.receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
-    chunks = bytearray(body)
+    chunks = bytearray()
     while True:
-        if len(chunks) > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(chunks)
         try:
             async with asyncio.timeout(SILENCE):
-                message = await request.receive()
+                message: Any = await request.receive()
         except TimeoutError:
             raise Malformed("The body stopped before its end.") from None
         if message["type"] == "http.disconnect":
             raise Malformed("The client hung up before the end of the body.")
-        chunks += message.get("body", b"")
+        body: bytes = message.get("body", b"")
+        if len(chunks) + len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(chunks + body) if chunks else body
+        chunks += body
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

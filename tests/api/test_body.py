@@ -1,0 +1,49 @@
+"""Bodies as they arrive: whole, in pieces, never."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from litestar import Request
+
+from duly.api import body
+from duly.errors import Malformed, TooLarge
+
+
+def request_of(*pieces: bytes | None, more: bool = False) -> Request[Any, Any, Any]:
+    """Return a request whose body comes in `pieces`; None stands for a client that hangs up."""
+    coming = list(pieces)
+
+    async def receive() -> dict[str, Any]:
+        if not coming:
+            await asyncio.Event().wait()
+        piece = coming.pop(0)
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": more or bool(coming)}
+
+    return Request({"type": "http", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("pieces", [(b"",), (b"abc",), (b"", b"abc"), (b"ab", b"", b"cd")])
+async def test_a_body_is_the_sum_of_its_pieces(pieces):
+    assert await body.read_body(request_of(*pieces), 4) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("pieces", [(b"abcde",), (b"ab", b"cde"), (b"abcd", b"e", b"")])
+async def test_a_body_beyond_the_limit_is_refused(pieces):
+    with pytest.raises(TooLarge):
+        await body.read_body(request_of(*pieces), 4)
+
+
+@pytest.mark.parametrize("pieces", [(), (b"ab",)])
+async def test_a_body_that_does_not_come_is_given_up(pieces, monkeypatch):
+    monkeypatch.setattr(body, "SILENCE", 0.01)
+    with pytest.raises(Malformed, match="stopped before its end"):
+        await body.read_body(request_of(*pieces, more=True), 4)
+
+
+@pytest.mark.parametrize("pieces", [(None,), (b"ab", None)])
+async def test_a_client_that_hangs_up_has_sent_no_body(pieces):
+    with pytest.raises(Malformed, match="hung up"):
+        await body.read_body(request_of(*pieces), 4)
