@@ -100,3 +100,10 @@ def test_tasks_never_run_as_root():
         users.choose("root")
     with pytest.raises(ConfigError, match="no user"):
         users.choose("nobody-by-this-name")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run tasks as somebody else")
+def test_tasks_never_run_as_the_owner_of_the_database(monkeypatch):
+    monkeypatch.setattr(users, "DATABASE_USER", "nobody")
+    with pytest.raises(ConfigError, match="owns the database"):
+        users.choose("nobody")

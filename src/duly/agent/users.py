@@ -23,6 +23,8 @@ BASES = 1_900_000_000, 52_000
 """Where the range begins: far from what anybody assigns, or lower where only few ids are mapped."""
 BLOCK = 250
 BLOCKS = 40
+DATABASE_USER = "duly"
+"""Whom `duly up` runs PostgreSQL as when it is root (`duly.store.system_user`)."""
 LOCKS = Path("/var/lib/duly/uids")
 
 
@@ -153,6 +155,11 @@ def _named(name: str) -> Users:
         raise ConfigError(f"There is no user {name!r} on this machine for --tasks-as.") from None
     if user.pw_uid == 0 or user.pw_gid == 0:
         raise ConfigError("Tasks never run as root; name another user with --tasks-as.")
+    if name == DATABASE_USER:
+        raise ConfigError(
+            f"{name} owns the database of `duly up`, which tasks could then read and change; "
+            "name another user with --tasks-as."
+        )
     return SameUser(User(user.pw_uid, user.pw_gid))
 
 
