@@ -56,6 +56,7 @@ class Node:
         cap: float = 60.0,
         grace: float = 0.3,
         memory_mb: int = 256,
+        disk_mb: int = 0,
         log_limit: int = 2**20,
         ports: int = 0,
     ) -> AttemptRef:
@@ -70,7 +71,7 @@ class Node:
                 script_path=script_path,
                 env=env or {},
             ),
-            resources=Resources(cpu_milli=100, memory_mb=memory_mb, ports=ports),
+            resources=Resources(cpu_milli=100, memory_mb=memory_mb, disk_mb=disk_mb, ports=ports),
             execution_cap=cap,
             grace=grace,
             idempotency_key=f"key-{task}",

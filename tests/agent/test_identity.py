@@ -72,11 +72,14 @@ def test_two_folders_have_two_marks(tmp_path):
     assert len(marks) == 2
 
 
+BLOCK = 250
+
+
 def test_agents_on_one_machine_never_share_a_user(tmp_path):
-    first = users.OwnUsers(1000, tmp_path)
-    second = users.OwnUsers(1000, tmp_path)
-    ours = [first.take() for _ in range(users.BLOCK + 10)]
-    theirs = [second.take() for _ in range(users.BLOCK + 10)]
+    first = users.OwnUsers(1000, BLOCK, tmp_path)
+    second = users.OwnUsers(1000, BLOCK, tmp_path)
+    ours = [first.take() for _ in range(BLOCK + 10)]
+    theirs = [second.take() for _ in range(BLOCK + 10)]
     assert not set(ours) & set(theirs)
     assert all(user and first.owns(user.uid) and not second.owns(user.uid) for user in ours)
     first.close()
@@ -84,9 +87,9 @@ def test_agents_on_one_machine_never_share_a_user(tmp_path):
 
 
 def test_a_user_is_used_again_as_late_as_possible(tmp_path):
-    pool = users.OwnUsers(1000, tmp_path)
+    pool = users.OwnUsers(1000, BLOCK, tmp_path)
     seen = set()
-    for _ in range(users.BLOCK):
+    for _ in range(BLOCK):
         user = pool.take()
         assert user not in seen
         seen.add(user)

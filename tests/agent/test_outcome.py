@@ -21,6 +21,7 @@ from duly.model.task import Outcome
         (Exit(code=0, stopped=True, capped=True), None, Outcome.CAPPED,
          "execution_cap_exceeded", 0),
         (Exit(code=-9, out_of_memory=True), None, Outcome.OVERUSED, "memory_exceeded", 137),
+        (Exit(code=-25), None, Outcome.OVERUSED, "disk_exceeded", 153),
         (Exit(code=-15, stopped=True), Outcome.CANCELLED, Outcome.CANCELLED, "cancelled", 143),
         (Exit(code=0, stopped=True), Outcome.CANCELLED, Outcome.CANCELLED, "cancelled", 0),
         (Exit(code=0), Outcome.CANCELLED, Outcome.SUCCEEDED, None, 0),

@@ -8,7 +8,7 @@ import pytest
 
 from duly.agent import workspace
 from duly.agent.output import NOTICE
-from duly.agent.users import BASES
+from duly.agent.users import RANGES
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running
 
@@ -156,7 +156,7 @@ async def test_each_attempt_has_a_user_of_its_own():
     async with running("cgroup") as node:
         uids = {(await node.run("id", "-u")).tail for _ in range(5)}
         assert len(uids) == 5
-        assert all(int(uid) >= min(BASES) for uid in uids)
+        assert all(int(uid) >= min(RANGES)[0] for uid in uids)
 
 
 async def test_the_workspace_is_private_and_gone_afterwards(best_node):
@@ -265,6 +265,13 @@ async def test_a_cancel_during_the_very_start_takes_effect(node):
         node.command("terminate", ref)
         _, report = await node.end(ref, Outcome.CANCELLED)
         assert (report.outcome, report.exit_code) == (Outcome.CANCELLED, 143)
+
+
+async def test_a_file_beyond_the_disk_that_was_promised_ends_the_attempt(node):
+    report = await node.run("dd", "if=/dev/zero", "of=big", "bs=1M", "count=3", disk_mb=2)
+    assert (report.outcome, report.reason.code) == (Outcome.OVERUSED, "disk_exceeded")
+    fits = await node.run("dd", "if=/dev/zero", "of=big", "bs=1M", "count=2", disk_mb=2)
+    assert fits.outcome is Outcome.SUCCEEDED
 
 
 async def test_memory_beyond_the_limit_ends_the_attempt(needs_memory_controller):

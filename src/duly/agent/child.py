@@ -50,6 +50,8 @@ def start(spec: dict[str, Any], enclosure: Enclosure, output: int, fixtures: Fix
         os.setsid()
         enclosure.enter()
         resource.setrlimit(resource.RLIMIT_NOFILE, fixtures.open_files)
+        if spec["disk"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (spec["disk"], spec["disk"]))
         step = "workspace"
         if spec["make_cwd"]:
             os.mkdir(spec["cwd"], 0o700)

@@ -36,6 +36,7 @@ class Local:
     program: str = ""
     execution_cap: float = 0.0
     memory_mb: int = 0
+    disk_mb: int = 0
     log_size: int = 0
     log: bytes | None = b""
     """All of its output, unless that is in the spool file."""
@@ -84,6 +85,7 @@ class Executor:
         self._local[ref] = self._by_id[local.id] = local
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
+        local.disk_mb = assignment.resources.disk_mb
         local.program = environment.program(assignment.payload, local.workspace)
         step = "user"
         try:
@@ -114,6 +116,7 @@ class Executor:
             "own_uid": self._users.own_uids,
             "marker": environment.marker(local.workspace),
             "memory": local.memory_mb * 2**20,
+            "disk": local.disk_mb * 2**20,
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
@@ -150,6 +153,7 @@ class Executor:
             ran=local.ran,
             execution_cap=local.execution_cap,
             memory_mb=local.memory_mb,
+            disk_mb=local.disk_mb,
             peak_memory_mb=peak,
         )
 

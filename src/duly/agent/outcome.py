@@ -40,6 +40,7 @@ class Exit:
     ran: float | None = None
     execution_cap: float = 0.0
     memory_mb: int = 0
+    disk_mb: int = 0
     peak_memory_mb: float = 0.0
 
 
@@ -85,6 +86,8 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.code is not None and end.code > 0:
         reason = Reason("exit_code", f"Exited with code {code}.", {"exit_code": code})
         return Conclusion(Outcome.FAILED, reason, code)
+    if end.code == -signal.SIGXFSZ:
+        return Conclusion(Outcome.OVERUSED, _disk(end), code)
     return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
 
 
@@ -93,6 +96,14 @@ def _memory(end: Exit) -> Reason:
         "memory_exceeded",
         f"Used more than its {end.memory_mb} MiB of memory.",
         {"memory_mb": end.memory_mb, "peak_memory_mb": round(end.peak_memory_mb, 1)},
+    )
+
+
+def _disk(end: Exit) -> Reason:
+    return Reason(
+        "disk_exceeded",
+        f"Wrote a file larger than its {end.disk_mb} MiB of disk.",
+        {"disk_mb": end.disk_mb},
     )
 
 

@@ -2,8 +2,10 @@
 
 An agent that is root gives every live attempt a user id that nothing else on the
 machine uses, so that no task can see or signal another, and all that a task has
-started can be found. Ids are used again as late as possible. Several agents on one
-machine share the range in blocks, each held by a lock that dies with its agent.
+started can be found. Ids are used again as late as possible, and an agent begins
+somewhere else each time: what a task leaves in /tmp stays closed to the next ones.
+Several agents on one machine share the range in blocks, each held by a lock that
+dies with its agent.
 """
 
 import errno
@@ -11,7 +13,7 @@ import fcntl
 import logging
 import os
 import pwd
-from collections import deque
+import secrets
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,9 +21,9 @@ from duly.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-BASES = 1_900_000_000, 52_000
-"""Where the range begins: far from what anybody assigns, or lower where only few ids are mapped."""
-BLOCK = 250
+RANGES = (1_900_000_000, 100_000), (52_000, 250)
+"""Where the range begins and how large a block is: far from what anybody assigns, or lower and
+smaller where only few ids are mapped."""
 BLOCKS = 40
 DATABASE_USER = "duly"
 """Whom `duly up` runs PostgreSQL as when it is root (`duly.store.system_user`)."""
@@ -86,34 +88,43 @@ class OwnUsers:
     own_uids = True
     runs_as_others = True
 
-    def __init__(self, base: int, locks: Path = LOCKS) -> None:
+    def __init__(self, base: int, block: int, locks: Path = LOCKS) -> None:
         self._base = base
+        self._block = block
         self._locks = locks
         self._held: dict[int, int] = {}
-        self._free: deque[User] = deque()
+        self._in_use: set[int] = set()
+        self._next = secrets.randbelow(block)
         self._take_block()
 
     def take(self) -> User | None:
         """Return the one that has been free for longest."""
-        if not self._free and not self._take_block():
+        if len(self._in_use) == len(self._held) * self._block and not self._take_block():
             raise BlockingIOError(errno.EAGAIN, "every user id is in use")
-        return self._free.popleft()
+        blocks = list(self._held)
+        while True:
+            which, offset = divmod(self._next, self._block)
+            self._next = (self._next + 1) % (len(blocks) * self._block)
+            uid = self._base + blocks[which] * self._block + offset
+            if uid not in self._in_use:
+                self._in_use.add(uid)
+                return User(uid, uid)
 
     def owns(self, uid: int) -> bool:
         """Tell whether it is in a block that we hold."""
-        return (uid - self._base) // BLOCK in self._held
+        return (uid - self._base) // self._block in self._held
 
     def give_back(self, user: User | None) -> None:
-        """Put it at the end of the line."""
+        """Let it be used again, after all the others."""
         if user is not None:
-            self._free.append(user)
+            self._in_use.discard(user.uid)
 
     def close(self) -> None:
         """Leave the blocks to others."""
         for lock in self._held.values():
             os.close(lock)
         self._held.clear()
-        self._free.clear()
+        self._in_use.clear()
 
     def _take_block(self) -> bool:
         self._locks.mkdir(parents=True, exist_ok=True)
@@ -126,9 +137,7 @@ class OwnUsers:
             except BlockingIOError:
                 os.close(lock)
                 continue
-            first = self._base + number * BLOCK
             self._held[number] = lock
-            self._free += (User(uid, uid) for uid in range(first, first + BLOCK))
             return True
         return False
 
@@ -142,10 +151,15 @@ def choose(tasks_as: str | None) -> Users:
         return SameUser(None)
     if tasks_as:
         return _named(tasks_as)
-    base = next((base for base in BASES if _is_mapped(base, BLOCK * BLOCKS)), None)
-    if base is None:
+    mapped = mapped_range()
+    if mapped is None:
         raise ConfigError("This container maps too few user ids for tasks; give --tasks-as USER.")
-    return OwnUsers(base)
+    return OwnUsers(*mapped)
+
+
+def mapped_range() -> tuple[int, int] | None:
+    """Return the base and block of the first range that this machine maps."""
+    return next((one for one in RANGES if _is_mapped(one[0], one[1] * BLOCKS)), None)
 
 
 def _named(name: str) -> Users:

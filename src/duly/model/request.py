@@ -14,7 +14,7 @@ import msgspec
 
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid, TooLarge
-from duly.model.resources import TIERS, Resources
+from duly.model.resources import KINDS, TIERS, Resources
 from duly.model.task import OnLost, Payload, TaskSpec
 from duly.model.tenant import Plan
 
@@ -102,7 +102,7 @@ def complete(
         on_lost=_on_lost(request.on_lost),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
         idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
-        labels=_labels(request.labels or {}),
+        labels=check_labels(request.labels or {}),
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
     )
@@ -281,7 +281,8 @@ def _env(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
-def _labels(labels: dict[str, str]) -> dict[str, str]:
+def check_labels(labels: dict[str, str]) -> dict[str, str]:
+    """Return `labels`, unless there are too many of them, or one is empty or too long."""
     if len(labels) > MAX_LABELS:
         raise Invalid("labels", f"labels may have at most {MAX_LABELS} entries.")
     for name, value in labels.items():
@@ -314,7 +315,7 @@ def _resources(request: TaskRequest, tiers: Mapping[str, Resources]) -> Resource
         iops=_amount(asked.iops, "iops", base.iops),
         bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
         ports=_amount(asked.ports, "ports", base.ports),
-        extra=_extra(asked.extra or {}),
+        extra=check_extra(asked.extra or {}),
     )
 
 
@@ -341,11 +342,12 @@ def _amount(value: int | None, name: str, default: int) -> int:
     return _integer(value, f"resources.{name}", 0, MAX_AMOUNT, default=default)
 
 
-def _extra(extra: dict[str, int]) -> dict[str, int]:
+def check_extra(extra: dict[str, int]) -> dict[str, int]:
+    """Return the kinds of which there is any; refuses names and amounts that cannot be."""
     if len(extra) > 20:
         raise Invalid("resources.extra", "resources.extra may have at most 20 kinds.")
     for name, amount in extra.items():
-        if not EXTRA_NAME.fullmatch(name):
+        if not EXTRA_NAME.fullmatch(name) or name in KINDS:
             raise Invalid("resources.extra", f"Not a name of a resource: {name[:60]!r}.")
         _amount(amount, f"extra.{name}", 0)
     return {name: amount for name, amount in sorted(extra.items()) if amount}

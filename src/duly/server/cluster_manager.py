@@ -14,6 +14,7 @@ import duly
 from duly import clock, telemetry, wire
 from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
+from duly.model.request import MAX_AMOUNT, check_extra, check_labels, check_text
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import nodes, servers
@@ -22,6 +23,8 @@ from duly.store.servers import Term
 from duly.store.tenants import digest, generate_key
 
 log = logging.getLogger(__name__)
+MAX_TEXT = 100
+"""Characters in what an agent says about itself."""
 SILENCE = timedelta(seconds=10)
 """How long a silent server keeps its number."""
 
@@ -121,8 +124,7 @@ class ClusterManager(Service):
 
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
         """Begin a new incarnation of the node whose key or join token is `secret`."""
-        if not request.name.strip() or len(request.name) > 100:
-            raise Invalid("name", "A node's name has 1 to 100 characters.")
+        check_join(request)
         key = None
         async with self._database.transaction() as conn:
             node = await nodes.by_key(conn, digest(secret))
@@ -183,3 +185,18 @@ class ClusterManager(Service):
         async with self._database.connection() as conn:
             if not await nodes.drain(conn, node_id, draining=draining):
                 raise NotFound("There is no such node.")
+
+
+def check_join(request: wire.Join) -> None:
+    """Refuse what a node cannot be called or have; raises Invalid."""
+    if not request.name.strip():
+        raise Invalid("name", "A node's name must not be empty.")
+    texts = {"name": request.name, "isolation": request.isolation, "version": request.version}
+    for field, text in texts.items():
+        if len(check_text(text, field)) > MAX_TEXT:
+            raise Invalid(field, f"{field} may have at most {MAX_TEXT} characters.")
+    check_labels(request.labels)
+    check_extra(request.capacity.extra)
+    for kind, amount in request.capacity.items():
+        if not 0 <= amount <= MAX_AMOUNT:
+            raise Invalid(f"capacity.{kind}", f"A node cannot have {amount} of {kind}.")
