@@ -74,6 +74,8 @@ REFUSED = [
     ({"name": "a\0"}, "name", "NUL"),
     ({"tier": "huge"}, "tier", "basic, regular, premium"),
     ({"resources": {"cpu": 0}}, "resources.cpu", "above 0"),
+    ({"resources": {"memory_mb": 0}}, "resources.memory", "above 0"),
+    ({"resources": {"memory": "0"}}, "resources.memory", "above 0"),
     ({"resources": {"cpu": -1}}, "resources.cpu", "above 0"),
     ({"resources": {"cpu": float("nan")}}, "resources.cpu", "above 0"),
     ({"resources": {"cpu": float("inf")}}, "resources.cpu", "above 0"),

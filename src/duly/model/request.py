@@ -310,7 +310,7 @@ def _resources(request: TaskRequest, tiers: Mapping[str, Resources]) -> Resource
         return base
     return Resources(
         cpu_milli=_cpu(asked.cpu, base.cpu_milli),
-        memory_mb=_sized(asked.memory_mb, asked.memory, "memory", base.memory_mb),
+        memory_mb=_memory(asked, base.memory_mb),
         disk_mb=_sized(asked.disk_mb, asked.disk, "disk", base.disk_mb),
         iops=_amount(asked.iops, "iops", base.iops),
         bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
@@ -326,6 +326,14 @@ def _cpu(value: float | None, default: int) -> int:
     if not 0 < value <= 100_000:
         raise Invalid("resources.cpu", f"resources.cpu must be above 0, in cores, not {value}.")
     return max(1, round(value * 1000))
+
+
+def _memory(asked: ResourcesRequest, default: int) -> int:
+    amount = _sized(asked.memory_mb, asked.memory, "memory", default)
+    # Nothing would be no limit to the kernel, and the task could take all there is.
+    if amount == 0:
+        raise Invalid("resources.memory", "resources.memory must be above 0, at least 1 MiB.")
+    return amount
 
 
 def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
