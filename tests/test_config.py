@@ -31,6 +31,9 @@ def test_the_environment_overrides_the_file(tmp_path):
         ("[scheduling]\nwindow = 'many'", "scheduling.window"),
         ("leases = 3", "[leases]"),
         ("[leases", "not valid TOML"),
+        ("[leases]\nttl = 8", "three times leases.heartbeat"),
+        ("[leases]\nterm_ttl = 1", "twice leases.term_renewal"),
+        ("[leases]\nheartbeat = 0", "above 0"),
     ],
 )
 def test_a_mistake_in_the_file_is_an_error_that_helps(tmp_path, text, words):

@@ -110,9 +110,21 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
             values.setdefault(section.lower(), {})[name.lower()] = text
     for section in values:
         _check_name(section, SECTIONS, "section")
-    return Settings(
+    settings = Settings(
         **{name: _section(kind, name, values.get(name, {})) for name, kind in SECTIONS.items()}
     )
+    _check_leases(settings.leases)
+    return settings
+
+
+def _check_leases(leases: LeaseSettings) -> None:
+    """Refuse a lease that runs out while it is being renewed: a healthy node would be lost."""
+    if not (leases.heartbeat and leases.term_renewal):
+        raise ConfigError("leases.heartbeat and leases.term_renewal must be above 0.")
+    if leases.ttl < 3 * leases.heartbeat:
+        raise ConfigError("leases.ttl must be at least three times leases.heartbeat.")
+    if leases.term_ttl < 2 * leases.term_renewal:
+        raise ConfigError("leases.term_ttl must be at least twice leases.term_renewal.")
 
 
 def _read(file: Path) -> dict[str, Any]:
