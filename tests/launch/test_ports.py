@@ -37,6 +37,11 @@ def test_what_cannot_be_listened_on_is_told(host, port):
         choose_port(host, port, count=1)
 
 
+def test_an_address_that_is_not_of_this_machine_is_no_matter_of_the_port():
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1: cannot assign.*--host"):
+        choose_port("192.0.2.1", 8470, count=2)
+
+
 def test_this_machine_reaches_itself_by_an_address_that_means_it():
     assert url_of(local_name("0.0.0.0"), 1) == "http://127.0.0.1:1"
     assert url_of(local_name("::"), 1) == "http://[::1]:1"

@@ -19,6 +19,7 @@ def choose_port(host: str, port: int, *, count: int) -> int:
             if all(_is_free(host, candidate + step) is None for step in range(count)):
                 return candidate
         raise ConfigError(f"No {count} ports in a row are free on {host}.")
+    _any_port(host)  # If there is none, the address is wrong and not the port.
     for wanted in range(port, port + count):
         problem = _is_free(host, wanted)
         if problem is not None:
@@ -62,7 +63,10 @@ def _any_port(host: str) -> int:
             port: int = listener.getsockname()[1]
             return port
     except OSError as error:
-        raise ConfigError(f"Duly cannot listen on {host}: {error.strerror}.") from error
+        problem = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"Duly cannot listen on {host}: {problem}. Choose another address with --host."
+        ) from error
 
 
 def _listener(host: str, port: int) -> socket.socket:
