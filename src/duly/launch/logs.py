@@ -11,6 +11,8 @@ def log_to_stderr(*, verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(FORMAT, "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    # It shows a traceback for every try while PostgreSQL is away; we say it in a line ourselves.
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 
 class _OneLine(logging.Formatter):

@@ -87,7 +87,7 @@ class Database:
         ) as error:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
-            raise Unavailable(f"PostgreSQL cannot answer now: {error or 'no answer'}") from error
+            raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
         return cls(pool)
 
     async def close(self) -> None:
@@ -146,13 +146,18 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
             # What asyncpg raises for a value that it cannot even send.
             raise Unstorable(str(error)) from error
         if isinstance(error, CONNECTION_LOST):
-            raise Unavailable(f"PostgreSQL cannot answer now: {error or 'no answer'}") from error
+            raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
 
 
 async def now(conn: Connection) -> datetime:
     """Read the clock that decides; call it after the locks are taken."""
     at: datetime = await conn.fetchval("select duly.now()")
     return at
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what PostgreSQL said without its details; a timeout says nothing at all."""
+    return str(error).partition("\n")[0] or "it did not answer in time"
 
 
 def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
