@@ -64,6 +64,12 @@ async def test_a_file_that_is_no_program_cannot_be_executed(best_node):
     assert report.reason.code == "command_not_executable"
 
 
+async def test_a_script_of_a_foreign_system_says_what_it_lacks(best_node):
+    report = await best_node.run(source="#!/bin/sh\r\necho hi\r\n")
+    assert report.exit_code == 127
+    assert r"The interpreter '/bin/sh\r' of the script was not found" in report.reason.message
+
+
 async def test_programs_are_found_in_the_path_of_the_task(best_node):
     report = await best_node.run("sh", "-c", "exit 0", env={"PATH": "/nowhere"})
     assert report.exit_code == 127

@@ -21,6 +21,14 @@ def program(payload: Payload, workspace: str) -> str:
     return payload.script_path or f"{workspace}/{SCRIPT}"
 
 
+def interpreter(payload: Payload) -> str | None:
+    """Return what the first line of a script that was sent along names; None for what was not."""
+    if payload.source is None:
+        return None
+    words = payload.source.partition("\n")[0].removeprefix("#!").strip(" \t").split(" ", 1)
+    return words[0]
+
+
 def build(assignment: Assignment, workspace: str, ports: Sequence[int]) -> dict[str, str]:
     """Return the whole environment of an attempt; what the task asked for replaces our defaults."""
     ref = assignment.ref

@@ -34,6 +34,7 @@ class Local:
     user: User | None = None
     ports: list[int] = field(default_factory=list)
     program: str = ""
+    interpreter: str | None = None
     execution_cap: float = 0.0
     memory_mb: int = 0
     disk_mb: int = 0
@@ -87,6 +88,7 @@ class Executor:
         local.memory_mb = assignment.resources.memory_mb
         local.disk_mb = assignment.resources.disk_mb
         local.program = environment.program(assignment.payload, local.workspace)
+        local.interpreter = environment.interpreter(assignment.payload)
         step = "user"
         try:
             local.user = self._users.take()
@@ -138,7 +140,8 @@ class Executor:
         if told.get("failure"):
             local.ended_at = monotonic()
             step, number = told["failure"]
-            return Exit(code=None, failure=Failure(step, number, local.program))
+            failure = Failure(step, number, local.program, local.interpreter)
+            return Exit(code=None, failure=failure)
         local.ended_at = told["ended_at"]
         local.ran = max(0.0, told["ended_at"] - told["started_at"])
         peak = (told["peak_memory"] or 0) / 2**20

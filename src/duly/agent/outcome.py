@@ -24,6 +24,8 @@ class Failure:
     step: str
     error: int
     program: str
+    interpreter: str | None = None
+    """Of a script that was sent along: what its first line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,10 @@ def _not_started(failure: Failure) -> Conclusion:
         return Conclusion(Outcome.FAILED, Reason("not_prepared", message, details))
     if failure.error in (errno.ENOENT, errno.ENOTDIR):
         message = f"The program {program[:200]!r} was not found on the node."
+        if failure.interpreter is not None:
+            # The script itself is there: we wrote it. repr shows the \r of a foreign line end.
+            found = failure.interpreter[:200]
+            message = f"The interpreter {found!r} of the script was not found on the node."
         return Conclusion(Outcome.FAILED, Reason("command_not_found", message, details), NOT_FOUND)
     message = f"{program[:200]!r} could not be executed: {os.strerror(failure.error)}."
     if failure.error == errno.ENOEXEC:
