@@ -120,3 +120,9 @@ def test_resources_are_said_as_people_say_them():
     amounts = {"cpu": 1.5, "memory_mb": 512, "disk_mb": 0, "ports": 2, "extra": {"gpu": 1}}
     assert say_resources(amounts) == "1.5 cpu, 512 MiB memory, 2 ports, 1 gpu"
     assert say_resources({}) == "none"
+
+
+def test_what_is_used_up_is_said():
+    capacity = {"cpu": 2, "memory_mb": 512, "ports": 0}
+    free = {"cpu": 0, "memory_mb": 256, "ports": 0}
+    assert say_resources(free, capacity) == "0 cpu, 256 MiB memory"

@@ -56,7 +56,7 @@ def node_details(node: Node, now: datetime) -> Pairs:
     yield "status", node["status"]
     yield "tasks", str(node["tasks"])
     yield "capacity", say_resources(node["capacity"])
-    yield "free", say_resources(node["free"])
+    yield "free", say_resources(node["free"], node["capacity"])
     if labels := node["labels"]:
         yield "labels", "\n".join(f"{name}={value}" for name, value in labels.items())
     yield "last heartbeat", say_time(node["last_heartbeat_at"], now) or "never"
@@ -72,7 +72,7 @@ def status_details(status: Status, url: str) -> Pairs:
     yield f"last {hours} hours", _counts(status["tasks"], ("done", "failed", "cancelled"))
     yield "nodes", _counts(status["nodes"], ("ready", "draining", "drained", "lost"))
     yield "capacity", say_resources(status["capacity"])
-    yield "free", say_resources(status["free"])
+    yield "free", say_resources(status["free"], status["capacity"])
 
 
 def say_reason(item: Mapping[str, Any]) -> str:
@@ -81,8 +81,12 @@ def say_reason(item: Mapping[str, Any]) -> str:
     return str(reason.get("message", "")) if isinstance(reason, dict) else ""
 
 
-def say_resources(resources: Mapping[str, Any]) -> str:
-    """Say an amount of resources: "1.5 cpu, 512 MiB memory, 2 gpu"."""
+def say_resources(resources: Mapping[str, Any], capacity: Mapping[str, Any] | None = None) -> str:
+    """Say an amount of resources: "1.5 cpu, 512 MiB memory, 2 gpu".
+
+    Of a `capacity` also that nothing is left is said: "0 cpu".
+    """
+    kinds = capacity or resources
     units = {
         "cpu": "cpu",
         "memory_mb": "MiB memory",
@@ -91,7 +95,9 @@ def say_resources(resources: Mapping[str, Any]) -> str:
         "bandwidth_mbps": "Mbit/s",
         "ports": "ports",
     }
-    parts = [f"{resources[kind]:g} {unit}" for kind, unit in units.items() if resources.get(kind)]
+    parts = [
+        f"{resources.get(kind, 0):g} {unit}" for kind, unit in units.items() if kinds.get(kind)
+    ]
     parts += [f"{amount} {kind}" for kind, amount in (resources.get("extra") or {}).items()]
     return ", ".join(parts) or "none"
 

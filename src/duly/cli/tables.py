@@ -128,7 +128,7 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
                 node["name"],
                 node["status"],
                 str(node["tasks"]),
-                say_resources(node["free"]),
+                say_resources(node["free"], node["capacity"]),
                 say_resources(node["capacity"]),
                 say_age(node["last_heartbeat_at"], now),
             )
