@@ -51,6 +51,10 @@ def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
             "failed (killed by SIGKILL): waited 2.0s, ran 1m 30s, peak memory 12 MiB, 3 attempts",
         ),
         (
+            task(status="failed", started_at=None, reason=reason("x", "It was not found.")),
+            "failed (It was not found)",
+        ),
+        (
             task(status="cancelled", started_at=None, usage=None, attempt=0),
             "cancelled",
         ),

@@ -54,7 +54,7 @@ def describe_end(task: Task) -> str:
         parts.append(f"waited {waited}")
     if task["started_at"]:
         parts.append(f"ran {say_span(task['started_at'], task['finished_at'])}")
-    if usage := task["usage"]:
+    if task["started_at"] and (usage := task["usage"]):
         parts.append(f"peak memory {usage['peak_memory_mb']:.0f} MiB")
     if task["attempt"] > 1:
         parts.append(f"{task['attempt']} attempts")
