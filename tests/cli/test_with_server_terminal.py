@@ -79,3 +79,9 @@ def test_a_name_cannot_play_tricks_with_the_terminal(server):
         assert not set(shown) & {"\x07", "\x9b", "\u202e"}
         assert "\x1b]" not in shown
     server.duly("cancel", "--name", name)
+
+
+def test_the_end_is_told_on_a_line_of_its_own(server):
+    _, shown = at_terminal(server, "run", "--", "printf", "no newline")
+    assert "no newline\r\ndone: " in shown
+    assert server.duly("run", "--", "printf", "no newline").stdout == "no newline"

@@ -1,6 +1,7 @@
 """`duly run`: a task as if it ran here."""
 
 import signal
+import sys
 from types import FrameType
 
 import typer
@@ -63,9 +64,12 @@ def pass_on(client: Client, task: str) -> Task:
     """Print what the task writes until it has ended, and return how it did."""
     client.patience = WHILE_WAITING
     with Notice(client, task) as notice:
+        chunk = b"\n"
         for chunk in client.follow_logs(task):
             notice.stop()
             write_bytes(chunk)
+        if not chunk.endswith(b"\n") and sys.stdout.isatty():
+            write_bytes(b"\n")  # What we say of its end begins on a line of its own.
         return client.wait(task)
 
 
