@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.errors import DulyError, Invalid, TooLarge
@@ -160,7 +160,7 @@ fields = st.dictionaries(st.sampled_from(TaskRequest.__struct_fields__), json, m
 
 
 @given(fields)
-@settings(max_examples=400)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_asked_is_either_accepted_or_refused_with_a_sentence(body):
     try:
         spec = complete(msgspec.convert(body, TaskRequest), PLAN)
@@ -171,7 +171,7 @@ def test_whatever_is_asked_is_either_accepted_or_refused_with_a_sentence(body):
 
 
 @given(fields, fields)
-@settings(max_examples=300)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_changed_is_either_accepted_or_refused_with_a_sentence(body, changes):
     try:
         revise(complete(msgspec.convert(body, TaskRequest), PLAN), changes, PLAN)
