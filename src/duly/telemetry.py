@@ -1,10 +1,9 @@
-"""Counters and histograms, and how log lines look.
+"""Counters and histograms.
 
 Names and labels are few and fixed: a metric whose labels come from tenants would
 cost more than what it measures.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,11 +48,3 @@ def timed(histogram: Histogram) -> Iterator[None]:
         yield
     finally:
         histogram.observe(clock.monotonic() - before)
-
-
-def configure_logging(*, verbose: bool) -> None:
-    """Write log lines to stderr: warnings and worse, or everything from info on."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )

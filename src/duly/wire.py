@@ -63,6 +63,7 @@ class Assignment(msgspec.Struct, kw_only=True):
     grace: float
     idempotency_key: str
     log_limit: int
+    result_limit: int
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,7 @@ class Node:
             grace=grace,
             idempotency_key=f"key-{task}",
             log_limit=log_limit,
+            result_limit=1024,
         )
         self._ends[ref] = asyncio.get_running_loop().create_future()
         failed = self.executor.start(assignment, self.link)

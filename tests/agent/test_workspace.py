@@ -146,6 +146,7 @@ def test_a_task_cannot_replace_what_is_ours():
         grace=1.0,
         idempotency_key="k",
         log_limit=1,
+        result_limit=1,
     )
     env = build(assignment, "/w/7-2-99", [])
     assert env["HOME"] == "/elsewhere"

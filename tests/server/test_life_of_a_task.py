@@ -1,3 +1,5 @@
+import json
+
 from duly import wire
 from duly.model.task import Outcome, Usage
 from tests.server.lab import seconds
@@ -76,13 +78,15 @@ async def test_no_attempt_is_said_to_have_begun_before_it_was_leased(lab):
     assert row["leased_at"] == row["started_at"] == row["finished_at"]
 
 
-async def test_what_is_no_json_is_no_result(lab):
+async def test_what_is_no_json_is_no_result_and_the_task_says_so(lab):
     node = await lab.node()
     results = [b"{", b"\xff", b"NaN", b"[" * 100_000, b'"' + b"x" * 300_000 + b'"']
     refs = [await lab.run(node) for _ in range(5)]
     for ref, result in zip(refs, results, strict=True):
         assert await node.report(ref, result=result)
-        assert (await lab.end(ref.task))["result"] is None
+        end = await lab.end(ref.task)
+        assert (end["status"], end["result"]) == ("done", None)
+        assert json.loads(end["reason"])["code"] == "result_not_kept"
 
 
 async def test_any_json_of_an_allowed_size_is_a_result(lab):

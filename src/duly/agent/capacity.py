@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from duly.agent import workspace
 from duly.agent.hierarchies import mounts
 from duly.model.resources import Resources
 
@@ -15,13 +16,18 @@ RESERVED_DISK = 0.1
 def detect(data: Path, *, ports: int = 0) -> Resources:
     """Return the cpus, memory and disk that tasks may have here."""
     memory = _memory_mb()
-    folder = next(path for path in (data, *data.parents) if path.is_dir())
+    work = workspace.root(_existing(data), "any", shared=os.geteuid() == 0)
     return Resources(
         cpu_milli=_cpu_milli(),
         memory_mb=max(memory - min(RESERVED_MEMORY_MB, memory // 4), 1),
-        disk_mb=int(shutil.disk_usage(folder).free * (1 - RESERVED_DISK)) // 2**20,
+        disk_mb=int(shutil.disk_usage(_existing(work)).free * (1 - RESERVED_DISK)) // 2**20,
         ports=ports,
     )
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the closest one above it that is there."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def _cpu_milli() -> int:

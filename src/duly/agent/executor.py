@@ -38,6 +38,7 @@ class Local:
     execution_cap: float = 0.0
     memory_mb: int = 0
     disk_mb: int = 0
+    result_limit: int = 0
     log_size: int = 0
     log: bytes | None = b""
     """All of its output, unless that is in the spool file."""
@@ -87,6 +88,7 @@ class Executor:
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
         local.disk_mb = assignment.resources.disk_mb
+        local.result_limit = assignment.result_limit
         local.program = environment.program(assignment.payload, local.workspace)
         local.interpreter = environment.interpreter(assignment.payload)
         step = "user"
@@ -132,7 +134,7 @@ class Executor:
             return None
         end = self._describe(local, told)
         if end.code == 0:
-            local.result = workspace.read_result(local.workspace)
+            local.result = workspace.read_result(local.workspace, local.result_limit)
         self._clear(local)
         return local.ref, end
 

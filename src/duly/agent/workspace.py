@@ -16,7 +16,6 @@ from duly.agent.users import User
 
 RESULT = "result.json"
 SCRIPT = "script"
-RESULT_LIMIT = 256 * 1024
 FALLBACK = Path("/var/lib/duly")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -68,8 +67,11 @@ def make(path: str, user: User | None, source: str) -> None:
         os.chown(path, *user)
 
 
-def read_result(path: str) -> bytes | None:
-    """Return what the task left as its result; None if there is nothing that can be taken."""
+def read_result(path: str, limit: int) -> bytes | None:
+    """Return what the task left as its result; None if there is nothing that can be taken.
+
+    Of one that is too large there is a byte more than `limit`: enough to tell.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(f"{path}/{RESULT}", flags)
@@ -80,9 +82,7 @@ def read_result(path: str) -> bytes | None:
         # A hard link could be to somebody else's file.
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
             return None
-        if not 0 < found.st_size <= RESULT_LIMIT:
-            return None
-        return os.read(fd, RESULT_LIMIT)
+        return os.read(fd, limit + 1) or None
     finally:
         os.close(fd)
 

@@ -149,6 +149,9 @@ class QueueManager(Service):
             jitter=self._dice.random(),
         )
         status, ready_at, start_by, task_reason = _next(decision, held, report.reason, at)
+        result = None
+        if status is Status.DONE:
+            result, task_reason = self._result(report)
         finished_at = max(held.leased_at, at - timedelta(seconds=report.ended_ago))
         started_at = None
         if report.ran is not None:
@@ -167,7 +170,7 @@ class QueueManager(Service):
             ready_at=ready_at,
             start_by=start_by,
             tally=tally,
-            result=self._result(report) if status is Status.DONE else None,
+            result=result,
             task_reason=task_reason,
         )
 
@@ -181,15 +184,18 @@ class QueueManager(Service):
             max_losses=settings.max_losses,
         )
 
-    def _result(self, report: wire.AttemptReport) -> str | None:
-        """Return the result if it is JSON of an allowed size, as text; what is not is dropped."""
-        if report.result is None or len(report.result) > self._settings.execution.result_limit:
-            return None
+    def _result(self, report: wire.AttemptReport) -> tuple[str | None, Reason | None]:
+        """Return the result as text, or why it is not kept; neither when there is none."""
+        limit = self._settings.execution.result_limit
+        if report.result is None:
+            return None, None
+        if len(report.result) > limit:
+            return None, _not_kept(f"it is larger than {limit} bytes")
         try:
             msgspec.json.decode(report.result)
-            return report.result.decode()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+            return report.result.decode(), None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return None, _not_kept(f"it is not JSON ({error})")
 
     async def cancel(self, credential: Credential, ids: Sequence[int]) -> dict[int, bool]:
         """Cancel tasks of the caller's tenant; True for those that have ended at once."""
@@ -233,6 +239,10 @@ class Patience:
 
 def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:
     return [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
+
+
+def _not_kept(why: str) -> Reason:
+    return Reason("result_not_kept", f"Done, but its result was not kept: {why}.")
 
 
 def _matches(held: Held | None, report: wire.AttemptReport) -> bool:

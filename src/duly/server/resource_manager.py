@@ -192,6 +192,7 @@ class ResourceManager(Service):
             grace=self._settings.execution.grace.total_seconds(),
             idempotency_key=start.idempotency_key,
             log_limit=self._settings.execution.log_limit,
+            result_limit=self._settings.execution.result_limit,
         )
 
     async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
