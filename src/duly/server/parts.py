@@ -52,7 +52,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     prioritizer = Prioritizer(settings.scheduling)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
     cluster_manager = ClusterManager(database, settings.leases, sequencer)
-    resource_manager = ResourceManager(database, settings, cluster_manager, prioritizer)
+    resource_manager = ResourceManager(database, settings, cluster_manager, prioritizer, bell)
     queue_manager = QueueManager(
         database,
         settings,

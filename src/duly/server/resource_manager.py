@@ -22,6 +22,7 @@ from duly.model.resources import Resources, describe
 from duly.model.task import Reason, Status
 from duly.policy import placement
 from duly.policy.placement import Ask
+from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
@@ -45,12 +46,14 @@ class ResourceManager(Service):
         settings: Settings,
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
+        bell: Bell,
     ) -> None:
         super().__init__(settings.scheduling.interval)
         self._database = database
         self._settings = settings
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
+        self._bell = bell
         self._shapes: dict[int, Resources] = {}
         self._hopeless_since: dict[int, float] = {}
         self._polls: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
@@ -130,7 +133,8 @@ class ResourceManager(Service):
             await servers.hold(conn, term)
             ready_before = await now(conn) - grace
             ids = await leases.read_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
-            await leases.end_unstarted(conn, ids, Status.FAILED, reason)
+            ended = await leases.end_unstarted(conn, ids, Status.FAILED, reason)
+        self._bell.ring(ended)
 
     def nudge_polls(self, incarnations: set[int]) -> None:
         """Let waiting polls of these incarnations look again now."""
@@ -168,6 +172,8 @@ class ResourceManager(Service):
         async with self._database.connection() as conn:
             should_hold = await nodes.read_held(conn, poll.incarnation, node_id)
             if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
+                self._polls.pop(poll.incarnation, None)
+                self._told.pop(poll.incarnation, None)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
             missing = [

@@ -38,6 +38,11 @@ UNKNOWN = (
     "Submit it again with the same idempotency key."
 )
 
+UNKNOWN_BATCH = (
+    "The database did not answer, so it is not known whether the batch was stored. "
+    "Submit it again with the same Idempotency-Key."
+)
+
 
 class Admitted(msgspec.Struct, frozen=True):
     """A task that is stored; `created` is False when its idempotency key was seen before."""
@@ -157,6 +162,8 @@ class Submitter(Service):
                 ids = await self._store_batch(conn, credential, new, key)
         except Taken as error:
             raise Unavailable("An id was minted twice; submit the batch again.") from error
+        except Unavailable as error:
+            raise Unavailable(UNKNOWN_BATCH) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
         self._wake(new, [])

@@ -108,6 +108,8 @@ async def _applied(conn: Connection) -> set[int]:
             )
         if known[row["number"]].checksum != row["checksum"]:
             raise ConfigError(
-                f"Migration {row['name']} has changed since it was applied to this database."
+                f"Migration {row['name']} is not the one that was applied to this database: it "
+                "was made by another build of Duly. Use that one, or begin with a new database "
+                "(with `duly up`: another --data folder)."
             )
     return {row["number"] for row in rows}
