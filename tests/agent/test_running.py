@@ -148,7 +148,8 @@ async def test_a_task_begins_with_ordinary_signals_in_a_session_of_its_own(best_
     )
     blocked, ignored, _ = report.tail.decode().splitlines()
     assert int(blocked.split()[1], 16) == 0
-    assert int(ignored.split()[1], 16) == 0
+    # The C library keeps two signals for itself, which nobody can set back.
+    assert int(ignored.split()[1], 16) & ~(0b11 << 31) == 0
 
 
 async def test_a_task_is_never_root_and_gains_nothing(node):
