@@ -265,11 +265,11 @@ def a_draining_node_gets_nothing(seen: Evidence) -> Iterator[str]:
         if row["what"] == "nodes" and not row["new"]["draining"]
     ]
     for told in seen.told_of("drain"):
-        again = min(
-            (at for at, node in undrained if node == told.about and at > told.place), default=2**62
-        )
+        # Since it was asked for, another may have ended the draining before the answer came.
+        again = [place for place, node in undrained if node == told.about]
+        until = min((place for place in again if place > told.asked.place), default=2**62)
         for place, row in seen.leases():
-            if told.value and row["node_id"] == told.about and told.place < place < again:
+            if told.value and row["node_id"] == told.about and told.place < place < until:
                 yield f"node {told.about} drains and was given {row['id']}"
 
 

@@ -45,9 +45,9 @@ def unmatched(monkeypatch):
 
 
 MUTANTS = {
-    "a report is taken without its attempt and token": ("losses", unmatched),
+    "a report is taken without its attempt and token": ("repeats", unmatched),
     "a finish does not lock its row": (
-        "losses",
+        "cancels",
         without(leases, "lock_attempts", ("for update\n", "offset 0\n")),
     ),
     "a lease does not lock the incarnation": (
@@ -58,7 +58,10 @@ MUTANTS = {
         "hand-overs",
         altered("lease", ("if not found then", "if false then")),
     ),
-    "a lease ignores that the node drains": ("joins", altered("lease", ("and not n.draining", ""))),
+    "a lease ignores that the node drains": (
+        "drains",
+        altered("lease", ("and not n.draining", "")),
+    ),
     "only what has just expired is swept": (
         "joins",
         without(leases, "lock_orphans", ("i.ended_at is not null", "i.end_reason = 'expired'")),
@@ -80,7 +83,7 @@ MUTANTS = {
         altered("request_cancel", ("and l.token is not null", "and false")),
     ),
     "a finish forgets that the task was cancelled": (
-        "changes",
+        "cancels",
         without(
             leases,
             "lock_attempts",

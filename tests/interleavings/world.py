@@ -41,7 +41,7 @@ CLIENT = Credential(
     tenant_id=1, tenant="default", user_id=None, user=None, scopes=frozenset(), plan=PLAN
 )
 SETTINGS = Settings(
-    leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=6)),
+    leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=20)),
     scheduling=SchedulingSettings(window=4),
     retries=RetrySettings(base_delay=timedelta(seconds=1)),
 )
@@ -119,6 +119,22 @@ class World:
         self._monitor = monitor
         self._names = itertools.count(1)
         self._unstamped: list[Answer] = []
+        self.is_stirred = True
+        """Whether anything happened since the last round of placing."""
+        self.is_placed = True
+        """Whether there was a round of placing since the last poll."""
+
+    def is_idle(self, kind: str) -> bool:
+        """Say whether it would hardly do anything now, as far as can be guessed."""
+        match kind:
+            case "place":
+                return not self.is_stirred
+            case "poll":
+                return not self.is_placed
+            case "report":
+                return not any(node.held for node in self.nodes)
+            case _:
+                return False
 
     def monotonic(self) -> float:
         """Stand in for the machine's clock: it moves with PostgreSQL's."""
@@ -171,6 +187,7 @@ class World:
     async def move(self, by: timedelta) -> None:
         """Let time pass, for PostgreSQL and for the processes alike."""
         self.now += by
+        self.is_stirred = True
         await self._monitor.execute("update clock set at = $1", self.now)
 
     def tell(self, op: str, about: int, value: bool = True, asked: Answer | None = None) -> Answer:
@@ -199,6 +216,7 @@ class World:
     async def submit_batch(self, server: Server, keys: list[str | None]) -> None:
         specs = [spec_of(self.dice, key) for key in keys]
         ids = await server.submitter.submit_batch(CLIENT, specs)
+        self.is_stirred = True
         for key, spec, task in zip(keys, specs, ids, strict=True):
             self.told.submits.append((key, spec, task, False))
 
@@ -214,6 +232,7 @@ class World:
         self.told.updates.append((task, what, value))
 
     async def poll(self, server: Server, node: Node) -> None:
+        self.is_placed = False
         poll = wire.Poll(incarnation=node.incarnation, held=list(node.held), wait=0.0)
         try:
             orders = await server.resource_manager.orders(node.id, poll)
@@ -261,6 +280,7 @@ class World:
         for (ref, outcome), is_accepted in zip(chosen, accepted, strict=True):
             node.held.pop(ref, None)
             node.past[ref] = outcome
+            self.is_stirred = True
             self.told.reports.append((ref, outcome, is_accepted))
 
     async def join(self, node: Node) -> None:
@@ -269,6 +289,7 @@ class World:
         node.incarnation = 0
         joined = await self._join(node.name)
         node.incarnation = joined.incarnation
+        self.is_stirred = True
 
     async def leave(self, server: Server, node: Node) -> None:
         """Stop the node's agent, which holds nothing any more."""
@@ -276,8 +297,10 @@ class World:
         await server.cluster_manager.leave(node.id, incarnation)
 
     async def drain(self, server: Server, node: Node, draining: bool) -> None:
+        asked = self.tell("asked", node.id)
         await server.cluster_manager.drain(node.id, draining=draining)
-        self.tell("drain", node.id, draining)
+        self.tell("drain", node.id, draining, asked)
+        self.is_stirred = True
 
     async def sweep(self, server: Server) -> None:
         term = server.cluster_manager.term
@@ -291,10 +314,14 @@ class World:
     ) -> None:
         """Do what a loop of the server does: never twice at the same time."""
         server.busy.add(what)
+        if what == "place":
+            self.is_stirred = False
         try:
             await work()
         finally:
             server.busy.discard(what)
+            self.is_placed = self.is_placed or what == "place"
+            self.is_stirred = self.is_stirred or what in ("commit", "sweep")
 
 
 def spec_of(dice: Random, key: str | None, run_at: datetime | None = None) -> TaskSpec:
