@@ -22,11 +22,11 @@ class Watch:
         self.at = NOON
         monkeypatch.setattr(machine_clock, "monotonic", lambda: self.monotonic)
 
-    def look(self, after=0.0, term=1, started_at=STARTED, step=0.0):
+    def look(self, after=0.0, term=1, led_since=7.0, started_at=STARTED, step=0.0):
         """Say whether patience is over `after` seconds, in which PostgreSQL's clock steps too."""
         self.monotonic += after
         self.at += seconds(after + step)
-        return self.patience.is_over(Term(term, 0), started_at, self.at)
+        return self.patience.is_over(Term(term, 0), led_since, started_at, self.at)
 
 
 @pytest.fixture
@@ -51,6 +51,13 @@ def test_another_term_asks_for_patience_anew(watch):
         False,
         True,
     ]
+
+
+def test_a_time_without_renewals_asks_for_patience_anew(watch):
+    watch.look()
+    assert watch.look(20)
+    assert not watch.look(1, led_since=120.0)
+    assert watch.look(15, led_since=120.0)
 
 
 def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
@@ -121,7 +128,6 @@ async def test_nobody_is_expired_by_a_leader_that_has_just_begun(lab):
     assert await lab.status(ref.task) == "running"
 
 
-@pytest.mark.xfail(strict=True, reason="patience does not know yet that renewals failed")
 async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_once(lab):
     # Agents renew through the servers: while these had no database, no node could.
     node = await lab.node()

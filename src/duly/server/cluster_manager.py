@@ -41,6 +41,7 @@ class ClusterManager(Service):
         self._number: int | None = None
         self._term: Term | None = None
         self._trusted_until = 0.0
+        self._led_since = 0.0
 
     @property
     def number(self) -> int:
@@ -58,6 +59,11 @@ class ClusterManager(Service):
     def term(self) -> Term | None:
         """Return the term in which this server leads, if it does and may trust it."""
         return self._term if clock.monotonic() < self._trusted_until else None
+
+    @property
+    def led_since(self) -> float:
+        """Return since when this server could renew its term without a gap, if it leads."""
+        return self._led_since
 
     async def tick(self) -> bool:
         """Renew the number and the term, or take over a term that has run out."""
@@ -113,6 +119,8 @@ class ClusterManager(Service):
                 async with conn.transaction():
                     self._term = await servers.take_over(conn, self.number, ttl=ttl)
         if self._term is not None:
+            if sent >= self._trusted_until:
+                self._led_since = sent
             self._trusted_until = sent + (ttl - margin).total_seconds()
 
     async def create_token(self, lasts: timedelta) -> str:

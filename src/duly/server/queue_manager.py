@@ -84,7 +84,7 @@ class QueueManager(Service):
 
     async def _expire(self, conn: Connection, term: Term) -> list[Ended]:
         started_at, at = await leases.read_vitals(conn)
-        if self._patience.is_over(term, started_at, at):
+        if self._patience.is_over(term, self._cluster_manager.led_since, started_at, at):
             for incarnation, node in await leases.expire_incarnations(conn):
                 log.warning("node %s is lost (incarnation %s)", node, incarnation)
         orphans = await leases.lock_orphans(conn, limit=BATCH)
@@ -214,24 +214,24 @@ class QueueManager(Service):
 class Patience:
     """Holds expiry back for one TTL whenever the nodes may have been unable to renew.
 
-    After a restart of PostgreSQL, a step of its clock, or a change of leader, a lease that
-    looks expired says nothing about its node.
+    After a restart of PostgreSQL, a step of its clock, a change of leader, or a time in which
+    not even the leader could renew, a lease that looks expired says nothing about its node.
     """
 
     def __init__(self, ttl: timedelta) -> None:
         self._ttl = ttl
-        self._seen: tuple[Term, datetime, float] | None = None
+        self._seen: tuple[Term, float, datetime, float] | None = None
         self._until = 0.0
 
-    def is_over(self, term: Term, started_at: datetime, at: datetime) -> bool:
+    def is_over(self, term: Term, led_since: float, started_at: datetime, at: datetime) -> bool:
         """Say whether leases that have run out may be expired."""
         offset = at.timestamp() - clock.monotonic()
         is_new = (
             self._seen is None
-            or self._seen[:2] != (term, started_at)
-            or abs(self._seen[2] - offset) > CLOCK_STEP.total_seconds()
+            or self._seen[:3] != (term, led_since, started_at)
+            or abs(self._seen[3] - offset) > CLOCK_STEP.total_seconds()
         )
-        self._seen = (term, started_at, offset)
+        self._seen = (term, led_since, started_at, offset)
         if is_new:
             self._until = clock.monotonic() + self._ttl.total_seconds()
         return clock.monotonic() >= self._until
