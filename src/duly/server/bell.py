@@ -1,7 +1,7 @@
-"""Wakes those on this server who wait for something to happen to a task.
+"""Wakes those on this server who wait for something to happen: to a task, or for a node.
 
 A bell is only a hint: whoever waits looks again by itself after a while, because
-what happened may have happened on another server.
+what happened may have happened on another server, and word of it may be lost.
 """
 
 import asyncio
@@ -9,42 +9,50 @@ from collections.abc import Iterable
 
 
 class Bell:
-    """Rings for tasks by their id."""
+    """Rings by id."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
 
-    def ring(self, tasks: Iterable[int]) -> None:
-        """Wake everyone who waits for one of `tasks`."""
-        for task in tasks:
-            for event in self._waiting.get(task, ()):
+    def ring(self, ids: Iterable[int]) -> set[int]:
+        """Wake everyone who waits for one of `ids`; return those for which nobody waits here."""
+        unheard = set()
+        for one in ids:
+            if one not in self._waiting:
+                unheard.add(one)
+            for event in self._waiting.get(one, ()):
                 event.set()
+        return unheard
 
-    def listen(self, task: int) -> "Listener":
-        """Begin to listen for a task; rings are kept from now on, so look after this, not before.
+    def ring_all(self) -> None:
+        """Wake everyone."""
+        self.ring(list(self._waiting))
+
+    def listen(self, one: int) -> "Listener":
+        """Begin to listen; rings are kept from now on, so look after this, not before.
 
         Use it in a `with`, so that nobody listens for ever.
         """
-        return Listener(self._waiting, task)
+        return Listener(self._waiting, one)
 
 
 class Listener:
-    """Somebody who waits for news of one task."""
+    """Somebody who waits for news of one thing."""
 
-    def __init__(self, waiting: dict[int, set[asyncio.Event]], task: int) -> None:
+    def __init__(self, waiting: dict[int, set[asyncio.Event]], one: int) -> None:
         self._waiting = waiting
-        self._task = task
+        self._one = one
         self._event = asyncio.Event()
 
     def __enter__(self) -> "Listener":
-        self._waiting.setdefault(self._task, set()).add(self._event)
+        self._waiting.setdefault(self._one, set()).add(self._event)
         return self
 
     def __exit__(self, *error: object) -> None:
-        events = self._waiting[self._task]
+        events = self._waiting[self._one]
         events.discard(self._event)
         if not events:
-            del self._waiting[self._task]
+            del self._waiting[self._one]
 
     async def wait(self, seconds: float) -> None:
         """Return at the next ring, or after `seconds`."""

@@ -7,6 +7,7 @@ from duly.config import Settings
 from duly.server.authenticator import Authenticator
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.herald import Herald
 from duly.server.logbook import Logbook
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
@@ -26,6 +27,7 @@ class Parts:
     settings: Settings
     authenticator: Authenticator
     bell: Bell
+    herald: Herald
     cluster_manager: ClusterManager
     resource_manager: ResourceManager
     queue_manager: QueueManager
@@ -42,6 +44,7 @@ class Parts:
             self.queue_manager,
             self.submitter,
             self.retention,
+            self.herald,
         ]
 
 
@@ -49,10 +52,13 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     """Put a server's components together; nothing runs yet."""
     sequencer = Sequencer()
     bell = Bell()
+    herald = Herald(database)
     prioritizer = Prioritizer(settings.scheduling)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
     cluster_manager = ClusterManager(database, settings.leases, sequencer)
-    resource_manager = ResourceManager(database, settings, cluster_manager, prioritizer, bell)
+    resource_manager = ResourceManager(
+        database, settings, cluster_manager, prioritizer, bell, herald
+    )
     queue_manager = QueueManager(
         database,
         settings,
@@ -60,6 +66,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         prioritizer,
         resource_manager,
         bell,
+        herald,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
     submitter = Submitter(
@@ -70,12 +77,16 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         prioritizer,
         resource_manager,
         queue_manager,
+        herald,
     )
+    herald.subscribe(resource_manager.hear)
+    herald.subscribe(queue_manager.hear)
     return Parts(
         database=database,
         settings=settings,
         authenticator=Authenticator(database),
         bell=bell,
+        herald=herald,
         cluster_manager=cluster_manager,
         resource_manager=resource_manager,
         queue_manager=queue_manager,

@@ -1,7 +1,7 @@
 """Reads the heads of the lines, and puts them in order.
 
 The prioritizer remembers which (tenant, shape) pairs have work: it learns of new
-ones from submits and finishes on this server, and recounts them every second from
+ones from submits and finishes, and recounts them every second from
 the index, so that nothing depends on having heard. One round looks at a bounded
 number of pairs, in rotation, and at a bounded number of tasks of each.
 """
@@ -31,6 +31,10 @@ class Prioritizer:
     def note(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Remember that pairs may have work now."""
         self._pairs.update(dict.fromkeys(pairs))
+
+    def recount(self) -> None:
+        """Let the next round find out which pairs have work."""
+        self._recounted_at = float("-inf")
 
     async def pairs(self, conn: Connection) -> Sequence[tuple[int, int]]:
         """Return the pairs with work, recounted if the last count is old."""

@@ -20,6 +20,8 @@ from duly.policy import retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.herald import Herald
+from duly.server.news import NONE, News
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
@@ -46,6 +48,7 @@ class QueueManager(Service):
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
         bell: Bell,
+        herald: Herald,
         dice: Random,
     ) -> None:
         super().__init__(settings.scheduling.interval)
@@ -55,6 +58,7 @@ class QueueManager(Service):
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
         self._bell = bell
+        self._herald = herald
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
@@ -103,6 +107,15 @@ class QueueManager(Service):
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
         return self._settle(held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at)
 
+    def hear(self, told: News) -> None:
+        """Take in what another server told: times that come, tasks that somebody here waits for."""
+        if told.due:
+            self.nudge()
+        if told.tasks is None:
+            self._bell.ring_all()
+        else:
+            self._bell.ring(told.tasks)
+
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
         refs = [one.ref for one in reports]
@@ -126,16 +139,16 @@ class QueueManager(Service):
             return
         for one in ended:
             telemetry.ATTEMPTS_ENDED.labels(one.outcome.value).inc()
-        self._bell.ring(one.held.id for one in ended)
-        self._wake(
-            [
-                (one.held.tenant_id, one.held.shape_id)
-                for one in ended
-                if one.status is Status.WAITING
-            ]
-        )
-        if any(one.status is Status.SCHEDULED for one in ended):
+        ids = frozenset(one.held.id for one in ended)
+        pairs = [
+            (one.held.tenant_id, one.held.shape_id) for one in ended if one.status is Status.WAITING
+        ]
+        is_due = any(one.status is Status.SCHEDULED for one in ended)
+        self._bell.ring(ids)
+        self._wake(pairs)
+        if is_due:
             self.nudge()
+        self._herald.tell(News(work=True, pairs=frozenset(pairs), due=is_due, tasks=ids))
 
     def _settle(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
         """Decide what becomes of a task, and put it as the store wants it."""
@@ -202,8 +215,10 @@ class QueueManager(Service):
         async with self._database.transaction() as conn:
             found = await tasks.request_cancel(conn, credential.tenant_id, ids)
         self._bell.ring(found)
-        if not all(found.values()):
-            self._resource_manager.nudge_all_polls()
+        runs = not all(found.values())
+        if runs:
+            self._resource_manager.nudge_polls(None)
+        self._herald.tell(News(tasks=frozenset(found), incarnations=None if runs else NONE))
         return found
 
     def _wake(self, pairs: Sequence[tuple[int, int]]) -> None:

@@ -9,7 +9,6 @@ answer is whatever else the database says it should hold. So nothing needs to be
 acknowledged, and a lost answer is simply given again.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,6 +23,8 @@ from duly.policy import placement
 from duly.policy.placement import Ask
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.herald import Herald
+from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
 from duly.store import leases, nodes, servers
@@ -47,6 +48,7 @@ class ResourceManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         bell: Bell,
+        herald: Herald,
     ) -> None:
         super().__init__(settings.scheduling.interval)
         self._database = database
@@ -54,9 +56,10 @@ class ResourceManager(Service):
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._bell = bell
+        self._herald = herald
         self._shapes: dict[int, Resources] = {}
         self._hopeless_since: dict[int, float] = {}
-        self._polls: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self._polls = Bell()
         self._told: defaultdict[int, set[wire.AttemptRef]] = defaultdict(set)
 
     async def tick(self) -> bool:
@@ -105,7 +108,9 @@ class ResourceManager(Service):
             backstop=self._settings.execution.grace + BACKSTOP,
         )
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
-        self.nudge_polls({one.incarnation_id for one in leased})
+        # A node that waits here waits nowhere else; one that does not may wait at any server.
+        elsewhere = self._polls.ring({one.incarnation_id for one in leased})
+        self._herald.tell(News(incarnations=frozenset(elsewhere)))
         return len(placements)
 
     async def _end_hopeless(self, term: Term, shapes: set[int]) -> None:
@@ -135,16 +140,24 @@ class ResourceManager(Service):
             ids = await leases.read_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
             ended = await leases.end_unstarted(conn, ids, Status.FAILED, reason)
         self._bell.ring(ended)
+        self._herald.tell(News(tasks=frozenset(ended)))
 
-    def nudge_polls(self, incarnations: set[int]) -> None:
+    def hear(self, told: News) -> None:
+        """Take in what another server told: work for the leader, orders for nodes here."""
+        if told.work and self._cluster_manager.term is not None:
+            if told.pairs is None:
+                self._prioritizer.recount()
+            else:
+                self._prioritizer.note(told.pairs)
+            self.nudge()
+        self.nudge_polls(told.incarnations)
+
+    def nudge_polls(self, incarnations: Ids) -> None:
         """Let waiting polls of these incarnations look again now."""
-        for incarnation in incarnations:
-            if incarnation in self._polls:
-                self._polls[incarnation].set()
-
-    def nudge_all_polls(self) -> None:
-        """Let every waiting poll look again now."""
-        self.nudge_polls(set(self._polls))
+        if incarnations is None:
+            self._polls.ring_all()
+        else:
+            self._polls.ring(incarnations)
 
     async def orders(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         """Answer a poll, as soon as there is something to start or to end.
@@ -155,24 +168,22 @@ class ResourceManager(Service):
         deadline = clock.monotonic() + min(
             poll.wait, self._settings.requests.poll_limit.total_seconds()
         )
-        nudged = self._polls[poll.incarnation]
         told = self._told[poll.incarnation]
-        while True:
-            nudged.clear()
-            orders = await self._look(node_id, poll)
-            orders.stop = [stop for stop in orders.stop if stop.ref not in told]
-            left = deadline - clock.monotonic()
-            if orders.start or orders.stop or left <= 0:
-                told.intersection_update(poll.held)
-                told.update(stop.ref for stop in orders.stop)
-                return orders
-            await _wait(nudged, min(left, RECHECK.total_seconds()))
+        with self._polls.listen(poll.incarnation) as bell:
+            while True:
+                orders = await self._look(node_id, poll)
+                orders.stop = [stop for stop in orders.stop if stop.ref not in told]
+                left = deadline - clock.monotonic()
+                if orders.start or orders.stop or left <= 0:
+                    told.intersection_update(poll.held)
+                    told.update(stop.ref for stop in orders.stop)
+                    return orders
+                await bell.wait(min(left, RECHECK.total_seconds()))
 
     async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         async with self._database.connection() as conn:
             should_hold = await nodes.read_held(conn, poll.incarnation, node_id)
             if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
-                self._polls.pop(poll.incarnation, None)
                 self._told.pop(poll.incarnation, None)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
@@ -238,11 +249,3 @@ def _hopeless_reason(needs: Resources, capacities: Sequence[Resources]) -> Reaso
         f"No node could ever fit it: the closest of {len(capacities)} is short of {missing}.",
         {"short": short},
     )
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -8,7 +8,7 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from duly.model.request import revise
 from duly.model.task import NOT_STARTED, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.cluster_manager import ClusterManager
+from duly.server.herald import Herald
+from duly.server.news import News
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.resource_manager import ResourceManager
@@ -71,6 +73,7 @@ class Submitter(Service):
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
         queue_manager: QueueManager,
+        herald: Herald,
     ) -> None:
         super().__init__(settings.timeout)
         self._database = database
@@ -80,6 +83,7 @@ class Submitter(Service):
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
         self._queue_manager = queue_manager
+        self._herald = herald
         self._shapes: dict[str, int] = {}
         self._waiting: list[Waiting] = []
 
@@ -229,9 +233,7 @@ class Submitter(Service):
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "updated", {"fields": sorted(changes)}
             )
-        self._prioritizer.note([(credential.tenant_id, shape)])
-        self._resource_manager.nudge()
-        self._queue_manager.nudge()
+        self._announce({(credential.tenant_id, shape)}, due=True)
 
     async def replay(self, credential: Credential, task_id: int, *, dead: bool = False) -> int:
         """Submit an ended task again, as a new one that is linked to it; return its id.
@@ -316,9 +318,17 @@ class Submitter(Service):
 
     def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
         telemetry.TASKS_SUBMITTED.inc(len(stored))
-        self._prioritizer.note((task.tenant_id, task.shape_id) for task in new)
+        pairs = {(task.tenant_id, task.shape_id) for task in new}
+        self._announce(pairs, due=any(task.spec.run_at is not None for task in new))
+
+    def _announce(self, pairs: Set[tuple[int, int]], *, due: bool) -> None:
+        """Let whoever leads look, here or on another server."""
+        if self._cluster_manager.term is None:
+            self._herald.tell(News(work=True, pairs=frozenset(pairs), due=due))
+            return
+        self._prioritizer.note(pairs)
         self._resource_manager.nudge()
-        if any(task.spec.run_at is not None for task in new):
+        if due:
             self._queue_manager.nudge()
 
 

@@ -62,8 +62,10 @@ class Taken(Unstorable):
 class Database:
     """A pool of connections to one PostgreSQL cluster."""
 
-    def __init__(self, pool: "asyncpg.Pool[Any]") -> None:
+    def __init__(self, pool: "asyncpg.Pool[Any]", dsn: str, settings: DatabaseSettings) -> None:
         self._pool = pool
+        self._dsn = dsn
+        self._settings = settings
 
     @classmethod
     async def connect(cls, dsn: str, settings: DatabaseSettings | None = None) -> Self:
@@ -88,7 +90,7 @@ class Database:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
-        return cls(pool)
+        return cls(pool, dsn, settings)
 
     async def close(self) -> None:
         """Give back every connection, forcibly after a few seconds."""
@@ -120,6 +122,12 @@ class Database:
         """Lend a connection inside a transaction (READ COMMITTED)."""
         async with self.connection() as conn, conn.transaction():
             yield conn
+
+    async def connect_apart(self, name: str) -> asyncpg.Connection:
+        """Open a connection beside the pool, for the caller to keep and to close."""
+        settings = {**_server_settings(self._settings), "application_name": name}
+        with translated():
+            return await asyncpg.connect(self._dsn, timeout=10, server_settings=settings)
 
 
 class translated:  # noqa: N801 -- reads as a word: `with translated():`

@@ -1,0 +1,153 @@
+"""Two servers on one database: what happens on one is known on the other at once.
+
+Every loop and every second look is a minute apart here, so that only word from the other server
+explains what happens within seconds.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from duly.config import SchedulingSettings, Settings
+from duly.server import resource_manager
+from duly.server.news import EVERYTHING, News
+from duly.server.parts import Parts
+from tests.server.lab import Lab, Node
+
+SOON = 10.0
+RARELY = timedelta(minutes=1)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(resource_manager, "RECHECK", RARELY)
+    return Settings(scheduling=SchedulingSettings(interval=RARELY))
+
+
+@pytest.fixture
+async def other(lab: Lab) -> Parts:
+    """A second server, which does not lead."""
+    other = lab.server()
+    await other.cluster_manager.tick()
+    assert (lab.parts.cluster_manager.term is None, other.cluster_manager.term) == (False, None)
+    return other
+
+
+@asynccontextmanager
+async def running(*servers: Parts) -> AsyncIterator[None]:
+    """Run everything but the cluster managers, whose terms the standing clock keeps."""
+    for parts in servers:
+        await parts.herald.tick()
+    async with asyncio.timeout(SOON), asyncio.TaskGroup() as group:
+        loops = [
+            group.create_task(service.run())
+            for parts in servers
+            for service in parts.services
+            if service not in (parts.cluster_manager, parts.retention)
+        ]
+        await asyncio.sleep(0)  # Let each of them begin, so that it also ends.
+        yield
+        for loop in loops:
+            loop.cancel()
+
+
+def at(node: Node, parts: Parts) -> Node:
+    """Let a node speak to another server."""
+    node.parts = parts
+    return node
+
+
+async def test_what_is_submitted_to_a_server_that_does_not_lead_is_started_at_once(
+    lab: Lab, other: Parts
+) -> None:
+    node = at(await lab.node(), other)
+    async with running(lab.parts, other):
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        admitted = await other.submitter.submit(lab.client, lab.spec())
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [admitted.id]
+
+
+async def test_what_ends_on_one_server_makes_room_and_wakes_who_waits_on_another(
+    lab: Lab, other: Parts
+) -> None:
+    node = await lab.node(cpu=1)
+    first = await lab.run(node, cpu=1)
+    at(node, other)
+    async with running(lab.parts, other):
+        second = await lab.parts.submitter.submit(lab.client, lab.spec(cpu=1))
+        with lab.parts.bell.listen(first.task) as bell:
+            assert await node.report(first)
+            await bell.wait(SOON * 2)
+        orders = await node.poll(wait=25)
+    assert [start.ref.task for start in orders.start] == [second.id]
+
+
+async def test_the_leader_learns_of_a_time_that_comes_sooner_than_it_knows(
+    lab: Lab, other: Parts
+) -> None:
+    node = await lab.node()
+    soon = timedelta(seconds=1)
+    async with running(lab.parts, other):
+        spec = lab.spec(run_at=lab.clock.now + soon)
+        admitted = await other.submitter.submit(lab.client, spec)
+        await lab.clock.move(soon)
+        orders = await node.poll(wait=25)
+    assert [start.ref.task for start in orders.start] == [admitted.id]
+
+
+async def test_a_cancel_on_one_server_reaches_the_node_that_waits_at_another(
+    lab: Lab, other: Parts
+) -> None:
+    node = at(await lab.node(), lab.parts)
+    ref = await lab.run(node)
+    async with running(lab.parts, other):
+        poll = asyncio.ensure_future(node.poll(ref, wait=25))
+        assert await other.queue_manager.cancel(lab.client, [ref.task]) == {ref.task: False}
+        orders = await poll
+    assert [(stop.ref, stop.why) for stop in orders.stop] == [(ref, "cancelled")]
+
+
+async def test_a_line_that_is_cut_is_opened_again_and_everything_is_looked_at(
+    lab: Lab, other: Parts
+) -> None:
+    heard: asyncio.Queue[News] = asyncio.Queue()
+    async with running(lab.parts, other):
+        lab.parts.herald.subscribe(heard.put_nowait)
+        await lab.conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = 'duly herald' and datname = current_database()"
+        )
+        assert await heard.get() == EVERYTHING
+        while heard.empty():
+            # The other one may still be opening its own line, and say nothing until then.
+            other.herald.tell(News(tasks=frozenset({7})))
+            await asyncio.sleep(0.01)
+        assert await heard.get() == News(tasks=frozenset({7}))
+
+
+async def test_a_burst_is_told_in_few_messages(lab: Lab, other: Parts) -> None:
+    heard: list[News] = []
+    everything = asyncio.Event()
+    burst = 1000
+
+    def listen(told: News) -> None:
+        heard.append(told)
+        if told.tasks is None:
+            everything.set()
+
+    async with running(lab.parts, other):
+        lab.parts.herald.subscribe(listen)
+        for number in range(burst):
+            other.herald.tell(News(tasks=frozenset({number})))
+        await everything.wait()
+    assert heard == [News(tasks=None)]
+
+
+async def test_a_server_that_is_alone_tells_nobody(lab: Lab) -> None:
+    async with running(lab.parts):
+        lab.parts.herald.tell(News(work=True))
+        assert lab.parts.herald._gathered == News()
