@@ -54,6 +54,7 @@ def test_the_version_is_that_of_the_package():
         ["update", "7"],
         ["list", "--limit", "0"],
         ["node"],
+        ["server"],
     ],
 )
 def test_a_usage_error_ends_with_2_and_says_what_is_wrong(args):

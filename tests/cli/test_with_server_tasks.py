@@ -128,6 +128,13 @@ def test_dead_letters_can_be_looked_at_replayed_and_dropped(server):
     assert server.duly("dead", "show", replayed["id"]).returncode == 1
 
 
+def test_the_servers_are_listed_with_what_they_lead(server):
+    (one,) = answer(server, "server", "list")["items"]
+    assert [duty["name"] for duty in one["duties"]] == ["scheduling"]
+    assert f"scheduling (term {one['duties'][0]['term']})" in server.duly("server", "list").stdout
+    assert server.duly("server", "list", "--output", "id").stdout == f"{one['id']}\n"
+
+
 def test_nodes_are_drained_and_come_back(server):
     (node,) = answer(server, "node", "list")["items"]
     assert answer(server, "node", "drain", node["id"])["status"] in ("draining", "drained")

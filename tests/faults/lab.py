@@ -1,4 +1,4 @@
-"""A server, an agent and PostgreSQL as real processes that can be killed and stopped."""
+"""Servers, agents and PostgreSQL as real processes that can be killed and stopped."""
 
 import asyncio
 import os
@@ -106,7 +106,7 @@ async def _secrets(dsn: str) -> tuple[str, str]:
 
 
 class Lab:
-    """One server and one node on a database of their own."""
+    """Servers and nodes on a database of their own; most tests take one of each."""
 
     def __init__(self, folder: Path, dsn: str) -> None:
         folder.chmod(0o755)
@@ -114,8 +114,10 @@ class Lab:
         self.dsn = dsn
         self.key, self._token = asyncio.run(_secrets(dsn))
         self.ledger = Ledger(folder)
-        self.port = free_port()
+        self.ports = [free_port(), free_port()]
+        self.port = self.ports[0]
         self.url = f"http://127.0.0.1:{self.port}"
+        self.urls = ",".join(f"http://127.0.0.1:{port}" for port in self.ports)
         self.programs: list[Program] = []
         self._clients: dict[tuple[str, float], Client] = {}
         self._dsn_file = folder / "dsn"
@@ -135,14 +137,21 @@ class Lab:
             self._clients[which] = Client(which[0], self.key, patience=patience)
         return self._clients[which]
 
-    def start_server(self) -> Program:
+    def start_server(self, which: int = 0) -> Program:
+        port = self.ports[which]
         server = self._start(
-            "server",
-            f"serve --database-file {self._dsn_file} --host 127.0.0.1 --port {self.port}"
+            f"server-at-{port}",
+            f"serve --database-file {self._dsn_file} --host 127.0.0.1 --port {port}"
             f" --store {self.folder}/store",
         )
-        until(lambda: self._answers(server), "the server to listen")
+        until(lambda: self._answers(server, port), "the server to be ready")
         return server
+
+    def leader(self, url: str | None = None) -> tuple[str, int] | None:
+        """Return which server leads, and in which term, as the server at `url` tells."""
+        servers = self.client(url).list_servers()["items"]
+        found = [(one["name"], duty["term"]) for one in servers for duty in one["duties"]]
+        return found[0] if found else None
 
     def start_agent(self, name: str = "node-a", url: str | None = None) -> Program:
         token = self.folder / f"{name}.token"
@@ -187,10 +196,12 @@ class Lab:
         self.programs.append(program)
         return program
 
-    def _answers(self, server: Program) -> bool:
+    def _answers(self, server: Program, port: int) -> bool:
         assert server.is_running(), server.log.read_text()
+        if not server.said("ready:"):
+            return False
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
             return False
         return True

@@ -14,7 +14,18 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.types import Message, Scope
 
-from duly.api import cancel, dead_letters, docs, gateway, logs, metrics, nodes, status, tasks
+from duly.api import (
+    cancel,
+    dead_letters,
+    docs,
+    gateway,
+    logs,
+    metrics,
+    nodes,
+    servers,
+    status,
+    tasks,
+)
 from duly.api.answer import ENCODER
 from duly.api.auth import guard
 from duly.api.shapes import ErrorAnswer, ErrorValue
@@ -74,6 +85,7 @@ def create_app(parts: Parts) -> Litestar:
         *logs.HANDLERS,
         *dead_letters.HANDLERS,
         *nodes.HANDLERS,
+        *servers.HANDLERS,
         *gateway.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,

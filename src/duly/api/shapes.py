@@ -12,7 +12,7 @@ import msgspec
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Reason, Status, TaskSpec, Usage
 from duly.model.tenant import Credential
-from duly.store.overview import NodeView, TaskCounts
+from duly.store.overview import NodeView, ServerView, TaskCounts
 from duly.store.tasks import Stored
 from duly.store.views import AttemptView, TaskView
 
@@ -110,6 +110,26 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     last_heartbeat_at: datetime | None
     tasks: int
+
+
+class Duty(msgspec.Struct, frozen=True):
+    """What a server leads, and in which term."""
+
+    name: str
+    term: int
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the servers; tasks name the one that admitted them."""
+
+    id: str
+    """Its number; the server that takes the place of a dead one may get the same."""
+    name: str
+    status: str
+    version: str
+    started_at: datetime
+    last_heartbeat_at: datetime
+    duties: list[Duty]
 
 
 class NodeCounts(msgspec.Struct, frozen=True):
@@ -287,6 +307,19 @@ def dead_letter(view: Task, attempts: list[AttemptView], tail: bytes) -> DeadLet
         **msgspec.structs.asdict(view),
         last_attempt=attempt(attempts[-1]) if attempts else None,
         log_tail=tail.decode("utf-8", "replace"),
+    )
+
+
+def server(view: ServerView) -> Server:
+    """Return a server as the API shows it."""
+    return Server(
+        id=str(view.number),
+        name=f"server-{view.number}",
+        status="ready" if view.is_alive else "lost",
+        version=view.version,
+        started_at=view.started_at,
+        last_heartbeat_at=view.last_heartbeat_at,
+        duties=[Duty(duty.name, duty.term) for duty in view.duties],
     )
 
 

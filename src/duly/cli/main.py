@@ -52,6 +52,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "The dead letters: tasks that failed for good, set aside for a person to look at.",
         ),
         "node": Entry("node:node", "The nodes: the machines that run tasks."),
+        "server": Entry(
+            "server:server", "The servers: those that take requests, and the one that leads."
+        ),
     },
     "Operating": {
         "up": Entry(

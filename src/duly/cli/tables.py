@@ -15,7 +15,7 @@ from rich.text import Text
 
 from duly.cli.details import say_reason, say_resources
 from duly.cli.text import clean, say_age, say_span
-from duly.client.shapes import Attempt, Node, Task
+from duly.client.shapes import Attempt, Node, Server, Task
 
 LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 UNBOUNDED = 10_000
@@ -135,4 +135,23 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
             for node in nodes
         ),
         right=("TASKS",),
+    )
+
+
+def draw_servers(servers: Iterable[Server], now: datetime) -> None:
+    """Print a list of servers."""
+    draw(
+        ("ID", "NAME", "STATUS", "VERSION", "STARTED", "LAST HEARTBEAT", "LEADS"),
+        (
+            (
+                server["id"],
+                server["name"],
+                server["status"],
+                server["version"],
+                say_age(server["started_at"], now),
+                say_age(server["last_heartbeat_at"], now),
+                ", ".join(f"{duty['name']} (term {duty['term']})" for duty in server["duties"]),
+            )
+            for server in servers
+        ),
     )

@@ -21,6 +21,7 @@ from duly.client.shapes import (
     NodeToken,
     Page,
     Reason,
+    Server,
     Status,
     Task,
     TaskFields,
@@ -208,6 +209,10 @@ class AsyncClient:
     ) -> Page[Node]:
         """Return a page of the nodes."""
         return await self._send(calls.list_nodes(limit, cursor))
+
+    async def list_servers(self) -> Page[Server]:
+        """Return the servers, and what each of them leads."""
+        return await self._send(calls.list_servers())
 
     async def get_node(self, node: str) -> Node:
         """Return a node as it is now."""

@@ -15,6 +15,7 @@ from duly.client.shapes import (
     NodeToken,
     Page,
     Reason,
+    Server,
     Status,
     Task,
     TaskFields,
@@ -144,6 +145,11 @@ def drop_dead_letter(task: str) -> Call[None]:
 def list_nodes(limit: int | None, cursor: str | None) -> Call[Page[Node]]:
     """Ask for a page of the nodes."""
     return _get("/v1/nodes", _page(limit, cursor))
+
+
+def list_servers() -> Call[Page[Server]]:
+    """Ask for the servers, and what each of them leads."""
+    return _get("/v1/servers")
 
 
 def get_node(node: str) -> Call[Node]:

@@ -177,6 +177,25 @@ class Node(TypedDict):
     tasks: int
 
 
+class Duty(TypedDict):
+    """What a server leads, and in which term."""
+
+    name: str
+    term: int
+
+
+class Server(TypedDict):
+    """One of the servers."""
+
+    id: str
+    name: str
+    status: str
+    version: str
+    started_at: str
+    last_heartbeat_at: str
+    duties: list[Duty]
+
+
 class Status(TypedDict):
     """The whole of Duly at a glance."""
 

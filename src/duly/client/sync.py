@@ -21,6 +21,7 @@ from duly.client.shapes import (
     NodeToken,
     Page,
     Reason,
+    Server,
     Status,
     Task,
     TaskFields,
@@ -203,6 +204,10 @@ class Client:
     def list_nodes(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Node]:
         """Return a page of the nodes."""
         return self._send(calls.list_nodes(limit, cursor))
+
+    def list_servers(self) -> Page[Server]:
+        """Return the servers, and what each of them leads."""
+        return self._send(calls.list_servers())
 
     def get_node(self, node: str) -> Node:
         """Return a node as it is now."""

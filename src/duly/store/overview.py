@@ -58,6 +58,49 @@ class Lead(msgspec.Struct, frozen=True):
     leader: str | None
 
 
+class Duty(msgspec.Struct, frozen=True):
+    """What a server leads, and in which term."""
+
+    name: str
+    term: int
+
+
+class ServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as an operator sees it."""
+
+    number: int
+    version: str
+    started_at: datetime
+    last_heartbeat_at: datetime
+    is_alive: bool
+    duties: list[Duty]
+
+
+async def read_servers(
+    conn: Connection, *, silence: timedelta, listed: timedelta
+) -> list[ServerView]:
+    """Return the servers by number; one is alive if it was silent for no longer than `silence`.
+
+    One that has been silent for longer than `listed`, or has left, is not returned.
+    """
+    found: dict[int, ServerView] = {}
+    for row in await conn.fetch(SQL["read_servers"], silence, listed):
+        view = found.setdefault(
+            row["number"],
+            ServerView(
+                number=row["number"],
+                version=row["version"],
+                started_at=row["started_at"],
+                last_heartbeat_at=row["heartbeat_at"],
+                is_alive=row["is_alive"],
+                duties=[],
+            ),
+        )
+        if row["duty"] is not None:
+            view.duties.append(Duty(row["duty"], row["term"]))
+    return list(found.values())
+
+
 async def read_nodes(
     conn: Connection,
     *,

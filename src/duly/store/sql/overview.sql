@@ -70,3 +70,21 @@ select duly.now() as time,
 -- name: answers
 -- Say that the database is there and has the tables of this version.
 select exists (select 1 from terms) is not null
+
+-- name: read_servers
+-- Return the servers that have shown themselves lately and have not left, and what each leads.
+--   $1 how long a silent server counts as being there, $2 how long it is listed at all
+select s.number,
+       s.version,
+       s.started_at,
+       s.heartbeat_at,
+       s.heartbeat_at > clock.now - $1::interval as is_alive,
+       t.duty,
+       t.term
+  from (select duly.now() as now) as clock
+  join servers s
+    on s.heartbeat_at > clock.now - $2::interval
+  left join terms t
+    on t.server = s.number
+   and t.expires_at > clock.now
+ order by s.number, t.duty

@@ -1,0 +1,33 @@
+"""The servers: which there are, and what each of them leads."""
+
+from datetime import timedelta
+
+from duly.api import shapes
+from duly.api.answer import Answer, as_json
+from duly.api.auth import Access
+from duly.api.operation import ApiRequest, parts_of, route
+from duly.api.query import query_of
+from duly.api.reading import reading
+from duly.server.cluster_manager import SILENCE
+from duly.store import overview
+
+LISTED = timedelta(days=1)
+"""How long a server that is gone without a word is still listed."""
+
+
+@route(
+    "GET",
+    "/v1/servers",
+    "List the servers",
+    access=Access.ADMIN,
+    gives=shapes.Page[shapes.Server],
+)
+async def list_servers(request: ApiRequest) -> Answer:
+    """Return the servers by number, with what each leads; there are never many."""
+    query_of(request)
+    async with reading(parts_of(request)) as conn:
+        found = await overview.read_servers(conn, silence=SILENCE, listed=LISTED)
+    return as_json(shapes.Page([shapes.server(view) for view in found], None))
+
+
+HANDLERS = [list_servers]
