@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class AgentOptions:
     capacity: Resources
     join_token: str | None = field(default=None, repr=False)
     """Needed for the first join only; after that the node has a key of its own."""
+    trust: ssl.SSLContext | None = None
+    """Whose certificates are good, for https; None for those that the machine trusts."""
     labels: dict[str, str] = field(default_factory=dict)
     tasks_as: str | None = None
     port_range: tuple[int, int] | None = None
@@ -70,7 +73,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
     layout = hierarchies.find(mark, limit_processes=not chosen.own_uids)
     if not layout.folders:
         log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
-    async with Gateway(options.urls) as gateway, Janitor() as janitor:
+    async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
         ports = Ports(*options.port_range) if options.port_range else Ports()
         executor = Executor(
             work=work, spool=spool, users=chosen, ports=ports, remove=janitor.remove

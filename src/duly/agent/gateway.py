@@ -6,6 +6,7 @@ when it cannot be reached, the next one is asked in the next try.
 
 import asyncio
 import random
+import ssl
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -64,10 +65,11 @@ class Gateway:
     never holds up a heartbeat.
     """
 
-    def __init__(self, urls: list[str]) -> None:
+    def __init__(self, urls: list[str], trust: ssl.SSLContext | None = None) -> None:
         self.key = ""
         """The bearer: a join token at first, then the key of the node."""
         self._urls = [url.rstrip("/") for url in urls]
+        self._trust: ssl.SSLContext | bool = True if trust is None else trust
         self._current = 0
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
@@ -121,7 +123,7 @@ class Gateway:
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._move_on(current)
-            raise Unavailable(f"{self._urls[current]} cannot be reached: {error!r}") from error
+            raise Unavailable(f"{self._urls[current]} cannot be reached: {_why(error)}.") from error
         if 200 <= status < 300:
             return answer
         if status >= 500:
@@ -133,7 +135,7 @@ class Gateway:
         if session is None:
             session = self._sessions[path] = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None),
-                connector=aiohttp.TCPConnector(limit=1, force_close=False),
+                connector=aiohttp.TCPConnector(limit=1, force_close=False, ssl=self._trust),
                 auto_decompress=False,
             )
         return session
@@ -142,6 +144,20 @@ class Gateway:
         # Several calls may fail together; only the first of them moves on.
         if self._current == tried:
             self._current = (tried + 1) % len(self._urls)
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError(
+            certificate_error=ssl.SSLCertVerificationError() as bad
+        ):
+            return f"its certificate is not trusted, {bad.verify_message} (see --ca-file)"
+        case aiohttp.ClientConnectorSSLError():
+            return "it does not speak TLS; perhaps its URL begins with http://"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientResponseError():
+            return "it cut us off, or does not speak HTTP; perhaps its URL begins with https://"
+        case _:
+            return repr(error)
 
 
 class _Refusal(msgspec.Struct):

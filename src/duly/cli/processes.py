@@ -83,6 +83,13 @@ def serve(
         str | None,
         typer.Option("--store", metavar="URL", help="Object store: a folder, s3://…, gs://…"),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificate and those above it, in PEM form."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's key, in PEM form.")
+    ] = None,
     config: ConfigFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
@@ -93,6 +100,7 @@ def serve(
     from duly.launch.running import run
     from duly.launch.serve import ServeOptions
     from duly.launch.serving import serve_until_interrupted
+    from duly.launch.tls import find_certificate
 
     log_to_stderr(verbose=verbose)
     options = ServeOptions(
@@ -101,6 +109,7 @@ def serve(
         host=host,
         port=port,
         settings=settings.load(config, os.environ),
+        certificate=find_certificate(tls_cert, tls_key),
     )
     run(serve_until_interrupted(options, _tell))
 
@@ -115,6 +124,10 @@ def agent(
     join_token_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with a join token; needed the first time."),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificates to trust, for https; also DULY_CA_FILE."),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="What the node is called; this machine's name if not said.")
@@ -161,6 +174,7 @@ def agent(
         url=url,
         data=str(data.absolute()),
         join_token_file=None if join_token_file is None else str(join_token_file),
+        ca_file=str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None,
         name=name,
         isolation=isolation,
         tasks_as=tasks_as,

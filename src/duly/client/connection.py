@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 from duly import clock
 from duly.client.call import Answer, Call
 from duly.client.endpoint import Endpoint
-from duly.client.retry import NoAnswer
+from duly.client.retry import CUT, NoAnswer
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -169,9 +169,12 @@ def _describe(error: Exception) -> str:
         case socket.gaierror():
             return "its name is not known"
         case http.client.HTTPException() | ConnectionError():
-            return "the connection was cut"
+            return CUT
         case _ if type(error).__name__ == "SSLCertVerificationError":
-            return "its certificate is not trusted (DULY_CA_FILE names the authority to trust)"
+            why = getattr(error, "verify_message", "")
+            return f"its certificate is not trusted, {why} (DULY_CA_FILE: the authority to trust)"
+        case _ if type(error).__name__ == "SSLError":
+            return "it does not speak TLS; perhaps its URL begins with http://"
         case OSError(strerror=str(text)):
             return text
         case _:

@@ -12,6 +12,8 @@ from typing import Any
 from duly.client.call import Call
 from duly.errors import RateLimited, Unavailable
 
+CUT = "the connection was cut"
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

@@ -9,7 +9,7 @@ import aiohttp
 
 from duly.client.call import Answer, Call, read_error
 from duly.client.endpoint import Endpoint
-from duly.client.retry import NoAnswer
+from duly.client.retry import CUT, NoAnswer
 
 CONNECT_TIMEOUT = 5.0
 
@@ -91,8 +91,14 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
 def _no_answer(error: Exception) -> NoAnswer:
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            message = "its certificate is not trusted (DULY_CA_FILE names the authority to trust)"
+            why = getattr(error.certificate_error, "verify_message", "")
+            message = (
+                f"its certificate is not trusted, {why} (DULY_CA_FILE: the authority to trust)"
+            )
             return NoAnswer(message, sent=False, hopeless=True)
+        case aiohttp.ClientConnectorSSLError():
+            message = "it does not speak TLS; perhaps its URL begins with http://"
+            return NoAnswer(message, sent=False)
         case aiohttp.ClientConnectorDNSError():
             return NoAnswer("its name is not known", sent=False)
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
@@ -102,4 +108,4 @@ def _no_answer(error: Exception) -> NoAnswer:
         case asyncio.TimeoutError():
             return NoAnswer("there was no answer in time", sent=True)
         case _:
-            return NoAnswer("the connection was cut", sent=True)
+            return NoAnswer(CUT, sent=True)

@@ -9,7 +9,7 @@ from typing import Any
 from duly import clock
 from duly.client.call import Call
 from duly.client.endpoint import Endpoint
-from duly.client.retry import NoAnswer, Patience, Trouble, may_repeat, pause
+from duly.client.retry import CUT, NoAnswer, Patience, Trouble, may_repeat, pause
 from duly.errors import Unreachable
 
 
@@ -65,6 +65,9 @@ class Tries:
     def _unreachable(self, trouble: NoAnswer) -> Unreachable:
         urls = ", ".join(self._servers.endpoint.urls)
         message = f"Duly cannot be reached at {urls}: {trouble.message}."
+        if trouble.message == CUT and "http://" in urls:
+            # All that a server with TLS has to say to plain HTTP.
+            message += " If it uses TLS, its URL begins with https://."
         if trouble.sent and not self._call.repeatable:
             message += " Whether the request was carried out is not known: look first, then repeat."
         return Unreachable(message)

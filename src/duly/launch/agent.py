@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     data: str
     join_token_file: str | None = None
+    ca_file: str | None = None
     name: str | None = None
     isolation: str = "process"
     tasks_as: str | None = None
@@ -96,6 +98,7 @@ def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
         name=flags.name or socket.gethostname(),
         capacity=_capacity(flags, data),
         join_token=_token(flags.join_token_file),
+        trust=_trust(flags.ca_file),
         labels=flags.labels,
         tasks_as=flags.tasks_as,
         port_range=flags.port_range,
@@ -125,6 +128,17 @@ def _token(file: str | None) -> str | None:
         return Path(file).read_text().strip() or None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"Cannot read the join token from {file}: {error}.") from error
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext | None:
+    if ca_file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=Path(ca_file).expanduser())
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot use the certificates in {ca_file}: {error.strerror or 'there are none'}."
+        ) from error
 
 
 def main() -> None:

@@ -31,9 +31,9 @@ def choose_port(host: str, port: int, *, count: int) -> int:
     return port
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, *, scheme: str = "http") -> str:
     """Return the URL under which whoever listens on `host` is reached."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def local_name(host: str) -> str:

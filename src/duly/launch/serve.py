@@ -13,6 +13,7 @@ from duly.api.app import create_app
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http_limits import LimitedHttp
+from duly.launch.tls import Certificate
 from duly.server import parts as server_parts
 from duly.server.parts import Parts
 from duly.store.database import Database
@@ -31,6 +32,8 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8470
     settings: Settings = field(default_factory=Settings)
+    certificate: Certificate | None = None
+    """What it proves itself with; without one it speaks plain HTTP."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -64,13 +67,13 @@ async def serve(
         parts = server_parts.build(database, options.settings, options.store_url)
         # The first tick gives the server its number; without one it can admit nothing.
         await parts.cluster_manager.tick()
-        await _run(parts, sock, stop, ready)
+        await _run(Api(parts, options.certificate), parts, sock, stop, ready)
 
 
 class Api(uvicorn.Server):
     """The HTTP server, without signal handlers: those are the launcher's."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 create_app(parts),
@@ -81,6 +84,8 @@ class Api(uvicorn.Server):
                 server_header=False,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=CLOSING,
+                ssl_certfile=certificate.chain if certificate else None,
+                ssl_keyfile=certificate.key if certificate else None,
             )
         )
         self.is_listening = asyncio.Event()
@@ -107,9 +112,12 @@ class Api(uvicorn.Server):
 
 
 async def _run(
-    parts: Parts, sock: socket.socket, stop: asyncio.Event, ready: Callable[[Parts], None]
+    api: Api,
+    parts: Parts,
+    sock: socket.socket,
+    stop: asyncio.Event,
+    ready: Callable[[Parts], None],
 ) -> None:
-    api = Api(parts)
     async with asyncio.TaskGroup() as group:
         loops = [group.create_task(service.run()) for service in parts.services]
         serving = group.create_task(api.run_until(stop, sock))

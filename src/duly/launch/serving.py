@@ -40,5 +40,10 @@ async def _serve(options: ServeOptions, say: Callable[[str], None]) -> None:
                 "Apply them with `duly db init` (a new one) or `duly db migrate`."
             )
         async with serving(options, sock):
-            say(f"ready: {url_of(local_name(options.host), sock.getsockname()[1])}")
+            url = url_of(
+                local_name(options.host),
+                sock.getsockname()[1],
+                scheme="https" if options.certificate else "http",
+            )
+            say(f"ready: {url}")
             await asyncio.Event().wait()

@@ -1,0 +1,49 @@
+"""A server's certificate and its key, looked at before anything else is started."""
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from duly.errors import ConfigError
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """The files from which a server proves who it is."""
+
+    chain: Path
+    key: Path
+
+
+def find_certificate(chain: Path | None, key: Path | None) -> Certificate | None:
+    """Return the certificate that the flags name; None for none. Raises ConfigError for half."""
+    if chain is None and key is None:
+        return None
+    if chain is None or key is None:
+        raise ConfigError("TLS needs both: --tls-cert FILE and --tls-key FILE.")
+    for flag, file in (("--tls-cert", chain), ("--tls-key", key)):
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"Cannot read {file} ({flag}): {error.strerror}.") from error
+    _check(chain, key)
+    return Certificate(chain, key)
+
+
+def _check(chain: Path, key: Path) -> None:
+    asked = []
+
+    def answer() -> str:
+        # OpenSSL asks for a passphrase; it must not ask whoever sits at the terminal.
+        asked.append(True)
+        return ""
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password=answer)
+    except ssl.SSLError as error:
+        why = "they are not a certificate and a key in PEM form"
+        if asked:
+            why = "the key is locked with a passphrase; store it without one"
+        elif error.reason == "KEY_VALUES_MISMATCH":
+            why = "the key belongs to another certificate"
+        raise ConfigError(f"Cannot use {chain} and {key} for TLS: {why}.") from error
