@@ -33,10 +33,14 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
 class Join(msgspec.Struct, kw_only=True):
     """POST /v1/nodes (JSON): the bearer is a join token, or the key of an earlier join.
 
-    Joining begins a new incarnation and ends the node's previous one.
+    Joining begins a new incarnation and ends the node's previous one. A new node makes its
+    key itself and keeps it before it asks, so that a join whose answer was lost can be
+    repeated: with the same key it is the same node.
     """
 
     name: str
+    key: str | None = None
+    """The key that the node has made for itself; needed with a join token."""
     capacity: Resources
     labels: dict[str, str] = {}
     isolation: str = "process"
@@ -44,11 +48,10 @@ class Join(msgspec.Struct, kw_only=True):
 
 
 class Joined(msgspec.Struct, kw_only=True):
-    """`key` is only there on the first join of a node; the agent keeps it."""
+    """What the servers call the node, and the terms of its lease."""
 
     node: int
     incarnation: int
-    key: str | None
     lease_ttl: float
     heartbeat_interval: float
 
@@ -93,10 +96,14 @@ class Orders(msgspec.Struct, kw_only=True):
 
 
 class Heartbeat(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/heartbeat: renews the lease of the incarnation."""
+    """POST /v1/gateway/heartbeat: renews the lease of the incarnation.
+
+    Once `stopping` has been said, the incarnation is given no more work.
+    """
 
     incarnation: int
     held: list[AttemptRef]
+    stopping: bool = False
 
 
 class Renewed(msgspec.Struct, kw_only=True):

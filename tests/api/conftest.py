@@ -228,13 +228,15 @@ def join_over() -> Join:
     async def join(api: Api, name: str = "node-a", cpu: float = 4) -> Agent:
         answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
-        asked = wire.Join(name=name, capacity=capacity, labels={"zone": "a"})
+        asked = wire.Join(
+            name=name, capacity=capacity, labels={"zone": "a"}, key=tenants.generate_key("dulynode")
+        )
         answer = await api.with_key(answer.json()["token"]).call(
             "POST", "/v1/nodes", content=msgspec.json.encode(asked)
         )
         assert answer.status_code == 201, answer.text
         joined = wire.Joined(**answer.json())
-        return Agent(api.with_key(joined.key), joined)
+        return Agent(api.with_key(asked.key), joined)
 
     return join
 

@@ -48,6 +48,32 @@ async def test_a_bad_change_of_a_node_is_refused(api, agent):
         assert (await api.refused("PUT", "/v1/nodes/node-a", json=body))[0] == 422
 
 
+async def test_what_a_node_has_can_be_said_while_it_works(api, agent):
+    answer = await api.call(
+        "PUT", "/v1/nodes/node-a", json={"capacity": {"cpu": 1.5, "memory": "1GiB"}}
+    )
+    said = {**CAPACITY, "cpu": 1.5, "memory_mb": 1024}
+    assert (answer.status_code, answer.json()["capacity"]) == (200, said)
+    answer = await api.call("PUT", "/v1/nodes/node-a", json={"capacity": None, "drain": True})
+    assert (answer.json()["capacity"], answer.json()["status"]) == (CAPACITY, "drained")
+    for capacity in ({"cpu": -1}, {"extra": {"G": 1}}, {"memory": "much"}, {"cpus": 2}):
+        refused = await api.refused("PUT", "/v1/nodes/node-a", json={"capacity": capacity})
+        assert refused[0] == 422
+
+
+async def test_a_node_that_was_removed_is_nowhere_and_not_accepted(api, agent):
+    await api.submit()
+    ref = await agent.start()
+    answer = await api.call("DELETE", "/v1/nodes/node-a")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert (await api.get("/v1/nodes"))["items"] == []
+    assert (await api.refused("DELETE", f"/v1/nodes/{agent.joined.node}"))[0] == 404
+    beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[ref])
+    assert (await agent.send("heartbeat", beat)).status_code == 409
+    again = {"name": "node-a", "capacity": {"cpu_milli": 1000}}
+    assert (await agent.api.refused("POST", "/v1/nodes", json=again))[0] == 401
+
+
 async def test_an_unknown_node_is_not_found(api):
     for node in ("99", "nowhere", "9" * 30, "%00"):
         for method, body in (("GET", None), ("PUT", {"drain": True})):
@@ -93,6 +119,9 @@ async def test_a_bad_join_is_refused(api):
         {"name": "a\0", "capacity": {}},
         {"name": "a", "capacity": {"cpu_milli": "many"}},
         {"name": "a", "capacity": {}, "labels": {"\0": "x"}},
+        {"name": "a", "capacity": {}},
+        {"name": "a", "capacity": {}, "key": "short"},
+        {"name": "a", "capacity": {}, "key": token},
     ):
         assert (await api.with_key(token).refused("POST", "/v1/nodes", json=body))[0] == 422
     assert (await api.get("/v1/nodes"))["items"] == []
@@ -115,7 +144,6 @@ async def test_an_incarnation_that_was_replaced_is_fenced(api, agent):
         "POST", "/v1/nodes", json={"name": "node-a", "capacity": {"cpu_milli": 1000}}
     )
     assert answer.status_code == 201
-    assert answer.json()["key"] is None
     assert answer.json()["node"] == agent.joined.node
     beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[])
     refused = await agent.send("heartbeat", beat)

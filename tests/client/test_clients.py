@@ -11,7 +11,8 @@ import duly
 from duly.client import shapes
 from duly.client.aio import AsyncClient
 from duly.client.sync import Client
-from duly.model.request import ResourcesRequest, TaskRequest
+from duly.model.amounts import ResourcesRequest
+from duly.model.request import TaskRequest
 from duly.model.task import FINAL
 
 

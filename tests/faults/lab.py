@@ -167,6 +167,10 @@ class Lab:
         assert agent.is_running(), agent.log.read_text()
         return agent
 
+    def run(self, command: str) -> Program:
+        """Start a command of a person."""
+        return self._start(command.split()[-1].lstrip("-"), command)
+
     def node(self, name: str) -> str | None:
         nodes = self.client().list_nodes()["items"]
         return next((node["status"] for node in nodes if node["name"] == name), None)

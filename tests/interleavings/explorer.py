@@ -99,8 +99,9 @@ async def exploring(
 def function(name: str, *changes: tuple[str, str]) -> str:
     """Return the SQL that replaces a function of the schema by one with a mistake in it."""
     folder = resources.files("duly.store").joinpath("migrations")
-    schema = "".join(file.read_text() for file in folder.iterdir())
-    begin = schema.index(f"create function {name}(")
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    schema = "".join(file.read_text() for file in files).replace("create or replace", "create")
+    begin = schema.rindex(f"create function {name}(")
     body = schema[begin : schema.index("$$;", begin) + len("$$;")]
     for old, new in changes:
         assert old in body, f"{name} does not contain {old!r}"

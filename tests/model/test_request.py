@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.errors import DulyError, Invalid, TooLarge
+from duly.model.amounts import parse_size
 from duly.model.request import (
     MAX_ARGUMENT_BYTES,
     MAX_SOURCE_BYTES,
     TaskRequest,
     complete,
-    parse_size,
     revise,
 )
 from duly.model.resources import TIERS, Resources

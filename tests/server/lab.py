@@ -12,7 +12,8 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.errors import DulyError
-from duly.model.request import ResourcesRequest, TaskRequest, complete
+from duly.model.amounts import ResourcesRequest
+from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, TaskSpec
 from duly.model.tenant import Credential, Scope
@@ -81,9 +82,9 @@ class Node:
     async def stops(self, *held: wire.AttemptRef) -> list[wire.Stop]:
         return (await self.poll(*held)).stop
 
-    async def heartbeat(self, *held: wire.AttemptRef) -> list[wire.Stop]:
+    async def heartbeat(self, *held: wire.AttemptRef, stopping: bool = False) -> list[wire.Stop]:
         """Renew the lease; return what is to be ended."""
-        await self.parts.cluster_manager.renew(self.id, self.incarnation)
+        await self.parts.cluster_manager.renew(self.id, self.incarnation, stopping=stopping)
         beat = wire.Heartbeat(incarnation=self.incarnation, held=list(held))
         return await self.parts.resource_manager.stops_for(self.id, beat)
 
@@ -138,9 +139,9 @@ class Lab:
         name = f"node-{next(NAMES)}"
         capacity = capacity_of(cpu, memory_mb)
         token = await manager.create_token(timedelta(hours=1))
-        joined = await manager.join(token, wire.Join(name=name, capacity=capacity))
-        assert joined.key is not None
-        return Node(self.parts, name, joined.key, joined)
+        key = tenants.generate_key("dulynode")
+        joined = await manager.join(token, wire.Join(name=name, capacity=capacity, key=key))
+        return Node(self.parts, name, key, joined)
 
     async def rejoin(self, node: Node, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
         """Start the agent of a node anew; `node` is what its former incarnation was."""

@@ -128,9 +128,7 @@ async def test_a_node_learns_nothing_of_anothers_incarnation(lab):
         lab.parts,
         other.name,
         other.key,
-        wire.Joined(
-            node=other.id, incarnation=node.incarnation, key=None, lease_ttl=1, heartbeat_interval=1
-        ),
+        wire.Joined(node=other.id, incarnation=node.incarnation, lease_ttl=1, heartbeat_interval=1),
     )
     with pytest.raises(Fenced):
         await mixed.poll()

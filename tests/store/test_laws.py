@@ -191,7 +191,7 @@ class Laws(RuleBasedStateMachine):
     def lease(self, number, node, term):
         node = list(self.world.nodes.values())[node]
         held = servers.Term(self.world.term.number - term, self.world.term.server)
-        ask = leases.lease(self.conn, held, [(number, node.incarnation)], backstop=BACKSTOP)
+        ask = leases.lease(self.conn, held, [(number, node.incarnation, 0)], backstop=BACKSTOP)
         if term:
             with pytest.raises(asyncpg.PostgresError, match="is over"):
                 self.run(ask)
@@ -286,7 +286,7 @@ class Laws(RuleBasedStateMachine):
     @rule(node=st.sampled_from([0, 1]))
     def renew(self, node):
         node_id, known = list(self.world.nodes.items())[node]
-        alive = self.run(nodes.renew(self.conn, [(known.incarnation, node_id)], ttl=TTL))
+        alive = self.run(nodes.renew(self.conn, [(known.incarnation, node_id, False)], ttl=TTL))
         assert alive == ({known.incarnation} if known.is_alive else set())
         if known.is_alive:
             known.expires_at = self.world.now + TTL

@@ -134,10 +134,19 @@ async def explain_all(conn):
 def inner_statements():
     """Return the statements inside our functions, with their variables as parameters."""
     folder = resources.files("duly.store").joinpath("migrations")
-    schema = "".join(file.read_text() for file in folder.iterdir())
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    schema = "".join(file.read_text() for file in files).replace("create or replace", "create")
     found = {}
-    for name in ("lease", "end_unstarted", "request_cancel", "join_node", "drain_node"):
-        begin = schema.index(f"create function {name}(")
+    for name in (
+        "lease",
+        "end_unstarted",
+        "request_cancel",
+        "join_node",
+        "drain_node",
+        "remove_node",
+        "override_capacity",
+    ):
+        begin = schema.rindex(f"create function {name}(")
         body = schema[begin : schema.index("$$;", begin)]
         parameters = re.findall(r"(p_\w+) ([\w.]+(?:\[\])?)", body[: body.index("returns")])
         types = [*parameters, ("at", "timestamptz")]

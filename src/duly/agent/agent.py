@@ -115,6 +115,7 @@ async def _join(
     """Join as the node that we are, or as a new one; None means that we were told to stop."""
     message = Join(
         name=options.name,
+        key=identity.ensure(data).key,
         capacity=options.capacity,
         labels=options.labels,
         isolation=options.isolation,
@@ -134,24 +135,31 @@ async def _join(
 async def _ask_to_join(
     options: AgentOptions, data: Path, gateway: Gateway, message: Join
 ) -> Joined:
-    known = identity.load(data)
-    keys = [known.key] if known else []
-    keys += [options.join_token] if options.join_token else []
-    for key in keys:
-        gateway.key = key
+    known = identity.ensure(data)
+    for secret in _secrets(known, options.join_token):
+        gateway.key = secret
         try:
             joined = await gateway.join(message, timeout=JOIN_TIMEOUT)
         except (Unauthenticated, Forbidden) as error:
             log.warning("not accepted", extra={"error": error.message})
             continue
-        if joined.key is not None:
-            identity.save(data, identity.Identity(joined.node, joined.key))
-            gateway.key = joined.key
+        gateway.key = known.key
+        if joined.node != known.node:
+            identity.save(data, identity.Identity(joined.node, known.key))
         return joined
     raise ConfigError(
         "No server accepts this node. Make a token with `duly node token create`, and give it "
-        "with --join-token-file."
+        f"with --join-token-file. If the node was removed, take {data / 'node.json'} away too."
     )
+
+
+def _secrets(known: identity.Identity, token: str | None) -> list[str]:
+    """Return what to join with, likeliest first.
+
+    The key may be known even to a node that was never answered: its token may have expired since.
+    """
+    tokens = [token] if token else []
+    return [*tokens, known.key] if known.node is None else [known.key, *tokens]
 
 
 async def _pause(seconds: float, stop: asyncio.Event) -> None:

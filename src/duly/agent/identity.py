@@ -1,14 +1,16 @@
 """Who this node is, between one start of its agent and the next.
 
-The data folder is the node: it keeps the id and the key that the servers gave it,
-and two locks. `agent.lock` keeps a second agent off; `supervisor.lock` is held by
-the supervisor, which may outlive its agent for as long as killing takes.
+The data folder is the node: it keeps the key that the node made for itself, the id
+that the servers gave it, and two locks. `agent.lock` keeps a second agent off;
+`supervisor.lock` is held by the supervisor, which may outlive its agent for as long as
+killing takes.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import os
+import secrets
 import signal
 import time
 from pathlib import Path
@@ -22,14 +24,23 @@ SUPERVISOR_PATIENCE = 3.0
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the servers call this node, and how it proves to be it."""
+    """What the servers call this node (None before it has joined), and how it proves to be it."""
 
-    node: int
+    node: int | None
     key: str
 
 
+def ensure(data: Path) -> Identity:
+    """Return the identity kept in `data`; a new node makes one, and keeps it before it is used."""
+    known = load(data)
+    if known is None:
+        known = Identity(None, f"dulynode_{secrets.token_urlsafe(32)}")
+        save(data, known)
+    return known
+
+
 def load(data: Path) -> Identity | None:
-    """Return the identity kept in `data`, or None before the first join."""
+    """Return the identity kept in `data`, or None if there is none yet."""
     try:
         return msgspec.json.decode((data / "node.json").read_bytes(), type=Identity)
     except FileNotFoundError:

@@ -144,7 +144,7 @@ class Session:
                 group.create_task(self._fence_on_refusal(loop))
                 for loop in (
                     lambda: self._poll(joined.incarnation, stop),
-                    lambda: self._beat(joined.incarnation, joined),
+                    lambda: self._beat(joined, stop),
                     lambda: self._reports.run(joined.incarnation),
                     lambda: self._logs.run(joined.incarnation),
                 )
@@ -208,11 +208,13 @@ class Session:
         self._assignment = None
         return len(self._state.attempts) != before or not (orders.start or orders.stop)
 
-    async def _beat(self, incarnation: int, joined: Joined) -> None:
+    async def _beat(self, joined: Joined, stop: asyncio.Event) -> None:
         backoff = Backoff()
         while True:
-            sent_at = monotonic()
-            message = Heartbeat(incarnation=incarnation, held=self._state.held)
+            sent_at, stopping = monotonic(), stop.is_set()
+            message = Heartbeat(
+                incarnation=joined.incarnation, held=self._state.held, stopping=stopping
+            )
             try:
                 renewed = await self._gateway.call(
                     "heartbeat", message, Renewed, timeout=joined.lease_ttl / 3
@@ -223,7 +225,8 @@ class Session:
                 continue
             backoff.reset()
             self.take(state.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
-            await asyncio.sleep(max(0.0, sent_at + joined.heartbeat_interval - monotonic()))
+            pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
+            await (asyncio.sleep(pause) if stopping else _wait(stop, pause))
 
     async def _tick(self) -> None:
         while True:
@@ -248,6 +251,14 @@ class Session:
             await self._gateway.send("leave", Leave(incarnation=incarnation), timeout=LEAVE_TIMEOUT)
         except DulyError as error:
             log.warning("could not say good-bye", extra={"error": error.message})
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 class SupervisorLost(Exception):

@@ -6,7 +6,7 @@ import msgspec
 
 from duly import wire
 from duly.api import shapes
-from duly.api.answer import Answer, as_json
+from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, parts_of, route
@@ -15,6 +15,7 @@ from duly.api.reading import ID, not_found, reading
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration
 from duly.errors import Invalid
+from duly.model.amounts import ResourcesRequest, kinds_of
 from duly.model.request import check_text
 from duly.store import database, overview
 from duly.store.database import Connection
@@ -27,9 +28,13 @@ LONGEST_TOKEN = timedelta(days=365)
 
 
 class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PUT /v1/nodes/{id}."""
+    """The body of PUT /v1/nodes/{id}; what is left out stays as it is.
 
-    drain: bool
+    `capacity` replaces what the agent says, kind by kind; null leaves all to the agent again.
+    """
+
+    drain: bool | msgspec.UnsetType = msgspec.UNSET
+    capacity: ResourcesRequest | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -96,22 +101,42 @@ async def get_node(request: ApiRequest) -> Answer:
 @route(
     "PUT",
     ONE,
-    "Drain a node, or let it take tasks again",
+    "Drain a node, let it take tasks again, or say what it has",
     access=Access.ADMIN,
     takes=NodeChange,
     gives=shapes.Node,
     errors=(404, 413, 422),
 )
 async def change_node(request: ApiRequest) -> Answer:
-    """Let a node take no more tasks; those that run there go on to their end."""
+    """Change what a node takes from now on; the tasks that run there go on to their end."""
     parts = parts_of(request)
     query_of(request)
     change = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
+        raise Invalid("drain", "Say what to change: drain, capacity, or both.")
     async with reading(parts) as conn:
         node = await _node(conn, request.path_params["id"])
-    await parts.cluster_manager.drain(node.id, draining=change.drain)
+    if change.capacity is not msgspec.UNSET:
+        kinds = {} if change.capacity is None else kinds_of(change.capacity)
+        await parts.cluster_manager.override_capacity(node.id, kinds)
+    if change.drain is not msgspec.UNSET:
+        await parts.cluster_manager.drain(node.id, draining=change.drain)
+    parts.resource_manager.nudge()
     async with reading(parts) as conn:
         return as_json(shapes.node(await _node(conn, str(node.id))))
+
+
+@route("DELETE", ONE, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
+async def remove_node(request: ApiRequest) -> Answer:
+    """Take a node away for good: what runs there is handed over, and its key is refused."""
+    parts = parts_of(request)
+    query_of(request)
+    async with reading(parts) as conn:
+        node = await _node(conn, request.path_params["id"])
+    await parts.cluster_manager.remove(node.id)
+    parts.resource_manager.nudge_all_polls()
+    parts.queue_manager.nudge()
+    return no_content()
 
 
 async def _node(conn: Connection, text: str) -> NodeView:
@@ -151,4 +176,4 @@ async def create_token(request: ApiRequest) -> Answer:
     return as_json(shapes.NodeToken(token, now + lasts), 201)
 
 
-HANDLERS = [join, list_nodes, get_node, change_node, create_token]
+HANDLERS = [join, list_nodes, get_node, change_node, remove_node, create_token]

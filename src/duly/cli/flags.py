@@ -1,4 +1,4 @@
-"""The flags that describe a task, declared once for `run`, `submit` and `update`."""
+"""The flags that several commands share: what describes a task, and amounts of resources."""
 
 import functools
 import inspect
@@ -8,6 +8,29 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from typer import Option
+
+MemoryFlag = Annotated[
+    str | None, Option(metavar="SIZE", help="Such as 512MiB or 2GiB; a bare number is MiB.")
+]
+DiskFlag = Annotated[str | None, Option(metavar="SIZE", help="Disk space, written as memory is.")]
+IopsFlag = Annotated[int | None, Option(metavar="N", help="Disk accesses per second.")]
+BandwidthFlag = Annotated[int | None, Option(metavar="MBIT", help="Network, in Mbit/s.")]
+ExtraFlag = Annotated[
+    list[str] | None, Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceFlags:
+    """Amounts that were said on the command line; None is what was not said."""
+
+    cpu: Annotated[float | None, Option(metavar="CORES", help="Cores, such as 0.5.")] = None
+    memory: MemoryFlag = None
+    disk: DiskFlag = None
+    iops: IopsFlag = None
+    bandwidth: BandwidthFlag = None
+    ports: Annotated[int | None, Option(metavar="N", help="How many TCP ports.")] = None
+    extra: ExtraFlag = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,21 +44,15 @@ class TaskFlags:
     cpu: Annotated[
         float | None, Option(metavar="CORES", help="Cores, such as 0.5; replaces the tier's.")
     ] = None
-    memory: Annotated[
-        str | None, Option(metavar="SIZE", help="Such as 512MiB or 2GiB; a bare number is MiB.")
-    ] = None
-    disk: Annotated[
-        str | None, Option(metavar="SIZE", help="Disk space, written as memory is.")
-    ] = None
-    iops: Annotated[int | None, Option(metavar="N", help="Disk accesses per second.")] = None
-    bandwidth: Annotated[int | None, Option(metavar="MBIT", help="Network, in Mbit/s.")] = None
+    memory: MemoryFlag = None
+    disk: DiskFlag = None
+    iops: IopsFlag = None
+    bandwidth: BandwidthFlag = None
     ports: Annotated[
         int | None,
         Option(metavar="N", help="How many TCP ports; the task finds them in DULY_PORTS."),
     ] = None
-    extra: Annotated[
-        list[str] | None, Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
-    ] = None
+    extra: ExtraFlag = None
     delay_tolerance: Annotated[
         str | None, Option(metavar="TIME", help="How long its start may be put off: 30s, 5m, 2h.")
     ] = None
@@ -82,7 +99,16 @@ class TaskFlags:
 
 def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` the options of TaskFlags in place of its parameter `flags`."""
-    hints = get_type_hints(TaskFlags, include_extras=True)
+    return _with_flags(TaskFlags, command)
+
+
+def with_resource_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options of ResourceFlags in place of its parameter `flags`."""
+    return _with_flags(ResourceFlags, command)
+
+
+def _with_flags(kind: type[Any], command: Callable[..., None]) -> Callable[..., None]:
+    hints = get_type_hints(kind, include_extras=True)
     options = [
         inspect.Parameter(
             field.name,
@@ -90,7 +116,7 @@ def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:
             default=field.default,
             annotation=hints[field.name],
         )
-        for field in fields(TaskFlags)
+        for field in fields(kind)
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -100,7 +126,7 @@ def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def expanded(**values: Any) -> None:
-        flags = TaskFlags(**{option.name: values.pop(option.name) for option in options})
+        flags = kind(**{option.name: values.pop(option.name) for option in options})
         command(flags=flags, **values)
 
     expanded.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]

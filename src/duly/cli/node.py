@@ -7,8 +7,9 @@ import typer
 
 from duly.cli.connect import WHILE_WAITING, connect
 from duly.cli.details import node_details
+from duly.cli.flags import ResourceFlags, with_resource_flags
 from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.request import duration
+from duly.cli.request import duration, resource_fields
 from duly.cli.text import now
 from duly.client.shapes import Node
 
@@ -86,6 +87,31 @@ def undrain(wanted: NodeId, output: OutputFlag = Output.TABLE) -> None:
     """Let a node take tasks again."""
     with connect() as client:
         print_node(client.undrain_node(wanted), output)
+
+
+@node.command()
+@with_resource_flags
+def update(
+    flags: ResourceFlags,
+    wanted: NodeId,
+    own: Annotated[
+        bool, typer.Option("--own", help="Go by what its agent says again, in everything.")
+    ] = False,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Say what a node has, whatever its agent says; what runs there is not touched."""
+    capacity = resource_fields(flags)
+    if own == bool(capacity):
+        raise typer.BadParameter("Say what it has, such as --cpu 2, or --own, only one of them.")
+    with connect() as client:
+        print_node(client.set_capacity(wanted, capacity or None), output)
+
+
+@node.command()
+def remove(wanted: NodeId) -> None:
+    """Take a node away for good: what runs there is handed over, and it cannot come back."""
+    with connect() as client:
+        client.remove_node(wanted)
 
 
 def print_node(found: Node, output: Output) -> None:

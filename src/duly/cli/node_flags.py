@@ -5,7 +5,7 @@ import re
 from typer import BadParameter
 
 from duly.errors import Invalid
-from duly.model.request import parse_size
+from duly.model.amounts import parse_size
 
 RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
 HIGHEST_PORT = 65_535

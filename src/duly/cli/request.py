@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typer import BadParameter
 
-from duly.cli.flags import TaskFlags
+from duly.cli.flags import ResourceFlags, TaskFlags
 from duly.client.shapes import ResourceFields, TaskFields
 from duly.duration import parse_duration
 from duly.errors import Invalid
@@ -27,7 +27,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "script_path": flags.script_path,
         "source": None if flags.script is None else read_script(flags.script),
         "tier": flags.tier,
-        "resources": _resources(flags) or None,
+        "resources": resource_fields(flags) or None,
         "delay_tolerance": _duration("--delay-tolerance", flags.delay_tolerance),
         "execution_cap": _duration("--execution-cap", flags.execution_cap),
         "max_attempts": flags.max_attempts,
@@ -129,7 +129,8 @@ def _bad_script(message: str) -> BadParameter:
     return BadParameter(message, param_hint="--script")
 
 
-def _resources(flags: TaskFlags) -> ResourceFields:
+def resource_fields(flags: TaskFlags | ResourceFlags) -> ResourceFields:
+    """Return the amounts that were said."""
     asked: ResourceFields = {}
     if flags.cpu is not None:
         asked["cpu"] = flags.cpu

@@ -21,6 +21,7 @@ from duly.client.shapes import (
     NodeToken,
     Page,
     Reason,
+    ResourceFields,
     Server,
     Status,
     Task,
@@ -225,6 +226,14 @@ class AsyncClient:
     async def undrain_node(self, node: str) -> Node:
         """Let a node take tasks again."""
         return await self._send(calls.drain_node(node, drain=False))
+
+    async def set_capacity(self, node: str, capacity: ResourceFields | None) -> Node:
+        """Say what a node has, kind by kind, whatever its agent says; None undoes that."""
+        return await self._send(calls.set_capacity(node, capacity))
+
+    async def remove_node(self, node: str) -> None:
+        """Take a node away for good: what runs there is handed over, and it cannot come back."""
+        await self._send(calls.remove_node(node))
 
     async def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
         """Return a token with which new nodes may join, for an hour unless told."""

@@ -15,6 +15,7 @@ from duly.client.shapes import (
     NodeToken,
     Page,
     Reason,
+    ResourceFields,
     Server,
     Status,
     Task,
@@ -166,6 +167,22 @@ def drain_node(node: str, *, drain: bool) -> Call[Node]:
         body=encode({"drain": drain}),
         repeatable=True,
     )
+
+
+def set_capacity(node: str, capacity: ResourceFields | None) -> Call[Node]:
+    """Say what a node has, kind by kind; None leaves it to its agent again."""
+    return Call(
+        "PUT",
+        f"/v1/nodes/{_segment(node)}",
+        parse_json,
+        body=encode({"capacity": capacity}),
+        repeatable=True,
+    )
+
+
+def remove_node(node: str) -> Call[None]:
+    """Take a node away for good."""
+    return Call("DELETE", f"/v1/nodes/{_segment(node)}", lambda body: None)
 
 
 def create_node_token(expires_in: Duration | None) -> Call[NodeToken]:

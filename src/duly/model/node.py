@@ -25,3 +25,5 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Resources
     free: Resources
     draining: bool = False
+    revision: int = 0
+    """Rises when what the node has to give changes; a placement names the one it was made by."""

@@ -14,7 +14,8 @@ import msgspec
 
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid, TooLarge
-from duly.model.resources import KINDS, TIERS, Resources
+from duly.model.amounts import ResourcesRequest, amounts_of
+from duly.model.resources import TIERS, Resources
 from duly.model.task import OnLost, Payload, TaskSpec
 from duly.model.tenant import Plan
 
@@ -29,27 +30,9 @@ MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """Linux takes no single argument of more than 128 KiB, its closing NUL included."""
 MAX_COMMAND_BYTES = 1024 * 1024
 MAX_SOURCE_BYTES = 1024 * 1024
-MAX_AMOUNT = 1_000_000_000
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
-SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-
-
-class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Amounts that replace those of the tier, kind by kind."""
-
-    cpu: float | None = None
-    memory_mb: int | None = None
-    memory: str | None = None
-    disk_mb: int | None = None
-    disk: str | None = None
-    iops: int | None = None
-    bandwidth_mbps: int | None = None
-    ports: int | None = None
-    extra: dict[str, int] | None = None
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -155,15 +138,6 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
 def _resources_as_request(resources: Resources) -> dict[str, Any]:
     fields = msgspec.structs.asdict(resources)
     return {"cpu": fields.pop("cpu_milli") / 1000, **fields}
-
-
-def parse_size(value: str, field: str) -> int:
-    """Read "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
-    match = SIZE.fullmatch(value.strip()) if len(value) <= 40 else None
-    if match is None:
-        raise Invalid(field, f'{field} is not a size: {value[:40]!r}. Write it like "512MiB".')
-    unit = (match[2] or "B")[0].lower()
-    return -int(-float(match[1]) * SIZE_UNITS[unit] // 2**20)
 
 
 def check_text(text: str, field: str) -> str:
@@ -304,58 +278,8 @@ def _tier(request: TaskRequest, tiers: Mapping[str, Resources]) -> str | None:
 
 
 def _resources(request: TaskRequest, tiers: Mapping[str, Resources]) -> Resources:
-    base = tiers[request.tier or "basic"]
-    asked = request.resources
-    if asked is None:
-        return base
-    return Resources(
-        cpu_milli=_cpu(asked.cpu, base.cpu_milli),
-        memory_mb=_memory(asked, base.memory_mb),
-        disk_mb=_sized(asked.disk_mb, asked.disk, "disk", base.disk_mb),
-        iops=_amount(asked.iops, "iops", base.iops),
-        bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
-        ports=_amount(asked.ports, "ports", base.ports),
-        extra=check_extra(asked.extra or {}),
-    )
-
-
-def _cpu(value: float | None, default: int) -> int:
-    if value is None:
-        return default
-    # The comparison also refuses NaN, which is neither below nor above anything.
-    if not 0 < value <= 100_000:
-        raise Invalid("resources.cpu", f"resources.cpu must be above 0, in cores, not {value}.")
-    return max(1, round(value * 1000))
-
-
-def _memory(asked: ResourcesRequest, default: int) -> int:
-    amount = _sized(asked.memory_mb, asked.memory, "memory", default)
+    resources = amounts_of(request.resources, tiers[request.tier or "basic"])
     # Nothing would be no limit to the kernel, and the task could take all there is.
-    if amount == 0:
+    if resources.memory_mb == 0:
         raise Invalid("resources.memory", "resources.memory must be above 0, at least 1 MiB.")
-    return amount
-
-
-def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
-    if amount is not None and text is not None:
-        raise Invalid(
-            f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
-        )
-    if text is not None:
-        amount = parse_size(text, f"resources.{name}")
-    return _amount(amount, f"{name}_mb", default)
-
-
-def _amount(value: int | None, name: str, default: int) -> int:
-    return _integer(value, f"resources.{name}", 0, MAX_AMOUNT, default=default)
-
-
-def check_extra(extra: dict[str, int]) -> dict[str, int]:
-    """Return the kinds of which there is any; refuses names and amounts that cannot be."""
-    if len(extra) > 20:
-        raise Invalid("resources.extra", "resources.extra may have at most 20 kinds.")
-    for name, amount in extra.items():
-        if not EXTRA_NAME.fullmatch(name) or name in KINDS:
-            raise Invalid("resources.extra", f"Not a name of a resource: {name[:60]!r}.")
-        _amount(amount, f"extra.{name}", 0)
-    return {name: amount for name, amount in sorted(extra.items()) if amount}
+    return resources

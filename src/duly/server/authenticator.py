@@ -50,7 +50,7 @@ class Authenticator:
             return remembered[1]
         async with self._database.connection() as conn:
             node = await nodes.by_key(conn, hashed)
-        if node is None:
+        if node is None or node.is_removed:
             self._nodes.pop(hashed, None)
             raise Unauthenticated("The node's key is not valid; join with a token again.")
         _remember(self._nodes, hashed, node.id)

@@ -7,18 +7,22 @@ up writes nothing.
 """
 
 import logging
+import re
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import duly
 from duly import clock, telemetry, wire
 from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
-from duly.model.request import MAX_AMOUNT, check_extra, check_labels, check_text
+from duly.model.amounts import MAX_AMOUNT, check_extra
+from duly.model.request import check_labels, check_text
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import nodes, servers
-from duly.store.database import Database, now
+from duly.store.database import Connection, Database, now
 from duly.store.servers import Term
 from duly.store.tenants import digest, generate_key
 
@@ -27,6 +31,8 @@ MAX_TEXT = 100
 """Characters in what an agent says about itself."""
 SILENCE = timedelta(seconds=10)
 """How long a silent server keeps its number."""
+KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
+REMOVED = "This node has been removed; its key is not accepted any more."
 
 
 class ClusterManager(Service):
@@ -133,25 +139,8 @@ class ClusterManager(Service):
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
         """Begin a new incarnation of the node whose key or join token is `secret`."""
         check_join(request)
-        key = None
         async with self._database.transaction() as conn:
-            node = await nodes.by_key(conn, digest(secret))
-            if node is not None:
-                node_id = node.id
-            else:
-                if not await nodes.is_token_valid(conn, digest(secret)):
-                    raise Unauthenticated(
-                        "The join token is unknown or has expired; create one with "
-                        "`duly node token create`."
-                    )
-                key = generate_key("dulynode")
-                made = await nodes.add(conn, request.name, digest(key), request.labels)
-                if made is None:
-                    raise Conflict(
-                        f"There is a node named {request.name!r} already; choose another with "
-                        "--name, or remove it first."
-                    )
-                node_id = made
+            node_id = await _node_of(conn, secret, request)
             incarnation = await nodes.join(
                 conn,
                 node_id,
@@ -161,23 +150,26 @@ class ClusterManager(Service):
                 request.version,
                 ttl=self._settings.ttl,
             )
+        if incarnation is None:
+            raise Unauthenticated(REMOVED)
         return wire.Joined(
             node=node_id,
             incarnation=incarnation,
-            key=key,
             lease_ttl=self._settings.ttl.total_seconds(),
             heartbeat_interval=self._settings.heartbeat.total_seconds(),
         )
 
-    async def renew(self, node_id: int, incarnation: int) -> float:
+    async def renew(self, node_id: int, incarnation: int, *, stopping: bool = False) -> float:
         """Renew the lease of an incarnation and return its length in seconds.
+
+        One that is `stopping` is given no more work.
 
         Raises Fenced when it has been ended: another incarnation owns the node now, or it
         was silent for too long and its attempts have been given away.
         """
         ttl = self._settings.ttl
         async with self._database.connection() as conn:
-            alive = await nodes.renew(conn, [(incarnation, node_id)], ttl=ttl)
+            alive = await nodes.renew(conn, [(incarnation, node_id, stopping)], ttl=ttl)
         if incarnation not in alive:
             raise Fenced("This incarnation has been ended; join again.")
         return ttl.total_seconds()
@@ -193,6 +185,48 @@ class ClusterManager(Service):
         async with self._database.connection() as conn:
             if not await nodes.drain(conn, node_id, draining=draining):
                 raise NotFound("There is no such node.")
+
+    async def override_capacity(self, node_id: int, kinds: Mapping[str, Any]) -> None:
+        """Say what a node has of some kinds, whatever its agent says; no kinds undo that."""
+        async with self._database.connection() as conn:
+            if not await nodes.override_capacity(conn, node_id, kinds):
+                raise NotFound("There is no such node.")
+
+    async def remove(self, node_id: int) -> None:
+        """Take a node away for good: what runs there is handed over, and it may not come back."""
+        async with self._database.connection() as conn:
+            if not await nodes.remove(conn, node_id):
+                raise NotFound("There is no such node.")
+
+
+async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:
+    """Return the node that asks to join: known by its key, or new with a join token."""
+    known = await nodes.by_key(conn, digest(secret))
+    if known is None:
+        if not await nodes.is_token_valid(conn, digest(secret)):
+            raise Unauthenticated(
+                "The join token is unknown or has expired; create one with "
+                "`duly node token create`."
+            )
+        key = digest(_key_of(secret, request))
+        made = await nodes.add(conn, request.name, key, request.labels)
+        if made is not None:
+            return made
+        known = await nodes.by_key(conn, key)
+    if known is None:
+        raise Conflict(
+            f"There is a node named {request.name!r} already; choose another with "
+            "--name, or remove it first."
+        )
+    if known.is_removed:
+        raise Unauthenticated(REMOVED)
+    return known.id
+
+
+def _key_of(secret: str, request: wire.Join) -> str:
+    if request.key is None or request.key == secret or not KEY.fullmatch(request.key):
+        raise Invalid("key", "A new node sends a key of its own, of 32 to 200 letters and digits.")
+    return request.key
 
 
 def check_join(request: wire.Join) -> None:

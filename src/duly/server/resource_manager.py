@@ -78,7 +78,11 @@ class ResourceManager(Service):
         return placed == self._settings.scheduling.window
 
     async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
-        """Return what each node has free, and learn the shapes that are spoken of."""
+        """Return what each node has free, and learn the shapes that are spoken of.
+
+        The offers are read first: a lease names their revision, so that whatever is taken
+        after that and yet not seen here cannot be given away a second time.
+        """
         offers = await leases.read_offers(conn)
         in_use = await leases.read_in_use(conn)
         unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
@@ -101,10 +105,11 @@ class ResourceManager(Service):
         placements = placement.place(asks, offers)
         if not placements:
             return 0
+        revisions = {offer.incarnation_id: offer.revision for offer in offers}
         leased = await leases.lease(
             conn,
             term,
-            [(one.task, one.incarnation) for one in placements],
+            [(one.task, one.incarnation, revisions[one.incarnation]) for one in placements],
             backstop=self._settings.execution.grace + BACKSTOP,
         )
         telemetry.ATTEMPTS_LEASED.inc(len(leased))

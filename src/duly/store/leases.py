@@ -122,6 +122,7 @@ async def read_offers(conn: Connection) -> list[Offer]:
             capacity=capacity,
             free=capacity,
             draining=row["draining"],
+            revision=row["revision"],
         )
         for row in rows
         for capacity in [msgspec.convert(row["capacity"], Resources)]
@@ -142,18 +143,20 @@ async def read_in_use(conn: Connection) -> list[tuple[int, int, int]]:
 async def lease(
     conn: Connection,
     term: Term,
-    placements: Sequence[tuple[int, int]],
+    placements: Sequence[tuple[int, int, int]],
     *,
     backstop: timedelta,
 ) -> list[Lease]:
-    """Give tasks to incarnations, as (task, incarnation); return those that took effect."""
+    """Give tasks to incarnations, as (task, incarnation, revision); return what took effect."""
+    tasks, incarnations, revisions = _columns(placements)
     rows = await conn.fetch(
         SQL["lease"],
         SCHEDULING,
         term.number,
         term.server,
-        [task for task, _ in placements],
-        [incarnation for _, incarnation in placements],
+        tasks,
+        incarnations,
+        revisions,
         backstop,
     )
     return [Lease(*row) for row in rows]

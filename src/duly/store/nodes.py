@@ -1,7 +1,8 @@
 """Nodes, their incarnations, and what each of them should be running."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -13,10 +14,11 @@ SQL = load_statements("nodes.sql")
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node as its key names it."""
+    """A node as its key names it; one that was removed is still known, to be refused."""
 
     id: int
     name: str
+    is_removed: bool = False
 
 
 class HeldAttempt(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ async def is_token_valid(conn: Connection, digest: bytes) -> bool:
 
 
 async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -> int | None:
-    """Make a node and return its id; None when the name is taken."""
+    """Make a node and return its id; None when the name or the key is taken."""
     node: int | None = await conn.fetchval(SQL["add_node"], name, key, labels)
     return node
 
@@ -60,7 +62,7 @@ async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -
 async def by_key(conn: Connection, key: bytes) -> Node | None:
     """Return the node whose key has this SHA-256."""
     row = await conn.fetchrow(SQL["node_by_key"], key)
-    return None if row is None else Node(row["id"], row["name"])
+    return None if row is None else Node(*row)
 
 
 async def join(
@@ -72,20 +74,27 @@ async def join(
     version: str,
     *,
     ttl: timedelta,
-) -> int:
-    """Begin a new incarnation of the node, end the one before, and return the new one's id."""
-    fresh: int = await conn.fetchval(
+) -> int | None:
+    """Begin a new incarnation of the node, end the one before, and return the new one's id.
+
+    None means that the node has been removed meanwhile.
+    """
+    fresh: int | None = await conn.fetchval(
         SQL["join_node"], node_id, msgspec.to_builtins(capacity), labels, isolation, version, ttl
     )
     return fresh
 
 
 async def renew(
-    conn: Connection, incarnations: Sequence[tuple[int, int]], *, ttl: timedelta
+    conn: Connection, beats: Sequence[tuple[int, int, bool]], *, ttl: timedelta
 ) -> set[int]:
-    """Renew (incarnation, node) pairs, and return the incarnations that are still alive."""
+    """Renew (incarnation, node, stopping), and return the incarnations that are still alive."""
     rows = await conn.fetch(
-        SQL["renew"], [one for one, _ in incarnations], [node for _, node in incarnations], ttl
+        SQL["renew"],
+        [one for one, _, _ in beats],
+        [node for _, node, _ in beats],
+        [stopping for _, _, stopping in beats],
+        ttl,
     )
     return {row["id"] for row in rows}
 
@@ -103,6 +112,16 @@ async def end_incarnation(conn: Connection, incarnation: int, reason: str) -> No
 async def drain(conn: Connection, node_id: int, *, draining: bool) -> bool:
     """Begin or end the draining of a node; False when there is no such node."""
     return bool(await conn.fetchval(SQL["drain"], node_id, draining))
+
+
+async def remove(conn: Connection, node_id: int) -> bool:
+    """Take a node away for good and end its incarnation; False when there is no such node."""
+    return bool(await conn.fetchval(SQL["remove"], node_id))
+
+
+async def override_capacity(conn: Connection, node_id: int, kinds: Mapping[str, Any]) -> bool:
+    """Say what a node has of some kinds, whatever its agent says; False when there is none."""
+    return bool(await conn.fetchval(SQL["override_capacity"], node_id, kinds))
 
 
 async def read_held(conn: Connection, incarnation: int, node_id: int) -> list[HeldAttempt]:

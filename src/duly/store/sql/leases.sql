@@ -50,16 +50,18 @@ select id, needs
 
 -- name: read_offers
 -- Return every incarnation that may take work, with what it has.
-select i.id, i.node_id, n.name, i.capacity, n.draining
+select i.id, i.node_id, n.name, i.capacity || n.capacity_override as capacity, n.draining,
+       i.revision
   from incarnations i
   join nodes n on n.id = i.node_id
  where i.ended_at is null
    and i.expires_at > duly.now()
+   and not i.is_stopping
 
 -- name: read_capacities
 -- Return the capacity of every node that is not removed, alive or not: a task is hopeless
 -- only if none of them could ever take it.
-select last.capacity
+select last.capacity || n.capacity_override as capacity
   from nodes n
  cross join lateral (
         select capacity
@@ -81,8 +83,9 @@ select incarnation_id, shape_id, count(*) as times
 -- name: lease
 -- Turn placements into leases. The incarnations stay locked until the commit, so that none
 -- of them can be expired or drained meanwhile.
---   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 backstop
-select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::interval)
+--   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 their revisions,
+--   $7 backstop
+select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::interval)
 
 -- name: lock_attempts
 -- Lock the running rows that reports speak of, in id order; a row left out is stale.

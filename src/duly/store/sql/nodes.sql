@@ -9,19 +9,18 @@ values ($1, duly.now(), duly.now() + $2::interval)
 select exists (select 1 from node_tokens where hash = $1 and expires_at > duly.now())
 
 -- name: add_node
--- Make a node; no row comes back when the name is taken.
+-- Make a node; no row comes back when the name or the key is taken.
 --   $1 name, $2 key hash, $3 labels
 insert into nodes (name, key_hash, labels, created_at)
 values ($1, $2, $3::jsonb, duly.now())
-    on conflict (name) where removed_at is null do nothing
+    on conflict do nothing
 returning id
 
 -- name: node_by_key
 --   $1 key hash
-select id, name
+select id, name, removed_at is not null as is_removed
   from nodes
  where key_hash = $1
-   and removed_at is null
 
 -- name: join_node
 --   $1 node_id, $2 capacity, $3 labels, $4 isolation, $5 version, $6 ttl
@@ -30,11 +29,13 @@ select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval)
 -- name: renew
 -- Push back the expiry of incarnations, and return those that have not been ended. One whose
 -- time has run out may still renew: what fences it is being ended, not the clock.
---   $1 incarnation ids, $2 node ids, $3 ttl
+-- One that has said that it stops is not believed when it says otherwise afterwards.
+--   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 ttl
 update incarnations
    set renewed_at = duly.now(),
-       expires_at = duly.now() + $3::interval
-  from unnest($1::bigint[], $2::bigint[]) as given (id, node_id)
+       expires_at = duly.now() + $4::interval,
+       is_stopping = is_stopping or given.stops
+  from unnest($1::bigint[], $2::bigint[], $3::boolean[]) as given (id, node_id, stops)
  where incarnations.id = given.id
    and incarnations.id = any($1)
    and incarnations.node_id = given.node_id
@@ -64,6 +65,16 @@ update incarnations
 -- Begin or end the draining of a node; null when there is no such node.
 --   $1 node_id, $2 draining
 select drain_node($1, $2)
+
+-- name: remove
+-- Take a node away for good, and end its incarnation; null when there is no such node.
+--   $1 node_id
+select remove_node($1)
+
+-- name: override_capacity
+-- Say what a node has, kind by kind, whatever its agent says; null when there is no such node.
+--   $1 node_id, $2 kinds
+select override_capacity($1, $2::jsonb)
 
 -- name: read_held
 -- Return what an incarnation should be running: the truth that a poll is answered from.

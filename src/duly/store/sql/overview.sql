@@ -1,7 +1,9 @@
 -- name: read_nodes
 -- Return nodes, newest first, each with the latest start of its agent.
 --   $1 below this id, $2 how many, $3 id, $4 name
-select n.id, n.name, n.labels, n.draining, i.id as incarnation_id, i.capacity,
+select n.id, n.name, n.labels, i.id as incarnation_id,
+       i.capacity || n.capacity_override as capacity,
+       n.draining or coalesce(i.is_stopping, false) as draining,
        i.renewed_at as last_heartbeat_at,
        coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive
   from nodes n

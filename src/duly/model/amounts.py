@@ -1,0 +1,103 @@
+"""Amounts as a client writes them: cores, sizes such as "512MiB", and other kinds by name.
+
+They replace those of a tier, or of whatever else there is to begin with, kind by kind.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from duly.errors import Invalid
+from duly.model.resources import KINDS, Resources
+
+MAX_AMOUNT = 1_000_000_000
+EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
+SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+SAID_AS = {"cpu": "cpu_milli", "memory": "memory_mb", "disk": "disk_mb"}
+
+
+class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Amounts that replace those of the tier, kind by kind."""
+
+    cpu: float | None = None
+    memory_mb: int | None = None
+    memory: str | None = None
+    disk_mb: int | None = None
+    disk: str | None = None
+    iops: int | None = None
+    bandwidth_mbps: int | None = None
+    ports: int | None = None
+    extra: dict[str, int] | None = None
+
+
+def amounts_of(asked: ResourcesRequest | None, base: Resources) -> Resources:
+    """Return `base` with the kinds replaced that are asked for; raises Invalid for a bad one."""
+    if asked is None:
+        return base
+    return Resources(
+        cpu_milli=_cpu(asked.cpu, base.cpu_milli),
+        memory_mb=_sized(asked.memory_mb, asked.memory, "memory", base.memory_mb),
+        disk_mb=_sized(asked.disk_mb, asked.disk, "disk", base.disk_mb),
+        iops=_amount(asked.iops, "iops", base.iops),
+        bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
+        ports=_amount(asked.ports, "ports", base.ports),
+        extra=base.extra if asked.extra is None else check_extra(asked.extra),
+    )
+
+
+def kinds_of(asked: ResourcesRequest) -> dict[str, Any]:
+    """Return only what is asked for, by kind, as it replaces part of a stored capacity."""
+    whole = amounts_of(asked, Resources())
+    named = {name for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    kinds = {SAID_AS.get(name, name) for name in named}
+    return {kind: getattr(whole, kind) for kind in (*KINDS, "extra") if kind in kinds}
+
+
+def parse_size(value: str, field: str) -> int:
+    """Read "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
+    match = SIZE.fullmatch(value.strip()) if len(value) <= 40 else None
+    if match is None:
+        raise Invalid(field, f'{field} is not a size: {value[:40]!r}. Write it like "512MiB".')
+    unit = (match[2] or "B")[0].lower()
+    return -int(-float(match[1]) * SIZE_UNITS[unit] // 2**20)
+
+
+def _cpu(value: float | None, default: int) -> int:
+    if value is None:
+        return default
+    # The comparison also refuses NaN, which is neither below nor above anything.
+    if not 0 < value <= 100_000:
+        raise Invalid("resources.cpu", f"resources.cpu must be above 0, in cores, not {value}.")
+    return max(1, round(value * 1000))
+
+
+def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
+    if amount is not None and text is not None:
+        raise Invalid(
+            f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
+        )
+    if text is not None:
+        amount = parse_size(text, f"resources.{name}")
+    return _amount(amount, f"{name}_mb", default)
+
+
+def _amount(value: int | None, name: str, default: int) -> int:
+    if value is None:
+        return default
+    if not 0 <= value <= MAX_AMOUNT:
+        field = f"resources.{name}"
+        raise Invalid(field, f"{field} must be between 0 and {MAX_AMOUNT}, not {value}.")
+    return value
+
+
+def check_extra(extra: dict[str, int]) -> dict[str, int]:
+    """Return the kinds of which there is any; refuses names and amounts that cannot be."""
+    if len(extra) > 20:
+        raise Invalid("resources.extra", "resources.extra may have at most 20 kinds.")
+    for name, amount in extra.items():
+        if not EXTRA_NAME.fullmatch(name) or name in KINDS:
+            raise Invalid("resources.extra", f"Not a name of a resource: {name[:60]!r}.")
+        _amount(amount, f"extra.{name}", 0)
+    return {name: amount for name, amount in sorted(extra.items()) if amount}

@@ -1,0 +1,126 @@
+"""Nodes that join, stop, are told what they have, and are taken away."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from duly import wire
+from duly.errors import Fenced, Unauthenticated
+from duly.store.tenants import generate_key
+from tests.server.lab import capacity_of
+
+HOUR = timedelta(hours=1)
+
+
+def asks(name="a", key=None, cpu=4.0):
+    return wire.Join(name=name, key=key, capacity=capacity_of(cpu, 4096))
+
+
+async def test_a_join_whose_answer_was_lost_is_repeated(lab):
+    manager, key = lab.parts.cluster_manager, generate_key()
+    token = await manager.create_token(HOUR)
+    first = await manager.join(token, asks(key=key))
+    again = await manager.join(token, asks(key=key))
+    known = await manager.join(key, asks())
+    assert first.node == again.node == known.node
+    assert first.incarnation < again.incarnation < known.incarnation
+
+
+async def test_joins_that_are_sent_twice_at_once_make_one_node(lab):
+    manager, key = lab.parts.cluster_manager, generate_key()
+    token = await manager.create_token(HOUR)
+    joined = await asyncio.gather(*(manager.join(token, asks(key=key)) for _ in range(4)))
+    assert len({one.node for one in joined}) == 1
+    assert await lab.count("nodes") == 1
+    assert await lab.count("incarnations where ended_at is null") == 1
+
+
+async def test_a_node_that_stops_is_given_no_more_work(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await node.heartbeat(ref, stopping=True)
+    task = await lab.submit()
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    await node.heartbeat(ref)
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    assert await node.report(ref)
+    again = await lab.rejoin(node)
+    assert await lab.start(again, task)
+
+
+async def test_a_placement_on_a_node_that_has_just_said_that_it_stops_is_no_lease(lab):
+    node = await lab.node()
+    task = await lab.submit()
+    await _between_placing_and_leasing(lab, node.heartbeat(stopping=True))
+    assert await lab.status(task) == "waiting"
+
+
+async def test_what_a_node_has_is_never_exceeded_once_it_was_said(lab):
+    node = await lab.node(cpu=4)
+    first = await lab.run(node, cpu=2)
+    await lab.parts.cluster_manager.override_capacity(node.id, {"cpu_milli": 2500})
+    second = await lab.submit(cpu=1)
+    await lab.schedule()
+    assert await lab.run_on(node) == {first.task}
+    again = await lab.rejoin(node, cpu=8)
+    await lab.sweep()
+    await lab.schedule()
+    assert await lab.run_on(again) == {first.task}
+    await lab.parts.cluster_manager.override_capacity(node.id, {})
+    await lab.schedule()
+    assert await lab.run_on(again) == {first.task, second}
+
+
+async def test_a_placement_by_what_a_node_had_before_is_no_lease(lab):
+    node = await lab.node(cpu=4)
+    task = await lab.submit(cpu=3)
+    smaller = lab.parts.cluster_manager.override_capacity(node.id, {"cpu_milli": 2000})
+    await _between_placing_and_leasing(lab, smaller)
+    assert await lab.status(task) == "waiting"
+
+
+async def test_a_node_that_is_removed_is_fenced_at_once_and_its_tasks_go_to_another(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    other = await lab.node()
+    await lab.parts.cluster_manager.remove(node.id)
+    with pytest.raises(Fenced):
+        await node.heartbeat(ref)
+    with pytest.raises(Fenced):
+        await node.poll(ref)
+    await lab.sweep()
+    assert await lab.attempts(ref.task) == [(1, "lost")]
+    assert (await lab.start(other, ref.task)).attempt == 2
+    assert not await node.report(ref)
+
+
+async def test_a_node_that_was_removed_cannot_come_back_but_its_name_can(lab):
+    manager, key = lab.parts.cluster_manager, generate_key()
+    token = await manager.create_token(HOUR)
+    joined = await manager.join(token, asks(key=key))
+    await manager.remove(joined.node)
+    for secret in (key, token):
+        with pytest.raises(Unauthenticated, match="has been removed"):
+            await manager.join(secret, asks(key=key))
+    with pytest.raises(Unauthenticated):
+        await lab.parts.authenticator.authenticate_node(key)
+    assert (await manager.join(token, asks(key=generate_key()))).node != joined.node
+
+
+async def _between_placing_and_leasing(lab, change):
+    """Run one scheduling round in which `change` happens after everything was read."""
+    manager = lab.parts.resource_manager
+    lease = manager._lease
+
+    async def late(*arguments):
+        await change
+        return await lease(*arguments)
+
+    manager._lease = late
+    try:
+        await lab.schedule()
+    finally:
+        manager._lease = lease
