@@ -42,6 +42,7 @@ def task(**changes: Any) -> Task:
         "schedule": None,
         "fire_at": None,
         "labels": {},
+        "requires": {},
         "idempotency_key": None,
         "replay_of": None,
         "admitted_by": "server-1",

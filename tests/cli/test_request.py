@@ -58,7 +58,13 @@ def test_every_flag_becomes_its_field(flags, said):
 
 def test_every_field_that_the_server_takes_has_a_flag():
     flags = {name.replace("run_in", "run_at") for name in TaskFlags.__dataclass_fields__}
-    renamed = {"labels": "label", "source": "script", "resources": "cpu", "command": "name"}
+    renamed = {
+        "labels": "label",
+        "requires": "require",
+        "source": "script",
+        "resources": "cpu",
+        "command": "name",
+    }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
     assert taken <= flags
 

@@ -40,6 +40,7 @@ def task(**fields):
         "outcome": None,
         "reason": None,
         "labels": {},
+        "requires": {},
         "replay_of": None,
         "usage": None,
     } | fields

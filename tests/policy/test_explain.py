@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from duly.model.node import Offer
 from duly.model.resources import Resources
+from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy.explain import Facts, explain
 from duly.policy.placement import fits
@@ -14,11 +15,17 @@ NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
 HALF = Resources(cpu_milli=500, memory_mb=256)
 
 
-def offer(cpu, free=None, *, draining=False, name="a"):
+def offer(cpu, free=None, *, draining=False, name="a", labels=()):
     capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192)
     left = capacity if free is None else Resources(cpu_milli=int(free * 1000), memory_mb=8192)
     return Offer(
-        node_id=1, incarnation_id=1, name=name, capacity=capacity, free=left, draining=draining
+        node_id=1,
+        incarnation_id=1,
+        name=name,
+        capacity=capacity,
+        free=left,
+        labels=dict(labels),
+        draining=draining,
     )
 
 
@@ -43,6 +50,22 @@ FAILED = Reason("exit_code", "Exit code 3.")
             facts(needs=Resources(cpu_milli=64_000), offers=[offer(4), offer(8, name="big")]),
             "no_node_can_fit",
             "Needs 64 cpu; the nearest node, big, has 8 cpu in all.",
+        ),
+        (
+            facts(requires={"zone": "b"}, offers=[offer(4, labels={"zone": "a"}), offer(4)]),
+            "no_node_has_label",
+            "Requires zone=b, which none of 2 nodes has.",
+        ),
+        (
+            facts(requires={"zone": "a", "os": "x"}, offers=[offer(4, labels={"zone": "a"})]),
+            "no_node_has_label",
+            "Requires os=x along with the other labels that it requires, "
+            "which the only node does not have.",
+        ),
+        (
+            facts(requires={"zone": "a"}, offers=[offer(0.1, labels={"zone": "a"}), offer(4)]),
+            "no_node_can_fit",
+            "Needs 0.5 cpu; the nearest node, a, has 0.1 cpu in all.",
         ),
         (
             facts(offers=[offer(4, 0.25), offer(4, 0), offer(2, 0.1)]),
@@ -94,18 +117,21 @@ amounts = st.builds(
     extra=st.dictionaries(st.sampled_from(["gpu", "tpu"]), st.integers(0, 2)),
 )
 reasons = st.builds(Reason, st.text(min_size=1), st.text())
+labels = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)
 offers = st.builds(
-    lambda name, free, used, draining: Offer(
+    lambda name, free, used, labels, draining: Offer(
         node_id=1,
         incarnation_id=1,
         name=name,
         capacity=free.plus(used),
         free=free,
+        labels=labels,
         draining=draining,
     ),
     st.text(min_size=1),
     amounts,
     amounts,
+    labels,
     st.booleans(),
 )
 times = st.datetimes(min_value=datetime(2026, 1, 1), max_value=datetime(2200, 1, 1)).map(
@@ -117,6 +143,7 @@ situations = st.builds(
     attempt=st.integers(0, 5),
     ready_at=times,
     needs=amounts,
+    requires=labels,
     stored=st.none() | reasons,
     node=st.none() | st.text(),
     leased_at=st.none() | times,
@@ -137,5 +164,5 @@ def test_there_is_always_exactly_one_reason(case):
 @given(situations)
 def test_a_waiting_task_is_told_that_there_is_room_if_and_only_if_it_could_be_placed(case):
     if case.status is Status.WAITING:
-        could_be_placed = any(fits(case.needs, one) for one in case.offers)
+        could_be_placed = any(fits(Shape(case.needs, case.requires), one) for one in case.offers)
         assert (explain(case).code == "not_its_turn") == could_be_placed

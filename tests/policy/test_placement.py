@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.node import Offer
+from duly.model.node import Known, Offer
 from duly.model.resources import Resources
+from duly.model.shape import Shape
 from duly.policy.placement import (
     Ask,
     Placement,
@@ -15,7 +16,7 @@ from duly.policy.placement import (
 )
 
 
-def node(number, cpu=2000, memory=4096, *, used=0, draining=False, **more):
+def node(number, cpu=2000, memory=4096, *, used=0, draining=False, labels=(), **more):
     capacity = Resources(cpu_milli=cpu, memory_mb=memory, **more)
     return Offer(
         node_id=number,
@@ -23,13 +24,18 @@ def node(number, cpu=2000, memory=4096, *, used=0, draining=False, **more):
         name=f"node-{number}",
         capacity=capacity,
         free=capacity.plus(Resources(cpu_milli=used), -1),
+        labels=dict(labels),
         draining=draining,
     )
 
 
-def ask(task, cpu=500, memory=256, *, avoid=None, **more):
-    needs = Resources(cpu_milli=cpu, memory_mb=memory, **more)
-    return Ask(task, hash((cpu, memory, *sorted(more))), needs, avoid)
+def known(offer):
+    return Known(offer.capacity, offer.labels)
+
+
+def ask(task, cpu=500, memory=256, *, avoid=None, requires=(), **more):
+    shape = Shape(Resources(cpu_milli=cpu, memory_mb=memory, **more), dict(requires))
+    return Ask(task, hash((cpu, memory, *sorted(more), *requires)), shape, avoid)
 
 
 def test_tasks_are_served_in_the_order_in_which_they_come():
@@ -55,23 +61,33 @@ def test_a_retry_goes_to_the_same_node_if_no_other_fits():
 
 def test_a_draining_node_takes_nothing():
     assert place([ask(1)], [node(1, draining=True)]) == []
-    assert reasons_against(ask(1).needs, node(1, draining=True)) == ["draining"]
+    assert reasons_against(ask(1).shape, node(1, draining=True)) == ["draining"]
 
 
 def test_a_kind_that_a_node_does_not_declare_counts_only_if_it_must():
-    assert fits(Resources(cpu_milli=1, iops=100), node(1))
-    assert not fits(Resources(cpu_milli=1, iops=100), node(1, iops=50))
-    assert not fits(Resources(cpu_milli=1, ports=1), node(1))
-    assert not fits(Resources(cpu_milli=1, extra={"gpu": 1}), node(1))
-    assert fits(Resources(cpu_milli=1, extra={"gpu": 1}), node(1, extra={"gpu": 1}))
+    assert fits(Shape(Resources(cpu_milli=1, iops=100)), node(1))
+    assert not fits(Shape(Resources(cpu_milli=1, iops=100)), node(1, iops=50))
+    assert not fits(Shape(Resources(cpu_milli=1, ports=1)), node(1))
+    assert not fits(Shape(Resources(cpu_milli=1, extra={"gpu": 1})), node(1))
+    assert fits(Shape(Resources(cpu_milli=1, extra={"gpu": 1})), node(1, extra={"gpu": 1}))
 
 
 def test_what_is_too_large_for_every_node_is_known():
-    large = Resources(cpu_milli=3000)
-    assert not could_ever_fit(large, [node(1).capacity, node(2).capacity])
-    assert could_ever_fit(large, [node(1).capacity, node(2, cpu=3000).capacity])
+    large = Shape(Resources(cpu_milli=3000))
+    assert not could_ever_fit(large, [known(node(1)), known(node(2))])
+    assert could_ever_fit(large, [known(node(1)), known(node(2, cpu=3000))])
     assert reasons_against(large, node(1)) == ["too small by 1 cpu"]
-    assert reasons_against(Resources(cpu_milli=500), node(1, used=2000)) == ["busy: 0.5 cpu short"]
+    assert reasons_against(ask(1).shape, node(1, used=2000)) == ["busy: 0.5 cpu short"]
+
+
+def test_a_task_goes_only_where_the_labels_are_that_it_requires():
+    picky = ask(1, requires={("zone", "a"), ("disk", "ssd")})
+    half, whole = node(1, labels={"zone": "a"}), node(2, labels={"zone": "a", "disk": "ssd"})
+    assert place([picky], [half, whole]) == [Placement(1, 20)]
+    assert place([picky, ask(2)], [half]) == [Placement(2, 10)]
+    assert reasons_against(picky.shape, half) == ["not disk=ssd"]
+    assert could_ever_fit(picky.shape, [known(half), known(whole)])
+    assert not could_ever_fit(picky.shape, [known(half), known(node(3, labels={"disk": "ssd"}))])
 
 
 amounts = st.integers(0, 8)
@@ -91,6 +107,9 @@ resources = st.builds(
 )
 
 
+labels = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)
+
+
 @st.composite
 def fleets(draw):
     offers = []
@@ -103,6 +122,7 @@ def fleets(draw):
                 name=f"node-{number}",
                 capacity=capacity,
                 free=capacity,
+                labels=draw(labels),
                 draining=draw(st.booleans()),
             )
         )
@@ -111,7 +131,7 @@ def fleets(draw):
 
 @st.composite
 def lines(draw):
-    shapes = draw(st.lists(resources, min_size=1, max_size=4))
+    shapes = draw(st.lists(st.builds(Shape, resources, labels), min_size=1, max_size=4))
     picks = draw(st.lists(st.integers(0, len(shapes) - 1), max_size=30))
     nodes = st.none() | st.integers(1, 5)
     return [Ask(i, shape, shapes[shape], draw(nodes)) for i, shape in enumerate(picks)]
@@ -119,13 +139,14 @@ def lines(draw):
 
 @given(lines(), fleets())
 def test_no_node_is_given_more_than_it_has(asks, offers):
-    needs = {one.task: one.needs for one in asks}
+    shapes = {one.task: one.shape for one in asks}
     for offer in offers:
         taken = Resources()
         for placed in place(asks, offers):
             if placed.incarnation == offer.incarnation_id:
                 assert not offer.draining
-                taken = taken.plus(needs[placed.task])
+                assert not shapes[placed.task].missing(offer.labels)
+                taken = taken.plus(shapes[placed.task].needs)
         assert offer.capacity.shortage(taken) == {}
 
 
@@ -133,15 +154,16 @@ def test_no_node_is_given_more_than_it_has(asks, offers):
 def test_what_is_passed_over_really_fits_nowhere(asks, offers):
     placements = place(asks, offers)
     placed = {one.task for one in placements}
-    needs = {one.task: one.needs for one in asks}
+    shapes = {one.task: one.shape for one in asks}
     left = {offer.incarnation_id: offer.free for offer in offers}
     for one in placements:
-        left[one.incarnation] = left[one.incarnation].plus(needs[one.task], -1)
+        left[one.incarnation] = left[one.incarnation].plus(shapes[one.task].needs, -1)
     for one in asks:
         if one.task not in placed:
             assert not any(
                 not offer.draining
-                and not left[offer.incarnation_id].shortage(one.needs, offer.capacity)
+                and not one.shape.missing(offer.labels)
+                and not left[offer.incarnation_id].shortage(one.shape.needs, offer.capacity)
                 for offer in offers
             )
 
@@ -149,6 +171,6 @@ def test_what_is_passed_over_really_fits_nowhere(asks, offers):
 @given(lines(), fleets())
 def test_of_one_shape_the_first_go_first(asks, offers):
     placed = {one.task for one in place(asks, offers)}
-    for shape in {one.shape for one in asks}:
-        served = [one.task in placed for one in asks if one.shape == shape]
+    for shape in {one.shape_id for one in asks}:
+        served = [one.task in placed for one in asks if one.shape_id == shape]
         assert served == sorted(served, reverse=True)

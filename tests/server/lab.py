@@ -133,14 +133,18 @@ class Lab:
 
     # Nodes
 
-    async def node(self, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
+    async def node(
+        self, *, cpu: float = 4, memory_mb: int = 65_536, labels: dict[str, str] | None = None
+    ) -> Node:
         """Let a node join for the first time."""
         manager = self.parts.cluster_manager
         name = f"node-{next(NAMES)}"
         capacity = capacity_of(cpu, memory_mb)
         token = await manager.create_token(timedelta(hours=1))
         key = tenants.generate_key("dulynode")
-        joined = await manager.join(token, wire.Join(name=name, capacity=capacity, key=key))
+        joined = await manager.join(
+            token, wire.Join(name=name, capacity=capacity, labels=labels or {}, key=key)
+        )
         return Node(self.parts, name, key, joined)
 
     async def rejoin(self, node: Node, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:

@@ -3,12 +3,13 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from duly import wire
 from duly.errors import Fenced, Unauthenticated
 from duly.store.tenants import generate_key
-from tests.server.lab import capacity_of
+from tests.server.lab import capacity_of, reason_of
 
 HOUR = timedelta(hours=1)
 
@@ -108,6 +109,43 @@ async def test_a_node_that_was_removed_cannot_come_back_but_its_name_can(lab):
     with pytest.raises(Unauthenticated):
         await lab.parts.authenticator.authenticate_node(key)
     assert (await manager.join(token, asks(key=generate_key()))).node != joined.node
+
+
+async def test_a_task_runs_only_where_the_labels_are_that_it_requires(lab):
+    plain, fast = await lab.node(), await lab.node(labels={"disk": "ssd", "zone": "a"})
+    tasks = [await lab.submit(requires={"disk": "ssd"}) for _ in range(3)]
+    await lab.schedule()
+    assert await lab.run_on(plain) == set()
+    assert await lab.run_on(fast) == set(tasks)
+
+
+async def test_a_task_whose_labels_no_node_has_is_ended_like_one_that_fits_nowhere(lab):
+    node = await lab.node(labels={"zone": "a"})
+    task = await lab.submit(requires={"zone": "b"})
+    await lab.schedule()
+    await lab.clock.move(lab.settings.scheduling.unplaceable_after)
+    await node.heartbeat()
+    await lab.parts.cluster_manager.tick()
+    await lab.schedule()
+    assert await lab.status(task) == "failed"
+    assert reason_of(await lab.end(task)) == {
+        "code": "no_node_has_label",
+        "message": "Requires zone=b, which the only node does not have.",
+        "details": {"missing": {"zone": "b"}, "nodes": 1},
+    }
+
+
+async def test_what_is_required_is_kept_and_can_be_changed(lab):
+    node = await lab.node(labels={"zone": "b"})
+    task = await lab.submit(requires={"zone": "a"}, tier="basic")
+    await lab.parts.submitter.update(lab.client, task, {"requires": {"zone": "b"}})
+    ref = await lab.start(node, task)
+    assert await node.report(ref)
+    again = await lab.parts.submitter.replay(lab.client, task)
+    shape = await lab.conn.fetchval(
+        "select requires from shapes s join live l on l.shape_id = s.id where l.id = $1", again
+    )
+    assert msgspec.json.decode(shape) == {"zone": "b"}
 
 
 async def _between_placing_and_leasing(lab, change):

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 from duly.config import DatabaseSettings
 from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
+from duly.model.shape import Shape
 from duly.model.task import Outcome, Reason, Status, Tally
 from duly.model.tenant import Plan
 from duly.store import leases, nodes, servers, tasks
@@ -133,8 +134,8 @@ class Laws(RuleBasedStateMachine):
         term = self.run(servers.take_over(self.conn, 0, ttl=timedelta(days=999)))
         self.world = World(now, term)
         needs = complete(TaskRequest(command=["true"]), PLAN).resources
-        key = tasks.shape_key(needs)
-        self.shape = self.run(tasks.intern_shapes(self.conn, {key: needs}))[key]
+        key = tasks.shape_key(Shape(needs))
+        self.shape = self.run(tasks.intern_shapes(self.conn, {key: Shape(needs)}))[key]
         for name in ("a", "b"):
             node = self.run(nodes.add(self.conn, name, name.encode(), {}))
             self.world.nodes[node] = Node(0, now)

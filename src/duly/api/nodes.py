@@ -134,7 +134,7 @@ async def remove_node(request: ApiRequest) -> Answer:
     async with reading(parts) as conn:
         node = await _node(conn, request.path_params["id"])
     await parts.cluster_manager.remove(node.id)
-    parts.resource_manager.nudge_all_polls()
+    parts.resource_manager.nudge_polls(None)
     parts.queue_manager.nudge()
     return no_content()
 

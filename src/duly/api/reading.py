@@ -63,6 +63,7 @@ async def why(conn: Connection, tenant_id: int, view: TaskView) -> Reason:
             attempt=view.attempt,
             ready_at=view.ready_at,
             needs=view.needs,
+            requires=view.requires,
             stored=view.reason,
             node=view.node,
             leased_at=view.started_at,

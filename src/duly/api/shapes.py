@@ -68,6 +68,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str | None = None
     fire_at: datetime | None = None
     labels: dict[str, str]
+    requires: dict[str, str]
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None
@@ -255,6 +256,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         outcome=view.outcome,
         reason=reason or view.reason,
         labels=view.labels,
+        requires=view.requires,
         idempotency_key=view.idempotency_key,
         replay_of=None if view.replay_of is None else str(view.replay_of),
         admitted_by=view.admitted_by,
@@ -286,6 +288,7 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         run_at=spec.run_at,
         priority=spec.priority,
         labels=spec.labels,
+        requires=spec.requires,
         idempotency_key=spec.idempotency_key,
         replay_of=None,
         admitted_by=server,

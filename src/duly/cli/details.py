@@ -43,6 +43,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "delay tolerance", format_duration(timedelta(seconds=task["delay_tolerance"]))
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())
+    yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
     yield "replay of", task["replay_of"] or ""
     yield "tenant", task["tenant"]
     yield "user", task["user"] or ""

@@ -86,6 +86,9 @@ class TaskFlags:
         Path | None, Option(metavar="FILE", help="A file with a NAME=VALUE on each line.")
     ] = None
     label: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="To find it by.")] = None
+    require: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="A label that its node must have.")
+    ] = None
     script: Annotated[
         Path | None, Option(metavar="FILE", help="A script from here to be run, sent along.")
     ] = None

@@ -36,6 +36,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "idempotency_key": flags.idempotency_key,
         "env": _env(flags) or None,
         "labels": pairs("--label", flags.label) or None,
+        "requires": pairs("--require", flags.require) or None,
         "priority": flags.priority,
     }
     return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]

@@ -48,6 +48,7 @@ class TaskFields(TypedDict, total=False):
     idempotency_key: str | None
     env: Mapping[str, str] | None
     labels: Mapping[str, str] | None
+    requires: Mapping[str, str] | None
     priority: int | None
 
 
@@ -119,6 +120,7 @@ class Task(TypedDict):
     schedule: str | None
     fire_at: str | None
     labels: dict[str, str]
+    requires: dict[str, str]
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None

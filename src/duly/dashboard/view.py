@@ -109,6 +109,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Finished", moment(task["finished_at"])),
         ("Used", usage(task["usage"])),
         ("Labels", ", ".join(f"{key}={value}" for key, value in task["labels"].items())),
+        ("Requires", ", ".join(f"{key}={value}" for key, value in task["requires"].items())),
         ("Replay of", task["replay_of"]),
     ]
     return [(label, visible(str(fact))) for label, fact in facts if fact not in (None, "", NOTHING)]

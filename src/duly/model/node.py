@@ -16,6 +16,13 @@ class NodeStatus(StrEnum):
     LOST = "lost"
 
 
+class Known(msgspec.Struct, frozen=True):
+    """What a node has when it is empty, whether it is alive or not."""
+
+    capacity: Resources
+    labels: dict[str, str] = {}
+
+
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one live incarnation of an agent can take now."""
 
@@ -24,6 +31,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     capacity: Resources
     free: Resources
+    labels: dict[str, str] = {}
     draining: bool = False
     revision: int = 0
     """Rises when what the node has to give changes; a placement names the one it was made by."""

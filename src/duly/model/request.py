@@ -52,6 +52,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     idempotency_key: str | None = None
     env: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+    requires: dict[str, str] | None = None
     priority: int | None = None
 
 
@@ -86,6 +87,7 @@ def complete(
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
         idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
         labels=check_labels(request.labels or {}),
+        requires=check_labels(request.requires or {}, "requires"),
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
     )
@@ -131,6 +133,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "on_lost": spec.on_lost.value,
         "run_at": None if spec.run_at is None else spec.run_at.isoformat(),
         "labels": spec.labels,
+        "requires": spec.requires,
         "priority": spec.priority,
     }
 
@@ -255,15 +258,15 @@ def _env(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
-def check_labels(labels: dict[str, str]) -> dict[str, str]:
+def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str]:
     """Return `labels`, unless there are too many of them, or one is empty or too long."""
     if len(labels) > MAX_LABELS:
-        raise Invalid("labels", f"labels may have at most {MAX_LABELS} entries.")
+        raise Invalid(field, f"{field} may have at most {MAX_LABELS} entries.")
     for name, value in labels.items():
         if not name.strip() or len(name) > MAX_LABEL or len(value) > MAX_LABEL:
-            raise Invalid("labels", f"A label has 1 to {MAX_LABEL} characters: {name[:60]!r}.")
-        check_text(name, "labels")
-        check_text(value, f"labels.{name}")
+            raise Invalid(field, f"A label has 1 to {MAX_LABEL} characters: {name[:60]!r}.")
+        check_text(name, field)
+        check_text(value, f"{field}.{name}")
     return labels
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from duly.model.resources import Resources
+from duly.model.shape import Shape
 
 
 class Status(StrEnum):
@@ -90,7 +91,14 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     labels: dict[str, str]
     priority: int
+    requires: dict[str, str] = {}
+    """The labels of the nodes that it may run on."""
     replay_of: int | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Return what decides where it may run."""
+        return Shape(self.resources, self.requires)
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ answer cannot differ from what the scheduler sees. Of all that keeps a task from
 running, the reason named is the one that must change first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -13,6 +13,7 @@ import msgspec
 
 from duly.model.node import Offer
 from duly.model.resources import Resources, describe
+from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 
 
@@ -23,6 +24,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     ready_at: datetime
     needs: Resources
+    requires: dict[str, str] = {}
     stored: Reason | None = None
     """The reason kept with the task: of its end, or of the last attempt that failed."""
     node: str | None = None
@@ -92,9 +94,13 @@ def _running(facts: Facts) -> Reason:
 def _waiting(facts: Facts) -> Reason:
     if not facts.offers:
         return Reason("no_nodes", "No node is connected; start an agent.")
-    large_enough = [o for o in facts.offers if not o.capacity.shortage(facts.needs)]
+    shape = Shape(facts.needs, facts.requires)
+    labelled = [offer for offer in facts.offers if not shape.missing(offer.labels)]
+    if not labelled:
+        return missing_labels(shape, [offer.labels for offer in facts.offers])
+    large_enough = [o for o in labelled if not o.capacity.shortage(facts.needs)]
     if not large_enough:
-        return _too_large(facts)
+        return _too_large(facts.needs, labelled)
     taking = [offer for offer in large_enough if not offer.draining]
     if not taking:
         one = len(large_enough) == 1
@@ -118,18 +124,38 @@ def _waiting(facts: Facts) -> Reason:
     return Reason("not_its_turn", "There is room for it; it is placed in one of the next rounds.")
 
 
-def _too_large(facts: Facts) -> Reason:
+def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
+    """Say which labels no node has, going by the node that has most of what is required.
+
+    `nodes` are the labels of each; there is at least one node, and none has all.
+    """
+    missing = min((shape.missing(labels) for labels in nodes), key=len)
+    said = " and ".join(f"{name}={value}" for name, value in missing.items())
+    rest = " along with the other labels that it requires" if missing != shape.requires else ""
+    return Reason(
+        "no_node_has_label",
+        f"Requires {said}{rest}, which "
+        + (
+            "the only node does not have."
+            if len(nodes) == 1
+            else f"none of {len(nodes)} nodes has."
+        ),
+        {"missing": missing, "nodes": len(nodes)},
+    )
+
+
+def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
     """Name what is missing where least is: on the node that comes nearest to fitting."""
     nearest = min(
-        facts.offers,
+        offers,
         key=lambda o: (
-            len(o.capacity.shortage(facts.needs)),
-            sum(o.capacity.shortage(facts.needs).values()),
+            len(o.capacity.shortage(needs)),
+            sum(o.capacity.shortage(needs).values()),
         ),
     )
-    missing = nearest.capacity.shortage(facts.needs)
+    missing = nearest.capacity.shortage(needs)
     kind = max(missing, key=lambda name: missing[name])
-    needed = dict(facts.needs.items())[kind]
+    needed = dict(needs.items())[kind]
     has = needed - missing[kind]
     return Reason(
         "no_node_can_fit",

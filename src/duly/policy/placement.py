@@ -10,16 +10,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from duly.model.node import Offer
-from duly.model.resources import Resources, describe
+from duly.model.node import Known, Offer
+from duly.model.resources import describe
+from duly.model.shape import Shape
 
 
 class Ask(msgspec.Struct, frozen=True):
     """A task that is to be placed; `avoid_node` is where it came to grief last."""
 
     task: int
-    shape: int
-    needs: Resources
+    shape_id: int
+    shape: Shape
     avoid_node: int | None = None
 
 
@@ -40,41 +41,49 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     hopeless: set[int] = set()
     placements = []
     for ask in asks:
-        if ask.shape in hopeless:
+        if ask.shape_id in hopeless:
             continue
-        fit = [offer for offer in left.values() if fits(ask.needs, offer)]
+        fit = [offer for offer in left.values() if fits(ask.shape, offer)]
         if not fit:
-            hopeless.add(ask.shape)
+            hopeless.add(ask.shape_id)
             continue
         best = max(fit, key=lambda offer: score(ask, offer))
         placements.append(Placement(ask.task, best.incarnation_id))
         left[best.incarnation_id] = msgspec.structs.replace(
-            best, free=best.free.plus(ask.needs, -1)
+            best, free=best.free.plus(ask.shape.needs, -1)
         )
     return placements
 
 
-def fits(needs: Resources, offer: Offer) -> bool:
-    """Say whether `offer` can take `needs` now."""
-    return not offer.draining and not offer.free.shortage(needs, offer.capacity)
+def fits(shape: Shape, offer: Offer) -> bool:
+    """Say whether `offer` can take a task of this shape now."""
+    return (
+        not offer.draining
+        and not offer.free.shortage(shape.needs, offer.capacity)
+        and not shape.missing(offer.labels)
+    )
 
 
-def could_ever_fit(needs: Resources, capacities: Sequence[Resources]) -> bool:
-    """Say whether any node is large enough for `needs` when it is empty."""
-    return any(not capacity.shortage(needs) for capacity in capacities)
+def could_ever_fit(shape: Shape, nodes: Sequence[Known]) -> bool:
+    """Say whether any node has the labels, and is large enough when it is empty."""
+    return any(
+        not shape.missing(node.labels) and not node.capacity.shortage(shape.needs) for node in nodes
+    )
 
 
-def reasons_against(needs: Resources, offer: Offer) -> list[str]:
-    """Say why `offer` cannot take `needs` now; an empty list means that it can."""
+def reasons_against(shape: Shape, offer: Offer) -> list[str]:
+    """Say why `offer` cannot take a task of this shape now; an empty list means that it can."""
     if offer.draining:
         return ["draining"]
-    if never := offer.capacity.shortage(needs):
+    if missing := shape.missing(offer.labels):
+        return [f"not {name}={value}" for name, value in missing.items()]
+    if never := offer.capacity.shortage(shape.needs):
         return [f"too small by {describe(kind, amount)}" for kind, amount in never.items()]
-    busy = offer.free.shortage(needs, offer.capacity)
+    busy = offer.free.shortage(shape.needs, offer.capacity)
     return [f"busy: {describe(kind, amount)} short" for kind, amount in busy.items()]
 
 
 def score(ask: Ask, offer: Offer) -> tuple[bool, float, int]:
     """Prefer another node than the one that failed, then the one that is filled most."""
-    used = offer.capacity.plus(offer.free, -1).plus(ask.needs)
+    used = offer.capacity.plus(offer.free, -1).plus(ask.shape.needs)
     return offer.node_id != ask.avoid_node, used.share_of(offer.capacity), -offer.node_id

@@ -16,10 +16,12 @@ from datetime import timedelta
 from duly import clock, telemetry, wire
 from duly.config import Settings
 from duly.errors import Fenced
-from duly.model.node import Offer
-from duly.model.resources import Resources, describe
+from duly.model.node import Known, Offer
+from duly.model.resources import describe
+from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
+from duly.policy.explain import missing_labels
 from duly.policy.placement import Ask
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
@@ -57,7 +59,7 @@ class ResourceManager(Service):
         self._prioritizer = prioritizer
         self._bell = bell
         self._herald = herald
-        self._shapes: dict[int, Resources] = {}
+        self._shapes: dict[int, Shape] = {}
         self._hopeless_since: dict[int, float] = {}
         self._polls = Bell()
         self._told: defaultdict[int, set[wire.AttemptRef]] = defaultdict(set)
@@ -91,9 +93,9 @@ class ResourceManager(Service):
         return leases.free_on(offers, in_use, self._shapes)
 
     def _fits(self, shape: int, offers: Sequence[Offer]) -> bool:
-        needs = self._shapes.get(shape)
+        known = self._shapes.get(shape)
         # A shape that was noted during this tick is not known yet; its turn is the next one.
-        return needs is not None and any(placement.fits(needs, offer) for offer in offers)
+        return known is not None and any(placement.fits(known, offer) for offer in offers)
 
     async def _lease(
         self, conn: Connection, term: Term, window: Sequence[Head], offers: Sequence[Offer]
@@ -121,24 +123,22 @@ class ResourceManager(Service):
     async def _end_hopeless(self, term: Term, shapes: set[int]) -> None:
         """End tasks that no node could ever fit, once nodes have had time to join."""
         async with self._database.connection() as conn:
-            capacities = await leases.read_capacities(conn)
+            nodes = await leases.read_known(conn)
         known = {shape for shape in shapes if shape in self._shapes}
         hopeless = {
             shape
             for shape in known
-            if capacities and not placement.could_ever_fit(self._shapes[shape], capacities)
+            if nodes and not placement.could_ever_fit(self._shapes[shape], nodes)
         }
         since = clock.monotonic()
         self._hopeless_since = {shape: self._hopeless_since.get(shape, since) for shape in hopeless}
         grace = self._settings.scheduling.unplaceable_after
         for shape, first_seen in self._hopeless_since.items():
             if since - first_seen >= grace.total_seconds():
-                await self._fail(term, shape, capacities, grace)
+                await self._fail(term, shape, nodes, grace)
 
-    async def _fail(
-        self, term: Term, shape: int, capacities: Sequence[Resources], grace: timedelta
-    ) -> None:
-        reason = _hopeless_reason(self._shapes[shape], capacities)
+    async def _fail(self, term: Term, shape: int, nodes: Sequence[Known], grace: timedelta) -> None:
+        reason = _hopeless_reason(self._shapes[shape], nodes)
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             ready_before = await now(conn) - grace
@@ -245,12 +245,15 @@ def stops(
     return lost + cancelled + overdue
 
 
-def _hopeless_reason(needs: Resources, capacities: Sequence[Resources]) -> Reason:
+def _hopeless_reason(shape: Shape, nodes: Sequence[Known]) -> Reason:
+    labelled = [node for node in nodes if not shape.missing(node.labels)]
+    if not labelled:
+        return missing_labels(shape, [node.labels for node in nodes])
     # The node that comes closest tells best what is missing.
-    short = min((capacity.shortage(needs) for capacity in capacities), key=len)
+    short = min((node.capacity.shortage(shape.needs) for node in labelled), key=len)
     missing = ", ".join(describe(kind, amount) for kind, amount in short.items())
     return Reason(
         "no_node_can_fit",
-        f"No node could ever fit it: the closest of {len(capacities)} is short of {missing}.",
+        f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
         {"short": short},
     )

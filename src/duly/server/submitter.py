@@ -279,23 +279,23 @@ class Submitter(Service):
             id=self._sequencer.mint(),
             tenant_id=credential.tenant_id,
             user_id=credential.user_id,
-            shape_id=self._shapes[tasks.shape_key(spec.resources)],
+            shape_id=self._shapes[tasks.shape_key(spec.shape)],
             spec=spec,
             body_hash=b"" if spec.idempotency_key is None else hash_of(spec),
         )
 
     async def _shape_of(self, conn: Connection, spec: TaskSpec) -> int:
         """Return the shape of `spec`; a new one is not remembered, for it may be rolled back."""
-        key = tasks.shape_key(spec.resources)
+        key = tasks.shape_key(spec.shape)
         if key in self._shapes:
             return self._shapes[key]
-        return (await tasks.intern_shapes(conn, {key: spec.resources}))[key]
+        return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
 
     async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> None:
         unknown = {
-            key: spec.resources
+            key: spec.shape
             for spec in specs
-            for key in [tasks.shape_key(spec.resources)]
+            for key in [tasks.shape_key(spec.shape)]
             if key not in self._shapes
         }
         if unknown:

@@ -4,13 +4,14 @@ Every write about a running task names (task, attempt, token). A row that does n
 match is left alone and left out of the answer: whoever wrote it is fenced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from duly.model.node import Offer
+from duly.model.node import Known, Offer
 from duly.model.resources import NOTHING, Resources
+from duly.model.shape import Shape
 from duly.model.task import OnLost, Outcome, Reason, Status, Tally, Usage
 from duly.store.database import Connection, load_statements
 from duly.store.servers import SCHEDULING, Term
@@ -105,10 +106,12 @@ async def read_heads(
     return [Head(*row) for row in rows]
 
 
-async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Resources]:
+async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
     """Return what shapes stand for."""
     rows = await conn.fetch(SQL["read_shapes"], list(ids))
-    return {row["id"]: msgspec.convert(row["needs"], Resources) for row in rows}
+    return {
+        row["id"]: Shape(msgspec.convert(row["needs"], Resources), row["requires"]) for row in rows
+    }
 
 
 async def read_offers(conn: Connection) -> list[Offer]:
@@ -121,6 +124,7 @@ async def read_offers(conn: Connection) -> list[Offer]:
             name=row["name"],
             capacity=capacity,
             free=capacity,
+            labels=row["labels"],
             draining=row["draining"],
             revision=row["revision"],
         )
@@ -129,10 +133,10 @@ async def read_offers(conn: Connection) -> list[Offer]:
     ]
 
 
-async def read_capacities(conn: Connection) -> list[Resources]:
-    """Return the capacity of every known node, alive or not."""
-    rows = await conn.fetch(SQL["read_capacities"])
-    return [msgspec.convert(row["capacity"], Resources) for row in rows]
+async def read_known(conn: Connection) -> list[Known]:
+    """Return what every known node has, alive or not."""
+    rows = await conn.fetch(SQL["read_known"])
+    return [Known(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
 
 
 async def read_in_use(conn: Connection) -> list[tuple[int, int, int]]:
@@ -253,12 +257,12 @@ async def expire_incarnations(conn: Connection) -> list[tuple[int, int]]:
 def free_on(
     offers: Sequence[Offer],
     in_use: Sequence[tuple[int, int, int]],
-    shapes: dict[int, Resources],
+    shapes: Mapping[int, Shape],
 ) -> list[Offer]:
     """Return the offers with what is left free on each of them."""
     used: dict[int, Resources] = {}
     for incarnation, shape, times in in_use:
-        used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape], times)
+        used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
     return [
         msgspec.structs.replace(
             offer, free=offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from duly.model.resources import Resources
+from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, load_statements
 
@@ -63,15 +63,21 @@ class StoredSpec(msgspec.Struct, frozen=True):
     has_ended: bool
 
 
-def shape_key(needs: Resources) -> str:
-    """Return the text under which a shape is interned: the same for equal needs."""
-    return msgspec.json.encode(needs, order="deterministic").decode()
+def shape_key(shape: Shape) -> str:
+    """Return the text under which a shape is interned: the same for equal ones."""
+    whole = (shape.needs, shape.requires) if shape.requires else shape.needs
+    return msgspec.json.encode(whole, order="deterministic").decode()
 
 
-async def intern_shapes(conn: Connection, needs: Mapping[str, Resources]) -> dict[str, int]:
+async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """Return the ids of shapes by their key, and make those that are new."""
-    keys = sorted(needs)
-    await conn.execute(SQL["intern_shapes"], keys, [_json(needs[key]) for key in keys])
+    keys = sorted(shapes)
+    await conn.execute(
+        SQL["intern_shapes"],
+        keys,
+        [_json(shapes[key].needs) for key in keys],
+        [_json(shapes[key].requires) for key in keys],
+    )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}
 

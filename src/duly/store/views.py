@@ -36,6 +36,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     payload: Payload | None
     tier: str | None
     needs: Resources
+    requires: dict[str, str]
     labels: dict[str, str]
     delay_tolerance: timedelta
     execution_cap: timedelta

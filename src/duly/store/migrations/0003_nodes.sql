@@ -9,6 +9,9 @@ alter table incarnations
 -- What an administrator says that a node has, by kind: it replaces what its agent says.
 alter table nodes add column capacity_override jsonb not null default '{}';
 
+-- The labels that a node must have are part of what tells shapes apart.
+alter table shapes add column requires jsonb not null default '{}';
+
 -- Turn placements into leases, under a term that is held until the commit. A placement counts
 -- only if what the incarnation has to give is what it was when the placement was decided.
 drop function lease(text, bigint, smallint, bigint[], bigint[], interval);

@@ -44,24 +44,24 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
 
 -- name: read_shapes
 --   $1 ids
-select id, needs
+select id, needs, requires
   from shapes
  where id = any($1::int[])
 
 -- name: read_offers
 -- Return every incarnation that may take work, with what it has.
-select i.id, i.node_id, n.name, i.capacity || n.capacity_override as capacity, n.draining,
-       i.revision
+select i.id, i.node_id, n.name, i.capacity || n.capacity_override as capacity, n.labels,
+       n.draining, i.revision
   from incarnations i
   join nodes n on n.id = i.node_id
  where i.ended_at is null
    and i.expires_at > duly.now()
    and not i.is_stopping
 
--- name: read_capacities
--- Return the capacity of every node that is not removed, alive or not: a task is hopeless
--- only if none of them could ever take it.
-select last.capacity || n.capacity_override as capacity
+-- name: read_known
+-- Return what every node has that is not removed, alive or not: a task is hopeless only if
+-- none of them could ever take it.
+select last.capacity || n.capacity_override as capacity, n.labels
   from nodes n
  cross join lateral (
         select capacity
