@@ -16,7 +16,7 @@ from duly.policy.placement import (
 )
 
 
-def node(number, cpu=2000, memory=4096, *, used=0, draining=False, labels=(), **more):
+def node(number, cpu=2000, memory=4096, *, used=0, draining=False, labels=(), penalty=0, **more):
     capacity = Resources(cpu_milli=cpu, memory_mb=memory, **more)
     return Offer(
         node_id=number,
@@ -26,6 +26,7 @@ def node(number, cpu=2000, memory=4096, *, used=0, draining=False, labels=(), **
         free=capacity.plus(Resources(cpu_milli=used), -1),
         labels=dict(labels),
         draining=draining,
+        penalty=penalty,
     )
 
 

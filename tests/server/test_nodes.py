@@ -8,6 +8,8 @@ import pytest
 
 from duly import wire
 from duly.errors import Fenced, Unauthenticated
+from duly.model.task import Outcome
+from duly.store import nodes
 from duly.store.tenants import generate_key
 from tests.server.lab import capacity_of, reason_of
 
@@ -146,6 +148,35 @@ async def test_what_is_required_is_kept_and_can_be_changed(lab):
         "select requires from shapes s join live l on l.shape_id = s.id where l.id = $1", again
     )
     assert msgspec.json.decode(shape) == {"zone": "b"}
+
+
+async def test_a_node_that_fails_tasks_is_asked_after_the_others(lab):
+    node = await lab.node(cpu=2)
+    for _ in range(6):
+        ref = await lab.run(node, max_attempts=1)
+        assert await node.report(ref, Outcome.FAILED)
+    other = await lab.node(cpu=64)
+    await lab.clock.move(timedelta(seconds=5))
+    for one in (node, other):
+        await one.heartbeat()
+    await lab.parts.cluster_manager.tick()
+    task = await lab.submit()
+    await lab.schedule()
+    assert await lab.run_on(other) == {task}
+    await lab.parts.cluster_manager.drain(other.id, draining=True)
+    last = await lab.submit()
+    await lab.schedule()
+    assert await lab.run_on(node) == {last}
+
+
+async def test_what_went_wrong_long_ago_is_forgiven(lab):
+    node = await lab.node(cpu=2)
+    for _ in range(6):
+        await node.report(await lab.run(node, max_attempts=1), Outcome.FAILED)
+    node = await lab.rejoin(node, cpu=2)
+    assert await nodes.read_records(lab.conn, window=HOUR) == {node.id: (6, 0, 2)}
+    await lab.clock.move(HOUR + timedelta(seconds=1))
+    assert await nodes.read_records(lab.conn, window=HOUR) == {}
 
 
 async def _between_placing_and_leasing(lab, change):

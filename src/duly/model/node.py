@@ -33,5 +33,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     free: Resources
     labels: dict[str, str] = {}
     draining: bool = False
+    penalty: int = 0
+    """How much later than others it is asked, because it had trouble lately."""
     revision: int = 0
     """Rises when what the node has to give changes; a placement names the one it was made by."""

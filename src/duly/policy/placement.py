@@ -83,7 +83,8 @@ def reasons_against(shape: Shape, offer: Offer) -> list[str]:
     return [f"busy: {describe(kind, amount)} short" for kind, amount in busy.items()]
 
 
-def score(ask: Ask, offer: Offer) -> tuple[bool, float, int]:
-    """Prefer another node than the one that failed, then the one that is filled most."""
+def score(ask: Ask, offer: Offer) -> tuple[bool, int, float, int]:
+    """Prefer another node than the one that failed, then a sound one, then the one filled most."""
     used = offer.capacity.plus(offer.free, -1).plus(ask.shape.needs)
-    return offer.node_id != ask.avoid_node, used.share_of(offer.capacity), -offer.node_id
+    is_another = offer.node_id != ask.avoid_node
+    return is_another, -offer.penalty, used.share_of(offer.capacity), -offer.node_id

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
+
 from duly import clock, telemetry, wire
 from duly.config import Settings
 from duly.errors import Fenced
@@ -25,6 +27,7 @@ from duly.policy.explain import missing_labels
 from duly.policy.placement import Ask
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer
@@ -59,6 +62,7 @@ class ResourceManager(Service):
         self._prioritizer = prioritizer
         self._bell = bell
         self._herald = herald
+        self._health = Health()
         self._shapes: dict[int, Shape] = {}
         self._hopeless_since: dict[int, float] = {}
         self._polls = Bell()
@@ -90,7 +94,11 @@ class ResourceManager(Service):
         unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
         if unknown:
             self._shapes.update(await leases.read_shapes(conn, sorted(unknown)))
-        return leases.free_on(offers, in_use, self._shapes)
+        penalties = await self._health.penalties(conn)
+        return [
+            msgspec.structs.replace(offer, penalty=penalties.get(offer.node_id, 0))
+            for offer in leases.free_on(offers, in_use, self._shapes)
+        ]
 
     def _fits(self, shape: int, offers: Sequence[Offer]) -> bool:
         known = self._shapes.get(shape)

@@ -124,6 +124,12 @@ async def override_capacity(conn: Connection, node_id: int, kinds: Mapping[str, 
     return bool(await conn.fetchval(SQL["override_capacity"], node_id, kinds))
 
 
+async def read_records(conn: Connection, *, window: timedelta) -> dict[int, tuple[int, int, int]]:
+    """Return (failures, losses, joins) of nodes within the last `window`."""
+    rows = await conn.fetch(SQL["read_records"], window)
+    return {row["node_id"]: (row["failures"], row["losses"], row["joins"]) for row in rows}
+
+
 async def read_held(conn: Connection, incarnation: int, node_id: int) -> list[HeldAttempt]:
     """Return what an incarnation should be running."""
     rows = await conn.fetch(SQL["read_held"], incarnation, node_id)

@@ -776,6 +776,10 @@ ALTER TABLE ONLY duly.users
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_tenant_id_name_key UNIQUE (tenant_id, name);
 
+CREATE INDEX attempts_gone_wrong ON ONLY duly.attempts USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
+
+CREATE INDEX attempts_rest_finished_at_idx ON duly.attempts_rest USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
+
 CREATE INDEX dead_letters_by_tenant ON duly.dead_letters USING btree (tenant_id, task_id);
 
 CREATE INDEX ends_by_time ON ONLY duly.ends USING brin (finished_at);
@@ -787,6 +791,8 @@ CREATE INDEX ends_rest_finished_at_idx ON duly.ends_rest USING brin (finished_at
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
 CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id);
+
+CREATE INDEX incarnations_by_start ON duly.incarnations USING btree (started_at);
 
 CREATE UNIQUE INDEX incarnations_one_live_per_node ON duly.incarnations USING btree (node_id) WHERE (ended_at IS NULL);
 
@@ -807,6 +813,8 @@ CREATE INDEX tasks_by_tenant ON ONLY duly.tasks USING btree (tenant_id, id);
 CREATE INDEX tasks_rest_tenant_id_id_idx ON duly.tasks_rest USING btree (tenant_id, id);
 
 CREATE INDEX tasks_rest_tenant_id_name_id_idx ON duly.tasks_rest USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
+
+ALTER INDEX duly.attempts_gone_wrong ATTACH PARTITION duly.attempts_rest_finished_at_idx;
 
 ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
 

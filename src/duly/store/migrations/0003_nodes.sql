@@ -155,3 +155,7 @@ begin
     return p_node;
 end
 $$;
+
+-- What went wrong lately, and who joined lately: for the record of each node.
+create index attempts_gone_wrong on attempts (finished_at) where outcome in ('failed', 'lost');
+create index incarnations_by_start on incarnations (started_at);

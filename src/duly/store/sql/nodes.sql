@@ -126,3 +126,33 @@ select exists (
            and token = $4
            and node_id = $1
        )
+
+-- name: read_records
+-- Count by node what went wrong since $1 ago, and how often its agent has joined. No more
+-- than the latest 10,000 attempts are looked at, so that a bad day costs no more than others.
+--   $1 how long
+with since as materialized (select duly.now() - $1::interval as at),
+     wrong as materialized (
+        select node_id, task_id, outcome
+          from attempts
+         where outcome in ('failed', 'lost')
+           and finished_at >= (select at from since)
+         order by finished_at desc
+         limit 10000
+     ),
+     counts as (
+        select node_id,
+               count(distinct task_id) filter (where outcome = 'failed') as failures,
+               count(*) filter (where outcome = 'lost') as losses,
+               0 as joins
+          from wrong
+         group by node_id
+         union all
+        select node_id, 0, 0, count(*)
+          from incarnations
+         where started_at >= (select at from since)
+         group by node_id
+     )
+select node_id, sum(failures)::int as failures, sum(losses)::int as losses, sum(joins)::int as joins
+  from counts
+ group by node_id
