@@ -31,7 +31,7 @@ CLOCK = """
 CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
-    delete from incarnations; delete from nodes; delete from node_tokens;
+    delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
     delete from terms; delete from servers; delete from keys; delete from users;
     delete from tenants where name <> 'default'
 """
@@ -256,6 +256,23 @@ async def answers(submitter: Any, asked: Iterable[Awaitable[Any]]) -> list[Any]:
         await asyncio.sleep(0)
         await submitter.tick()
     return await waiting
+
+
+async def between_placing_and_leasing(lab: Lab, change: Awaitable[Any]) -> None:
+    """Run one scheduling round in which `change` happens after everything was read."""
+    manager: Any = lab.parts.resource_manager
+    lease = manager._lease
+
+    async def late(*arguments: Any) -> int:
+        await change
+        placed: int = await lease(*arguments)
+        return placed
+
+    manager._lease = late
+    try:
+        await lab.schedule()
+    finally:
+        manager._lease = lease
 
 
 def capacity_of(cpu: float, memory_mb: int) -> Resources:

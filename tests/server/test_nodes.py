@@ -11,7 +11,7 @@ from duly.errors import Fenced, Unauthenticated
 from duly.model.task import Outcome
 from duly.store import nodes
 from duly.store.tenants import generate_key
-from tests.server.lab import capacity_of, reason_of
+from tests.server.lab import between_placing_and_leasing, capacity_of, reason_of
 
 HOUR = timedelta(hours=1)
 
@@ -57,7 +57,7 @@ async def test_a_node_that_stops_is_given_no_more_work(lab):
 async def test_a_placement_on_a_node_that_has_just_said_that_it_stops_is_no_lease(lab):
     node = await lab.node()
     task = await lab.submit()
-    await _between_placing_and_leasing(lab, node.heartbeat(stopping=True))
+    await between_placing_and_leasing(lab, node.heartbeat(stopping=True))
     assert await lab.status(task) == "waiting"
 
 
@@ -81,7 +81,7 @@ async def test_a_placement_by_what_a_node_had_before_is_no_lease(lab):
     node = await lab.node(cpu=4)
     task = await lab.submit(cpu=3)
     smaller = lab.parts.cluster_manager.override_capacity(node.id, {"cpu_milli": 2000})
-    await _between_placing_and_leasing(lab, smaller)
+    await between_placing_and_leasing(lab, smaller)
     assert await lab.status(task) == "waiting"
 
 
@@ -177,19 +177,3 @@ async def test_what_went_wrong_long_ago_is_forgiven(lab):
     assert await nodes.read_records(lab.conn, window=HOUR) == {node.id: (6, 0, 2)}
     await lab.clock.move(HOUR + timedelta(seconds=1))
     assert await nodes.read_records(lab.conn, window=HOUR) == {}
-
-
-async def _between_placing_and_leasing(lab, change):
-    """Run one scheduling round in which `change` happens after everything was read."""
-    manager = lab.parts.resource_manager
-    lease = manager._lease
-
-    async def late(*arguments):
-        await change
-        return await lease(*arguments)
-
-    manager._lease = late
-    try:
-        await lab.schedule()
-    finally:
-        manager._lease = lease

@@ -86,7 +86,7 @@ async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
 
 
 async def lease(conn, term, task, node):
-    return await leases.lease(conn, term, [(task, node.incarnation)], backstop=seconds(15))
+    return await leases.lease(conn, term, [(task, node.incarnation, 0)], backstop=seconds(15))
 
 
 async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab):

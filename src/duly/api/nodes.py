@@ -95,7 +95,7 @@ async def get_node(request: ApiRequest) -> Answer:
     """Return a node by its id or by its name."""
     query_of(request)
     async with reading(parts_of(request)) as conn:
-        return as_json(shapes.node(await _node(conn, request.path_params["id"])))
+        return as_json(shapes.node(await find_node(conn, request.path_params["id"])))
 
 
 @route(
@@ -115,7 +115,7 @@ async def change_node(request: ApiRequest) -> Answer:
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
         raise Invalid("drain", "Say what to change: drain, capacity, or both.")
     async with reading(parts) as conn:
-        node = await _node(conn, request.path_params["id"])
+        node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
         kinds = {} if change.capacity is None else kinds_of(change.capacity)
         await parts.cluster_manager.override_capacity(node.id, kinds)
@@ -123,7 +123,7 @@ async def change_node(request: ApiRequest) -> Answer:
         await parts.cluster_manager.drain(node.id, draining=change.drain)
     parts.resource_manager.nudge()
     async with reading(parts) as conn:
-        return as_json(shapes.node(await _node(conn, str(node.id))))
+        return as_json(shapes.node(await find_node(conn, str(node.id))))
 
 
 @route("DELETE", ONE, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
@@ -132,14 +132,15 @@ async def remove_node(request: ApiRequest) -> Answer:
     parts = parts_of(request)
     query_of(request)
     async with reading(parts) as conn:
-        node = await _node(conn, request.path_params["id"])
+        node = await find_node(conn, request.path_params["id"])
     await parts.cluster_manager.remove(node.id)
     parts.resource_manager.nudge_polls(None)
     parts.queue_manager.nudge()
     return no_content()
 
 
-async def _node(conn: Connection, text: str) -> NodeView:
+async def find_node(conn: Connection, text: str) -> NodeView:
+    """Return a node by its id or its name; raises NotFound when there is none."""
     if ID.fullmatch(text):
         found = await overview.read_nodes(conn, node_id=min(int(text), LARGEST_ID))
     else:

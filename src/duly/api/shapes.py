@@ -12,6 +12,7 @@ import msgspec
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Reason, Status, TaskSpec, Usage
 from duly.model.tenant import Credential
+from duly.store import reservations
 from duly.store.overview import NodeView, ServerView, TaskCounts
 from duly.store.tasks import Stored
 from duly.store.views import AttemptView, TaskView
@@ -131,6 +132,18 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     last_heartbeat_at: datetime
     duties: list[Duty]
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a node that a tenant has: for a task that runs, or reserved."""
+
+    id: str
+    kind: str
+    tenant: str
+    node: str
+    resources: Amounts
+    task: str | None
+    expires_at: datetime | None
 
 
 class NodeCounts(msgspec.Struct, frozen=True):
@@ -323,6 +336,19 @@ def server(view: ServerView) -> Server:
         started_at=view.started_at,
         last_heartbeat_at=view.last_heartbeat_at,
         duties=[Duty(duty.name, duty.term) for duty in view.duties],
+    )
+
+
+def allocation(found: reservations.Allocation, tenant: str) -> Allocation:
+    """Return an allocation as it is told."""
+    return Allocation(
+        id=str(found.id),
+        kind=found.kind,
+        tenant=tenant,
+        node=found.node,
+        resources=amounts(found.resources),
+        task=str(found.id) if found.kind == "task" else None,
+        expires_at=found.expires_at,
     )
 
 

@@ -51,6 +51,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "dead:dead",
             "The dead letters: tasks that failed for good, set aside for a person to look at.",
         ),
+        "resources": Entry(
+            "resources:resources", "Who has what of the nodes: tasks that run, and reservations."
+        ),
         "node": Entry("node:node", "The nodes: the machines that run tasks."),
         "server": Entry(
             "server:server", "The servers: those that take requests, and the one that leads."

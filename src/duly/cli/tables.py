@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from duly.cli.details import say_reason, say_resources
-from duly.cli.text import clean, say_age, say_span
-from duly.client.shapes import Attempt, Node, Server, Task
+from duly.cli.text import clean, say_age, say_span, say_time
+from duly.client.shapes import Allocation, Attempt, Node, Server, Task
 
 LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 UNBOUNDED = 10_000
@@ -115,6 +115,23 @@ def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:
         f"{usage['cpu_seconds']:.1f}s" if usage else "",
         f"{usage['peak_memory_mb']:.0f} MiB" if usage else "",
         say_reason(attempt),
+    )
+
+
+def draw_allocations(allocations: Iterable[Allocation], now: datetime) -> None:
+    """Print who has what of the nodes."""
+    draw(
+        ("ID", "KIND", "NODE", "RESOURCES", "EXPIRES"),
+        (
+            (
+                one["id"],
+                one["kind"],
+                one["node"],
+                say_resources(one["resources"]),
+                say_time(one["expires_at"], now),
+            )
+            for one in allocations
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from duly.client.retry import NoAnswer, Patience
 from duly.client.session import Session
 from duly.client.shapes import (
     FINAL,
+    Allocation,
     Attempt,
     DeadLetter,
     Duration,
@@ -238,6 +239,36 @@ class AsyncClient:
     async def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
         """Return a token with which new nodes may join, for an hour unless told."""
         return await self._send(calls.create_node_token(expires_in))
+
+    async def list_resources(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Allocation]:
+        """Return a page of who has what of the nodes: tasks that run, and reservations."""
+        return await self._send(calls.list_resources(limit, cursor))
+
+    async def reserve(
+        self,
+        resources: ResourceFields,
+        *,
+        node: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> Allocation:
+        """Keep part of a node free of tasks: of the one named, or of one where it fits."""
+        return await self._send(calls.reserve(resources, node, expires_in))
+
+    async def update_reservation(
+        self,
+        reservation: str,
+        resources: ResourceFields | None = None,
+        *,
+        expires_in: Duration | None = None,
+    ) -> Allocation:
+        """Change what is reserved, kind by kind, or how long from now it lasts."""
+        return await self._send(calls.update_reservation(reservation, resources, expires_in))
+
+    async def release(self, reservation: str) -> None:
+        """Give back what is reserved."""
+        await self._send(calls.release(reservation))
 
     async def status(self) -> Status:
         """Return the whole at a glance."""

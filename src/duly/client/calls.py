@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from duly.client.call import READ_TIMEOUT, Call, encode, instant, parse_json
 from duly.client.shapes import (
+    Allocation,
     Attempt,
     Cancelled,
     DeadLetter,
@@ -189,6 +190,35 @@ def create_node_token(expires_in: Duration | None) -> Call[NodeToken]:
     """Ask for a token with which new nodes may join."""
     body = encode({} if expires_in is None else {"expires_in": expires_in})
     return Call("POST", "/v1/node-tokens", parse_json, body=body)
+
+
+def list_resources(limit: int | None, cursor: str | None) -> Call[Page[Allocation]]:
+    """Ask for a page of who has what of the nodes."""
+    return _get("/v1/resources", _page(limit, cursor))
+
+
+def reserve(
+    resources: ResourceFields, node: str | None, expires_in: Duration | None
+) -> Call[Allocation]:
+    """Keep part of a node free of tasks. Sent twice, it would be reserved twice."""
+    body = encode({"resources": resources, "node": node, "expires_in": expires_in})
+    return Call("POST", "/v1/resources", parse_json, body=body)
+
+
+def update_reservation(
+    reservation: str, resources: ResourceFields | None, expires_in: Duration | None
+) -> Call[Allocation]:
+    """Change what is reserved, or for how long."""
+    fields: dict[str, Any] = {"resources": resources}
+    if expires_in is not None:
+        fields["expires_in"] = expires_in
+    path = f"/v1/resources/{_segment(reservation)}"
+    return Call("PUT", path, parse_json, body=encode(fields), repeatable=True)
+
+
+def release(reservation: str) -> Call[None]:
+    """Give back what is reserved."""
+    return Call("DELETE", f"/v1/resources/{_segment(reservation)}", lambda body: None)
 
 
 def status() -> Call[Status]:

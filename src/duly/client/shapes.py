@@ -198,6 +198,18 @@ class Server(TypedDict):
     duties: list[Duty]
 
 
+class Allocation(TypedDict):
+    """Part of a node that a tenant has: for a task that runs, or reserved."""
+
+    id: str
+    kind: str
+    tenant: str
+    node: str
+    resources: dict[str, Any]
+    task: str | None
+    expires_at: str | None
+
+
 class Status(TypedDict):
     """The whole of Duly at a glance."""
 

@@ -13,6 +13,7 @@ from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.retry import NoAnswer, Patience
 from duly.client.shapes import (
     FINAL,
+    Allocation,
     Attempt,
     DeadLetter,
     Duration,
@@ -233,6 +234,36 @@ class Client:
     def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
         """Return a token with which new nodes may join, for an hour unless told."""
         return self._send(calls.create_node_token(expires_in))
+
+    def list_resources(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Allocation]:
+        """Return a page of who has what of the nodes: tasks that run, and reservations."""
+        return self._send(calls.list_resources(limit, cursor))
+
+    def reserve(
+        self,
+        resources: ResourceFields,
+        *,
+        node: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> Allocation:
+        """Keep part of a node free of tasks: of the one named, or of one where it fits."""
+        return self._send(calls.reserve(resources, node, expires_in))
+
+    def update_reservation(
+        self,
+        reservation: str,
+        resources: ResourceFields | None = None,
+        *,
+        expires_in: Duration | None = None,
+    ) -> Allocation:
+        """Change what is reserved, kind by kind, or how long from now it lasts."""
+        return self._send(calls.update_reservation(reservation, resources, expires_in))
+
+    def release(self, reservation: str) -> None:
+        """Give back what is reserved."""
+        self._send(calls.release(reservation))
 
     def status(self) -> Status:
         """Return the whole at a glance."""

@@ -11,6 +11,7 @@ from duly.server.herald import Herald
 from duly.server.logbook import Logbook
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
+from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
 from duly.server.sequencer import Sequencer
@@ -32,6 +33,7 @@ class Parts:
     resource_manager: ResourceManager
     queue_manager: QueueManager
     submitter: Submitter
+    reservations: Reservations
     logbook: Logbook
     retention: Retention
 
@@ -91,6 +93,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         resource_manager=resource_manager,
         queue_manager=queue_manager,
         submitter=submitter,
+        reservations=Reservations(database, sequencer, resource_manager),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
     )

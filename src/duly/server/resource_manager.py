@@ -32,7 +32,7 @@ from duly.server.herald import Herald
 from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
-from duly.store import leases, nodes, servers
+from duly.store import leases, nodes, reservations, servers
 from duly.store.database import Connection, Database, now
 from duly.store.leases import Head
 from duly.store.servers import Term
@@ -94,10 +94,11 @@ class ResourceManager(Service):
         unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
         if unknown:
             self._shapes.update(await leases.read_shapes(conn, sorted(unknown)))
+        reserved = await reservations.read_reserved(conn)
         penalties = await self._health.penalties(conn)
         return [
             msgspec.structs.replace(offer, penalty=penalties.get(offer.node_id, 0))
-            for offer in leases.free_on(offers, in_use, self._shapes)
+            for offer in leases.free_on(offers, in_use, self._shapes, reserved)
         ]
 
     def _fits(self, shape: int, offers: Sequence[Offer]) -> bool:

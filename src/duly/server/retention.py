@@ -6,7 +6,7 @@ from duly.config import RetentionSettings
 from duly.server.cluster_manager import ClusterManager
 from duly.server.logbook import Logbook
 from duly.server.service import Service
-from duly.store import history, servers
+from duly.store import history, reservations, servers
 from duly.store.database import Database
 from duly.store.servers import Term
 
@@ -39,6 +39,7 @@ class Retention(Service):
             await servers.hold(conn, term)
             await history.ensure_days(conn)
             await history.drop_leftovers(conn, older_than=self._settings.history)
+            await reservations.drop_expired(conn)
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             forgotten = await history.drop_submissions(

@@ -258,6 +258,7 @@ def free_on(
     offers: Sequence[Offer],
     in_use: Sequence[tuple[int, int, int]],
     shapes: Mapping[int, Shape],
+    reserved: Mapping[int, Resources],
 ) -> list[Offer]:
     """Return the offers with what is left free on each of them."""
     used: dict[int, Resources] = {}
@@ -265,7 +266,10 @@ def free_on(
         used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
     return [
         msgspec.structs.replace(
-            offer, free=offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1)
+            offer,
+            free=offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1).plus(
+                reserved.get(offer.node_id, NOTHING), -1
+            ),
         )
         for offer in offers
     ]

@@ -10,7 +10,7 @@ import msgspec
 
 from duly.model.node import NodeStatus, Offer
 from duly.model.resources import NOTHING, Resources
-from duly.store import leases
+from duly.store import leases, reservations
 from duly.store.database import Connection, load_statements
 from duly.store.servers import SCHEDULING
 
@@ -113,6 +113,7 @@ async def read_nodes(
     rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
     in_use = await leases.read_in_use(conn)
     shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    reserved = await reservations.read_reserved(conn)
     used: dict[int, Resources] = {}
     tasks: dict[int, int] = {}
     for incarnation, shape, times in in_use:
@@ -130,7 +131,9 @@ async def read_nodes(
                 status=_status(alive=row["is_alive"], draining=row["draining"], tasks=running),
                 capacity=capacity,
                 free=(
-                    capacity.plus(used.get(incarnation, NOTHING), -1)
+                    capacity.plus(used.get(incarnation, NOTHING), -1).plus(
+                        reserved.get(row["id"], NOTHING), -1
+                    )
                     if row["is_alive"]
                     else NOTHING
                 ),
@@ -147,7 +150,7 @@ async def read_offers(conn: Connection) -> list[Offer]:
     offers = await leases.read_offers(conn)
     in_use = await leases.read_in_use(conn)
     shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
-    return leases.free_on(offers, in_use, shapes)
+    return leases.free_on(offers, in_use, shapes, await reservations.read_reserved(conn))
 
 
 async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) -> TaskCounts:

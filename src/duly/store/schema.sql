@@ -280,6 +280,7 @@ begin
        set ended_at = at, end_reason = 'removed'
      where i.node_id = p_node and i.ended_at is null;
     update duly.nodes set removed_at = at where nodes.id = p_node;
+    delete from duly.reservations r where r.node_id = p_node;
     return p_node;
 end
 $$;
@@ -555,6 +556,15 @@ CREATE TABLE duly.plans (
     CONSTRAINT plans_weight_check CHECK ((weight > 0))
 );
 
+CREATE TABLE duly.reservations (
+    id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    node_id bigint NOT NULL,
+    resources jsonb NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone
+);
+
 CREATE TABLE duly.servers (
     number smallint NOT NULL,
     name text NOT NULL,
@@ -743,6 +753,9 @@ ALTER TABLE ONLY duly.nodes
 ALTER TABLE ONLY duly.plans
     ADD CONSTRAINT plans_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY duly.reservations
+    ADD CONSTRAINT reservations_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY duly.servers
     ADD CONSTRAINT servers_pkey PRIMARY KEY (number);
 
@@ -804,6 +817,8 @@ CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_b
 
 CREATE UNIQUE INDEX nodes_one_of_a_name ON duly.nodes USING btree (name) WHERE (removed_at IS NULL);
 
+CREATE INDEX reservations_by_tenant ON duly.reservations USING btree (tenant_id, id);
+
 CREATE INDEX submissions_by_age ON duly.submissions USING btree (created_at);
 
 CREATE INDEX tasks_by_name ON ONLY duly.tasks USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
@@ -840,6 +855,12 @@ ALTER TABLE ONLY duly.keys
 
 ALTER TABLE ONLY duly.keys
     ADD CONSTRAINT keys_user_id_fkey FOREIGN KEY (user_id) REFERENCES duly.users(id);
+
+ALTER TABLE ONLY duly.reservations
+    ADD CONSTRAINT reservations_node_id_fkey FOREIGN KEY (node_id) REFERENCES duly.nodes(id);
+
+ALTER TABLE ONLY duly.reservations
+    ADD CONSTRAINT reservations_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
 
 ALTER TABLE ONLY duly.tenants
     ADD CONSTRAINT tenants_plan_fkey FOREIGN KEY (plan) REFERENCES duly.plans(name);

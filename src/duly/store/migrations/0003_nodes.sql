@@ -134,6 +134,7 @@ begin
        set ended_at = at, end_reason = 'removed'
      where i.node_id = p_node and i.ended_at is null;
     update duly.nodes set removed_at = at where nodes.id = p_node;
+    delete from duly.reservations r where r.node_id = p_node;
     return p_node;
 end
 $$;
@@ -159,3 +160,15 @@ $$;
 -- What went wrong lately, and who joined lately: for the record of each node.
 create index attempts_gone_wrong on attempts (finished_at) where outcome in ('failed', 'lost');
 create index incarnations_by_start on incarnations (started_at);
+
+-- Parts of nodes that are kept free of tasks.
+create table reservations (
+    id          bigint primary key,
+    tenant_id   int not null references tenants,
+    node_id     bigint not null references nodes,
+    resources   jsonb not null,
+    created_at  timestamptz not null,
+    expires_at  timestamptz
+);
+
+create index reservations_by_tenant on reservations (tenant_id, id);

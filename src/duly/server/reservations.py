@@ -1,0 +1,127 @@
+"""Keeps parts of nodes free of tasks, for as long as a tenant wants them.
+
+A reservation counts like a task. What is free is read once the node is locked, and
+every lease that was decided before that is refused, so that nothing is given twice.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from duly.errors import Conflict, NotFound
+from duly.model.node import Offer
+from duly.model.resources import Resources
+from duly.model.shape import Shape
+from duly.model.tenant import Credential
+from duly.policy import placement
+from duly.policy.placement import Ask
+from duly.server.resource_manager import ResourceManager
+from duly.server.sequencer import Sequencer
+from duly.store import overview, reservations
+from duly.store.database import Connection, Database
+from duly.store.reservations import Reservation
+
+
+class Reservations:
+    """Makes, changes and releases reservations."""
+
+    def __init__(
+        self, database: Database, sequencer: Sequencer, resource_manager: ResourceManager
+    ) -> None:
+        self._database = database
+        self._sequencer = sequencer
+        self._resource_manager = resource_manager
+
+    async def reserve(
+        self,
+        credential: Credential,
+        resources: Resources,
+        *,
+        node_id: int | None,
+        expires_at: datetime | None,
+    ) -> int:
+        """Reserve on a node, or wherever it fits best; return the id of the reservation."""
+        shape, tried = Shape(resources), set[int]()
+        while True:
+            async with self._database.connection() as conn:
+                offers = [
+                    offer
+                    for offer in await overview.read_offers(conn)
+                    if node_id in (None, offer.node_id) and offer.node_id not in tried
+                ]
+            chosen = _choose(shape, offers)
+            made = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
+            async with self._database.transaction() as conn:
+                if await _has_room(conn, chosen, shape):
+                    await reservations.add(conn, credential.tenant_id, made)
+                    return made.id
+            # Something was leased there meanwhile.
+            tried.add(chosen)
+
+    async def change(
+        self,
+        credential: Credential,
+        reservation_id: int,
+        resources: Resources | None,
+        expires_at: datetime | msgspec.UnsetType | None,
+    ) -> None:
+        """Change what is reserved, or for how long, on the node where it is."""
+        async with self._database.transaction() as conn:
+            old = await self._find(conn, credential, reservation_id)
+            await reservations.lock_node(conn, old.node_id)
+            # Read again: only under the lock does it stay as it is.
+            old = await self._find(conn, credential, reservation_id)
+            new = Reservation(
+                old.id,
+                old.node_id,
+                old.resources if resources is None else resources,
+                old.expires_at if expires_at is msgspec.UNSET else expires_at,
+            )
+            more = _growth(old.resources, new.resources)
+            if any(amount for _, amount in more.items()) and not await _has_room(
+                conn, old.node_id, Shape(more)
+            ):
+                raise Conflict("The node of this reservation has no room for more now.")
+            await reservations.change(conn, new)
+        self._resource_manager.nudge()
+
+    async def release(self, credential: Credential, reservation_id: int) -> None:
+        """Give back what is reserved."""
+        async with self._database.connection() as conn:
+            if not await reservations.release(conn, credential.tenant_id, reservation_id):
+                raise NotFound(f"There is no reservation {reservation_id}.")
+        self._resource_manager.nudge()
+
+    async def _find(
+        self, conn: Connection, credential: Credential, reservation_id: int
+    ) -> Reservation:
+        found = await reservations.find(conn, credential.tenant_id, reservation_id)
+        if found is None:
+            raise NotFound(f"There is no reservation {reservation_id}.")
+        return found
+
+
+def _choose(shape: Shape, offers: list[Offer]) -> int:
+    nodes = {offer.incarnation_id: offer.node_id for offer in offers}
+    placements = placement.place([Ask(0, 0, shape)], offers)
+    if placements:
+        return nodes[placements[0].incarnation]
+    against = {offer.name: ", ".join(placement.reasons_against(shape, offer)) for offer in offers}
+    said = "; ".join(f"{name}: {reason}" for name, reason in list(against.items())[:5])
+    raise Conflict(f"No node has room for it now ({said or 'none is connected'}).")
+
+
+async def _has_room(conn: Connection, node_id: int, shape: Shape) -> bool:
+    """Lock a node, and say whether it can take `shape` now."""
+    if not await reservations.lock_node(conn, node_id):
+        return False
+    offers = await overview.read_offers(conn)
+    return any(placement.fits(shape, offer) for offer in offers if offer.node_id == node_id)
+
+
+def _growth(old: Resources, new: Resources) -> Resources:
+    """Return what `new` has more than `old`, kind by kind."""
+    more = {kind: amount for kind, amount in new.plus(old, -1).items() if amount > 0}
+    kinds = {kind: amount for kind, amount in more.items() if kind in Resources.__struct_fields__}
+    extra = {kind: amount for kind, amount in more.items() if kind not in kinds}
+    return Resources(**kinds, extra=extra)

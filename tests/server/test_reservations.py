@@ -1,0 +1,124 @@
+"""Parts of nodes that are kept free of tasks."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from duly.errors import Conflict, NotFound
+from duly.model.resources import Resources
+from duly.store import overview, reservations
+from tests.server.lab import between_placing_and_leasing
+
+HOUR = timedelta(hours=1)
+
+
+def cpu(cores):
+    return Resources(cpu_milli=int(cores * 1000))
+
+
+async def reserve(lab, cores, *, node=None, by=None, lasts=None):
+    return await lab.parts.reservations.reserve(
+        by or lab.client,
+        cpu(cores),
+        node_id=node and node.id,
+        expires_at=lasts and lab.clock.now + lasts,
+    )
+
+
+async def free(lab, node):
+    async with lab.database.connection() as conn:
+        offers = await overview.read_offers(conn)
+    return next(one.free.cpu_milli / 1000 for one in offers if one.node_id == node.id)
+
+
+async def test_what_is_reserved_is_kept_free_of_tasks(lab):
+    node = await lab.node(cpu=2)
+    made = await reserve(lab, 1.8)
+    task = await lab.submit(cpu=0.5)
+    await lab.schedule()
+    assert await lab.status(task) == "waiting"
+    assert await free(lab, node) == 0.2
+    await lab.parts.reservations.release(lab.client, made)
+    await lab.schedule()
+    assert await lab.status(task) == "running"
+
+
+async def test_a_reservation_takes_nothing_that_a_task_has(lab):
+    node = await lab.node(cpu=2)
+    await lab.run(node, cpu=1.5)
+    with pytest.raises(Conflict, match=r"busy: 0.5 cpu short"):
+        await reserve(lab, 1)
+    await reserve(lab, 0.5)
+    assert await free(lab, node) == 0
+
+
+async def test_a_placement_by_what_was_free_before_a_reservation_is_no_lease(lab):
+    node = await lab.node(cpu=2)
+    task = await lab.submit(cpu=1.5)
+    await between_placing_and_leasing(lab, reserve(lab, 1))
+    assert await lab.status(task) == "waiting"
+    assert await free(lab, node) == 1
+
+
+async def test_a_reservation_is_where_it_fits_or_where_it_was_asked_for(lab):
+    small, large = await lab.node(cpu=1), await lab.node(cpu=8)
+    await reserve(lab, 2)
+    await reserve(lab, 1, node=large)
+    assert (await free(lab, small), await free(lab, large)) == (1, 5)
+    with pytest.raises(Conflict, match="too small by 1 cpu"):
+        await reserve(lab, 2, node=small)
+
+
+async def test_a_reservation_outlives_its_agent_but_not_its_node(lab):
+    node = await lab.node(cpu=4)
+    await reserve(lab, 1)
+    node = await lab.rejoin(node, cpu=4)
+    assert await free(lab, node) == 3
+    await lab.parts.cluster_manager.remove(node.id)
+    assert await lab.count("reservations") == 0
+
+
+async def test_a_reservation_expires_by_itself(lab):
+    node = await lab.node(cpu=4)
+    made = await reserve(lab, 3, lasts=HOUR)
+    await lab.clock.move(HOUR)
+    node = await lab.rejoin(node, cpu=4)
+    assert await free(lab, node) == 4
+    with pytest.raises(NotFound):
+        await lab.parts.reservations.release(lab.client, made)
+    await lab.parts.cluster_manager.tick()
+    async with lab.database.connection() as conn:
+        await reservations.drop_expired(conn)
+    assert await lab.count("reservations") == 0
+
+
+async def test_a_reservation_grows_only_into_what_is_free(lab):
+    node = await lab.node(cpu=4)
+    made = await reserve(lab, 1)
+    await lab.run(node, cpu=2)
+    change = lab.parts.reservations.change
+    with pytest.raises(Conflict):
+        await change(lab.client, made, cpu(2.5), msgspec.UNSET)
+    await change(lab.client, made, cpu(2), msgspec.UNSET)
+    assert await free(lab, node) == 0
+    await change(lab.client, made, cpu(0.5), lab.clock.now + HOUR)
+    assert await free(lab, node) == 1.5
+
+
+async def test_a_tenant_sees_and_touches_only_its_own(lab):
+    node = await lab.node(cpu=4)
+    made = await reserve(lab, 1)
+    ref = await lab.run(node)
+    async with lab.database.connection() as conn:
+        mine = await reservations.read_allocations(conn, lab.client.tenant_id, limit=10)
+        others = await reservations.read_allocations(conn, lab.stranger.tenant_id, limit=10)
+    assert [(one.id, one.kind, one.node) for one in mine] == [
+        (ref.task, "task", node.name),
+        (made, "reservation", node.name),
+    ]
+    assert others == []
+    with pytest.raises(NotFound):
+        await lab.parts.reservations.release(lab.stranger, made)
+    with pytest.raises(NotFound):
+        await lab.parts.reservations.change(lab.stranger, made, cpu(2), msgspec.UNSET)
