@@ -65,8 +65,7 @@ async def renew_term(conn: Connection, term: Term, *, ttl: timedelta) -> bool:
 async def take_over(conn: Connection, server: int, *, ttl: timedelta) -> Term | None:
     """Begin a new term if the current one has run out; call it in a transaction."""
     await conn.execute(SQL["ensure_term"], SCHEDULING)
-    row = await conn.fetchrow(SQL["lock_term"], SCHEDULING)
-    if row is None or not row["is_over"]:
+    if await conn.fetchval(SQL["lock_term"], SCHEDULING) is None:
         return None
     number = await conn.fetchval(SQL["begin_term"], SCHEDULING, server, ttl)
     return Term(number, server)

@@ -64,11 +64,13 @@ update terms
 returning term
 
 -- name: lock_term
--- Wait until nothing of the current term is open, and keep it so.
+-- If the current term has run out, wait until nothing of it is open, and keep it so. One that
+-- has not is left alone: its transactions must not wait for those who would like to lead.
 --   $1 duty
-select term, server, expires_at <= duly.now() as is_over
+select term
   from terms
  where duty = $1
+   and expires_at <= duly.now()
    for update
 
 -- name: begin_term
