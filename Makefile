@@ -5,10 +5,12 @@
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make docs    writes the reference of the command line anew
+#   make bench   measures Duly beside what this machine can do
+#   make torture the fault tests, and 2,000 orders of statements in the explorer
 
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: demo up test check docs
+.PHONY: demo up test check docs bench torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -36,3 +38,11 @@ test: check
 docs:
 	@scripts/setup dev
 	.venv/bin/python scripts/reference.py
+
+bench:
+	@scripts/setup
+	@.venv/bin/python scripts/bench.py
+
+torture:
+	@scripts/setup dev
+	DULY_SEEDS=2000 .venv/bin/pytest $(PYTEST_ARGS) --timeout 1800 tests/interleavings tests/faults
