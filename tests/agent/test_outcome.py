@@ -74,6 +74,6 @@ def test_only_an_undisturbed_exit_0_is_a_success(code, stopped, capped, memory, 
 
 
 def test_a_script_without_its_interpreter_says_which():
-    failure = Failure("exec", errno.ENOENT, "/work/1/script", "/bin/sh\r")
+    failure = Failure("exec", errno.ENOENT, "/folder/1/script", "/bin/sh\r")
     reason = conclude(Exit(code=None, failure=failure), None).reason
     assert reason.message == r"The interpreter '/bin/sh\r' of the script was not found on the node."
