@@ -123,7 +123,8 @@ class Gateway:
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._move_on(current)
-            raise Unavailable(f"{self._urls[current]} cannot be reached: {_why(error)}.") from error
+            url = self._urls[current]
+            raise Unavailable(f"{url} cannot be reached: {_why(error, url)}.") from error
         if 200 <= status < 300:
             return answer
         if status >= 500:
@@ -146,7 +147,7 @@ class Gateway:
             self._current = (tried + 1) % len(self._urls)
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, url: str) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError(
             certificate_error=ssl.SSLCertVerificationError() as bad
@@ -155,7 +156,12 @@ def _why(error: Exception) -> str:
         case aiohttp.ClientConnectorSSLError():
             return "it does not speak TLS; perhaps its URL begins with http://"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientResponseError():
-            return "it cut us off, or does not speak HTTP; perhaps its URL begins with https://"
+            hint = "; perhaps its URL begins with https://" if url.startswith("http://") else ""
+            return f"it cut us off, or does not speak HTTP{hint}"
+        case TimeoutError():
+            return "there was no answer in time"
+        case aiohttp.ClientConnectorError(os_error=OSError(strerror=str(text))):
+            return text
         case _:
             return repr(error)
 

@@ -84,6 +84,8 @@ async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -
         try:
             codes.append(await asyncio.shield(agent))
         except asyncio.CancelledError:
+            if agent.done():
+                raise  # It ended in an error, and the group is winding up; nobody interrupted us.
             stop.set()
             hurried = group.create_task(hurry.wait())
             await asyncio.wait([agent, hurried], return_when=asyncio.FIRST_COMPLETED)
