@@ -199,6 +199,17 @@ def test_a_half_made_cluster_is_thrown_away(folder):
     assert list(folder.glob("postgres.new*")) == []
 
 
+def test_an_initdb_that_a_kill_left_at_work_is_not_in_the_way(folder):
+    place = folder / "postgres.new-x" / "base"
+    place.mkdir(parents=True)
+    write = "i=0; while :; do i=$((i + 1)); mkdir -p $0/$((i % 50)); : > $0/$((i % 50))/$i; done"
+    with subprocess.Popen(["sh", "-c", write, str(place)], stderr=subprocess.DEVNULL) as orphan:
+        try:
+            assert ask(EmbeddedPostgres(folder).start(), "select 1") == 1
+        finally:
+            orphan.kill()
+
+
 def test_a_cluster_of_another_version_is_left_alone_and_the_way_out_is_told(folder):
     (folder / "postgres").mkdir(parents=True)
     write_private(folder / "postgres.password", "x")

@@ -144,8 +144,7 @@ class EmbeddedPostgres:
     def _create(self, user: SystemUser, password: str) -> None:
         """Make a cluster beside its final place, so that a half-made one is never used."""
         check_name(user)
-        for left_over in self._folder.glob(f"{STAGING}*"):
-            shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
+        self._remove_half_made()
         # Another name each time: a killed start may have left an initdb that still writes.
         staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=self._folder))
         password_file = staging.with_name(f"{staging.name}.password")
@@ -165,6 +164,17 @@ class EmbeddedPostgres:
             )
         staging.rename(self._data)
         sync_folder(self._folder)
+        self._remove_half_made()
+
+    def _remove_half_made(self) -> None:
+        """Remove what killed starts have left, as far as nobody still writes there.
+
+        It is in nobody's way: whatever cannot be removed now has a name that is not used again.
+        """
+        for left_over in self._folder.glob(f"{STAGING}*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+            if not left_over.is_dir():
+                left_over.unlink(missing_ok=True)
 
     def _locale(self) -> list[str]:
         """Order text by code point everywhere, independent of the machine's libraries."""
