@@ -27,7 +27,7 @@ from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
 from duly.store import leases, servers, tasks
-from duly.store.database import Connection, Database, now
+from duly.store.database import Connection, Database, confirm, now
 from duly.store.leases import Ended, Held
 from duly.store.servers import Term
 
@@ -129,6 +129,8 @@ class QueueManager(Service):
                 await leases.end_attempts(conn, ended)
             rest = [one for one in possible if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
+            if before:
+                await confirm(conn)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
         self._wake_ended(ended)
         return [ref in mine or (ref.task, ref.attempt) in before for ref in refs]
@@ -214,6 +216,9 @@ class QueueManager(Service):
         """Cancel tasks of the caller's tenant; True for those that have ended at once."""
         async with self._database.transaction() as conn:
             found = await tasks.request_cancel(conn, credential.tenant_id, ids)
+            if len(found) < len(ids):
+                # What has ended already may have been cancelled by somebody who got no answer.
+                await confirm(conn)
         self._bell.ring(found)
         runs = not all(found.values())
         if runs:

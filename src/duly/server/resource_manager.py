@@ -33,7 +33,7 @@ from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
 from duly.store import leases, nodes, reservations, servers
-from duly.store.database import Connection, Database, now
+from duly.store.database import Connection, Database, confirm, now
 from duly.store.leases import Head
 from duly.store.servers import Term
 
@@ -93,7 +93,9 @@ class ResourceManager(Service):
         in_use = await leases.read_in_use(conn)
         unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
         if unknown:
-            self._shapes.update(await leases.read_shapes(conn, sorted(unknown)))
+            learned = await leases.read_shapes(conn, sorted(unknown))
+            await confirm(conn)
+            self._shapes.update(learned)
         reserved = await reservations.read_reserved(conn)
         penalties = await self._health.penalties(conn)
         return [

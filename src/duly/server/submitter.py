@@ -28,7 +28,7 @@ from duly.server.resource_manager import ResourceManager
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import tasks
-from duly.store.database import Connection, Database, Taken, Unstorable
+from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.tasks import NewTask, Stored, StoredSpec, Submission
 
 GROUP = 500
@@ -147,6 +147,8 @@ class Submitter(Service):
         try:
             async with self._database.connection() as conn:
                 stored = {one.id: one for one in await tasks.read_admitted(conn, ids)}
+                if stored:
+                    await confirm(conn)
         except Unavailable:
             stored = {}
         for request in group:
@@ -205,6 +207,7 @@ class Submitter(Service):
         self, conn: Connection, credential: Credential, key: str, body_hash: bytes
     ) -> list[int]:
         found = await tasks.read_submissions(conn, [(credential.tenant_id, key)])
+        await confirm(conn)
         seen = found.get((credential.tenant_id, key))
         if seen is None or seen.batch is None or seen.body_hash != body_hash:
             raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
@@ -300,12 +303,14 @@ class Submitter(Service):
         }
         if unknown:
             async with self._database.connection() as conn:
-                self._shapes.update(await tasks.intern_shapes(conn, unknown))
+                learned = await tasks.intern_shapes(conn, unknown)
+                await confirm(conn)
+            self._shapes.update(learned)
 
     async def _read_known(
         self, conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]
     ) -> Mapping[tuple[int, str], Submission]:
-        """Read what the keys stand for that were seen before."""
+        """Read what the keys stand for that were seen before, and make sure of it."""
         if len(stored) == len(new):
             return {}
         fresh = {one.id for one in stored}
@@ -314,7 +319,9 @@ class Submitter(Service):
             for task in new
             if task.id not in fresh and task.spec.idempotency_key is not None
         ]
-        return await tasks.read_submissions(conn, keys)
+        known = await tasks.read_submissions(conn, keys)
+        await confirm(conn)
+        return known
 
     def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
         telemetry.TASKS_SUBMITTED.inc(len(stored))

@@ -1,13 +1,14 @@
 """The connection to PostgreSQL: a pool, transactions, and named statements.
 
 Every connection has a deadline for its statements and for idle transactions, so
-that neither a lost peer nor a stopped process can hold a lock for long. SQL lives
-in `sql/*.sql`, each statement under a `-- name:` line.
+that neither a lost peer nor a stopped process can hold a lock for long. A commit
+counts only if PostgreSQL has nothing to remark about it. SQL lives in `sql/*.sql`,
+each statement under a `-- name:` line.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from importlib import resources
 from types import TracebackType
@@ -18,11 +19,14 @@ import msgspec
 
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
+from duly.store.connecting import Connector, PatientConnection
 
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 """A connection, or one lent by the pool; a store function takes either."""
 
 NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+ACQUIRE = 10.0
+"""Seconds to wait for a connection: two hosts may have to be asked."""
 NOT_LEADING = "DU001"
 """SQLSTATE that our functions raise when the caller's term is over."""
 
@@ -31,7 +35,9 @@ CONNECTION_LOST = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a connection that ended while nobody was using it
     asyncpg.OperatorInterventionError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # no room on its disk, or no more connections
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,  # it has become a standby
     asyncpg.TransactionRollbackError,  # a deadlock: the other one won, try again
     ConnectionError,
     TimeoutError,
@@ -62,23 +68,23 @@ class Taken(Unstorable):
 class Database:
     """A pool of connections to one PostgreSQL cluster."""
 
-    def __init__(self, pool: "asyncpg.Pool[Any]", dsn: str, settings: DatabaseSettings) -> None:
+    def __init__(self, pool: "asyncpg.Pool[Any]", connector: Connector) -> None:
         self._pool = pool
-        self._dsn = dsn
-        self._settings = settings
+        self._connector = connector
 
     @classmethod
     async def connect(cls, dsn: str, settings: DatabaseSettings | None = None) -> Self:
         """Open a pool; raises ConfigError when the DSN cannot be used at all."""
         settings = settings or DatabaseSettings()
         try:
+            connector = Connector(dsn, _server_settings(settings))
             pool = await asyncpg.create_pool(
-                dsn,
                 min_size=1,
                 max_size=settings.connections,
+                connect=connector.connect_for_pool,
+                connection_class=PatientConnection,
                 init=_prepare,
-                timeout=10,
-                server_settings=_server_settings(settings),
+                reset=_keep,
                 max_inactive_connection_lifetime=300,
             )
         except (
@@ -90,7 +96,7 @@ class Database:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
-        return cls(pool, dsn, settings)
+        return cls(pool, connector)
 
     async def close(self) -> None:
         """Give back every connection, forcibly after a few seconds."""
@@ -112,10 +118,14 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection; each statement on it commits by itself."""
+        """Lend a connection; each statement on it commits by itself.
+
+        Nothing that was done on it counts before it has been given back without an error.
+        """
         with translated():
-            async with self._pool.acquire(timeout=5) as conn:
-                yield conn
+            async with self._pool.acquire(timeout=ACQUIRE) as conn:
+                with _certain(conn):
+                    yield conn
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -125,9 +135,8 @@ class Database:
 
     async def connect_apart(self, name: str) -> asyncpg.Connection:
         """Open a connection beside the pool, for the caller to keep and to close."""
-        settings = {**_server_settings(self._settings), "application_name": name}
         with translated():
-            return await asyncpg.connect(self._dsn, timeout=10, server_settings=settings)
+            return await self._connector.connect(name=name)
 
 
 class translated:  # noqa: N801 -- reads as a word: `with translated():`
@@ -157,6 +166,40 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
 
 
+@contextmanager
+def _certain(conn: Connection) -> Iterator[None]:
+    """Hold a commit for uncertain about which PostgreSQL warns, and drop a useless connection.
+
+    When somebody cancels its wait for the standby, PostgreSQL reports success with a warning:
+    the row is there, and a failover may yet lose it.
+    """
+    warnings: list[str] = []
+
+    def hear(_: Any, message: Any) -> None:
+        if message.severity_en == "WARNING":
+            warnings.append(message.message)
+
+    conn.add_log_listener(hear)
+    try:
+        yield
+    except asyncpg.ReadOnlySQLTransactionError:
+        conn.terminate()
+        raise
+    finally:
+        conn.remove_log_listener(hear)
+    if warnings:
+        raise Unavailable(f"PostgreSQL did not confirm the commit: {warnings[0]}")
+
+
+async def confirm(conn: Connection) -> None:
+    """Make sure of everything that was committed before this, on the standby too.
+
+    What one reads may have been committed by somebody whose wait for the standby was
+    cancelled. A commit of our own, however small, comes after it in the log.
+    """
+    await conn.execute("select pg_logical_emit_message(true, 'duly', '')")
+
+
 async def now(conn: Connection) -> datetime:
     """Read the clock that decides; call it after the locks are taken."""
     at: datetime = await conn.fetchval("select duly.now()")
@@ -176,6 +219,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "timezone": "UTC",
         "statement_timeout": str(milliseconds),
         "idle_in_transaction_session_timeout": "2000",
+        "client_connection_check_interval": "2000",
         # Short statements by the thousand: compiling them costs more than running them, and
         # each has one good plan, which goes by an index; a table that is empty for the moment
         # must not talk the planner into another one that is then kept.
@@ -186,6 +230,10 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
     }
+
+
+async def _keep(conn: asyncpg.Connection) -> None:
+    """Leave a connection as it is when it is given back: nothing here changes its session."""
 
 
 async def _prepare(conn: asyncpg.Connection) -> None:

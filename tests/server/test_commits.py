@@ -1,0 +1,192 @@
+"""What counts as committed when a commit waits for a standby.
+
+The standby of these tests does not exist, so every commit waits for it until somebody
+cancels the wait. PostgreSQL then reports success, with a warning.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from duly.errors import Unavailable
+from duly.store.database import Database, confirm
+from tests.server.lab import Lab
+
+WAITING = "select pid, query from pg_stat_activity where wait_event = 'SyncRep'"
+
+
+class Standby:
+    """The one that PostgreSQL waits for."""
+
+    def __init__(self, admin: asyncpg.Connection) -> None:
+        self._admin = admin
+
+    async def lose(self) -> None:
+        await self._set("nobody")
+
+    async def forget(self) -> None:
+        """Let PostgreSQL do without it; whoever waits goes on."""
+        await self._set("")
+
+    async def waiting(self, query: str = "") -> int:
+        """Return the backend that waits for it with a statement like `query`, once there is one."""
+        while True:
+            for row in await self._admin.fetch(WAITING):
+                if query in row["query"]:
+                    return int(row["pid"])
+            await asyncio.sleep(0.01)
+
+    async def cancel_wait(self) -> None:
+        await self._admin.execute("select pg_cancel_backend($1)", await self.waiting())
+
+    async def cancel_waits_until(self, done: "asyncio.Future[Any]") -> None:
+        """Cancel whatever waits, until something has come to its end."""
+        while not done.done():
+            for row in await self._admin.fetch(WAITING):
+                await self._admin.execute("select pg_cancel_backend($1)", row["pid"])
+            await asyncio.sleep(0.01)
+
+    async def _set(self, name: str) -> None:
+        await self._admin.execute(f"alter system set synchronous_standby_names = '{name}'")
+        await self._admin.execute("select pg_reload_conf()")
+        while await self._admin.fetchval("show synchronous_standby_names") != name:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def _standby(dsn: str) -> AsyncIterator[Standby]:
+    admin = await asyncpg.connect(dsn, server_settings={"synchronous_commit": "local"})
+    standby = Standby(admin)
+    try:
+        yield standby
+    finally:
+        await standby.forget()
+        await admin.close()
+
+
+@pytest.fixture
+async def standby(postgres: str) -> AsyncIterator[Standby]:
+    async with _standby(postgres) as standby:
+        yield standby
+
+
+@pytest.fixture
+async def settled(lab: Lab) -> Lab:
+    """A server that knows the shape of the tasks that will be submitted."""
+    await lab.submit()
+    return lab
+
+
+async def test_a_commit_whose_wait_was_cancelled_does_not_count(
+    database: Database, standby: Standby
+) -> None:
+    await standby.lose()
+
+    async def write() -> None:
+        async with database.connection() as conn:
+            await confirm(conn)
+
+    async def write_in_transaction() -> None:
+        async with database.transaction() as conn:
+            await confirm(conn)
+
+    for write_somehow in (write, write_in_transaction):
+        writing = asyncio.ensure_future(write_somehow())
+        await standby.cancel_wait()
+        with pytest.raises(Unavailable, match="did not confirm"):
+            await writing
+
+
+async def test_a_caller_who_goes_away_cancels_no_wait(database: Database, standby: Standby) -> None:
+    await standby.lose()
+
+    async def write() -> None:
+        async with database.transaction() as conn:
+            await confirm(conn)
+
+    writing = asyncio.ensure_future(write())
+    pid = await standby.waiting()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await standby.waiting() == pid
+
+    await standby.forget()
+    async with database.connection() as conn:
+        assert await conn.fetchval("select 1") == 1
+
+
+async def test_a_task_that_may_be_lost_is_not_acknowledged(settled: Lab, standby: Standby) -> None:
+    await standby.lose()
+    spec = settled.spec(idempotency_key="k")
+    for _ in range(2):  # with the first the key is new, with the second it is known
+        submitting = asyncio.ensure_future(settled.submit_all([spec]))
+        await standby.cancel_waits_until(submitting)
+        (answer,) = await submitting
+        assert isinstance(answer, Unavailable)
+
+    await standby.forget()
+    (answer,) = await settled.submit_all([spec])
+    assert not answer.created
+    assert await settled.count("tasks") == 2
+
+
+async def test_a_task_whose_answer_was_lost_is_acknowledged_once_it_is_certain(
+    settled: Lab, standby: Standby
+) -> None:
+    await standby.lose()
+    submitting = asyncio.ensure_future(settled.submit_all([settled.spec()]))
+    await standby.cancel_wait()
+    await standby.waiting("pg_logical_emit_message")
+    assert not submitting.done()
+    await standby.forget()
+    (answer,) = await submitting
+    assert answer.created
+    assert await settled.count("tasks") == 2
+
+
+async def test_a_batch_that_may_be_lost_is_not_acknowledged(settled: Lab, standby: Standby) -> None:
+    await standby.lose()
+
+    async def submit() -> list[int]:
+        specs = [settled.spec(), settled.spec()]
+        return await settled.parts.submitter.submit_batch(settled.client, specs, key="k")
+
+    for _ in range(2):
+        submitting = asyncio.ensure_future(submit())
+        await standby.cancel_waits_until(submitting)
+        with pytest.raises(Unavailable):
+            await submitting
+    await standby.forget()
+    assert len(await submit()) == 2
+    assert await settled.count("tasks") == 3
+
+
+async def test_a_shape_that_may_be_lost_is_not_remembered(lab: Lab, standby: Standby) -> None:
+    await standby.lose()
+    for _ in range(2):
+        learning = asyncio.ensure_future(lab.submit_all([lab.spec()]))
+        await standby.cancel_waits_until(learning)
+        with pytest.raises(Unavailable):
+            await learning
+    await standby.forget()
+    assert await lab.submit()
+
+
+async def test_a_report_that_may_be_lost_is_not_accepted_when_it_comes_again(
+    lab: Lab, standby: Standby
+) -> None:
+    node = await lab.node()
+    ref = await lab.run(node)
+    await standby.lose()
+    for _ in range(2):
+        reporting = asyncio.ensure_future(node.report(ref))
+        await standby.cancel_wait()
+        with pytest.raises(Unavailable):
+            await reporting
+    await standby.forget()
+    assert await node.report(ref)
