@@ -84,7 +84,7 @@ def test_a_killed_postgresql_loses_nothing_that_was_acknowledged(
         client = lab.client()
         told = [submit(lab, "sleep 0.2") for _ in range(20)]
         until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
-        _kill_postgres(own_postgres)
+        kill_postgres(own_postgres)
         own_postgres.start()
         told += [submit(lab, "sleep 0.2") for _ in range(5)]
         for task in told:
@@ -104,7 +104,7 @@ def test_everything_killed_at_once_goes_on_where_it_was(
         until(lambda: len(lab.ledger.entries()) > 4, "some of them to run")
         for program in (agent, server):
             program.kill()
-        _kill_postgres(own_postgres)
+        kill_postgres(own_postgres)
         until(lambda: not any(lab.processes_of(task) for task in told), "the tasks to be gone")
 
         own_postgres.start()
@@ -117,7 +117,8 @@ def test_everything_killed_at_once_goes_on_where_it_was(
         lab.close()
 
 
-def _kill_postgres(server: EmbeddedPostgres) -> None:
+def kill_postgres(server: EmbeddedPostgres) -> None:
+    """Kill PostgreSQL, all of it, as a power cut would."""
     pid = server.running_pid()
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in processes:

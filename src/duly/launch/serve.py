@@ -129,6 +129,7 @@ async def _run(
         for task in (*loops, listening):
             task.cancel()
     try:
-        await parts.cluster_manager.stop()
-    except Unavailable as error:
-        log.warning("could not resign: %s", error)
+        async with asyncio.timeout(CLOSING):
+            await parts.cluster_manager.stop()
+    except (Unavailable, TimeoutError) as error:
+        log.warning("could not resign: %s", error or "PostgreSQL did not answer in time")

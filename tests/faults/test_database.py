@@ -1,0 +1,90 @@
+"""PostgreSQL that is away for longer than a lease lasts."""
+
+import asyncio
+import itertools
+import os
+import time
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from duly.agent import hierarchies
+from duly.errors import Unavailable
+from duly.store.embedded import EmbeddedPostgres
+from tests.faults.checks import violations
+from tests.faults.lab import Lab, until
+from tests.faults.test_kills import kill_postgres, submit
+
+pytestmark = pytest.mark.faults
+TTL = 2.0
+"""As the lab sets it."""
+TICKS = """
+i=0; while [ $i -lt 60 ]; do date +%s.%N >> {}; sleep 0.1; i=$((i+1)); done
+"""
+
+
+def _can_freeze() -> bool:
+    name = f"duly-test-{os.getpid()}"
+    try:
+        return hierarchies.find(name).can_freeze
+    finally:
+        hierarchies.sweep(name)
+
+
+def test_agents_keep_their_tasks_through_an_outage_of_several_leases(
+    folder: Path, own_postgres: EmbeddedPostgres
+) -> None:
+    if not _can_freeze():
+        pytest.skip("without a freezer, attempts are killed when their lease cannot be renewed")
+    lab = Lab(folder, own_postgres.start())
+    ticks = folder / "ticks"
+    ticks.touch()
+    ticks.chmod(0o666)
+    try:
+        lab.start_server()
+        lab.start_agent()
+        task = submit(lab, TICKS.format(ticks))
+        until(lambda: lab.ledger.starts(task), "the task to start")
+        kill_postgres(own_postgres)
+        killed_at = time.time()
+        time.sleep(4 * TTL)  # the outage itself
+        own_postgres.start()
+        back_at = time.time()
+
+        ended = lab.client().wait(task, timeout=60)
+        assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
+        times = [float(line) for line in ticks.read_text().splitlines()]
+        # It stood still from when its lease could have run out until that was renewed.
+        assert not [at for at in times if killed_at + TTL < at < back_at]
+        assert len(times) == 60
+        longest = max(after - before for before, after in itertools.pairwise(times))
+        assert longest > 2 * TTL
+        assert violations([task], lab.ledger, lab.dsn) == []
+    finally:
+        lab.close()
+
+
+def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
+    folder: Path, own_postgres: EmbeddedPostgres
+) -> None:
+    lab = Lab(folder, own_postgres.start())
+    try:
+        server = lab.start_server()
+        lab.client().submit(command=["true"])
+        asyncio.run(_lose_standby(own_postgres.start()))
+        with pytest.raises(Unavailable, match="not known whether"):
+            lab.client(seconds=0).submit(command=["true"])
+        assert server.stop(20) == 0
+        assert server.said("could not resign")
+    finally:
+        lab.close()
+
+
+async def _lose_standby(dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    await conn.execute("alter system set synchronous_standby_names = 'nobody'")
+    await conn.execute("select pg_reload_conf()")
+    while await conn.fetchval("show synchronous_standby_names") != "nobody":
+        await asyncio.sleep(0.01)
+    await conn.close()
