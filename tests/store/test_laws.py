@@ -306,7 +306,7 @@ class Laws(RuleBasedStateMachine):
             for node in self.world.nodes.values()
             if node.is_alive and node.expires_at <= self.world.now
         ]
-        ended = self.run(leases.expire_incarnations(self.conn))
+        ended = self.run(leases.expire_incarnations(self.conn, self.world.now))
         assert sorted(one for one, _ in ended) == sorted(node.incarnation for node in silent)
         orphans = [task for node in silent for task in self.world.held_by(node)]
         for node in silent:

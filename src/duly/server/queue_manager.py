@@ -89,7 +89,7 @@ class QueueManager(Service):
     async def _expire(self, conn: Connection, term: Term) -> list[Ended]:
         started_at, at = await leases.read_vitals(conn)
         if self._patience.is_over(term, self._cluster_manager.led_since, started_at, at):
-            for incarnation, node in await leases.expire_incarnations(conn):
+            for incarnation, node in await leases.expire_incarnations(conn, at):
                 log.warning("node %s is lost (incarnation %s)", node, incarnation)
         orphans = await leases.lock_orphans(conn, limit=BATCH)
         if not orphans:

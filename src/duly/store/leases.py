@@ -249,9 +249,9 @@ async def read_vitals(conn: Connection) -> tuple[datetime, datetime]:
     return row["started_at"], row["now"]
 
 
-async def expire_incarnations(conn: Connection) -> list[tuple[int, int]]:
-    """End the incarnations whose lease ran out; return them as (incarnation, node)."""
-    return [(row[0], row[1]) for row in await conn.fetch(SQL["expire_incarnations"])]
+async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int, int]]:
+    """End the incarnations whose lease had run out by `at`; return them as (incarnation, node)."""
+    return [(row[0], row[1]) for row in await conn.fetch(SQL["expire_incarnations"], at)]
 
 
 def free_on(

@@ -249,12 +249,15 @@ select extract(epoch from ready_at - duly.now())::float8
 select pg_postmaster_start_time() as started_at, duly.now() as now
 
 -- name: expire_incarnations
--- End the incarnations whose lease has run out. Waits for leases that are being made on them.
+-- End the incarnations whose lease had run out by $1. Waits for leases that are being made on
+-- them. The time is the one that was looked at before, so that a clock that steps in between
+-- ends none.
+--   $1 at
 with silent as materialized (
         select id
           from incarnations
          where ended_at is null
-           and expires_at <= duly.now()
+           and expires_at <= $1
          order by id
            for update
      )
@@ -262,7 +265,7 @@ update incarnations
    set ended_at = duly.now(),
        end_reason = 'expired'
  where id = any(array(select id from silent))
-   and expires_at <= duly.now()
+   and expires_at <= $1
 returning id, node_id
 
 -- name: lock_orphans
