@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import asyncpg
 import pytest
 
-from duly.errors import ConfigError
+from duly.errors import ConfigError, Unavailable
 from duly.store import migrate
 from tests.conftest import with_database
 
@@ -98,6 +98,53 @@ async def test_a_database_from_the_future_is_refused(blank, steps, tmp_path):
     (tmp_path / "migrations" / "0002_second.sql").unlink()
     with pytest.raises(ConfigError, match="newer than this version of Duly"):
         await migrate.migrate(conn)
+
+
+async def test_a_database_from_the_future_serves_those_whom_its_steps_leave_working(
+    blank, steps, tmp_path
+):
+    steps(
+        m0001_first="create table a (x int)",
+        m0002_second="create table b (x int)",
+        m0003_third="-- serves: 0002\n\ncreate table c (x int)",
+        m0004_fourth="-- serves: 0002\n\ncreate table d (x int)",
+    )
+    conn = await blank()
+    await migrate.migrate(conn)
+    for name in ("0003_third", "0004_fourth"):
+        (tmp_path / "migrations" / f"{name}.sql").unlink()
+    assert await migrate.migrate(conn) == []
+    assert (await migrate.status(conn)).pending == []
+    (tmp_path / "migrations" / "0002_second.sql").unlink()
+    with pytest.raises(ConfigError, match="migration 0002_second"):
+        await migrate.status(conn)
+
+
+async def test_a_list_that_an_older_version_made_is_understood(blank, steps):
+    steps(m0001_first="create table a (x int)")
+    conn = await blank()
+    await migrate.migrate(conn)
+    await conn.execute("alter table duly.migrations drop column serves")
+    steps(m0002_second="create table b (x int)")
+    assert (await migrate.status(conn)).pending == ["0002_second"]
+    assert await migrate.migrate(conn) == ["0002_second"]
+
+
+async def test_a_step_does_not_wait_long_for_a_table_that_is_in_use(blank, steps):
+    steps(m0001_first="create table a (x int)")
+    conn, other = await blank(), await blank()
+    await migrate.migrate(conn)
+    steps(m0002_second="alter table duly.a add column y int")
+    async with other.transaction():
+        await other.execute("select * from duly.a")
+        with pytest.raises(Unavailable, match="nothing of it was applied"):
+            await migrate.migrate(conn)
+    assert await migrate.migrate(conn) == ["0002_second"]
+
+
+def test_every_step_from_the_fourth_on_leaves_the_version_before_working():
+    for step in migrate.migrations()[3:]:
+        assert step.serves < step.number, f"{step.name} does not say whom it serves"
 
 
 @pytest.mark.parametrize("names", [["m0001_a", "m0003_b"], ["m0002_a"], ["m0001_a", "m0001_b"]])

@@ -3,21 +3,27 @@
 Migrations go forward only, are numbered without gaps, run under an advisory lock,
 and are recorded with a checksum: a file that changed after it was applied is an
 error, because then nobody knows what the database looks like.
+
+Servers of the version before go on while the database is migrated under them. A step
+says with `-- serves: NNNN` which servers it leaves working: those that know the steps
+up to that one. They may be started again, too; without that line only newer ones may.
 """
 
 import hashlib
+import re
 from importlib import resources
 
 import asyncpg
 import msgspec
 
-from duly.errors import ConfigError
+from duly.errors import ConfigError, Unavailable
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("migrate.sql")
 LOCK = 0x64756C79
 """The advisory lock of migrations: "duly" in ASCII."""
 OLDEST_POSTGRESQL = 15
+SERVES = re.compile(r"^-- serves: (\d{4})$", re.MULTILINE)
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -31,6 +37,12 @@ class Migration(msgspec.Struct, frozen=True):
     def checksum(self) -> str:
         """Return what tells whether the file is still the one that was applied."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def serves(self) -> int:
+        """Return the oldest step whose servers work on with this one."""
+        found = SERVES.search(self.text)
+        return int(found[1]) if found else self.number
 
 
 class MigrationStatus(msgspec.Struct, frozen=True):
@@ -63,14 +75,29 @@ async def migrate(conn: Connection) -> list[str]:
         done = await _applied(conn)
         fresh = [migration for migration in migrations() if migration.number not in done]
         for migration in fresh:
-            async with conn.transaction():
-                await conn.execute(migration.text)
-                await conn.execute(
-                    SQL["record"], migration.number, migration.name, migration.checksum
-                )
+            await _apply(conn, migration)
         return [migration.name for migration in fresh]
     finally:
         await conn.execute(SQL["unlock"], LOCK)
+
+
+async def _apply(conn: Connection, migration: Migration) -> None:
+    try:
+        async with conn.transaction():
+            await conn.execute(SQL["be_brief"])
+            await conn.execute(migration.text)
+            await conn.execute(
+                SQL["record"],
+                migration.number,
+                migration.name,
+                migration.checksum,
+                migration.serves,
+            )
+    except asyncpg.LockNotAvailableError as error:
+        raise Unavailable(
+            f"Migration {migration.name} waited too long for a table that somebody uses; "
+            "nothing of it was applied. Try again."
+        ) from error
 
 
 async def status(conn: Connection) -> MigrationStatus:
@@ -102,6 +129,8 @@ async def _applied(conn: Connection) -> set[int]:
     known = {migration.number: migration for migration in migrations()}
     for row in rows:
         if row["number"] not in known:
+            if row["serves"] is not None and row["serves"] <= max(known):
+                continue
             raise ConfigError(
                 f"The database is newer than this version of Duly (migration {row['name']}); "
                 "install the version that migrated it, or a later one."

@@ -518,7 +518,8 @@ CREATE TABLE duly.migrations (
     number integer NOT NULL,
     name text NOT NULL,
     checksum text NOT NULL,
-    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    serves integer
 );
 
 CREATE TABLE duly.node_tokens (

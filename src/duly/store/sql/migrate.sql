@@ -15,19 +15,26 @@ create table if not exists duly.migrations (
     checksum    text not null,
     applied_at  timestamptz not null default clock_timestamp()
 );
+-- Servers that know the steps up to this one, and not the step itself, work on.
+alter table duly.migrations add column if not exists serves int;
 
 -- name: exists
 -- Say whether anything was ever applied.
 select to_regclass('duly.migrations') is not null
 
 -- name: applied
--- Return what has been applied, in order.
-select number, name, checksum
+-- Return what has been applied, in order. An older version may have made the list without
+-- the last column.
+select number, name, checksum, (to_jsonb(migrations) ->> 'serves')::int as serves
   from duly.migrations
  order by number
 
+-- name: be_brief
+-- Rather give up than wait for a table for long: whoever comes later waits behind us.
+set local lock_timeout = '2s'
+
 -- name: record
 -- Note that a step has been applied.
---   $1 number, $2 name, $3 checksum
-insert into duly.migrations (number, name, checksum)
-values ($1, $2, $3)
+--   $1 number, $2 name, $3 checksum, $4 the oldest step whose servers work on
+insert into duly.migrations (number, name, checksum, serves)
+values ($1, $2, $3, $4)
