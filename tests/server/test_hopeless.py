@@ -46,6 +46,22 @@ async def test_a_task_that_came_later_has_a_grace_of_its_own(lab):
     assert await lab.status(young) == "waiting"
 
 
+async def test_a_task_that_is_being_changed_is_not_given_up_for_what_it_was(lab):
+    node = await lab.node(cpu=1)
+    large, small = await lab.submit(cpu=2), await lab.submit(cpu=1)
+    await lab.schedule()
+    await lab.clock.move(GRACE)
+    await node.heartbeat()
+    async with lab.conn.transaction():
+        await lab.conn.execute(
+            "update live set shape_id = (select shape_id from live where id = $2) where id = $1",
+            large,
+            small,
+        )
+        await lab.schedule()
+    assert await lab.status(large) == "waiting"
+
+
 async def test_a_node_that_is_full_is_no_reason(lab):
     node = await lab.node(cpu=1)
     await lab.run(node, cpu=1)

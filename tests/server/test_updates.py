@@ -4,7 +4,7 @@ import pytest
 
 from duly.errors import Conflict, Invalid, NotFound
 from duly.model.task import Outcome
-from tests.server.lab import seconds
+from tests.server.lab import between_placing_and_leasing, seconds
 
 
 async def update(lab, task, by=None, **changes):
@@ -118,6 +118,15 @@ async def test_a_task_that_was_too_large_is_placed_once_it_is_small_enough(lab):
     task = await lab.submit(cpu=2)
     await lab.schedule()
     await update(lab, task, resources={"cpu": 1})
+    assert (await lab.start(node, task)).task == task
+
+
+async def test_a_task_that_grows_while_it_is_placed_is_not_leased_for_what_it_was(lab):
+    node = await lab.node(cpu=1)
+    task = await lab.submit(cpu=1)
+    await between_placing_and_leasing(lab, update(lab, task, resources={"cpu": 2}))
+    assert await lab.status(task) == "waiting"
+    await update(lab, task, resources={"cpu": 0.5})
     assert (await lab.start(node, task)).task == task
 
 

@@ -192,7 +192,8 @@ class Laws(RuleBasedStateMachine):
     def lease(self, number, node, term):
         node = list(self.world.nodes.values())[node]
         held = servers.Term(self.world.term.number - term, self.world.term.server)
-        ask = leases.lease(self.conn, held, [(number, node.incarnation, 0)], backstop=BACKSTOP)
+        placement = (number, node.incarnation, 0, self.shape)
+        ask = leases.lease(self.conn, held, [placement], backstop=BACKSTOP)
         if term:
             with pytest.raises(asyncpg.PostgresError, match="is over"):
                 self.run(ask)

@@ -119,10 +119,14 @@ class ResourceManager(Service):
         if not placements:
             return 0
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
+        shapes = {head.id: head.shape_id for head in window}
         leased = await leases.lease(
             conn,
             term,
-            [(one.task, one.incarnation, revisions[one.incarnation]) for one in placements],
+            [
+                (one.task, one.incarnation, revisions[one.incarnation], shapes[one.task])
+                for one in placements
+            ],
             backstop=self._settings.execution.grace + BACKSTOP,
         )
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
@@ -153,7 +157,7 @@ class ResourceManager(Service):
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             ready_before = await now(conn) - grace
-            ids = await leases.read_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
+            ids = await leases.lock_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
             ended = await leases.end_unstarted(conn, ids, Status.FAILED, reason)
         self._bell.ring(ended)
         self._herald.tell(News(tasks=frozenset(ended)))

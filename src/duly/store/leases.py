@@ -147,20 +147,24 @@ async def read_in_use(conn: Connection) -> list[tuple[int, int, int]]:
 async def lease(
     conn: Connection,
     term: Term,
-    placements: Sequence[tuple[int, int, int]],
+    placements: Sequence[tuple[int, int, int, int]],
     *,
     backstop: timedelta,
 ) -> list[Lease]:
-    """Give tasks to incarnations, as (task, incarnation, revision); return what took effect."""
-    tasks, incarnations, revisions = _columns(placements)
+    """Give tasks to incarnations; return what took effect.
+
+    A placement is (task, incarnation, its revision, the task's shape): it counts only if both
+    the incarnation and the task still are as they were when it was decided.
+    """
     rows = await conn.fetch(
         SQL["lease"],
         SCHEDULING,
         term.number,
         term.server,
-        tasks,
-        incarnations,
-        revisions,
+        [task for task, _, _, _ in placements],
+        [incarnation for _, incarnation, _, _ in placements],
+        [revision for _, _, revision, _ in placements],
+        [shape for _, _, _, shape in placements],
         backstop,
     )
     return [Lease(*row) for row in rows]
@@ -223,11 +227,11 @@ async def end_unstarted(
     return [row["id"] for row in rows]
 
 
-async def read_unplaceable(
+async def lock_unplaceable(
     conn: Connection, shape_id: int, *, ready_before: datetime, limit: int
 ) -> list[int]:
-    """Return waiting tasks of a shape that have been ready since before then."""
-    rows = await conn.fetch(SQL["read_unplaceable"], shape_id, ready_before, limit)
+    """Lock waiting tasks of a shape that have been ready since before then."""
+    rows = await conn.fetch(SQL["lock_unplaceable"], shape_id, ready_before, limit)
     return [row["id"] for row in rows]
 
 

@@ -84,8 +84,10 @@ select incarnation_id, shape_id, count(*) as times
 -- Turn placements into leases. The incarnations stay locked until the commit, so that none
 -- of them can be expired or drained meanwhile.
 --   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 their revisions,
---   $7 backstop
-select * from lease($1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::interval)
+--   $7 the tasks' shapes, $8 backstop
+select * from lease(
+        $1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[], $8::interval
+       )
 
 -- name: lock_attempts
 -- Lock the running rows that reports speak of, in id order; a row left out is stale.
@@ -294,8 +296,9 @@ select held.*, orphan.has_left
            for update
        ) as held
 
--- name: read_unplaceable
--- Return waiting tasks of a shape that have been ready since before $2.
+-- name: lock_unplaceable
+-- Lock waiting tasks of a shape that have been ready since before $2. Those that somebody else
+-- has locked may be about to ask for something else; their turn is the next one.
 --   $1 shape id, $2 ready before, $3 how many
 select id
   from live
@@ -303,3 +306,4 @@ select id
    and shape_id = $1
    and ready_at <= $2
  limit $3
+   for update skip locked
