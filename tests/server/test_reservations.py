@@ -1,5 +1,6 @@
 """Parts of nodes that are kept free of tasks."""
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
@@ -104,6 +105,27 @@ async def test_a_reservation_grows_only_into_what_is_free(lab):
     assert await free(lab, node) == 0
     await change(lab.client, made, cpu(0.5), lab.clock.now + HOUR)
     assert await free(lab, node) == 1.5
+
+
+async def test_a_reservation_that_goes_while_it_is_changed_is_not_said_to_be_changed(lab):
+    await lab.node(cpu=4)
+    made = await reserve(lab, 1)
+    async with lab.conn.transaction():
+        await lab.conn.execute("delete from reservations where id = $1", made)
+        change = lab.parts.reservations.change(lab.client, made, None, lab.clock.now + HOUR)
+        changing = asyncio.create_task(change)
+        await somebody_waits(lab)
+    with pytest.raises(NotFound):
+        await changing
+
+
+async def somebody_waits(lab):
+    """Return once a statement waits for a lock."""
+    async with asyncio.timeout(10):
+        while not await lab.conn.fetchval(
+            "select exists (select 1 from pg_locks where not granted)"
+        ):
+            await asyncio.sleep(0.005)
 
 
 async def test_a_tenant_sees_and_touches_only_its_own(lab):

@@ -82,14 +82,15 @@ class Reservations:
                 conn, old.node_id, Shape(more)
             ):
                 raise Conflict("The node of this reservation has no room for more now.")
-            await reservations.change(conn, new)
+            if not await reservations.change(conn, new):
+                raise _unknown(reservation_id)
         self._resource_manager.nudge()
 
     async def release(self, credential: Credential, reservation_id: int) -> None:
         """Give back what is reserved."""
         async with self._database.connection() as conn:
             if not await reservations.release(conn, credential.tenant_id, reservation_id):
-                raise NotFound(f"There is no reservation {reservation_id}.")
+                raise _unknown(reservation_id)
         self._resource_manager.nudge()
 
     async def _find(
@@ -97,7 +98,7 @@ class Reservations:
     ) -> Reservation:
         found = await reservations.find(conn, credential.tenant_id, reservation_id)
         if found is None:
-            raise NotFound(f"There is no reservation {reservation_id}.")
+            raise _unknown(reservation_id)
         return found
 
 
@@ -117,6 +118,10 @@ async def _has_room(conn: Connection, node_id: int, shape: Shape) -> bool:
         return False
     offers = await overview.read_offers(conn)
     return any(placement.fits(shape, offer) for offer in offers if offer.node_id == node_id)
+
+
+def _unknown(reservation_id: int) -> NotFound:
+    return NotFound(f"There is no reservation {reservation_id}.")
 
 
 def _growth(old: Resources, new: Resources) -> Resources:
