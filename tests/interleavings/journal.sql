@@ -10,6 +10,7 @@ create or replace function now() returns timestamptz
 create table journal (
     seq   bigint generated always as identity primary key,
     pid   int not null default pg_backend_pid(),
+    at    timestamptz not null default duly.now(),
     what  text not null,
     op    text not null,
     old   jsonb,
@@ -40,5 +41,10 @@ create trigger note_ended after update on incarnations
     for each row when (old.ended_at is distinct from new.ended_at)
     execute function note('incarnations');
 create trigger note after update on nodes
-    for each row when (old.draining is distinct from new.draining)
+    for each row when (
+        (old.draining, old.removed_at, old.capacity_override)
+        is distinct from (new.draining, new.removed_at, new.capacity_override)
+    )
     execute function note('nodes');
+create trigger note after insert or update or delete on reservations
+    for each row execute function note('reservations');

@@ -6,82 +6,11 @@ quiet, and at what actors were told. A law that is broken is a sentence.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import asyncpg
+from tests.interleavings.evidence import Evidence, is_lease
+from tests.interleavings.world import BATCH
 
-from tests.interleavings.world import Answer, Told
-
-CAPACITY = 1500
 FAULTS = ("failed", "capped", "overused")
-
-
-@dataclass
-class Evidence:
-    """What a run leaves behind."""
-
-    journal: list[asyncpg.Record]
-    tasks: dict[int, asyncpg.Record]
-    live: dict[int, asyncpg.Record]
-    ends: dict[int, asyncpg.Record]
-    attempts: dict[int, list[asyncpg.Record]]
-    submissions: dict[str, asyncpg.Record]
-    dead: set[int]
-    told: Told
-
-    def leases(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (place in the journal, row) for every lease that was made."""
-        for row in self.journal:
-            if is_lease(row):
-                yield row["seq"], row["new"]
-
-    def told_of(self, op: str) -> Iterator[Answer]:
-        """Yield what was told of one kind."""
-        return (answer for answer in self.told.answers if answer.op == op)
-
-    def ended_tasks(self) -> dict[int, int]:
-        """Return where in the journal each task ended."""
-        return {
-            row["new"]["task_id"]: row["seq"]
-            for row in self.journal
-            if row["what"] == "ends" and row["op"] == "insert"
-        }
-
-    def ended_incarnations(self) -> dict[int, int]:
-        """Return where in the journal each incarnation was ended."""
-        return {
-            row["new"]["id"]: row["seq"]
-            for row in self.journal
-            if row["what"] == "incarnations" and row["op"] == "update"
-        }
-
-
-def is_lease(row: asyncpg.Record) -> bool:
-    """Say whether a row of the journal gave a task to a node."""
-    return (
-        row["what"] == "live"
-        and row["op"] == "update"
-        and row["old"]["status"] != "running"
-        and row["new"]["status"] == "running"
-    )
-
-
-async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
-    """Read what a run has left."""
-    attempts = defaultdict(list)
-    for row in await conn.fetch("select * from attempts order by task_id, attempt"):
-        attempts[row["task_id"]].append(row)
-    return Evidence(
-        journal=await conn.fetch("select * from journal order by seq"),
-        tasks={row["id"]: row for row in await conn.fetch("select * from tasks")},
-        live={row["id"]: row for row in await conn.fetch("select * from live")},
-        ends={row["task_id"]: row for row in await conn.fetch("select * from ends")},
-        attempts=attempts,
-        submissions={row["key"]: row for row in await conn.fetch("select * from submissions")},
-        dead={row["task_id"] for row in await conn.fetch("select task_id from dead_letters")},
-        told=told,
-    )
 
 
 def no_admitted_task_is_lost(seen: Evidence) -> Iterator[str]:
@@ -185,41 +114,6 @@ def what_was_told_of_reports_is_true(seen: Evidence) -> Iterator[str]:
             yield f"{ref} was refused as stale and is {stored}"
 
 
-def what_runs_fits(seen: Evidence) -> Iterator[str]:
-    used: Counter[int] = Counter()
-    for row in seen.journal:
-        if row["what"] != "live":
-            continue
-        for state, sign in ((row["old"], -1), (row["new"], 1)):
-            if state and state["status"] == "running":
-                used[state["incarnation_id"]] += 500 * sign
-        for incarnation, amount in used.items():
-            if amount > CAPACITY:
-                yield f"incarnation {incarnation} has {amount} of {CAPACITY} in use"
-                return
-
-
-def leases_are_made_on_the_living(seen: Evidence) -> Iterator[str]:
-    ended = seen.ended_incarnations()
-    for place, row in seen.leases():
-        if ended.get(row["incarnation_id"], place) < place:
-            yield f"task {row['id']} was leased to incarnation {row['incarnation_id']}, which ended"
-
-
-def only_the_dead_lose_attempts(seen: Evidence) -> Iterator[str]:
-    ended = seen.ended_incarnations()
-    for row in seen.journal:
-        is_loss = row["what"] == "attempts" and row["new"]["outcome"] == "lost"
-        if is_loss and ended.get(row["new"]["incarnation_id"], row["seq"]) >= row["seq"]:
-            yield f"task {row['new']['task_id']} was taken from a live incarnation"
-
-
-def nothing_runs_when_all_nodes_are_gone(seen: Evidence) -> Iterator[str]:
-    for task, row in seen.live.items():
-        if row["status"] == "running":
-            yield f"task {task} runs for ever on incarnation {row['incarnation_id']}"
-
-
 def terms_rise_and_old_ones_are_silent(seen: Evidence) -> Iterator[str]:
     term = 0
     for row in seen.journal:
@@ -258,28 +152,6 @@ def what_is_cancelled_stays_so(seen: Evidence) -> Iterator[str]:
             yield f"task {task} was live, and its cancel was answered as if it had ended"
 
 
-def a_draining_node_gets_nothing(seen: Evidence) -> Iterator[str]:
-    undrained = [
-        (row["seq"], row["new"]["id"])
-        for row in seen.journal
-        if row["what"] == "nodes" and not row["new"]["draining"]
-    ]
-    for told in seen.told_of("drain"):
-        # Since it was asked for, another may have ended the draining before the answer came.
-        again = [place for place, node in undrained if node == told.about]
-        until = min((place for place in again if place > told.asked.place), default=2**62)
-        for place, row in seen.leases():
-            if told.value and row["node_id"] == told.about and told.place < place < until:
-                yield f"node {told.about} drains and was given {row['id']}"
-
-
-def nobody_is_renewed_after_the_end(seen: Evidence) -> Iterator[str]:
-    ended = seen.ended_incarnations()
-    for told in seen.told_of("renewed"):
-        if ended.get(told.about, 2**62) <= told.asked.place:
-            yield f"incarnation {told.about} was renewed after its end"
-
-
 def updates_are_kept(seen: Evidence) -> Iterator[str]:
     for task, what, _ in seen.told.updates:
         tried = [
@@ -290,6 +162,27 @@ def updates_are_kept(seen: Evidence) -> Iterator[str]:
     for task, row in seen.live.items():
         if row["priority"] != seen.tasks[task]["priority"]:
             yield f"task {task} has two priorities"
+        if row["shape_id"] != seen.tasks[task]["shape_id"]:
+            yield f"task {task} has two shapes"
+
+
+def a_batch_is_stored_once_and_whole(seen: Evidence) -> Iterator[str]:
+    stored: dict[str, list[int]] = {}
+    for task, row in seen.tasks.items():
+        if row["name"] and row["name"].startswith("batch "):
+            stored.setdefault(row["name"].rpartition(" of ")[2], []).append(task)
+    for body, tasks in stored.items():
+        if len(tasks) != BATCH:
+            yield f"batch {body} has {len(tasks)} tasks"
+    bodies: dict[str, set[str]] = {}
+    for body in stored:
+        bodies.setdefault(body[0], set()).add(body)
+    for key, found in bodies.items():
+        if len(found) > 1:
+            yield f"the key {key} stands for {sorted(found)}"
+    for body, ids in seen.told.batches:
+        if sorted(ids) != sorted(stored.get(body, [])):
+            yield f"batch {body} was told {ids} and is {stored.get(body)}"
 
 
 LAWS: list[Callable[[Evidence], Iterator[str]]] = [
@@ -302,19 +195,9 @@ LAWS: list[Callable[[Evidence], Iterator[str]]] = [
     tallies_are_true,
     ends_follow_from_attempts,
     what_was_told_of_reports_is_true,
-    what_runs_fits,
-    leases_are_made_on_the_living,
-    only_the_dead_lose_attempts,
-    nothing_runs_when_all_nodes_are_gone,
     terms_rise_and_old_ones_are_silent,
     a_sweep_ends_with_its_term,
     what_is_cancelled_stays_so,
-    a_draining_node_gets_nothing,
-    nobody_is_renewed_after_the_end,
     updates_are_kept,
+    a_batch_is_stored_once_and_whole,
 ]
-
-
-def broken(seen: Evidence) -> list[str]:
-    """Return a sentence for every law that the run broke."""
-    return [f"{law.__name__}: {sentence}" for law in LAWS for sentence in law(seen)]

@@ -24,6 +24,7 @@ from duly.model.tenant import Credential, Plan
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
 from duly.server.queue_manager import QueueManager
+from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Submitter
 from duly.store import nodes
@@ -42,16 +43,20 @@ CLIENT = Credential(
 )
 SETTINGS = Settings(
     leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=20)),
-    scheduling=SchedulingSettings(window=4),
+    scheduling=SchedulingSettings(window=4, unplaceable_after=timedelta(0)),
     retries=RetrySettings(base_delay=timedelta(seconds=1)),
 )
 CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
-    delete from incarnations; delete from nodes; delete from terms; delete from servers;
-    delete from journal; delete from clock
+    delete from reservations; delete from incarnations; delete from nodes;
+    delete from terms; delete from servers; delete from journal; delete from clock
 """
 GONE = -1
+BATCH = 3
+"""How many tasks a batch with a key has."""
+TIERS = ("basic", "regular", "premium", "premium")
+"""The last one fits on no node, unless an administrator says otherwise."""
 ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
 
 
@@ -77,6 +82,7 @@ class Told:
     reports: list[tuple[wire.AttemptRef, Outcome, bool]] = field(default_factory=list)
     updates: list[tuple[int, str, Any]] = field(default_factory=list)
     tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
+    batches: list[tuple[str, list[int]]] = field(default_factory=list)
 
 
 @dataclass
@@ -88,6 +94,7 @@ class Server:
     resource_manager: ResourceManager
     queue_manager: QueueManager
     submitter: Submitter
+    reservations: Reservations
     busy: set[str] = field(default_factory=set)
 
 
@@ -113,9 +120,10 @@ class World:
         self.told = Told()
         self.servers: list[Server] = []
         self.nodes: list[Node] = []
+        self.reserved: list[int] = []
         self.dice = dice
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-        self._database = database
+        self.database = database
         self._monitor = monitor
         self._names = itertools.count(1)
         self._unstamped: list[Answer] = []
@@ -147,8 +155,8 @@ class World:
         for _ in range(2):
             self.servers.append(self._server())
             await self.servers[-1].cluster_manager.tick()
-        for number in range(self.dice.choice((1, 1, 2))):
-            await self._add_node(f"node-{number}")
+        for _ in range(self.dice.choice((1, 1, 2))):
+            await self._add_node()
         await self.submit_batch(self.servers[0], [None] * self.dice.randrange(2, 7))
         for _ in range(self.dice.choice((0, 1))):
             await self.servers[0].resource_manager.tick()
@@ -156,28 +164,35 @@ class World:
                 await self.poll(self.servers[0], node)
 
     def _server(self) -> Server:
-        parts = build(self._database, SETTINGS, "memory:///")
+        parts = build(self.database, SETTINGS, "memory:///")
         return Server(
             f"server {next(self._names)}",
             parts.cluster_manager,
             parts.resource_manager,
             parts.queue_manager,
             parts.submitter,
+            parts.reservations,
         )
 
     def replace(self, server: Server) -> None:
         """Put a fresh server where one has died."""
         self.servers[self.servers.index(server)] = self._server()
 
-    async def _add_node(self, name: str) -> None:
-        async with self._database.connection() as conn:
+    async def _add_node(self) -> None:
+        node = await self.make_node()
+        node.incarnation = (await self._join(node.name)).incarnation
+
+    async def make_node(self) -> Node:
+        """Make a node whose agent has not joined yet."""
+        name = f"node-{next(self._names)}"
+        async with self.database.connection() as conn:
             made = await nodes.add(conn, name, digest(name), {})
         assert made is not None
-        joined = await self._join(name)
-        self.nodes.append(Node(made, name, joined.incarnation))
+        self.nodes.append(Node(made, name, GONE))
+        return self.nodes[-1]
 
     async def _join(self, name: str) -> wire.Joined:
-        capacity = Resources(cpu_milli=1500, memory_mb=8192, disk_mb=8192)
+        capacity = Resources(cpu_milli=1500, memory_mb=32768, disk_mb=65536)
         request = wire.Join(name=name, capacity=capacity)
         return await self._any_server().cluster_manager.join(name, request)
 
@@ -220,16 +235,38 @@ class World:
         for key, spec, task in zip(keys, specs, ids, strict=True):
             self.told.submits.append((key, spec, task, False))
 
+    async def submit_whole(self, server: Server, key: str, body: str) -> None:
+        """Submit a batch under a key, as a client does that does not know whether it has before."""
+        specs = [
+            complete(TaskRequest(name=f"batch {number} of {body}", command=["true"]), PLAN)
+            for number in range(BATCH)
+        ]
+        ids = await server.submitter.submit_batch(CLIENT, specs, key=key)
+        self.is_stirred = True
+        self.told.batches.append((body, ids))
+
     async def cancel(self, server: Server, task: int) -> None:
         found = await server.queue_manager.cancel(CLIENT, [task])
         self.tell("cancel", task, task in found)
 
     async def update(self, server: Server, task: int) -> None:
-        what = self.dice.choice(("priority", "name"))
-        value: Any = next(self._names) if what == "priority" else f"renamed {next(self._names)}"
+        what = self.dice.choice(("priority", "name", "run_at"))
+        value: Any = {
+            "priority": next(self._names),
+            "name": f"renamed {next(self._names)}",
+            "run_at": self.dice.choice((None, self.now + timedelta(seconds=3))),
+        }[what]
+        await self._change(server, task, what, value)
+
+    async def resize(self, server: Server, task: int) -> None:
+        await self._change(server, task, "tier", self.dice.choice(TIERS))
+
+    async def _change(self, server: Server, task: int, what: str, value: Any) -> None:
         self.told.tried_updates.append((task, what, value))
-        await server.submitter.update(CLIENT, task, {what: value})
+        asked = value.isoformat() if isinstance(value, datetime) else value
+        await server.submitter.update(CLIENT, task, {what: asked})
         self.told.updates.append((task, what, value))
+        self.is_stirred = True
 
     async def poll(self, server: Server, node: Node) -> None:
         self.is_placed = False
@@ -244,16 +281,18 @@ class World:
                 node.held.setdefault(start.ref, self.dice.choice(ENDINGS))
             self._obey(node, orders.stop)
 
-    async def heartbeat(self, server: Server, node: Node) -> None:
+    async def heartbeat(self, server: Server, node: Node, *, stopping: bool = False) -> None:
         incarnation = node.incarnation
         beat = wire.Heartbeat(incarnation=incarnation, held=list(node.held))
         asked = self.tell("asked", incarnation)
         try:
-            await server.cluster_manager.renew(node.id, incarnation)
+            await server.cluster_manager.renew(node.id, incarnation, stopping=stopping)
         except Fenced:
             self._drop_all(node)
             return
         self.tell("renewed", incarnation, asked=asked)
+        if stopping:
+            self.tell("stopping", incarnation)
         stops = await server.resource_manager.stops_for(node.id, beat)
         if incarnation == node.incarnation:
             self._obey(node, stops)

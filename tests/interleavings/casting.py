@@ -1,0 +1,157 @@
+"""Decides who begins what next, by the theme of a run."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.interleavings import administrators
+from tests.interleavings.driver import Driver
+from tests.interleavings.world import Node, Server, World
+
+KEYS = (None, None, None, "a", "b", "c")
+BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
+"""What is submitted as a whole; the letter is the key."""
+LOOPS = ("cluster", "place", "sweep", "commit")
+TASK = ("cancel", "update", "resize")
+AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
+NODE = ("drain", "remove", "override", "reserve")
+RESERVATION = ("change", "release")
+WEIGHTS = {
+    "submit": 4,
+    "batch": 3,
+    "whole": 1,
+    "commit": 4,
+    "place": 25,
+    "sweep": 10,
+    "cluster": 6,
+    "poll": 10,
+    "report": 12,
+    "heartbeat": 4,
+    "stop": 0.5,
+    "cancel": 3,
+    "update": 2,
+    "resize": 1,
+    "join": 2,
+    "leave": 1,
+    "drain": 1,
+    "remove": 0.3,
+    "override": 1,
+    "reserve": 1,
+    "change": 0.7,
+    "release": 0.7,
+    "forget": 0.3,
+    "kill": 0.5,
+}
+THEMES: dict[str, dict[str, float]] = {
+    "everything": {},
+    "submits": {"submit": 6, "batch": 4, "commit": 5, "kill": 2},
+    "wholes": {"whole": 60, "kill": 2},
+    "changes": {"cancel": 6, "update": 12, "poll": 0.3},
+    "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
+    "joins": {"join": 10, "drain": 4, "leave": 3, "poll": 0.2, "sweep": 0.5},
+    "drains": {"drain": 30, "batch": 4, "poll": 0.2, "sweep": 0.3},
+    "stops": {"stop": 40, "join": 4, "batch": 4, "poll": 0.2, "sweep": 0.3},
+    "removals": {"remove": 20, "join": 10, "batch": 3, "poll": 0.3, "reserve": 2},
+    "overrides": {"override": 25, "batch": 4, "resize": 2, "poll": 0.2, "report": 3},
+    "shapes": {"resize": 25, "place": 2, "batch": 12, "report": 2, "cancel": 0.2, "kill": 0.2},
+    "misfits": {"resize": 40, "place": 3, "batch": 3, "cluster": 0.5}
+    | dict.fromkeys(("poll", "report", "cancel", "submit", "sweep", "override"), 0.1),
+    "reservations": {"reserve": 15, "change": 10, "release": 5, "forget": 10, "override": 2}
+    | {"batch": 0.5, "submit": 0.5, "report": 2, "place": 1.5, "heartbeat": 4, "stop": 0.2},
+    "extensions": {"reserve": 15, "change": 60, "release": 30, "forget": 40, "heartbeat": 2}
+    | dict.fromkeys(("place", "submit", "batch", "commit", "update", "cancel", "stop"), 0.1),
+    "losses": {"sweep": 3, "report": 3, "poll": 1.5, "heartbeat": 4, "cluster": 0.5, "time": 2},
+    "repeats": {"report": 6, "poll": 4, "sweep": 0.3, "submit": 0.3, "batch": 0.3, "join": 0.3},
+    "hand-overs": {"cluster": 4, "place": 2, "batch": 6, "poll": 0.1, "report": 0.1, "time": 3},
+}
+"""What happens often in a run; every seed has one."""
+
+Work = Callable[[], Coroutine[None, None, Any]]
+
+
+async def begin(world: World, driver: Driver, weights: dict[str, float]) -> None:
+    """Let somebody begin something."""
+    server = world.dice.choice(world.servers)
+    node = world.dice.choice(world.nodes)
+    kind = world.dice.choices(list(weights), list(weights.values()))[0]
+    if world.is_idle(kind) and world.dice.random() < 0.85:
+        return
+    if kind in LOOPS:
+        _loop(world, driver, server, kind)
+    elif kind == "kill":
+        driver.note(f"{server.name}: is killed")
+        driver.kill(server.name)
+        world.replace(server)
+    elif kind in AGENT:
+        _agent(world, driver, server, kind)
+    elif kind in NODE:
+        _node(world, driver, server, node, kind)
+    else:
+        _client(world, driver, server, kind)
+    await driver.settle()
+
+
+def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
+    tasks = [task for _, _, task, _ in world.told.submits[-4:]]
+    if kind == "submit":
+        key = world.dice.choice(KEYS)
+        driver.start(f"{server.name} submits {key}", lambda: world.submit(server, key))
+    elif kind == "batch":
+        keys = world.dice.sample(KEYS, 3)
+        driver.start(f"{server.name} submits {keys}", lambda: world.submit_batch(server, keys))
+    elif kind == "whole":
+        body = world.dice.choice(BODIES)
+        name = f"{server.name} submits all of {body}"
+        driver.start(name, lambda: world.submit_whole(server, f"batch {body[0]}", body))
+    elif kind in TASK and tasks:
+        task = world.dice.choice(tasks)
+        work = {"cancel": world.cancel, "update": world.update, "resize": world.resize}[kind]
+        driver.start(f"{server.name} {kind}s {task}", lambda: work(server, task))
+    elif kind in RESERVATION and world.reserved:
+        one = world.dice.choice(world.reserved[-2:])
+        do = administrators.change if kind == "change" else administrators.release
+        driver.start(f"{server.name} {kind}s {one}", lambda: do(world, server, one))
+    elif kind == "forget":
+        driver.start(f"{server.name} forgets", lambda: administrators.forget(world))
+
+
+def _node(world: World, driver: Driver, server: Server, node: Node, kind: str) -> None:
+    draining = world.dice.random() < 0.5
+    work: Work = {
+        "drain": lambda: world.drain(server, node, draining),
+        "remove": lambda: administrators.remove(world, server, node),
+        "override": lambda: administrators.override(world, server, node),
+        "reserve": lambda: administrators.reserve(world, server, node),
+    }[kind]
+    said = "undrain" if kind == "drain" and not draining else kind
+    driver.start(f"{server.name} {said}s {node.name}", work)
+
+
+def _agent(world: World, driver: Driver, server: Server, kind: str) -> None:
+    joined = [node for node in world.nodes if node.incarnation]
+    if not joined:
+        return
+    node = world.dice.choice(joined)
+    if (kind == "report" and not node.held and not node.past) or (kind == "leave" and node.held):
+        kind = "poll"
+    work: Work = {
+        "poll": lambda: world.poll(server, node),
+        "report": lambda: world.report(server, node),
+        "heartbeat": lambda: world.heartbeat(server, node),
+        "stop": lambda: world.heartbeat(server, node, stopping=True),
+        "leave": lambda: world.leave(server, node),
+        "join": lambda: world.join(node),
+    }[kind]
+    driver.start(f"{server.name} for {node.name}: {kind}", work)
+
+
+def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
+    tick: Work = {
+        "cluster": server.cluster_manager.tick,
+        "place": server.resource_manager.tick,
+        "sweep": lambda: world.sweep(server),
+        "commit": server.submitter.tick,
+    }[kind]
+    if kind in ("place", "sweep") and server.cluster_manager.term is None:
+        return
+    if kind not in server.busy:
+        driver.start(f"{server.name} {kind}", lambda: world.alone(server, kind, tick))

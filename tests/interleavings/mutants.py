@@ -1,0 +1,193 @@
+"""Mistakes on purpose: each is a change of the product that some law must notice.
+
+A mistake comes with the theme under which it shows soon.
+"""
+
+from duly.server import queue_manager, submitter
+from duly.store import leases, nodes, reservations, servers, tasks
+from tests.interleavings.explorer import function
+
+
+def without(module, name, *clauses):
+    """Return a change of a statement that leaves clauses out."""
+
+    def apply(monkeypatch):
+        text = module.SQL[name]
+        for clause, other in clauses:
+            assert clause in text, f"{name} does not contain {clause!r}"
+            text = text.replace(clause, other)
+        monkeypatch.setitem(module.SQL, name, text)
+        return ""
+
+    return apply
+
+
+def altered(name, *clauses):
+    """Return a change of a function of the schema."""
+
+    def apply(monkeypatch):
+        return function(name, *clauses)
+
+    return apply
+
+
+def unmatched(monkeypatch):
+    """Take a report for whatever attempt the task is at."""
+    monkeypatch.setattr(queue_manager, "_matches", lambda held, report: held is not None)
+    return without(
+        leases,
+        "lock_attempts",
+        ("and l.attempt = report.attempt", ""),
+        ("and l.token = report.token", ""),
+    )(monkeypatch)
+
+
+def unread(monkeypatch):
+    """Do not ask whether the reservation was still there."""
+    change = reservations.change
+
+    async def blindly(conn, changed):
+        await change(conn, changed)
+        return True
+
+    monkeypatch.setattr(reservations, "change", blindly)
+    return ""
+
+
+def bodiless(monkeypatch):
+    """Look at the key of a batch alone."""
+    monkeypatch.setattr(submitter, "hash_of", lambda spec: b"")
+    return ""
+
+
+MUTANTS = {
+    "a report is taken without its attempt and token": ("repeats", unmatched),
+    "a finish does not lock its row": (
+        "cancels",
+        without(leases, "lock_attempts", ("for update\n", "offset 0\n")),
+    ),
+    "a lease does not lock the incarnation": (
+        "joins",
+        altered("lease", ("where i.id = any(p_incarnations)", "where false")),
+    ),
+    "a lease does not check its term": (
+        "hand-overs",
+        altered("lease", ("if not found then", "if false then")),
+    ),
+    "a lease ignores that the node drains": (
+        "drains",
+        altered("lease", ("and not n.draining", "")),
+    ),
+    "only what has just expired is swept": (
+        "joins",
+        without(leases, "lock_orphans", ("i.ended_at is not null", "i.end_reason = 'expired'")),
+    ),
+    "everything that runs is swept": (
+        "losses",
+        without(
+            leases,
+            "lock_orphans",
+            ("i.ended_at is not null", "true"),
+            ("i.end_reason = 'left' as", "coalesce(i.end_reason = 'left', false) as"),
+        ),
+    ),
+    "an incarnation is renewed after its end": (
+        "losses",
+        without(nodes, "renew", ("and coalesce(ended_at, 'infinity') = 'infinity'", "")),
+    ),
+    "taking over does not wait for open work": (
+        "hand-overs",
+        without(servers, "lock_term", ("for update", "")),
+    ),
+    "a cancel ends only what waits": (
+        "changes",
+        altered("request_cancel", ("and l.token is not null", "and false")),
+    ),
+    "a finish forgets that the task was cancelled": (
+        "cancels",
+        without(
+            leases,
+            "lock_attempts",
+            ("l.cancel_requested_at,", "null::timestamptz as cancel_requested_at,"),
+        ),
+    ),
+    "losses are not counted": (
+        "losses",
+        without(leases, "end_attempts", ("losses = held.losses", "losses = 0")),
+    ),
+    "a key moves to whoever used it last": (
+        "submits",
+        without(
+            tasks,
+            "insert_tasks",
+            ("do nothing", "do update set task_id = excluded.task_id"),
+        ),
+    ),
+    "a change is made without a lock": (
+        "changes",
+        without(tasks, "lock_unstarted", ("for update", "")),
+    ),
+    "what is in use is forgotten": (
+        "everything",
+        without(leases, "read_in_use", ("where status = 'running'", "where false")),
+    ),
+    "a task is leased for what it asked before": (
+        "shapes",
+        altered("lease", ("and (l.shape_id = placement.shape) is not false", "")),
+    ),
+    "a task that is being changed is given up": (
+        "misfits",
+        without(leases, "lock_unplaceable", ("for update skip locked", "")),
+    ),
+    "an override lets leases pass that were decided before": (
+        "overrides",
+        altered("override_capacity", ("i.revision + 1", "i.revision")),
+    ),
+    "a reservation lets leases pass that were decided before": (
+        "reservations",
+        without(reservations, "lock_incarnation", ("revision + 1", "revision")),
+    ),
+    "two reservations are made at once": (
+        "reservations",
+        without(reservations, "lock_node", ("for update", "")),
+        without(reservations, "lock_incarnation", ("and ended_at is null", "and false")),
+    ),
+    "what is reserved is forgotten": (
+        "reservations",
+        without(reservations, "read_reserved", ("where", "where false and")),
+    ),
+    "a reservation is forgotten before its time": (
+        "reservations",
+        without(reservations, "drop_expired", ("<= duly.now()", "is not null")),
+    ),
+    "a change of a reservation that is gone is said to be made": ("extensions", unread),
+    "a lease ignores that the agent stops": (
+        "stops",
+        altered("lease", ("and not i.is_stopping", "")),
+    ),
+    "a removal leaves the incarnation alive": (
+        "removals",
+        altered("remove_node", ("set ended_at = at, end_reason", "set end_reason")),
+    ),
+    "a node joins while it is removed": (
+        "removals",
+        altered("join_node", ("and n.removed_at is null", "")),
+    ),
+    "what ran on a removed node is left there": (
+        "removals",
+        without(
+            leases,
+            "lock_orphans",
+            ("i.ended_at is not null", "i.ended_at is not null and i.end_reason <> 'removed'"),
+        ),
+    ),
+    "a removal leaves the reservations": (
+        "removals",
+        altered("remove_node", ("where r.node_id = p_node", "where false")),
+    ),
+    "a batch is stored again under its key": (
+        "wholes",
+        without(tasks, "claim_batch_key", ("do nothing", "do update set batch = excluded.batch")),
+    ),
+    "the key of a batch takes any body": ("wholes", bodiless),
+}

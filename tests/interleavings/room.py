@@ -1,0 +1,158 @@
+"""What the nodes had and what was taken of it, at every place in the journal.
+
+Only CPU is looked at; it stands for the other kinds.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from tests.interleavings.evidence import Evidence, is_lease
+
+Row = dict[str, Any]
+
+
+class Room:
+    """Goes through the journal row by row."""
+
+    def __init__(self, needs: dict[int, int]) -> None:
+        self._needs = needs
+        self._capacity: dict[int, int] = {}
+        self._override: dict[int, int] = {}
+        self._lives_on: dict[int, int] = {}
+        self._running: dict[int, Row] = {}
+        self._reserved: dict[int, Row] = {}
+
+    def take(self, row: asyncpg.Record) -> None:
+        """Take in what was written."""
+        new, old = row["new"], row["old"]
+        match row["what"]:
+            case "live" if new and new["status"] == "running":
+                self._running[new["id"]] = new
+            case "live":
+                self._running.pop((new or old)["id"], None)
+            case "incarnations" if row["op"] == "insert":
+                self._capacity[new["id"]] = new["capacity"]["cpu_milli"]
+                self._lives_on[new["node_id"]] = new["id"]
+            case "nodes":
+                self._override.pop(new["id"], None)
+                if "cpu_milli" in new["capacity_override"]:
+                    self._override[new["id"]] = new["capacity_override"]["cpu_milli"]
+            case "reservations" if new:
+                self._reserved[new["id"]] = new
+            case "reservations":
+                self._reserved.pop(old["id"])
+
+    def overbooked(self, node: int, incarnation: int, at: datetime) -> str | None:
+        """Say what is too much on a node, if anything."""
+        has = self._override.get(node, self._capacity[incarnation])
+        runs = sum(
+            self._needs[row["shape_id"]]
+            for row in self._running.values()
+            if row["incarnation_id"] == incarnation
+        )
+        kept = sum(
+            row["resources"]["cpu_milli"]
+            for row in self._reserved.values()
+            if row["node_id"] == node and not is_past(row, at)
+        )
+        if runs + kept <= has:
+            return None
+        return f"node {node} has {has}, of which {runs} are in use and {kept} reserved"
+
+    def incarnation_of(self, node: int) -> int | None:
+        """Return the latest incarnation of a node."""
+        return self._lives_on.get(node)
+
+
+def is_past(reservation: Row, at: datetime) -> bool:
+    """Say whether a reservation has expired."""
+    until = reservation["expires_at"]
+    return until is not None and datetime.fromisoformat(until) <= at
+
+
+def a_lease_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
+    room = Room(seen.needs)
+    for row in seen.journal:
+        room.take(row)
+        if is_lease(row):
+            new = row["new"]
+            too_much = room.overbooked(new["node_id"], new["incarnation_id"], row["at"])
+            if too_much:
+                yield f"task {new['id']} was leased, and {too_much}"
+
+
+def a_reservation_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
+    room = Room(seen.needs)
+    for row in seen.journal:
+        room.take(row)
+        if row["what"] == "reservations" and _grows(row):
+            node = row["new"]["node_id"]
+            incarnation = room.incarnation_of(node)
+            too_much = incarnation and room.overbooked(node, incarnation, row["at"])
+            if too_much:
+                yield f"{row['new']['id']} was reserved, and {too_much}"
+
+
+def _grows(row: asyncpg.Record) -> bool:
+    if not row["new"]:
+        return False
+    before = row["old"]["resources"]["cpu_milli"] if row["old"] else 0
+    return bool(row["new"]["resources"]["cpu_milli"] > before)
+
+
+def a_reservation_lasts_until_it_is_released(seen: Evidence) -> Iterator[str]:
+    gone: dict[int, asyncpg.Record] = {
+        row["old"]["id"]: row
+        for row in seen.journal
+        if row["what"] == "reservations" and row["op"] == "delete"
+    }
+    removed = {
+        row["new"]["id"] for row in seen.journal if row["what"] == "nodes" and _is_removal(row)
+    }
+    released = {answer.about for answer in seen.told_of("releases")}
+    for told in seen.told_of("reserved"):
+        row = gone.get(told.about)
+        if row is None and told.about not in seen.reserved:
+            yield f"{told.about} was reserved and never stored"
+        if row is None or told.about in released or row["old"]["node_id"] in removed:
+            continue
+        if not is_past(row["old"], row["at"]):
+            yield f"reservation {told.about} is gone, and nobody released it"
+
+
+def a_change_of_a_reservation_is_made(seen: Evidence) -> Iterator[str]:
+    for told in seen.told_of("changed"):
+        mine = [
+            row
+            for row in seen.journal
+            if row["what"] == "reservations"
+            and row["op"] == "update"
+            and row["new"]["id"] == told.about
+            and row["pid"] == told.pid
+            and told.asked.place < row["seq"] <= told.place
+        ]
+        if not mine:
+            yield f"reservation {told.about} was said to be changed, and was not"
+
+
+def nothing_is_reserved_on_a_removed_node(seen: Evidence) -> Iterator[str]:
+    removed = {row["new"]["id"] for row in seen.journal if _is_removal(row)}
+    for one in seen.reserved.values():
+        if one["node_id"] in removed:
+            yield f"{one['id']} is reserved on node {one['node_id']}, which was removed"
+
+
+def _is_removal(row: asyncpg.Record) -> bool:
+    return bool(row["what"] == "nodes" and row["new"] and row["new"]["removed_at"])
+
+
+LAWS = [
+    a_lease_takes_only_what_is_free,
+    a_reservation_takes_only_what_is_free,
+    a_reservation_lasts_until_it_is_released,
+    a_change_of_a_reservation_is_made,
+    nothing_is_reserved_on_a_removed_node,
+]
