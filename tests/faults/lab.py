@@ -108,13 +108,15 @@ async def _secrets(dsn: str) -> tuple[str, str]:
 class Lab:
     """Servers and nodes on a database of their own; most tests take one of each."""
 
-    def __init__(self, folder: Path, dsn: str) -> None:
+    def __init__(
+        self, folder: Path, dsn: str, secrets: tuple[str, str] | None = None, servers: int = 2
+    ) -> None:
         folder.chmod(0o755)
         self.folder = folder
         self.dsn = dsn
-        self.key, self._token = asyncio.run(_secrets(dsn))
+        self.key, self._token = secrets or asyncio.run(_secrets(dsn))
         self.ledger = Ledger(folder)
-        self.ports = [free_port(), free_port()]
+        self.ports = [free_port() for _ in range(servers)]
         self.port = self.ports[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.urls = ",".join(f"http://127.0.0.1:{port}" for port in self.ports)
@@ -137,12 +139,14 @@ class Lab:
             self._clients[which] = Client(which[0], self.key, patience=patience)
         return self._clients[which]
 
-    def start_server(self, which: int = 0) -> Program:
+    def start_server(self, which: int = 0, source: Path | None = None) -> Program:
+        """Start a server; `source` is the code that it runs, if that is not ours."""
         port = self.ports[which]
         server = self._start(
             f"server-at-{port}",
             f"serve --database-file {self._dsn_file} --host 127.0.0.1 --port {port}"
             f" --store {self.folder}/store",
+            source,
         )
         until(lambda: self._answers(server, port), "the server to be ready")
         return server
@@ -153,7 +157,9 @@ class Lab:
         found = [(one["name"], duty["term"]) for one in servers for duty in one["duties"]]
         return found[0] if found else None
 
-    def start_agent(self, name: str = "node-a", url: str | None = None) -> Program:
+    def start_agent(
+        self, name: str = "node-a", url: str | None = None, source: Path | None = None
+    ) -> Program:
         token = self.folder / f"{name}.token"
         if not token.exists():
             token.touch(mode=0o600)
@@ -161,18 +167,20 @@ class Lab:
         agent = self._start(
             name,
             f"agent --url {url or self.url} --join-token-file {token} --data {self.folder}/{name}"
-            f" --name {name} --isolation process --cpu 4 --memory 4GiB --disk 4GiB",
+            f" --name {name} --isolation process --cpu 4 --memory 4GiB --disk 4GiB"
+            f" --label name={name}",
+            source,
         )
         until(lambda: self.node(name) == "ready" or not agent.is_running(), f"{name} to join")
         assert agent.is_running(), agent.log.read_text()
         return agent
 
-    def run(self, command: str) -> Program:
+    def run(self, command: str, source: Path | None = None) -> Program:
         """Start a command of a person."""
-        return self._start(command.split()[-1].lstrip("-"), command)
+        return self._start(command.split()[-1].lstrip("-"), command, source)
 
     def node(self, name: str) -> str | None:
-        nodes = self.client().list_nodes()["items"]
+        nodes = self.client(self.urls).list_nodes()["items"]
         return next((node["status"] for node in nodes if node["name"] == name), None)
 
     def close(self) -> None:
@@ -195,8 +203,9 @@ class Lab:
                     continue
         return found
 
-    def _start(self, name: str, command: str) -> Program:
-        program = Program(name, self.folder, command.split(), self._env)
+    def _start(self, name: str, command: str, source: Path | None = None) -> Program:
+        env = {**self._env, "PYTHONPATH": str(source)} if source else self._env
+        program = Program(name, self.folder, command.split(), env)
         self.programs.append(program)
         return program
 
