@@ -134,10 +134,15 @@ class Lab:
     # Nodes
 
     async def node(
-        self, *, cpu: float = 4, memory_mb: int = 65_536, labels: dict[str, str] | None = None
+        self,
+        *,
+        cpu: float = 4,
+        memory_mb: int = 65_536,
+        labels: dict[str, str] | None = None,
+        by: Parts | None = None,
     ) -> Node:
-        """Let a node join for the first time."""
-        manager = self.parts.cluster_manager
+        """Let a node join for the first time, at this server or at another one."""
+        manager = (by or self.parts).cluster_manager
         name = f"node-{next(NAMES)}"
         capacity = capacity_of(cpu, memory_mb)
         token = await manager.create_token(timedelta(hours=1))

@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from duly.config import SchedulingSettings, Settings
+from duly.model.resources import Resources
 from duly.server import resource_manager
 from duly.server.news import EVERYTHING, News
 from duly.server.parts import Parts
@@ -109,6 +110,60 @@ async def test_a_cancel_on_one_server_reaches_the_node_that_waits_at_another(
         assert await other.queue_manager.cancel(lab.client, [ref.task]) == {ref.task: False}
         orders = await poll
     assert [(stop.ref, stop.why) for stop in orders.stop] == [(ref, "cancelled")]
+
+
+async def test_a_node_that_joins_at_another_server_is_given_what_waits_at_once(
+    lab: Lab, other: Parts
+) -> None:
+    task = await lab.submit()
+    async with running(lab.parts, other):
+        await lab.parts.resource_manager.tick()
+        node = at(await lab.node(by=other), other)
+        orders = await node.poll(wait=25)
+    assert [start.ref.task for start in orders.start] == [task]
+
+
+async def test_what_ran_on_a_node_that_is_removed_at_another_server_is_handed_over_at_once(
+    lab: Lab, other: Parts
+) -> None:
+    gone = await lab.node()
+    ref = await lab.run(gone)
+    node = at(await lab.node(), other)
+    async with running(lab.parts, other):
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        await other.cluster_manager.remove(gone.id)
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [ref.task]
+
+
+async def test_a_node_that_may_take_work_again_is_given_some_at_once(
+    lab: Lab, other: Parts
+) -> None:
+    node = at(await lab.node(), other)
+    await other.cluster_manager.drain(node.id, draining=True)
+    task = await lab.submit()
+    async with running(lab.parts, other):
+        await lab.parts.resource_manager.tick()
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        await other.cluster_manager.drain(node.id, draining=False)
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [task]
+
+
+async def test_what_is_reserved_and_released_at_another_server_is_given_at_once(
+    lab: Lab, other: Parts
+) -> None:
+    node = at(await lab.node(cpu=1), other)
+    made = await other.reservations.reserve(
+        lab.client, Resources(cpu_milli=1000), node_id=None, expires_at=None
+    )
+    task = await lab.submit(cpu=1)
+    async with running(lab.parts, other):
+        await lab.parts.resource_manager.tick()
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        await other.reservations.release(lab.client, made)
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [task]
 
 
 async def test_a_line_that_is_cut_is_opened_again_and_everything_is_looked_at(

@@ -121,7 +121,6 @@ async def change_node(request: ApiRequest) -> Answer:
         await parts.cluster_manager.override_capacity(node.id, kinds)
     if change.drain is not msgspec.UNSET:
         await parts.cluster_manager.drain(node.id, draining=change.drain)
-    parts.resource_manager.nudge()
     async with reading(parts) as conn:
         return as_json(shapes.node(await find_node(conn, str(node.id))))
 
@@ -134,8 +133,6 @@ async def remove_node(request: ApiRequest) -> Answer:
     async with reading(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
     await parts.cluster_manager.remove(node.id)
-    parts.resource_manager.nudge_polls(None)
-    parts.queue_manager.nudge()
     return no_content()
 
 

@@ -19,6 +19,8 @@ from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
 from duly.model.amounts import MAX_AMOUNT, check_extra
 from duly.model.request import check_labels, check_text
+from duly.server.herald import Herald
+from duly.server.news import News
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import nodes, servers
@@ -38,11 +40,14 @@ REMOVED = "This node has been removed; its key is not accepted any more."
 class ClusterManager(Service):
     """Keeps this server's number and term, and the nodes' leases."""
 
-    def __init__(self, database: Database, settings: LeaseSettings, sequencer: Sequencer) -> None:
+    def __init__(
+        self, database: Database, settings: LeaseSettings, sequencer: Sequencer, herald: Herald
+    ) -> None:
         super().__init__(settings.term_renewal)
         self._database = database
         self._settings = settings
         self._sequencer = sequencer
+        self._herald = herald
         self._incarnation = uuid4()
         self._number: int | None = None
         self._term: Term | None = None
@@ -152,6 +157,8 @@ class ClusterManager(Service):
             )
         if incarnation is None:
             raise Unauthenticated(REMOVED)
+        # There is room now, and perhaps something to hand over of the incarnation before.
+        self._herald.announce(News(work=True, due=True))
         return wire.Joined(
             node=node_id,
             incarnation=incarnation,
@@ -179,24 +186,28 @@ class ClusterManager(Service):
         async with self._database.transaction() as conn:
             if await nodes.lock_incarnation(conn, incarnation, node_id):
                 await nodes.end_incarnation(conn, incarnation, "left")
+        self._herald.announce(News(due=True))
 
     async def drain(self, node_id: int, *, draining: bool) -> None:
         """Let a node take no more work, or take work again."""
         async with self._database.connection() as conn:
             if not await nodes.drain(conn, node_id, draining=draining):
                 raise NotFound("There is no such node.")
+        self._herald.announce(News(work=not draining))
 
     async def override_capacity(self, node_id: int, kinds: Mapping[str, Any]) -> None:
         """Say what a node has of some kinds, whatever its agent says; no kinds undo that."""
         async with self._database.connection() as conn:
             if not await nodes.override_capacity(conn, node_id, kinds):
                 raise NotFound("There is no such node.")
+        self._herald.announce(News(work=True))
 
     async def remove(self, node_id: int) -> None:
         """Take a node away for good: what runs there is handed over, and it may not come back."""
         async with self._database.connection() as conn:
             if not await nodes.remove(conn, node_id):
                 raise NotFound("There is no such node.")
+        self._herald.announce(News(due=True, incarnations=None))
 
 
 async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:

@@ -45,6 +45,11 @@ class Herald(Service):
             self._gathered |= gathered
             self.nudge()
 
+    def announce(self, gathered: News) -> None:
+        """Let every server know, this one included; call it after the commit."""
+        self._pass_on(gathered)
+        self.tell(gathered)
+
     async def run(self) -> None:
         """Tick until cancelled, and hang up."""
         try:

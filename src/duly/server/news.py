@@ -28,7 +28,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something may be placed: a task waits, or something has become free."""
     pairs: Pairs = NO_PAIRS
     due: bool = False
-    """The time of a task may come earlier than the leader knows."""
+    """The time of a task may come earlier than the leader knows, or a node has gone."""
     incarnations: Ids = NONE
     """Their polls have something to say."""
     tasks: Ids = NONE

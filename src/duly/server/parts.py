@@ -57,7 +57,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     herald = Herald(database)
     prioritizer = Prioritizer(settings.scheduling)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
-    cluster_manager = ClusterManager(database, settings.leases, sequencer)
+    cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
     resource_manager = ResourceManager(
         database, settings, cluster_manager, prioritizer, bell, herald
     )
@@ -93,7 +93,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         resource_manager=resource_manager,
         queue_manager=queue_manager,
         submitter=submitter,
-        reservations=Reservations(database, sequencer, resource_manager),
+        reservations=Reservations(database, sequencer, herald),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
     )

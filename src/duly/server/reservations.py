@@ -15,7 +15,8 @@ from duly.model.shape import Shape
 from duly.model.tenant import Credential
 from duly.policy import placement
 from duly.policy.placement import Ask
-from duly.server.resource_manager import ResourceManager
+from duly.server.herald import Herald
+from duly.server.news import News
 from duly.server.sequencer import Sequencer
 from duly.store import overview, reservations
 from duly.store.database import Connection, Database
@@ -25,12 +26,10 @@ from duly.store.reservations import Reservation
 class Reservations:
     """Makes, changes and releases reservations."""
 
-    def __init__(
-        self, database: Database, sequencer: Sequencer, resource_manager: ResourceManager
-    ) -> None:
+    def __init__(self, database: Database, sequencer: Sequencer, herald: Herald) -> None:
         self._database = database
         self._sequencer = sequencer
-        self._resource_manager = resource_manager
+        self._herald = herald
 
     async def reserve(
         self,
@@ -84,14 +83,14 @@ class Reservations:
                 raise Conflict("The node of this reservation has no room for more now.")
             if not await reservations.change(conn, new):
                 raise _unknown(reservation_id)
-        self._resource_manager.nudge()
+        self._herald.announce(News(work=True))
 
     async def release(self, credential: Credential, reservation_id: int) -> None:
         """Give back what is reserved."""
         async with self._database.connection() as conn:
             if not await reservations.release(conn, credential.tenant_id, reservation_id):
                 raise _unknown(reservation_id)
-        self._resource_manager.nudge()
+        self._herald.announce(News(work=True))
 
     async def _find(
         self, conn: Connection, credential: Credential, reservation_id: int
