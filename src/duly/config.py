@@ -74,14 +74,21 @@ class RequestSettings(msgspec.Struct, frozen=True):
     batch_limit: int = 64 * 2**20
     batch_tasks: int = 100_000
     timeout: timedelta = timedelta(seconds=10)
-    """How long a read may take in the database."""
+    """How long a client waits for the database."""
     poll_limit: timedelta = timedelta(seconds=25)
+    open_limit: int = 2000
+    """Requests of clients that are worked on at once."""
+    waiting_limit: int = 2000
+    """Requests of clients that wait for a task to end, or follow a log."""
+    bodies_limit: int = 128 * 2**20
+    """Bytes of bodies that are held at once; those of nodes are counted apart."""
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True):
     """How a server speaks to PostgreSQL."""
 
-    connections: int = 10
+    connections: int = 16
+    """Shared out in `store/lanes.py`: clients get a part of them."""
     statement_timeout: timedelta = timedelta(seconds=30)
 
 
@@ -97,6 +104,8 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
+FEWEST_CONNECTIONS = 9
+"""One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -114,6 +123,7 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
         **{name: _section(kind, name, values.get(name, {})) for name, kind in SECTIONS.items()}
     )
     _check_leases(settings.leases)
+    _check_bounds(settings)
     return settings
 
 
@@ -125,6 +135,17 @@ def _check_leases(leases: LeaseSettings) -> None:
         raise ConfigError("leases.ttl must be at least three times leases.heartbeat.")
     if leases.term_ttl < 2 * leases.term_renewal:
         raise ConfigError("leases.term_ttl must be at least twice leases.term_renewal.")
+
+
+def _check_bounds(settings: Settings) -> None:
+    """Refuse bounds under which a server could never do some of its work."""
+    if settings.database.connections < FEWEST_CONNECTIONS:
+        raise ConfigError(f"database.connections must be at least {FEWEST_CONNECTIONS}.")
+    requests = settings.requests
+    if min(requests.open_limit, requests.waiting_limit) < 1:
+        raise ConfigError("requests.open_limit and requests.waiting_limit must be above 0.")
+    if requests.bodies_limit < max(requests.body_limit, requests.batch_limit):
+        raise ConfigError("requests.bodies_limit must hold a whole batch (requests.batch_limit).")
 
 
 def _read(file: Path) -> dict[str, Any]:

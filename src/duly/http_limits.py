@@ -3,10 +3,12 @@
 The HTTP server as it comes keeps the head of a request of any length, and waits for
 one for ever: a single header without end would fill the memory and stop everything
 else, and idle connections would use up the open files. So the head is bounded in size
-and in time, and with it all that is sent when no request is being worked on.
+and in time, and with it all that is sent when no request is being worked on; and so are
+the connections in number.
 """
 
 import asyncio
+import resource
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -21,6 +23,12 @@ REFUSAL = (
 )
 
 
+def most_connections() -> int:
+    """Return how many connections leave enough open files for everything else."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(files - max(files // 4, 64), 16)
+
+
 class LimitedHttp(HttpToolsProtocol):
     """One connection; give it to uvicorn as `http`."""
 
@@ -33,9 +41,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
+        """Begin to wait for a request, unless there are too many who do."""
         super().connection_made(transport)
-        self._watch()
+        if len(self.connections) > most_connections():
+            transport.abort()
+        else:
+            self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""

@@ -21,6 +21,12 @@ ATTEMPTS_ENDED = Counter(
 REPORTS_STALE = Counter(
     "duly_reports_stale", "Reports refused because the attempt was given away.", registry=REGISTRY
 )
+REQUESTS_SHED = Counter(
+    "duly_requests_shed",
+    "Requests refused because the server had no room for them.",
+    ["room"],
+    registry=REGISTRY,
+)
 TICKS_FAILED = Counter(
     "duly_ticks_failed", "Ticks that ended in an error.", ["component"], registry=REGISTRY
 )

@@ -105,6 +105,11 @@ async def _secrets(dsn: str) -> tuple[str, str]:
         return await create_admin_key(conn), token
 
 
+def _running(source: Path | None) -> dict[str, str]:
+    """Return what lets a process run the code in `source`; ours when there is none."""
+    return {"PYTHONPATH": str(source)} if source else {}
+
+
 class Lab:
     """Servers and nodes on a database of their own; most tests take one of each."""
 
@@ -139,14 +144,25 @@ class Lab:
             self._clients[which] = Client(which[0], self.key, patience=patience)
         return self._clients[which]
 
-    def start_server(self, which: int = 0, source: Path | None = None) -> Program:
-        """Start a server; `source` is the code that it runs, if that is not ours."""
+    def start_server(
+        self,
+        which: int = 0,
+        source: Path | None = None,
+        dsn: str | None = None,
+        **settings: str,
+    ) -> Program:
+        """Start a server, with settings as in the environment, perhaps past a proxy.
+
+        `source` is the code that it runs, if that is not ours.
+        """
+        if dsn is not None:
+            self._dsn_file.write_text(dsn)
         port = self.ports[which]
         server = self._start(
             f"server-at-{port}",
             f"serve --database-file {self._dsn_file} --host 127.0.0.1 --port {port}"
             f" --store {self.folder}/store",
-            source,
+            {**_running(source), **{f"DULY_{name}": value for name, value in settings.items()}},
         )
         until(lambda: self._answers(server, port), "the server to be ready")
         return server
@@ -169,7 +185,7 @@ class Lab:
             f"agent --url {url or self.url} --join-token-file {token} --data {self.folder}/{name}"
             f" --name {name} --isolation process --cpu 4 --memory 4GiB --disk 4GiB"
             f" --label name={name}",
-            source,
+            _running(source),
         )
         until(lambda: self.node(name) == "ready" or not agent.is_running(), f"{name} to join")
         assert agent.is_running(), agent.log.read_text()
@@ -177,7 +193,7 @@ class Lab:
 
     def run(self, command: str, source: Path | None = None) -> Program:
         """Start a command of a person."""
-        return self._start(command.split()[-1].lstrip("-"), command, source)
+        return self._start(command.split()[-1].lstrip("-"), command, _running(source))
 
     def node(self, name: str) -> str | None:
         nodes = self.client(self.urls).list_nodes()["items"]
@@ -203,9 +219,8 @@ class Lab:
                     continue
         return found
 
-    def _start(self, name: str, command: str, source: Path | None = None) -> Program:
-        env = {**self._env, "PYTHONPATH": str(source)} if source else self._env
-        program = Program(name, self.folder, command.split(), env)
+    def _start(self, name: str, command: str, more: dict[str, str] | None = None) -> Program:
+        program = Program(name, self.folder, command.split(), {**self._env, **(more or {})})
         self.programs.append(program)
         return program
 

@@ -1,9 +1,10 @@
-"""A TCP proxy that can lose answers, for one server and any number of connections."""
+"""A proxy that can lose answers, for one server and any number of connections."""
 
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 
 class Proxy:
@@ -12,12 +13,20 @@ class Proxy:
     `lose(path)` makes it swallow the next answer to a request whose first line names `path`,
     and then cut that connection: the request arrived, the answer did not. Between `part()`
     and `heal()` nothing passes, but nothing is lost: it arrives late.
+
+    A path stands for the socket of a server on this machine; the proxy then listens at `at`.
     """
 
-    def __init__(self, port: int) -> None:
-        self._upstream = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+    def __init__(self, upstream: int | Path, at: Path | None = None) -> None:
+        self._upstream = upstream
+        self.port = 0
+        if at is None:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.port = self._listener.getsockname()[1]
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(at))
+            self._listener.listen(128)
         self._lose: bytes | None = None
         self.lost = threading.Event()
         self._whole = threading.Event()
@@ -50,13 +59,21 @@ class Proxy:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
+    def _connect(self) -> socket.socket:
+        if isinstance(self._upstream, Path):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(str(self._upstream))
+            return server
+        server = socket.create_connection(("127.0.0.1", self._upstream), timeout=5)
+        server.settimeout(None)
+        return server
+
     def _serve(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(("127.0.0.1", self._upstream), timeout=5)
+            server = self._connect()
         except OSError:
             client.close()
             return
-        server.settimeout(None)
         request = [b""]
 
         def watch(data: bytes) -> bytes:

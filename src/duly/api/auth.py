@@ -16,6 +16,7 @@ from duly.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from duly.model.tenant import Credential, Scope
 from duly.server.parts import Parts
 from duly.store import views
+from duly.store.lanes import Lane
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -55,9 +56,11 @@ async def guard(connection: Connection) -> None:
     if access is Access.JOIN:
         connection.scope["auth"] = bearer
     elif access is Access.NODE:
-        connection.scope["auth"] = await parts.authenticator.authenticate_node(bearer)
+        async with parts.timeouts.reading():
+            connection.scope["auth"] = await parts.authenticator.authenticate_node(bearer)
     else:
-        credential = await parts.authenticator.authenticate(bearer)
+        async with parts.timeouts.reading():
+            credential = await parts.authenticator.authenticate(bearer)
         _check_scope(credential, Scope(access))
         query = connection.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
@@ -98,7 +101,7 @@ async def _for_tenant(parts: Parts, credential: Credential, query: bytes) -> Cre
         raise Invalid("tenant", "tenant is the name of one tenant.")
     if names[0] == credential.tenant:
         return credential
-    async with parts.database.connection() as conn:
+    async with parts.timeouts.reading(), parts.database.connection(Lane.GUEST) as conn:
         tenant = await views.tenant_by_name(conn, names[0])
     if tenant is None:
         raise NotFound(f"There is no tenant {names[0][:60]!r}.")

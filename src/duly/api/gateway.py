@@ -11,6 +11,7 @@ from duly.api.body import read_body
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.errors import Fenced
 from duly.store import nodes
+from duly.store.lanes import Lane
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ async def append_log(request: ApiRequest) -> Answer:
     parts = parts_of(request)
     chunk = await _read(request, wire.LogChunk)
     ref = (chunk.ref.task, chunk.ref.attempt, chunk.ref.token)
-    async with parts.database.connection() as conn:
+    async with parts.database.connection(Lane.NODE) as conn:
         if not await nodes.holds_attempt(conn, _node(request), ref):
             raise Fenced("The attempt has been given away; its log is not kept.")
     await parts.logbook.append(chunk.ref, chunk.offset, chunk.data)

@@ -118,9 +118,10 @@ async def change_node(request: ApiRequest) -> Answer:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
         kinds = {} if change.capacity is None else kinds_of(change.capacity)
-        await parts.cluster_manager.override_capacity(node.id, kinds)
+        await parts.timeouts.writing(parts.cluster_manager.override_capacity(node.id, kinds))
     if change.drain is not msgspec.UNSET:
-        await parts.cluster_manager.drain(node.id, draining=change.drain)
+        draining = parts.cluster_manager.drain(node.id, draining=change.drain)
+        await parts.timeouts.writing(draining)
     async with reading(parts) as conn:
         return as_json(shapes.node(await find_node(conn, str(node.id))))
 
@@ -132,7 +133,7 @@ async def remove_node(request: ApiRequest) -> Answer:
     query_of(request)
     async with reading(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
-    await parts.cluster_manager.remove(node.id)
+    await parts.timeouts.writing(parts.cluster_manager.remove(node.id))
     return no_content()
 
 
@@ -170,7 +171,7 @@ async def create_token(request: ApiRequest) -> Answer:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
     async with reading(parts) as conn:
         now = await database.now(conn)
-    token = await parts.cluster_manager.create_token(lasts)
+    token = await parts.timeouts.writing(parts.cluster_manager.create_token(lasts))
     return as_json(shapes.NodeToken(token, now + lasts), 201)
 
 

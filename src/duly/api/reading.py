@@ -1,17 +1,17 @@
 """How handlers look things up: with a deadline, and one answer for all that is not there."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from duly.api.operation import ApiRequest
-from duly.errors import NotFound, Unavailable
+from duly.errors import NotFound
 from duly.model.task import NOT_STARTED, Reason, Status
 from duly.policy.explain import Facts, explain
 from duly.server.parts import Parts
 from duly.store import overview, views
 from duly.store.database import Connection
+from duly.store.lanes import Lane
 from duly.store.views import TaskView
 
 ID = re.compile(r"[0-9]{1,19}")
@@ -21,14 +21,8 @@ MOST_AHEAD = 1000
 @asynccontextmanager
 async def reading(parts: Parts) -> AsyncIterator[Connection]:
     """Lend a connection for as long as a read may take."""
-    try:
-        async with (
-            asyncio.timeout(parts.settings.requests.timeout.total_seconds()),
-            parts.database.connection() as conn,
-        ):
-            yield conn
-    except TimeoutError:
-        raise Unavailable("The database takes too long to answer; try again.") from None
+    async with parts.timeouts.reading(), parts.database.connection(Lane.GUEST) as conn:
+        yield conn
 
 
 def id_of(request: ApiRequest, thing: str) -> int:

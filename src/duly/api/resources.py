@@ -103,8 +103,8 @@ async def reserve(request: ApiRequest) -> Answer:
     async with reading(parts) as conn:
         node = None if asked.node is None else (await find_node(conn, asked.node)).id
         expires_at = await _expiry(conn, asked.expires_at, asked.expires_in)
-    made = await parts.reservations.reserve(
-        credential, resources, node_id=node, expires_at=expires_at
+    made = await parts.timeouts.writing(
+        parts.reservations.reserve(credential, resources, node_id=node, expires_at=expires_at)
     )
     return await _answer(request, made, 201)
 
@@ -134,7 +134,9 @@ async def change_reservation(request: ApiRequest) -> Answer:
             lasts = None if asked.expires_in is msgspec.UNSET else asked.expires_in
             expires_at = await _expiry(conn, at, lasts)
     resources = None if asked.resources is None else amounts_of(asked.resources, old.resources)
-    await parts.reservations.change(credential, reservation_id, resources, expires_at)
+    await parts.timeouts.writing(
+        parts.reservations.change(credential, reservation_id, resources, expires_at)
+    )
     return await _answer(request, reservation_id)
 
 
@@ -142,9 +144,8 @@ async def change_reservation(request: ApiRequest) -> Answer:
 async def release(request: ApiRequest) -> Answer:
     """Give back what is reserved."""
     query_of(request)
-    await parts_of(request).reservations.release(
-        credential_of(request), id_of(request, "reservation")
-    )
+    parts, reservation_id = parts_of(request), id_of(request, "reservation")
+    await parts.timeouts.writing(parts.reservations.release(credential_of(request), reservation_id))
     return no_content()
 
 

@@ -24,6 +24,8 @@ from duly.store import views
 ALL = ["/v1/tasks", "/v1/jobs"]
 ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
 LONGEST_WAIT = 25
+BATCH_PATIENCE = 25.0
+"""Seconds after which the client of a batch is told that its outcome is not known."""
 AT_ONCE = 500
 """Tasks of a batch that are checked before others get their turn on this server."""
 LOOK_AGAIN = 0.5
@@ -110,7 +112,8 @@ async def submit_batch(request: ApiRequest) -> Answer:
         raise TooLarge(f"A batch may have at most {settings.batch_tasks} tasks.", field="tasks")
     key = idempotency_key(request)
     specs = await _complete_all(batch.tasks, credential)
-    ids = await parts.submitter.submit_batch(credential, specs, key=key)
+    storing = parts.submitter.submit_batch(credential, specs, key=key)
+    ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
 
 
@@ -254,7 +257,7 @@ async def update_task(request: ApiRequest) -> Answer:
             f"The task is {view.status}; only one that has not started can be changed.",
             status=view.status,
         )
-    await parts.submitter.update(credential, task_id, changes)
+    await parts.timeouts.writing(parts.submitter.update(credential, task_id, changes))
     return await answer_task(parts, credential, task_id)
 
 

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
 
-from duly.api.app import create_app
+from duly.api.app import HEADERS, create_app
+from duly.api.door import Door
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http_limits import LimitedHttp
@@ -74,9 +75,10 @@ class Api(uvicorn.Server):
     """The HTTP server, without signal handlers: those are the launcher's."""
 
     def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
+        door = Door(create_app(parts), parts.settings.requests, HEADERS)
         super().__init__(
             uvicorn.Config(
-                create_app(parts),
+                door,
                 http=LimitedHttp,
                 ws="none",
                 log_config=None,
@@ -88,6 +90,7 @@ class Api(uvicorn.Server):
                 ssl_keyfile=certificate.key if certificate else None,
             )
         )
+        door.watch(self.server_state.connections)
         self.is_listening = asyncio.Event()
 
     @contextmanager
@@ -111,6 +114,19 @@ class Api(uvicorn.Server):
             stopping.cancel()
 
 
+async def _finish(parts: Parts, loops: Sequence[asyncio.Task[None]]) -> None:
+    """End the loops between two ticks: a commit that is under way is not broken off.
+
+    Only what the database keeps waiting for too long is.
+    """
+    for service in parts.services:
+        service.finish()
+    await asyncio.wait(loops, timeout=CLOSING)
+    for loop in loops:
+        loop.cancel()
+    await parts.timeouts.close(CLOSING)
+
+
 async def _run(
     api: Api,
     parts: Parts,
@@ -126,8 +142,8 @@ async def _run(
         if api.is_listening.is_set():
             ready(parts)
         await serving
-        for task in (*loops, listening):
-            task.cancel()
+        await _finish(parts, loops)
+        listening.cancel()
     try:
         async with asyncio.timeout(CLOSING):
             await parts.cluster_manager.stop()

@@ -12,6 +12,7 @@ from duly.errors import Unauthenticated
 from duly.model.tenant import Credential
 from duly.store import nodes, tenants
 from duly.store.database import Database
+from duly.store.lanes import Lane
 from duly.store.tenants import digest
 
 V = TypeVar("V")
@@ -34,7 +35,7 @@ class Authenticator:
         remembered = self._known.get(hashed)
         if remembered is not None and clock.monotonic() < remembered[0]:
             return remembered[1]
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.CALLER) as conn:
             credential = await tenants.by_key(conn, key)
         if credential is None:
             self._known.pop(hashed, None)
@@ -48,7 +49,7 @@ class Authenticator:
         remembered = self._nodes.get(hashed)
         if remembered is not None and clock.monotonic() < remembered[0]:
             return remembered[1]
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.LEASE) as conn:
             node = await nodes.by_key(conn, hashed)
         if node is None or node.is_removed:
             self._nodes.pop(hashed, None)

@@ -25,6 +25,7 @@ from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import nodes, servers
 from duly.store.database import Connection, Database, now
+from duly.store.lanes import Lane
 from duly.store.servers import Term
 from duly.store.tenants import digest, generate_key
 
@@ -137,14 +138,14 @@ class ClusterManager(Service):
     async def create_token(self, lasts: timedelta) -> str:
         """Return a new join token, good for `lasts`."""
         token = generate_key("dulyjoin")
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             await nodes.add_token(conn, digest(token), lasts=lasts)
         return token
 
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
         """Begin a new incarnation of the node whose key or join token is `secret`."""
         check_join(request)
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.NODE) as conn:
             node_id = await _node_of(conn, secret, request)
             incarnation = await nodes.join(
                 conn,
@@ -175,7 +176,7 @@ class ClusterManager(Service):
         was silent for too long and its attempts have been given away.
         """
         ttl = self._settings.ttl
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.LEASE) as conn:
             alive = await nodes.renew(conn, [(incarnation, node_id, stopping)], ttl=ttl)
         if incarnation not in alive:
             raise Fenced("This incarnation has been ended; join again.")
@@ -183,28 +184,28 @@ class ClusterManager(Service):
 
     async def leave(self, node_id: int, incarnation: int) -> None:
         """End an incarnation whose agent stops and holds nothing; what it never began goes back."""
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.NODE) as conn:
             if await nodes.lock_incarnation(conn, incarnation, node_id):
                 await nodes.end_incarnation(conn, incarnation, "left")
         self._herald.announce(News(due=True))
 
     async def drain(self, node_id: int, *, draining: bool) -> None:
         """Let a node take no more work, or take work again."""
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             if not await nodes.drain(conn, node_id, draining=draining):
                 raise NotFound("There is no such node.")
         self._herald.announce(News(work=not draining))
 
     async def override_capacity(self, node_id: int, kinds: Mapping[str, Any]) -> None:
         """Say what a node has of some kinds, whatever its agent says; no kinds undo that."""
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             if not await nodes.override_capacity(conn, node_id, kinds):
                 raise NotFound("There is no such node.")
         self._herald.announce(News(work=True))
 
     async def remove(self, node_id: int) -> None:
         """Take a node away for good: what runs there is handed over, and it may not come back."""
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             if not await nodes.remove(conn, node_id):
                 raise NotFound("There is no such node.")
         self._herald.announce(News(due=True, incarnations=None))

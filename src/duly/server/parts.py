@@ -17,6 +17,7 @@ from duly.server.retention import Retention
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.submitter import Submitter
+from duly.server.timeouts import Timeouts
 from duly.store.database import Database
 
 
@@ -26,6 +27,7 @@ class Parts:
 
     database: Database
     settings: Settings
+    timeouts: Timeouts
     authenticator: Authenticator
     bell: Bell
     herald: Herald
@@ -86,6 +88,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     return Parts(
         database=database,
         settings=settings,
+        timeouts=Timeouts(settings.requests.timeout),
         authenticator=Authenticator(database),
         bell=bell,
         herald=herald,

@@ -28,6 +28,7 @@ from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
 from duly.store import leases, servers, tasks
 from duly.store.database import Connection, Database, confirm, now
+from duly.store.lanes import Lane
 from duly.store.leases import Ended, Held
 from duly.store.servers import Term
 
@@ -120,7 +121,7 @@ class QueueManager(Service):
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
         refs = [one.ref for one in reports]
         possible = [storable(one) for one in reports if is_possible(one.ref)]
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.NODE) as conn:
             held = await leases.lock_attempts(conn, node_id, _keys(possible))
             at = await now(conn)
             mine = {one.ref: one for one in possible if _matches(held.get(one.ref.task), one)}
@@ -214,7 +215,7 @@ class QueueManager(Service):
 
     async def cancel(self, credential: Credential, ids: Sequence[int]) -> dict[int, bool]:
         """Cancel tasks of the caller's tenant; True for those that have ended at once."""
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             found = await tasks.request_cancel(conn, credential.tenant_id, ids)
             if len(found) < len(ids):
                 # What has ended already may have been cancelled by somebody who got no answer.

@@ -20,6 +20,7 @@ from duly.server.news import News
 from duly.server.sequencer import Sequencer
 from duly.store import overview, reservations
 from duly.store.database import Connection, Database
+from duly.store.lanes import Lane
 from duly.store.reservations import Reservation
 
 
@@ -42,7 +43,7 @@ class Reservations:
         """Reserve on a node, or wherever it fits best; return the id of the reservation."""
         shape, tried = Shape(resources), set[int]()
         while True:
-            async with self._database.connection() as conn:
+            async with self._database.connection(Lane.GUEST) as conn:
                 offers = [
                     offer
                     for offer in await overview.read_offers(conn)
@@ -50,7 +51,7 @@ class Reservations:
                 ]
             chosen = _choose(shape, offers)
             made = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
-            async with self._database.transaction() as conn:
+            async with self._database.transaction(Lane.GUEST) as conn:
                 if await _has_room(conn, chosen, shape):
                     await reservations.add(conn, credential.tenant_id, made)
                     return made.id
@@ -65,7 +66,7 @@ class Reservations:
         expires_at: datetime | msgspec.UnsetType | None,
     ) -> None:
         """Change what is reserved, or for how long, on the node where it is."""
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             old = await self._find(conn, credential, reservation_id)
             await reservations.lock_node(conn, old.node_id)
             # Read again: only under the lock does it stay as it is.
@@ -87,7 +88,7 @@ class Reservations:
 
     async def release(self, credential: Credential, reservation_id: int) -> None:
         """Give back what is reserved."""
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             if not await reservations.release(conn, credential.tenant_id, reservation_id):
                 raise _unknown(reservation_id)
         self._herald.announce(News(work=True))

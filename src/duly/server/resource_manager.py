@@ -34,6 +34,7 @@ from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
 from duly.store import leases, nodes, reservations, servers
 from duly.store.database import Connection, Database, confirm, now
+from duly.store.lanes import Lane
 from duly.store.leases import Head
 from duly.store.servers import Term
 
@@ -201,7 +202,7 @@ class ResourceManager(Service):
                 await bell.wait(min(left, RECHECK.total_seconds()))
 
     async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.NODE) as conn:
             should_hold = await nodes.read_held(conn, poll.incarnation, node_id)
             if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
                 self._told.pop(poll.incarnation, None)
@@ -234,7 +235,7 @@ class ResourceManager(Service):
 
     async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
         """Return everything that the agent is to end, told before or not."""
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.NODE) as conn:
             should_hold = await nodes.read_held(conn, beat.incarnation, node_id)
         return stops(beat.held, should_hold)
 

@@ -22,6 +22,7 @@ class Service(ABC):
         self._interval = interval
         self._nudged = asyncio.Event()
         self._failing = False
+        self._finishing = False
 
     @abstractmethod
     async def tick(self) -> bool:
@@ -31,14 +32,19 @@ class Service(ABC):
         """Ask for a tick now. Nudges that come during a tick are merged into one."""
         self._nudged.set()
 
+    def finish(self) -> None:
+        """Let the tick that is under way be the last one."""
+        self._finishing = True
+        self._nudged.set()
+
     def pause(self) -> timedelta:
         """Return how long to wait for a nudge before the next tick."""
         return self._interval
 
     async def run(self) -> None:
-        """Tick until cancelled."""
+        """Tick until told to finish, or cancelled."""
         name = type(self).__name__
-        while True:
+        while not self._finishing:
             self._nudged.clear()
             more = False
             try:
@@ -52,7 +58,7 @@ class Service(ABC):
                 log.exception("%s: tick failed", name)
                 # Without a pause, an error that a nudge brings about could spin.
                 await asyncio.sleep(0.1)
-            if not more:
+            if not more and not self._finishing:
                 await self._rest()
 
     def _complain(self, name: str, error: Unavailable) -> None:

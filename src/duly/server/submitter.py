@@ -9,6 +9,7 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence, Set
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -29,12 +30,14 @@ from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
+from duly.store.lanes import Lane
 from duly.store.tasks import NewTask, Stored, StoredSpec, Submission
 
 GROUP = 500
 """How many requests share one commit, at most."""
 CHUNK = 2000
 """How many tasks of a batch go into one statement."""
+TOO_LATE = "The database is too slow to store the task now; nothing was stored. Try again."
 UNKNOWN = (
     "The database did not answer, so it is not known whether the task was stored. "
     "Submit it again with the same idempotency key."
@@ -85,23 +88,34 @@ class Submitter(Service):
         self._queue_manager = queue_manager
         self._herald = herald
         self._shapes: dict[str, int] = {}
-        self._waiting: list[Waiting] = []
+        self._waiting: dict[int, Waiting] = {}
 
     async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        """Store one task, together with whatever else is being submitted."""
-        await self._learn_shapes([spec])
-        request = Waiting(self._new(credential, spec), asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        self.nudge()
+        """Store one task, together with whatever else is being submitted.
+
+        Who has waited in vain is taken out of the line: nothing is stored for nobody.
+        """
+        request: Waiting | None = None
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                await self._learn_shapes([spec])
+                request = self._line_up(self._new(credential, spec))
                 return await request.answer
         except TimeoutError:
-            raise Unavailable(UNKNOWN) from None
+            pass
+        if request is None or self._waiting.pop(request.task.id, None) is not None:
+            raise Unavailable(TOO_LATE)
+        raise Unavailable(UNKNOWN)
+
+    def _line_up(self, task: NewTask) -> Waiting:
+        request = Waiting(task, asyncio.get_running_loop().create_future())
+        self._waiting[task.id] = request
+        self.nudge()
+        return request
 
     async def tick(self) -> bool:
         """Commit everything that waits, up to one group."""
-        group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+        group = [self._waiting.pop(first) for first in list(islice(self._waiting, GROUP))]
         try:
             if group:
                 with telemetry.timed(telemetry.COMMIT_SECONDS):
@@ -164,7 +178,7 @@ class Submitter(Service):
         await self._learn_shapes(specs)
         new = [self._new(credential, spec) for spec in specs]
         try:
-            async with self._database.transaction() as conn:
+            async with self._database.transaction(Lane.GUEST) as conn:
                 ids = await self._store_batch(conn, credential, new, key)
         except Taken as error:
             raise Unavailable("An id was minted twice; submit the batch again.") from error
@@ -220,7 +234,7 @@ class Submitter(Service):
 
         With `run_at` among them its time becomes that one, or now when it is null.
         """
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             held = await tasks.lock_unstarted(conn, credential.tenant_id, task_id)
             # Read under the lock: of two changes at once, neither may undo the other.
             old = await self._read(conn, credential, task_id)
@@ -244,7 +258,7 @@ class Submitter(Service):
         With `dead` it must be among the dead letters, and is taken out of them in the same
         transaction, so that it is replayed once.
         """
-        async with self._database.connection() as conn:
+        async with self._database.connection(Lane.GUEST) as conn:
             old = await self._read(conn, credential, task_id)
         if not old.has_ended:
             raise Conflict("The task has not ended; only one that has can be replayed.")
@@ -253,7 +267,7 @@ class Submitter(Service):
         )
         await self._learn_shapes([spec])
         new = self._new(credential, spec)
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
                 raise NotFound(f"There is no dead letter {task_id}.")
@@ -272,7 +286,7 @@ class Submitter(Service):
 
     async def drop_dead_letter(self, credential: Credential, task_id: int) -> None:
         """Take a task out of the dead letters; its history stays."""
-        async with self._database.transaction() as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             if not await tasks.take_dead_letter(conn, credential.tenant_id, task_id):
                 raise NotFound(f"There is no dead letter {task_id}.")
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
@@ -302,7 +316,7 @@ class Submitter(Service):
             if key not in self._shapes
         }
         if unknown:
-            async with self._database.connection() as conn:
+            async with self._database.connection(Lane.GUEST) as conn:
                 learned = await tasks.intern_shapes(conn, unknown)
                 await confirm(conn)
             self._shapes.update(learned)

@@ -20,6 +20,7 @@ import msgspec
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
 from duly.store.connecting import Connector, PatientConnection
+from duly.store.lanes import Lane, Lanes
 
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 """A connection, or one lent by the pool; a store function takes either."""
@@ -68,9 +69,10 @@ class Taken(Unstorable):
 class Database:
     """A pool of connections to one PostgreSQL cluster."""
 
-    def __init__(self, pool: "asyncpg.Pool[Any]", connector: Connector) -> None:
+    def __init__(self, pool: "asyncpg.Pool[Any]", connector: Connector, lanes: Lanes) -> None:
         self._pool = pool
         self._connector = connector
+        self._lanes = lanes
 
     @classmethod
     async def connect(cls, dsn: str, settings: DatabaseSettings | None = None) -> Self:
@@ -96,7 +98,7 @@ class Database:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
-        return cls(pool, connector)
+        return cls(pool, connector, Lanes(settings.connections))
 
     async def close(self) -> None:
         """Give back every connection, forcibly after a few seconds."""
@@ -117,20 +119,21 @@ class Database:
         await self.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self, lane: Lane = Lane.DUTY) -> AsyncIterator[Connection]:
         """Lend a connection; each statement on it commits by itself.
 
         Nothing that was done on it counts before it has been given back without an error.
         """
-        with translated():
-            async with self._pool.acquire(timeout=ACQUIRE) as conn:
-                with _certain(conn):
-                    yield conn
+        async with self._lanes.turn(lane):
+            with translated():
+                async with self._pool.acquire(timeout=ACQUIRE) as conn:
+                    with _certain(conn):
+                        yield conn
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[Connection]:
         """Lend a connection inside a transaction (READ COMMITTED)."""
-        async with self.connection() as conn, conn.transaction():
+        async with self.connection(lane) as conn, conn.transaction():
             yield conn
 
     async def connect_apart(self, name: str) -> asyncpg.Connection:

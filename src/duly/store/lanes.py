@@ -1,0 +1,83 @@
+"""Who may use how many of a server's connections to PostgreSQL.
+
+When the database is slow, every connection that there is gets used and waited for.
+So those whose lateness costs most have connections that nobody else can take: a
+server that cannot renew its term stops leading, and a node whose lease is not renewed
+freezes its tasks. Clients come last; they are told to try again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from enum import Enum
+
+from duly.errors import Unavailable
+
+LOOPS = 5
+"""The loops of a server that use one connection each: what they need is never lent out."""
+PATIENCE = 5.0
+"""Seconds to wait for a turn."""
+RETRY_AFTER = timedelta(seconds=2)
+BUSY = "The server waits for its database, and others wait before this request; try again."
+
+
+class Lane(Enum):
+    """For whom a connection is wanted."""
+
+    DUTY = "duty"
+    """A loop of the server itself: terms, rounds, expiry, the group commit."""
+    LEASE = "lease"
+    """Nodes that renew their leases, which touches nothing that tasks touch."""
+    NODE = "node"
+    """Whatever else nodes ask and tell: polls, reports, logs."""
+    CALLER = "caller"
+    """Who is calling: a short look that every request begins with."""
+    GUEST = "guest"
+    """Clients, for all that is not committed in a group."""
+
+
+class Lanes:
+    """The turns of those who are not a duty."""
+
+    def __init__(self, connections: int) -> None:
+        self._turns = {
+            lane: asyncio.Semaphore(share) for lane, share in shares(connections).items()
+        }
+
+    @asynccontextmanager
+    async def turn(self, lane: Lane) -> AsyncIterator[None]:
+        """Wait for a turn and keep it; raises Unavailable when it does not come in time."""
+        if lane is Lane.DUTY:
+            yield
+            return
+        turns = self._turns[lane]
+        if turns.locked():
+            await _wait(turns)
+        else:
+            await turns.acquire()
+        try:
+            yield
+        finally:
+            turns.release()
+
+
+async def _wait(turns: asyncio.Semaphore) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await turns.acquire()
+    except TimeoutError:
+        raise Unavailable(BUSY, RETRY_AFTER) from None
+
+
+def shares(connections: int) -> Mapping[Lane, int]:
+    """Return how many connections each lane may use at once, beside those of the loops."""
+    rest = max(connections - LOOPS, 4)
+    guest = max(rest * 2 // 5, 1)
+    lease, caller = max(rest // 5, 1), max(rest // 8, 1)
+    return {
+        Lane.LEASE: lease,
+        Lane.CALLER: caller,
+        Lane.GUEST: guest,
+        Lane.NODE: rest - lease - caller - guest,
+    }

@@ -1,0 +1,213 @@
+"""A slow database: clients are told to come again, nodes and the leader keep what they hold."""
+
+import asyncio
+import resource
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import aiohttp
+import asyncpg
+import psutil
+import pytest
+
+from duly.store.lanes import Lane, shares
+from tests.faults.lab import Lab, Program, until
+from tests.faults.proxy import Proxy
+from tests.faults.test_kills import submit
+
+pytestmark = pytest.mark.faults
+CLIENTS = 2000
+GROWTH = 60 * 2**20
+"""Bytes by which a server may grow between one wave of clients and the next ones."""
+WITHIN = 15.0
+"""Seconds; a client of ours waits for 30."""
+
+
+@contextmanager
+def session(dsn: str, *statements: str) -> Iterator[None]:
+    """Run statements in a transaction that stays open for the length of the block."""
+    opened, close = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        conn = await asyncpg.connect(dsn)
+        try:
+            async with conn.transaction():
+                for statement in statements:
+                    await conn.execute(statement)
+                opened.set()
+                await asyncio.to_thread(close.wait)
+        finally:
+            await conn.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(hold(),))
+    thread.start()
+    try:
+        assert opened.wait(10)
+        yield
+    finally:
+        close.set()
+        thread.join()
+
+
+async def _post(
+    session: aiohttp.ClientSession, path: str, body: object, key: str | None
+) -> tuple[int, str | None, float]:
+    since = time.monotonic()
+    headers = {} if key is None else {"Idempotency-Key": key}
+    async with session.post(path, json=body, headers=headers) as answer:
+        await answer.read()
+        return answer.status, answer.headers.get("Retry-After"), time.monotonic() - since
+
+
+def flood(
+    lab: Lab, clients: int, path: str, body: object, key: str | None = None
+) -> list[tuple[int, str | None, float]]:
+    """Let many clients ask at once; return the status, Retry-After and seconds of each."""
+
+    async def ask() -> list[tuple[int, str | None, float]]:
+        async with aiohttp.ClientSession(
+            lab.url,
+            headers={"Authorization": f"Bearer {lab.key}"},
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=60),
+        ) as session:
+            return await asyncio.gather(*(_post(session, path, body, key) for _ in range(clients)))
+
+    return asyncio.run(ask())
+
+
+def refused(answers: list[tuple[int, str | None, float]]) -> None:
+    """Make sure that everyone was told in time to come again, and when."""
+    assert Counter(status for status, _, _ in answers) == {503: len(answers)}
+    assert all(after is not None and int(after) >= 1 for _, after, _ in answers)
+    assert max(seconds for _, _, seconds in answers) < WITHIN
+
+
+def memory_of(server: Program) -> int:
+    found: int = psutil.Process(server.pid).memory_info().rss
+    return found
+
+
+@pytest.fixture
+def stalling(dsn: str) -> Iterator[tuple[Proxy, str]]:
+    """A proxy in front of PostgreSQL's socket, and the DSN that goes through it."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-proxy-"))
+    parts = urlsplit(dsn)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    name = f".s.PGSQL.{query['port']}"
+    proxy = Proxy(Path(query["host"]) / name, folder / name)
+    through = parts._replace(query=f"host={quote(str(folder))}&port={query['port']}").geturl()
+    yield proxy, through
+    proxy.close()
+    shutil.rmtree(folder)
+
+
+def test_two_thousand_clients_of_a_stalled_database_are_told_to_come_again(
+    lab: Lab, stalling: tuple[Proxy, str]
+) -> None:
+    proxy, through = stalling
+    server = lab.start_server(dsn=through, REQUESTS__TIMEOUT="3s", REQUESTS__OPEN_LIMIT="1000")
+    body = {"command": ["true"], "env": {"FILLER": "x" * 10_000}}
+    assert Counter(one[0] for one in flood(lab, 500, "/v1/tasks", body)) == {201: 500}
+
+    proxy.part()
+    refused(flood(lab, CLIENTS, "/v1/tasks", body))
+    before = memory_of(server)
+    for _ in range(2):
+        refused(flood(lab, CLIENTS, "/v1/tasks", body))
+    assert memory_of(server) - before < GROWTH
+
+    proxy.heal()
+    healed_at = time.monotonic()
+    task = lab.client().submit(command=["true"])["id"]
+    assert time.monotonic() - healed_at < 10
+    stored = lab.client().list_tasks(limit=1000)["items"]
+    # Of the thousands who were refused at most one group was on its way to the database.
+    assert len(stored) <= 500 + 500 + 1 and stored[0]["id"] == task
+
+
+def test_slow_batches_cost_neither_a_lease_nor_the_term_nor_single_submits(lab: Lab) -> None:
+    lab.start_server(REQUESTS__TIMEOUT="2s")
+    lab.start_agent()
+    leader = lab.leader()
+    running = submit(lab, "sleep 6")
+    until(lambda: lab.ledger.starts(running), "the task to start")
+    key = "insert into duly.submissions values (1, 'k', '', 0, '{}', now())"
+    batch = {"tasks": [{"command": ["true"]}]}
+    with session(lab.dsn, key):
+        slow = threading.Thread(target=flood, args=(lab, 60, "/v1/tasks/batch", batch, "k"))
+        slow.start()
+        until(lambda: _waiting_for_locks(lab.dsn) >= shares(16)[Lane.GUEST], "slow batches")
+        assert _waiting_for_locks(lab.dsn) == shares(16)[Lane.GUEST]
+        refused(flood(lab, 20, "/v1/tasks/batch", batch, "k"))
+        quick = submit(lab, "true")
+        until(lambda: lab.ledger.ends(quick), "a task to run meanwhile")
+        until(lambda: lab.ledger.ends(running), "the first task to end")
+        slow.join(0.1)
+    slow.join()
+    ended = lab.client().wait(running, timeout=30)
+    assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
+    assert lab.leader() == leader
+    assert lab.client().submit_many([{"command": ["true"]}], idempotency_key="other")
+
+
+async def _count_waiting(dsn: str) -> int:
+    conn = await asyncpg.connect(dsn)
+    try:
+        found: int = await conn.fetchval(
+            "select count(*) from pg_stat_activity"
+            " where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        return found
+    finally:
+        await conn.close()
+
+
+def _waiting_for_locks(dsn: str) -> int:
+    return asyncio.run(_count_waiting(dsn))
+
+
+def test_a_locked_table_is_ridden_out(lab: Lab) -> None:
+    lab.start_server(REQUESTS__TIMEOUT="2s")
+    lab.start_agent()
+    leader = lab.leader()
+    running = submit(lab, "sleep 2")
+    until(lambda: lab.ledger.starts(running), "the task to start")
+    with session(lab.dsn, "lock table duly.live in access exclusive mode"):
+        refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
+        refused(flood(lab, 300, "/v1/tasks", {"command": ["true"]}))
+        # Twice the lease of its node, and three times the term.
+        time.sleep(4)
+    ended = lab.client().wait(running, timeout=30)
+    assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
+    assert lab.leader() == leader
+    assert lab.client().wait(submit(lab, "true"), timeout=30)["status"] == "done"
+
+
+def test_connections_without_end_leave_files_for_nodes_and_the_database(lab: Lab) -> None:
+    server = lab.start_server()
+    lab.start_agent()
+    assert lab.client().wait(submit(lab, "true"), timeout=30)["status"] == "done"
+    running = submit(lab, "sleep 4")
+    until(lambda: lab.ledger.starts(running), "the task to start")
+    files = 200
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (files, files))
+    with ExitStack() as idle:
+        for _ in range(125):
+            idle.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
+        refused(flood(lab, 1, "/v1/tasks", {"command": ["true"]}))
+        for _ in range(200):
+            idle.enter_context(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
+        assert psutil.Process(server.pid).num_fds() < files - 20
+        until(lambda: lab.ledger.ends(running), "the task to end")
+    ended = lab.client().wait(running, timeout=30)
+    assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
+    assert server.is_running()
