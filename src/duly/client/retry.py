@@ -51,7 +51,8 @@ def pause(
     """Return the seconds to wait before the next try, or None when patience is at its end.
 
     `tries` counts those that failed. While another server is left to be asked, it is asked at
-    once. `jitter`, from 0 to 1, spreads the clients out; a server's own `Retry-After` is the least.
+    once. `jitter`, from 0 to 1, spreads the clients out; a server's own `Retry-After` is the least,
+    and those whom it turned away together come back over as long a time again.
     """
     left = patience.total.total_seconds() - elapsed
     if left <= 0:
@@ -59,9 +60,7 @@ def pause(
     if isinstance(trouble, NoAnswer) and tries % servers:
         return 0.0
     rounds = min((tries - 1) // servers, 32)
-    full = min(
-        patience.base_delay.total_seconds() * 2.0**rounds, patience.max_delay.total_seconds()
-    )
     asked = 0.0 if isinstance(trouble, NoAnswer) else trouble.retry_after.total_seconds()
-    delay = asked + full * jitter
+    spread = max(patience.base_delay.total_seconds() * 2.0**rounds, asked)
+    delay = asked + min(spread, patience.max_delay.total_seconds()) * jitter
     return delay if delay < left else None
