@@ -42,6 +42,8 @@ class Local:
     log_size: int = 0
     log: bytes | None = b""
     """All of its output, unless that is in the spool file."""
+    log_notice: bytes = b""
+    """What is to be said after what is in the spool file, which could not hold it."""
     ended_at: float | None = None
     ran: float | None = None
     usage: Usage | None = None
@@ -150,11 +152,13 @@ class Executor:
         local.usage = Usage(told["cpu_seconds"] or 0.0, round(peak, 3), local.ran)
         local.log_size = told["log_size"]
         local.log = None if told["log"] is None else told["log"].encode("latin-1")
+        local.log_notice = told["log_notice"].encode()
         return Exit(
             code=told["code"],
             stopped=told["stopped"],
             capped=told["capped"],
             out_of_memory=told["out_of_memory"],
+            disk_full=bool(told["code"]) and workspace.is_full(local.workspace),
             ran=local.ran,
             execution_cap=local.execution_cap,
             memory_mb=local.memory_mb,
@@ -196,7 +200,8 @@ class Executor:
     def _tail(self, local: Local) -> bytes:
         if local.log is not None:
             return local.log
-        return read_spool(local.spool, max(0, local.log_size - TAIL_BYTES), TAIL_BYTES)
+        kept = read_spool(local.spool, max(0, local.log_size - TAIL_BYTES), TAIL_BYTES)
+        return kept + local.log_notice
 
     def forget(self, ref: AttemptRef) -> None:
         """Remove what is left of an attempt whose report was answered."""

@@ -38,6 +38,8 @@ class Exit:
     capped: bool = False
     """That signal was sent because the execution cap was reached."""
     out_of_memory: bool = False
+    disk_full: bool = False
+    """There was no room on the disk of its node when it ended."""
     failure: Failure | None = None
     ran: float | None = None
     execution_cap: float = 0.0
@@ -86,11 +88,17 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.code == 0:
         return Conclusion(Outcome.SUCCEEDED, None, 0)
     if end.code is not None and end.code > 0:
-        reason = Reason("exit_code", f"Exited with code {code}.", {"exit_code": code})
-        return Conclusion(Outcome.FAILED, reason, code)
+        return Conclusion(Outcome.FAILED, _exit_code(end, end.code), code)
     if end.code == -signal.SIGXFSZ:
         return Conclusion(Outcome.OVERUSED, _disk(end), code)
     return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
+
+
+def _exit_code(end: Exit, code: int) -> Reason:
+    if end.disk_full:
+        message = f"Exited with code {code} when the disk of its node was full."
+        return Reason("node_disk_full", message, {"exit_code": code})
+    return Reason("exit_code", f"Exited with code {code}.", {"exit_code": code})
 
 
 def _memory(end: Exit) -> Reason:

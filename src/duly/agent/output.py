@@ -2,8 +2,8 @@
 
 Short output stays in memory and travels with the news of the exit. Longer output,
 and any that somebody may want to follow, goes to a spool file that the task cannot
-reach. What comes after the limit is read and dropped, because a task must not block
-or die for having talked too much.
+reach. What comes after the limit, or does not fit on the disk, is read and dropped,
+because a task must not block or die for having talked too much.
 """
 
 import os
@@ -14,6 +14,7 @@ CHUNK = 65536
 LAST_DRAIN = 2**20
 """How much is still read once all processes are gone: more than any pipe holds."""
 NOTICE = b"\n[duly: the output is longer than its limit; the rest was dropped]\n"
+DISK_FULL = b"\n[duly: the disk of the node is full; the rest of the output was dropped]\n"
 
 
 class Output:
@@ -22,7 +23,9 @@ class Output:
     def __init__(self, fd: int, path: str, limit: int) -> None:
         self.fd = fd
         self.size = 0
-        """How many bytes are kept."""
+        """How many bytes are kept, in memory or in the file."""
+        self.notice = b""
+        """What is to be said after them, when the file could not hold it."""
         self._path = path
         self._room = max(limit - len(NOTICE), 0)
         self._buffer = bytearray()
@@ -32,7 +35,9 @@ class Output:
     @property
     def inline(self) -> bytes | None:
         """Return all of the output if it never went to a file."""
-        return bytes(self._buffer) if self._file is None else None
+        if self._file is not None:
+            return None
+        return bytes(self._buffer[: INLINE - len(self.notice)] + self.notice)
 
     def read(self) -> bool:
         """Take in what is there; False means that nobody can write any more."""
@@ -58,15 +63,16 @@ class Output:
 
     def spill(self) -> None:
         """Put what is in memory into the file, for others to read."""
-        if self._file is not None:
+        if self._file is not None or self.notice:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         try:
             self._file = os.open(self._path, flags, 0o600)
-            self.size = os.write(self._file, self._buffer)
         except OSError:
-            # A full disk costs the rest of the output, not the task.
-            self._full = True
+            self._give_up()
+            return
+        self.size = 0
+        self._write(self._buffer)
 
     def close(self) -> None:
         """Release the pipe and the file."""
@@ -81,7 +87,29 @@ class Output:
             return
         self.spill()
         if self._file is not None:
-            try:
-                self.size += os.write(self._file, data)
-            except OSError:
-                self._full = True
+            self._write(data)
+        if self._file is None:
+            self._buffer += data[:INLINE]
+
+    def _write(self, data: bytes | bytearray) -> None:
+        assert self._file is not None  # noqa: S101
+        left = memoryview(data)
+        try:
+            while left:
+                written = os.write(self._file, left)
+                self.size += written
+                left = left[written:]
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Drop what comes from now on: a full disk costs the rest of the output, not the task.
+
+        If the file holds no more than memory can, what is in memory is told instead.
+        """
+        self._full = True
+        self.notice = DISK_FULL
+        if self._file is not None and self.size < INLINE:
+            os.close(self._file)
+            os.unlink(self._path)  # noqa: PTH108 -- the supervisor imports little
+            self._file = None

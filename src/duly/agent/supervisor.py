@@ -324,7 +324,8 @@ def describe(attempt: Attempt) -> dict[str, Any]:
     if rusage is not None:
         cpu = rusage.ru_utime + rusage.ru_stime if cpu is None else cpu
         peak = rusage.ru_maxrss * 1024 if peak is None else peak
-    inline = attempt.output.inline
+    inline, notice = attempt.output.inline, attempt.output.notice
+    size = attempt.output.size + len(notice)
     return {
         "id": attempt.id,
         "code": attempt.code,
@@ -336,6 +337,7 @@ def describe(attempt: Attempt) -> dict[str, Any]:
         "ended_at": attempt.ended_at,
         "cpu_seconds": cpu,
         "peak_memory": peak,
-        "log_size": attempt.output.size,
+        "log_size": size if inline is None else len(inline),
         "log": None if inline is None else inline.decode("latin-1"),
+        "log_notice": notice.decode(),
     }

@@ -17,6 +17,8 @@ from duly.agent.users import User
 RESULT = "result.json"
 SCRIPT = "script"
 FALLBACK = Path("/var/lib/duly")
+FULL = 64 * 1024
+"""Bytes: a disk on which less is left is full."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -85,6 +87,16 @@ def read_result(path: str, limit: int) -> bytes | None:
         return os.read(fd, limit + 1) or None
     finally:
         os.close(fd)
+
+
+def is_full(path: str) -> bool:
+    """Say whether nothing more can be written to the disk that the workspace is on."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    # A file system that counts no files says that it has none.
+    return found.f_bavail * found.f_frsize < FULL or (found.f_files > 0 and found.f_favail == 0)
 
 
 def remove(path: str) -> None:

@@ -1,0 +1,140 @@
+"""Disks that are full: of a node, and of PostgreSQL."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from duly.agent.output import DISK_FULL
+from duly.errors import Unavailable
+from duly.store import migrate
+from duly.store.embedded import EmbeddedPostgres
+from tests.faults.lab import Lab, until
+from tests.faults.test_kills import submit
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
+]
+MOUNT, UMOUNT = shutil.which("mount") or "mount", shutil.which("umount") or "umount"
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    folder.mkdir()
+    command = [MOUNT, "-t", "tmpfs", "-o", f"size={size},mode=755", "duly-test", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run([UMOUNT, "--lazy", str(folder)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write until there is no room left, not even for a byte."""
+    with suppress(OSError), file.open("wb", buffering=0) as ballast:
+        for size in (2**20, 4096, 1):
+            with suppress(OSError):
+                while ballast.write(bytes(size)):
+                    pass
+
+
+def end_of(lab: Lab, task: str) -> dict[str, object]:
+    ended = lab.client().wait(task, timeout=30)
+    return {"status": ended["status"], **(ended.get("reason") or {})}
+
+
+def test_a_node_whose_disk_is_full_says_so_and_goes_on(lab: Lab) -> None:
+    with small_disk(lab.folder / "node-a", "4m") as disk:
+        lab.start_server()
+        agent = lab.start_agent()
+        loud = lab.client().submit(command=["sh", "-c", "yes | head -c 9000000; echo the end"])
+        assert end_of(lab, loud["id"])["status"] == "done"
+        log = lab.client().read_logs(loud["id"])
+        assert log.endswith(DISK_FULL) and len(log) > 2**20 and log.startswith(b"y\ny\n")
+
+        fill(disk / "ballast")
+        script = lab.client().submit(source="#!/bin/sh\necho hello\n", max_attempts=1)
+        ended = end_of(lab, script["id"])
+        assert (ended["status"], ended["code"]) == ("failed", "not_prepared")
+        assert "No space left on device" in str(ended["message"])
+        writes = lab.client().submit(command=["sh", "-c", "echo x > file"], max_attempts=1)
+        ended = end_of(lab, writes["id"])
+        assert (ended["status"], ended["code"]) == ("failed", "node_disk_full")
+        talks = lab.client().submit(command=["sh", "-c", "yes | head -c 9000"])
+        assert end_of(lab, talks["id"])["status"] == "done"
+        log = lab.client().read_logs(talks["id"])
+        assert log.startswith(b"y\ny\n") and log.endswith(DISK_FULL)
+
+        (disk / "ballast").unlink()
+        assert end_of(lab, submit(lab, "true"))["status"] == "done"
+        assert agent.is_running()
+        assert list((disk / "spool").iterdir()) == []
+
+
+@pytest.fixture
+def postgres_on_a_small_disk(folder: Path) -> Iterator[tuple[EmbeddedPostgres, Path]]:
+    with small_disk(folder / "disk", "200m") as disk:
+        server = EmbeddedPostgres(disk / "data")
+        (disk / "data").mkdir(mode=0o755)
+        (disk / "ballast").write_bytes(bytes(40 * 2**20))
+        yield server, disk / "ballast"
+        server.stop()
+
+
+async def _migrate(dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    await migrate.migrate(conn)
+    await conn.close()
+
+
+async def _stored(dsn: str) -> set[str]:
+    conn = await asyncpg.connect(dsn)
+    rows = await conn.fetch("select id from duly.tasks")
+    await conn.close()
+    return {str(row["id"]) for row in rows}
+
+
+def test_postgresql_without_room_refuses_and_loses_nothing(
+    folder: Path, postgres_on_a_small_disk: tuple[EmbeddedPostgres, Path]
+) -> None:
+    postgres, ballast = postgres_on_a_small_disk
+    dsn = postgres.start()
+    asyncio.run(_migrate(dsn))
+    lab = Lab(folder, dsn)
+    try:
+        server = lab.start_server()
+        client = lab.client(seconds=0.5)
+        filler = os.urandom(10_000).hex()  # which nothing can make much smaller
+        batch = [{"command": ["true"], "env": {"FILLER": filler}} for _ in range(200)]
+        acknowledged: list[str] = []
+        with pytest.raises(Unavailable):
+            for _ in range(100):
+                acknowledged += client.submit_many(batch)
+                acknowledged.append(client.submit(**batch[0])["id"])  # type: ignore[arg-type]
+        assert acknowledged
+        with pytest.raises(Unavailable):
+            client.submit_many(batch)
+
+        ballast.unlink()
+        # It may have given up: then whoever looks after it starts it again.
+        postgres.start()
+        task = until(lambda: _works(lab), "the server to work again", seconds=20)
+        assert server.is_running() and not server.said("Traceback")
+        assert {*acknowledged, task} <= asyncio.run(_stored(dsn))
+    finally:
+        lab.close()
+
+
+def _works(lab: Lab) -> str | None:
+    try:
+        return lab.client(seconds=0.5).submit(command=["true"])["id"]
+    except Unavailable:
+        return None
