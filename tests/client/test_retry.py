@@ -47,6 +47,14 @@ def test_what_the_server_asks_for_is_waited_for():
     assert pause(Patience(), LIMITED, tries=1, servers=1, elapsed=0.0, jitter=0.0) == 2.0
 
 
+def test_those_who_were_turned_away_together_come_back_one_by_one():
+    pauses = [
+        pause(Patience(), LIMITED, tries=1, servers=1, elapsed=0.0, jitter=jitter)
+        for jitter in (0.0, 0.5, 1.0)
+    ]
+    assert pauses == [2.0, 3.0, 4.0]
+
+
 def test_a_limit_that_lasts_longer_than_our_patience_is_told_at_once():
     hour = RateLimited("Limit exceeded.", timedelta(hours=1))
     assert pause(Patience(), hour, tries=1, servers=1, elapsed=0.0, jitter=0.0) is None

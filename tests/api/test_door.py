@@ -1,0 +1,108 @@
+"""What there is no room for is refused before it is read, and says when to come again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from duly.api.app import HEADERS, create_app
+from duly.api.door import Door
+from duly.config import RequestSettings, Settings
+from tests.api.conftest import Api
+
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(
+        requests=RequestSettings(
+            open_limit=2,
+            waiting_limit=3,
+            body_limit=MEGABYTE,
+            batch_limit=2 * MEGABYTE,
+            bodies_limit=2 * MEGABYTE,
+        )
+    )
+
+
+@pytest.fixture
+async def door(api: Api, settings: Settings) -> Api:
+    """The API as a server has it, behind its door."""
+    app = Door(create_app(api.parts), settings.requests, HEADERS)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    client = httpx.AsyncClient(
+        transport=transport, base_url="http://duly.test", headers=api.client.headers
+    )
+    return Api(client, api.parts)
+
+
+async def slow(sent: asyncio.Event, go_on: asyncio.Event, first: bytes) -> AsyncIterator[bytes]:
+    yield first
+    sent.set()
+    await go_on.wait()
+    yield b'"true"]}'
+
+
+async def refused(door: Api, method: str, path: str, **options: object) -> str:
+    status, error = await door.refused(method, path, **options)
+    assert (status, error["code"], error["details"]) == (503, "unavailable", {"retry_after": 2.0})
+    return error["message"]
+
+
+async def test_as_many_requests_as_there_is_room_for(door: Api) -> None:
+    go_on, first, second = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    body = b'{"command":['
+    asked = [
+        asyncio.create_task(door.call("POST", "/v1/tasks", content=slow(sent, go_on, body)))
+        for sent in (first, second)
+    ]
+    await first.wait()
+    await second.wait()
+    assert "as many requests" in await refused(door, "GET", "/v1/tasks")
+    answer = await door.call("GET", "/v1/tasks")
+    assert answer.headers["retry-after"] == "2"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert (await door.call("GET", "/healthz")).status_code == 200
+    # Nodes come in by another door: this one is turned away by its key alone.
+    assert (await door.call("POST", "/v1/gateway/poll")).status_code == 401
+    go_on.set()
+    assert [(await one).status_code for one in asked] == [201, 201]
+    assert (await door.call("GET", "/v1/tasks")).status_code == 200
+
+
+async def test_who_waits_keeps_nobody_else_out(door: Api) -> None:
+    task = (await door.submit())["id"]
+    waiting = [asyncio.create_task(door.get(f"/v1/tasks/{task}?wait=20")) for _ in range(3)]
+    while len(door.parts.bell._waiting.get(int(task), ())) < 3:
+        await asyncio.sleep(0.01)
+    await refused(door, "GET", f"/v1/tasks/{task}?wait=20")
+    await refused(door, "GET", f"/v1/tasks/{task}/logs?follow=true")
+    assert (await door.get(f"/v1/tasks/{task}"))["status"] == "waiting"
+    assert (await door.call("POST", f"/v1/tasks/{task}/cancel")).status_code == 200
+    assert {one["status"] for one in await asyncio.gather(*waiting)} == {"cancelled"}
+
+
+async def test_as_many_bytes_as_there_is_room_for(door: Api) -> None:
+    go_on, sent = asyncio.Event(), asyncio.Event()
+    first = b" " * (2 * MEGABYTE - 100) + b'{"tasks":[],"x":['
+    path = "/v1/tasks/batch"
+    asked = asyncio.create_task(door.call("POST", path, content=slow(sent, go_on, first)))
+    await sent.wait()
+    # Announced, and not even begun to be read; or counted as it comes.
+    assert "holds as much" in await refused(door, "POST", "/v1/tasks", content=b" " * 1000)
+    status, error = await door.refused("POST", "/v1/tasks", content=slow(sent, go_on, b" " * 1000))
+    assert (status, error["message"]) == (
+        503,
+        "The server holds as much of other requests as it can; try again.",
+    )
+    assert (await door.call("GET", "/v1/tasks")).status_code == 200
+    go_on.set()
+    assert (await asked).status_code == 422
+    assert (await door.submit())["status"] == "waiting"
+
+
+async def test_what_is_too_large_for_any_time_is_told_so(door: Api) -> None:
+    status, error = await door.refused("POST", "/v1/tasks/batch", content=b" " * 3 * MEGABYTE)
+    assert (status, error["code"]) == (413, "too_large")

@@ -1,0 +1,54 @@
+"""Nobody takes the connections of those whose lateness costs most."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.config import FEWEST_CONNECTIONS, DatabaseSettings
+from duly.errors import Unavailable
+from duly.store import lanes
+from duly.store.database import Database
+from duly.store.lanes import LOOPS, Lane, Lanes, shares
+
+
+@given(st.integers(FEWEST_CONNECTIONS, 1000))
+def test_every_lane_has_a_share_and_the_loops_have_the_rest(connections):
+    shared = shares(connections)
+    assert shared.keys() == set(Lane) - {Lane.DUTY}
+    assert min(shared.values()) >= 1
+    assert sum(shared.values()) + LOOPS <= connections
+
+
+async def test_duties_find_a_connection_when_everybody_else_waits(dsn, monkeypatch):
+    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
+    settings = DatabaseSettings(connections=FEWEST_CONNECTIONS)
+    async with await Database.connect(dsn, settings) as database, AsyncExitStack() as taken:
+        for lane, share in shares(FEWEST_CONNECTIONS).items():
+            for _ in range(share):
+                await taken.enter_async_context(database.connection(lane))
+            with pytest.raises(Unavailable) as refused:
+                await taken.enter_async_context(database.connection(lane))
+            assert refused.value.retry_after == lanes.RETRY_AFTER
+        for _ in range(LOOPS):
+            conn = await taken.enter_async_context(database.connection())
+            assert await conn.fetchval("select 1") == 1
+
+
+async def test_a_turn_passes_on_however_it_ends(monkeypatch):
+    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
+    line = Lanes(FEWEST_CONNECTIONS)
+    for _ in range(10):
+        with pytest.raises(ZeroDivisionError):
+            async with line.turn(Lane.GUEST):
+                raise ZeroDivisionError
+        async with line.turn(Lane.GUEST):
+            waiting = asyncio.ensure_future(line.turn(Lane.GUEST).__aenter__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+    async with line.turn(Lane.GUEST):
+        pass
