@@ -126,6 +126,11 @@ def test_pauses_grow_to_a_bound_and_are_jittered():
     assert len(set(pauses)) > 10
 
 
+def test_pauses_are_no_longer_than_asked_for():
+    backoff = Backoff(longest=0.3)
+    assert max(backoff.next() for _ in range(20)) <= 0.3
+
+
 def report(task: int, *, result: bytes | None = None) -> AttemptReport:
     ref = AttemptRef(task, 1, task)
     return AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED, exit_code=0, result=result)

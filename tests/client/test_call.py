@@ -2,7 +2,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly import errors
@@ -49,6 +49,8 @@ def test_a_full_rate_says_when_to_come_back():
     assert error.retry_after == timedelta(seconds=3)
 
 
+@example(429, b"", "nan")
+@example(503, b"", "-1")
 @given(st.sampled_from([400, 404, 418, 422, 429, 500, 503]), st.binary(), st.text())
 def test_whatever_a_proxy_answers_is_an_error_of_ours(status, body, retry_after):
     assert isinstance(read_error(Answer(status, body, retry_after)), errors.DulyError)

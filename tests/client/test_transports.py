@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -87,6 +88,14 @@ async def test_a_limit_that_ends_soon_is_waited_for(call):
     with scripted(answer(429, b"{}", "Retry-After: 0"), answer(201, TASK)) as peer:
         await call(peer.url, "replay_task", "7")
     assert len(peer.requests) == 2
+
+
+async def test_a_busy_server_is_given_the_time_that_it_asks_for(call):
+    with scripted(answer(503, b"{}", "Retry-After: 1"), answer(201, TASK)) as peer:
+        since = time.monotonic()
+        await call(peer.url, "submit", command=["true"])
+    assert len(peer.requests) == 2
+    assert time.monotonic() - since >= 1
 
 
 async def test_a_limit_that_lasts_is_told(call):

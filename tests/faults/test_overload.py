@@ -1,6 +1,7 @@
 """A slow database: clients are told to come again, nodes and the leader keep what they hold."""
 
 import asyncio
+import re
 import resource
 import shutil
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
+from urllib.request import Request, urlopen
 
 import aiohttp
 import asyncpg
@@ -91,6 +93,14 @@ def refused(answers: list[tuple[int, str | None, float]]) -> None:
     assert max(seconds for _, _, seconds in answers) < WITHIN
 
 
+def shed(lab: Lab) -> float:
+    """Return how many requests of clients were refused before they were read."""
+    request = Request(f"{lab.url}/metrics", headers={"Authorization": f"Bearer {lab.key}"})
+    with urlopen(request, timeout=30) as answer:
+        found = re.search(r'duly_requests_shed_total{room="open"} (\S+)', answer.read().decode())
+    return float(found[1]) if found else 0.0
+
+
 def memory_of(server: Program) -> int:
     found: int = psutil.Process(server.pid).memory_info().rss
     return found
@@ -129,6 +139,7 @@ def test_two_thousand_clients_of_a_stalled_database_are_told_to_come_again(
     healed_at = time.monotonic()
     task = lab.client().submit(command=["true"])["id"]
     assert time.monotonic() - healed_at < 10
+    assert shed(lab) > 0
     stored = lab.client().list_tasks(limit=1000)["items"]
     # Of the thousands who were refused at most one group was on its way to the database.
     assert len(stored) <= 500 + 500 + 1 and stored[0]["id"] == task

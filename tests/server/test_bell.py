@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
@@ -64,3 +65,12 @@ async def test_nobody_is_listened_for_after_the_last_has_gone(bell):
         assert bell._waiting.keys() == {1}
     assert not bell._waiting
     bell.ring([1])
+
+
+async def test_the_more_wait_the_later_each_looks_by_itself(bell):
+    with ExitStack() as listening:
+        for one in range(800):
+            listening.enter_context(bell.listen(one % 2))
+        assert bell.patience(0.5) == 2.0
+        assert bell.patience(3.0) == 3.0
+    assert bell.patience(0.5) == 0.5

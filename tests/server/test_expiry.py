@@ -45,7 +45,7 @@ def test_patience_that_is_over_stays_over(watch):
 
 def test_another_term_asks_for_patience_anew(watch):
     watch.look()
-    assert watch.look(20)
+    assert watch.look(15)
     assert [watch.look(1, term=2), watch.look(14, term=2), watch.look(1, term=2)] == [
         False,
         False,
@@ -55,15 +55,15 @@ def test_another_term_asks_for_patience_anew(watch):
 
 def test_a_time_without_renewals_asks_for_patience_anew(watch):
     watch.look()
-    assert watch.look(20)
+    assert watch.look(15)
     assert not watch.look(1, led_since=120.0)
     assert watch.look(15, led_since=120.0)
 
 
 def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
     watch.look()
-    assert watch.look(20)
-    anew = NOON + seconds(20)
+    assert watch.look(15)
+    anew = NOON + seconds(15)
     assert not watch.look(1, started_at=anew)
     assert not watch.look(14, started_at=anew)
     assert watch.look(1, started_at=anew)
@@ -72,14 +72,20 @@ def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
 @pytest.mark.parametrize("step", [3600, 1.5, -1.5, -3600])
 def test_a_step_of_the_clock_asks_for_patience_anew(watch, step):
     watch.look()
-    assert watch.look(20)
+    assert watch.look(15)
     assert not watch.look(1, step=step)
     assert watch.look(15)
 
 
+def test_a_time_in_which_nobody_could_look_asks_for_patience_anew(watch):
+    watch.look()
+    assert watch.look(15)
+    assert [watch.look(15.1), watch.look(14), watch.look(1)] == [False, False, True]
+
+
 def test_a_little_jitter_of_the_clock_does_not(watch):
     watch.look()
-    assert watch.look(20)
+    assert watch.look(15)
     assert all(watch.look(1, step=step) for step in (0.3, -0.3, 0.9, -0.9))
 
 

@@ -118,3 +118,33 @@ async def test_a_service_stops_when_it_is_cancelled():
         loop.cancel()
         await asyncio.wait([loop], timeout=5)
         assert loop.cancelled()
+
+
+async def test_a_service_finishes_the_tick_that_is_under_way_and_no_other():
+    service, go_on = Counting(), asyncio.Event()
+
+    async def slow():
+        await go_on.wait()
+        return True
+
+    service.plan[1] = slow
+    async with running(service) as loop:
+        await service.reach(1)
+        service.finish()
+        await settle()
+        assert not loop.done()
+        go_on.set()
+        async with asyncio.timeout(5):
+            await loop
+    assert service.ticks == 1
+
+
+async def test_a_service_that_rests_finishes_at_once():
+    service = Counting()
+    async with running(service) as loop:
+        await service.reach(1)
+        await settle()
+        service.finish()
+        async with asyncio.timeout(5):
+            await loop
+    assert service.ticks == 1

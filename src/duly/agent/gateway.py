@@ -44,13 +44,14 @@ REFUSALS: dict[int, type[DulyError]] = {
 class Backoff:
     """How long to wait before the next try: longer each time, and never all agents at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
         self._pause = FIRST_PAUSE
+        self._longest = longest
 
     def next(self) -> float:
         """Return the seconds to wait now."""
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, self._longest)
         return pause
 
     def reset(self) -> None:

@@ -209,7 +209,9 @@ class Session:
         return len(self._state.attempts) != before or not (orders.start or orders.stop)
 
     async def _beat(self, joined: Joined, stop: asyncio.Event) -> None:
-        backoff = Backoff()
+        # Never longer than between two heartbeats that are answered: one whose answer is late
+        # has renewed the lease all the same.
+        backoff = Backoff(joined.heartbeat_interval)
         while True:
             sent_at, stopping = monotonic(), stop.is_set()
             message = Heartbeat(

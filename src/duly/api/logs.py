@@ -92,7 +92,7 @@ async def _follow(
             is_over = attempt is not None and attempt <= end.latest and not end.is_running
             if is_over or not end.is_live:
                 return
-            await bell.wait(LOOK_AGAIN)
+            await bell.wait(parts.bell.patience(LOOK_AGAIN))
 
 
 HANDLERS = [read_logs]

@@ -219,7 +219,7 @@ async def _until_final(parts: Parts, tenant_id: int, task_id: int, seconds: floa
             left = until - clock.monotonic()
             if left <= 0:
                 return
-            await bell.wait(min(LOOK_AGAIN, left))
+            await bell.wait(min(parts.bell.patience(LOOK_AGAIN), left))
 
 
 async def answer_task(

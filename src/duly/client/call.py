@@ -133,4 +133,6 @@ def _retry_after(answer: Answer, default: float) -> timedelta:
         seconds = float(answer.retry_after or default)
     except ValueError:  # the form with a date, which Duly never sends
         seconds = default
-    return timedelta(seconds=min(max(seconds, 0.0), 86_400.0))
+    if not seconds >= 0.0:  # a negative number, or none at all: "nan" is read as a float
+        seconds = default
+    return timedelta(seconds=min(seconds, 86_400.0))

@@ -7,12 +7,16 @@ what happened may have happened on another server, and word of it may be lost.
 import asyncio
 from collections.abc import Iterable
 
+LOOKS = 400
+"""How often in a second all who wait may look by themselves, together."""
+
 
 class Bell:
     """Rings by id."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, set[asyncio.Event]] = {}
+        self.listeners = 0
 
     def ring(self, ids: Iterable[int]) -> set[int]:
         """Wake everyone who waits for one of `ids`; return those for which nobody waits here."""
@@ -33,22 +37,29 @@ class Bell:
 
         Use it in a `with`, so that nobody listens for ever.
         """
-        return Listener(self._waiting, one)
+        return Listener(self, self._waiting, one)
+
+    def patience(self, least: float) -> float:
+        """Return after how many seconds to look without a ring: the later, the more wait here."""
+        return max(least, self.listeners / LOOKS)
 
 
 class Listener:
     """Somebody who waits for news of one thing."""
 
-    def __init__(self, waiting: dict[int, set[asyncio.Event]], one: int) -> None:
+    def __init__(self, bell: Bell, waiting: dict[int, set[asyncio.Event]], one: int) -> None:
+        self._bell = bell
         self._waiting = waiting
         self._one = one
         self._event = asyncio.Event()
 
     def __enter__(self) -> "Listener":
+        self._bell.listeners += 1
         self._waiting.setdefault(self._one, set()).add(self._event)
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._bell.listeners -= 1
         events = self._waiting[self._one]
         events.discard(self._event)
         if not events:

@@ -199,7 +199,7 @@ class ResourceManager(Service):
                     told.intersection_update(poll.held)
                     told.update(stop.ref for stop in orders.stop)
                     return orders
-                await bell.wait(min(left, RECHECK.total_seconds()))
+                await bell.wait(min(left, self._polls.patience(RECHECK.total_seconds())))
 
     async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         async with self._database.connection(Lane.NODE) as conn:
