@@ -67,6 +67,19 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     interval: timedelta = timedelta(minutes=10)
 
 
+class AuditSettings(msgspec.Struct, frozen=True):
+    """How the leader looks for what should not be there."""
+
+    interval: timedelta = timedelta(seconds=15)
+    """The pause between two rounds through what lives."""
+    history_interval: timedelta = timedelta(minutes=10)
+    """The pause between two rounds through what is remembered."""
+    batch: int = 2000
+    """How many rows are looked at in one go, twice a second at most."""
+    after: timedelta = timedelta(seconds=60)
+    """How long something must have been wrong, or be late, to count as drift."""
+
+
 class RequestSettings(msgspec.Struct, frozen=True):
     """What the API takes."""
 
@@ -100,6 +113,7 @@ class Settings(msgspec.Struct, frozen=True):
     execution: ExecutionSettings = ExecutionSettings()
     retries: RetrySettings = RetrySettings()
     retention: RetentionSettings = RetentionSettings()
+    audit: AuditSettings = AuditSettings()
     requests: RequestSettings = RequestSettings()
     database: DatabaseSettings = DatabaseSettings()
 
@@ -146,6 +160,8 @@ def _check_bounds(settings: Settings) -> None:
         raise ConfigError("requests.open_limit and requests.waiting_limit must be above 0.")
     if requests.bodies_limit < max(requests.body_limit, requests.batch_limit):
         raise ConfigError("requests.bodies_limit must hold a whole batch (requests.batch_limit).")
+    if settings.audit.batch < 1:
+        raise ConfigError("audit.batch must be at least 1.")
 
 
 def _read(file: Path) -> dict[str, Any]:

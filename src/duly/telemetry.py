@@ -43,6 +43,7 @@ COMMIT_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
 )
+REPAIRS = Counter("duly_repairs", "Things put right by the audit.", ["kind"], registry=REGISTRY)
 LEADS = Gauge("duly_leads", "1 while this server leads.", registry=REGISTRY)
 
 

@@ -49,7 +49,7 @@ SETTINGS = Settings(
 CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
-    delete from reservations; delete from incarnations; delete from nodes;
+    delete from reservations; delete from incarnations; delete from nodes; delete from audits;
     delete from terms; delete from servers; delete from journal; delete from clock
 """
 GONE = -1

@@ -12,6 +12,7 @@ from duly.config import Settings
 from duly.store.database import Database
 from tests.conftest import with_database
 from tests.server.lab import CLOCK, Clock, Lab, today
+from tests.server.watch import Watch
 
 
 async def execute(dsn: str, *statements: str) -> None:
@@ -52,3 +53,9 @@ async def lab(
         await lab.begin()
         yield lab
     await conn.close()
+
+
+@pytest.fixture
+def watch(lab: Lab) -> Watch:
+    """The lab's auditor, driven by hand."""
+    return Watch(lab)

@@ -32,7 +32,7 @@ CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
-    delete from terms; delete from servers; delete from keys; delete from users;
+    delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
     delete from tenants where name <> 'default'
 """
 NAMES = itertools.count(1)

@@ -191,6 +191,7 @@ async def plans_of_all_states(postgres):
         await conn.execute("analyze")
         found["analysed"] = await explain_all(conn)
         found["run"] = await run_some(conn)
+        found["pieces"] = await run_pieces(conn)
         return found
     finally:
         await conn.close()
@@ -207,7 +208,37 @@ async def run_some(conn):
         "leases.read_accepted": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
         "tasks.read_spec": ["1", str(task)],
         "tasks.read_admitted": [f"'{{{task}}}'"],
+        "audit.examine_tasks": [f"'{{{task}}}'"],
+        "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],
     }
+    return {
+        name: await explain(conn, STATEMENTS[name], arguments=arguments, options=options)
+        for name, arguments in given.items()
+    }
+
+
+PIECE = 2000
+
+
+async def run_pieces(conn):
+    """Run the audit's walks from the middle, to see how much they really touch."""
+    middle = await conn.fetchval("select id from numbers where g = 90000")
+    live, tasks = (
+        "'{" + ", ".join(str(row["id"]) for row in rows) + "}'"
+        for rows in (
+            await conn.fetch(f"select id from live order by id desc limit {PIECE}"),
+            await conn.fetch(f"select id from tasks order by id desc limit {PIECE}"),
+        )
+    )
+    given = {
+        "audit.read_live_ids": [str(middle), str(PIECE)],
+        "audit.examine_live": [live, "'60 s'", "'10 s'"],
+        "audit.read_task_ids": [str(middle), str(PIECE)],
+        "audit.examine_tasks": [tasks],
+        "audit.read_keys": ["50", "'key 1'", str(PIECE), "'30 d'"],
+        "audit.read_lines": ["1", "1", "300", "'60 s'"],
+    }
+    options = "analyze, buffers, format json"
     return {
         name: await explain(conn, STATEMENTS[name], arguments=arguments, options=options)
         for name, arguments in given.items()
@@ -251,6 +282,10 @@ HOT = {
     "nodes.holds_attempt": {"live_pkey"},
     "tasks.lock_unstarted": {"live_pkey"},
     "tasks.update_task": {"live_pkey"},
+    "audit.read_live_ids": {"live_pkey"},
+    "audit.examine_live": {"live_pkey"},
+    "audit.examine_tasks": {"live_pkey"},
+    "audit.read_lines": {"live_waiting"},
 }
 
 
@@ -266,6 +301,9 @@ BY_ID = [
     "nodes.holds_attempt",
     "tasks.lock_unstarted",
     "tasks.update_task",
+    "audit.examine_live",
+    "audit.examine_tasks",
+    *(name for name in STATEMENTS if name.startswith("repairs.")),
     *(name for name in inner_statements() if name.startswith(("lease", "end_un", "request_c"))),
 ]
 
@@ -305,6 +343,20 @@ def test_a_known_id_visits_one_day(plans):
         for table in ("tasks", "attempts", "ends"):
             loops = {node["Relation Name"]: node["Actual Loops"] for node in scans(plan, table)}
             assert len([day for day, count in loops.items() if count]) <= 1, (name, loops)
+
+
+def test_a_piece_of_the_audit_touches_no_more_than_its_rows(plans):
+    for name, plan in plans["pieces"].items():
+        touched = {
+            node["Relation Name"]: (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+            * node["Actual Loops"]
+            for node in nodes(plan)
+            if "Relation Name" in node
+        }
+        assert all(rows <= PIECE for rows in touched.values()), (name, touched)
+        # In a table of 200,000 rows; a look-up by a key is three or four blocks.
+        blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        assert blocks <= 40 * PIECE, (name, blocks)
 
 
 @pytest.mark.parametrize("state", STATES)

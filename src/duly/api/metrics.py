@@ -1,5 +1,7 @@
 """Metrics for Prometheus: what this server has counted, and what is live in the database."""
 
+from collections.abc import Sequence
+
 from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -10,7 +12,9 @@ from duly.api.auth import Access
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import reading
-from duly.store import overview
+from duly.model.drift import Kind
+from duly.store import audit, overview
+from duly.store.audit import Audit
 
 REQUESTS = Counter(
     "duly_http_requests",
@@ -31,6 +35,7 @@ async def metrics(request: ApiRequest) -> Answer:
     query_of(request)
     async with reading(parts_of(request)) as conn:
         live = await overview.count_live(conn)
+        audits = await audit.read(conn)
     gauges = CollectorRegistry()
     tasks = Gauge(
         "duly_tasks_live", "Live tasks, counted up to 100,000.", ["status"], registry=gauges
@@ -38,8 +43,26 @@ async def metrics(request: ApiRequest) -> Answer:
     tasks.labels("scheduled").set(live.scheduled)
     tasks.labels("waiting").set(live.waiting)
     tasks.labels("running").set(live.running)
+    _add_audits(gauges, audits)
     body = generate_latest(telemetry.REGISTRY) + generate_latest(gauges)
     return Answer(body, media_type=CONTENT_TYPE_LATEST.encode())
+
+
+def _add_audits(gauges: CollectorRegistry, audits: Sequence[Audit]) -> None:
+    """Add what the audit found, whichever server leads; nothing before its first round."""
+    drift = Gauge("duly_drift", "Things that are not as they should be.", ["kind"], registry=gauges)
+    completed = Gauge(
+        "duly_audit_completed_timestamp_seconds",
+        "When the last round of the audit was complete.",
+        ["scope"],
+        registry=gauges,
+    )
+    for one in audits:
+        completed.labels(one.scope.value).set(one.completed_at.timestamp())
+        for kind in Kind:
+            drift.labels(kind.value).inc(0)
+        for name, seen in one.drift.items():
+            drift.labels(name).inc(seen.count)
 
 
 def count(message: Message, scope: Scope) -> None:

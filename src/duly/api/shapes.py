@@ -161,6 +161,25 @@ class DatabaseAnswer(msgspec.Struct, frozen=True):
     version: str
 
 
+class DriftAnswer(msgspec.Struct, frozen=True):
+    """How many things of one kind are not as they should be; a few ids, for administrators."""
+
+    kind: str
+    count: int
+    message: str
+    examples: list[str]
+
+
+class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the self-audit has found; the times are of its last complete rounds."""
+
+    completed_at: datetime | None
+    history_completed_at: datetime | None
+    drift: list[DriftAnswer]
+    repaired: int
+    repaired_at: datetime | None
+
+
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The whole at a glance; tasks are the caller's, and final ones of the last hours."""
 
@@ -174,6 +193,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     free: Amounts
     leader: str | None
     time: datetime
+    audit: AuditAnswer
 
 
 T = TypeVar("T")

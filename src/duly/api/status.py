@@ -1,6 +1,7 @@
 """The whole at a glance, and whether this server is there and ready."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 import duly
@@ -11,9 +12,13 @@ from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import reading
 from duly.errors import Unavailable
+from duly.model import drift
 from duly.model.node import NodeStatus
 from duly.model.resources import NOTHING
-from duly.store import overview
+from duly.model.tenant import Scope
+from duly.policy.audit import meaning
+from duly.store import audit, overview
+from duly.store.audit import Audit
 
 WINDOW_HOURS = 24
 
@@ -59,6 +64,7 @@ async def status(request: ApiRequest) -> Answer:
         lead = await overview.read_lead(conn)
         tasks = await overview.count_tasks(conn, credential.tenant_id, window=window)
         nodes = await overview.read_nodes(conn)
+        audits = await audit.read(conn)
     capacity = free = NOTHING
     for node in nodes:
         if node.status is not NodeStatus.LOST:
@@ -76,7 +82,29 @@ async def status(request: ApiRequest) -> Answer:
             free=shapes.amounts(free),
             leader=lead.leader,
             time=lead.time,
+            audit=audit_answer(audits, with_ids=Scope.ADMIN in credential.scopes),
         )
+    )
+
+
+def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> shapes.AuditAnswer:
+    """Put the rounds of both scopes together; ids are other tenants', so not for everyone."""
+    completed = {one.scope: one.completed_at for one in audits}
+    count: Counter[str] = Counter()
+    examples: dict[str, list[int]] = {}
+    for one in audits:
+        for kind, seen in one.drift.items():
+            count[kind] += seen.count
+            examples.setdefault(kind, []).extend(seen.examples if with_ids else [])
+    return shapes.AuditAnswer(
+        completed_at=completed.get(drift.Scope.LIVE),
+        history_completed_at=completed.get(drift.Scope.HISTORY),
+        drift=[
+            shapes.DriftAnswer(kind, count[kind], meaning(kind), [str(id) for id in examples[kind]])
+            for kind in sorted(count)
+        ],
+        repaired=sum(one.repaired for one in audits),
+        repaired_at=max((one.repaired_at for one in audits if one.repaired_at), default=None),
     )
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from duly.cli.exits import signal_of
-from duly.cli.text import say_span, say_time
-from duly.client.shapes import Node, Status, Task
+from duly.cli.text import say_age, say_span, say_time
+from duly.client.shapes import Audit, Drift, Node, Status, Task
 from duly.duration import format_duration
 
 Pairs = Iterator[tuple[str, str]]
@@ -74,6 +74,28 @@ def status_details(status: Status, url: str) -> Pairs:
     yield "nodes", _counts(status["nodes"], ("ready", "draining", "drained", "lost"))
     yield "capacity", say_resources(status["capacity"])
     yield "free", say_resources(status["free"], status["capacity"])
+    if audit := status.get("audit"):
+        yield "audit", _audit(audit, datetime.fromisoformat(status["time"]))
+        if audit["drift"]:
+            yield "drift", "\n".join(_drift(one) for one in audit["drift"])
+
+
+def _audit(audit: Audit, now: datetime) -> str:
+    """Say whether all is as it should be, and when that was last found out."""
+    if audit["completed_at"] is None:
+        return "not yet"
+    found = sum(one["count"] for one in audit["drift"])
+    clean = f"{found} things are not as they should be" if found else "clean"
+    repaired = f", {audit['repaired']} repaired in all" if audit["repaired"] else ""
+    return f"{clean}, {say_age(audit['completed_at'], now)}{repaired}"
+
+
+def _drift(drift: Drift) -> str:
+    """Say one kind of drift: "2 orphaned: It runs on … (7251039274172416, …)"."""
+    examples = ", ".join(drift["examples"])
+    more = ", …" if drift["count"] > len(drift["examples"]) else ""
+    ids = f" ({examples}{more})" if examples else ""
+    return f"{drift['count']} {drift['kind']}: {drift['message']}{ids}"
 
 
 def say_reason(item: Mapping[str, Any]) -> str:

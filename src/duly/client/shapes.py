@@ -6,7 +6,7 @@ so whatever it adds later is there too.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 Duration = float | str | timedelta
 """Seconds, "5m", "PT5M", or a timedelta."""
@@ -210,6 +210,25 @@ class Allocation(TypedDict):
     expires_at: str | None
 
 
+class Drift(TypedDict):
+    """How many things of one kind are not as they should be."""
+
+    kind: str
+    count: int
+    message: str
+    examples: list[str]
+
+
+class Audit(TypedDict):
+    """What the self-audit has found."""
+
+    completed_at: str | None
+    history_completed_at: str | None
+    drift: list[Drift]
+    repaired: int
+    repaired_at: str | None
+
+
 class Status(TypedDict):
     """The whole of Duly at a glance."""
 
@@ -223,6 +242,8 @@ class Status(TypedDict):
     leader: str | None
     time: str
     window_hours: int
+    audit: NotRequired[Audit]
+    """Left out by servers older than the audit."""
 
 
 T = TypeVar("T")

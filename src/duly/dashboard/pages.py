@@ -45,6 +45,8 @@ class Overview:
         with self._banner:
             self._problem = text("span", "")
         self._banner.set_visibility(False)
+        self._drift = text("div", "").classes("banner").props('role="status"')
+        self._drift.set_visibility(False)
         self._build_counts()
         with ui.element("section").classes("panel").props('aria-label="Nodes"'):
             with ui.element("h2"):
@@ -111,6 +113,8 @@ class Overview:
         known = "What you see is what was last known. Trying again."
         self._problem.text = f"{new.problem} {known}" if gone else ""
         self._banner.set_visibility(gone)
+        self._drift.text = new.drift
+        self._drift.set_visibility(bool(new.drift))
 
     def _show_counts(self, new: Snapshot) -> None:
         for status, number in self._numbers.items():

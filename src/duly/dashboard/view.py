@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from duly.client.shapes import Node, Status, Task, Usage
+from duly.client.shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
 
 STATUSES = ("scheduled", "waiting", "running", "done", "failed", "cancelled")
@@ -61,6 +61,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     window_hours: int = 24
     nodes: tuple[NodeView, ...] = ()
     tasks: tuple[dict[str, str], ...] = ()
+    drift: str = ""
+    """What the audit has found, in a sentence; empty when all is as it should be."""
 
 
 def snapshot(status: Status, nodes: Sequence[Node], tasks: Sequence[Task]) -> Snapshot:
@@ -72,7 +74,16 @@ def snapshot(status: Status, nodes: Sequence[Node], tasks: Sequence[Task]) -> Sn
         window_hours=status["window_hours"],
         nodes=tuple(node_view(node) for node in nodes),
         tasks=tuple(task_row(task, now) for task in tasks),
+        drift=drift(status.get("audit")),
     )
+
+
+def drift(audit: Audit | None) -> str:
+    """Say what the audit has found that is not as it should be, if anything."""
+    if audit is None or not audit["drift"]:
+        return ""
+    kinds = ", ".join(f"{one['count']} {one['kind']}" for one in audit["drift"])
+    return f"The audit has found what should not be: {visible(kinds)}. See duly status."
 
 
 def task_row(task: Task, now: datetime) -> dict[str, str]:

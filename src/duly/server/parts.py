@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from duly.config import Settings
+from duly.server.auditor import Auditor
 from duly.server.authenticator import Authenticator
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
@@ -38,6 +39,7 @@ class Parts:
     reservations: Reservations
     logbook: Logbook
     retention: Retention
+    auditor: Auditor
 
     @property
     def services(self) -> list[Service]:
@@ -48,6 +50,7 @@ class Parts:
             self.queue_manager,
             self.submitter,
             self.retention,
+            self.auditor,
             self.herald,
         ]
 
@@ -99,4 +102,5 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         reservations=Reservations(database, sequencer, herald),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
+        auditor=Auditor(database, settings, cluster_manager, queue_manager),
     )

@@ -84,7 +84,7 @@ class QueueManager(Service):
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             lost = await self._expire(conn, term)
-        self._wake_ended(lost)
+        self.wake_ended(lost)
         return len(due) == BATCH or len(lost) == BATCH
 
     async def _expire(self, conn: Connection, term: Term) -> list[Ended]:
@@ -92,7 +92,10 @@ class QueueManager(Service):
         if self._patience.is_over(term, self._cluster_manager.led_since, started_at, at):
             for incarnation, node in await leases.expire_incarnations(conn, at):
                 log.warning("node %s is lost (incarnation %s)", node, incarnation)
-        orphans = await leases.lock_orphans(conn, limit=BATCH)
+        return await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
+
+    async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
+        """End attempts whose agent has ended; their rows are locked."""
         if not orphans:
             return []
         at = await now(conn)
@@ -133,10 +136,10 @@ class QueueManager(Service):
             if before:
                 await confirm(conn)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
-        self._wake_ended(ended)
+        self.wake_ended(ended)
         return [ref in mine or (ref.task, ref.attempt) in before for ref in refs]
 
-    def _wake_ended(self, ended: Sequence[Ended]) -> None:
+    def wake_ended(self, ended: Sequence[Ended]) -> None:
         """Let others know what has become free, and what waits again."""
         if not ended:
             return

@@ -264,15 +264,24 @@ def free_on(
     shapes: Mapping[int, Shape],
     reserved: Mapping[int, Resources],
 ) -> list[Offer]:
-    """Return the offers with what is left free on each of them."""
+    """Return the offers with what is left free on each of them.
+
+    Where something runs of which nobody can tell what it needs, nothing is free for sure.
+    """
     used: dict[int, Resources] = {}
+    unknown = {incarnation for incarnation, shape, _ in in_use if shape not in shapes}
     for incarnation, shape, times in in_use:
-        used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
+        if shape in shapes:
+            used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
     return [
         msgspec.structs.replace(
             offer,
-            free=offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1).plus(
-                reserved.get(offer.node_id, NOTHING), -1
+            free=(
+                NOTHING
+                if offer.incarnation_id in unknown
+                else offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1).plus(
+                    reserved.get(offer.node_id, NOTHING), -1
+                )
             ),
         )
         for offer in offers

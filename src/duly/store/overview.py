@@ -117,7 +117,8 @@ async def read_nodes(
     used: dict[int, Resources] = {}
     tasks: dict[int, int] = {}
     for incarnation, shape, times in in_use:
-        used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
+        if shape in shapes:
+            used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
         tasks[incarnation] = tasks.get(incarnation, 0) + times
     views = []
     for row in rows:

@@ -422,6 +422,17 @@ CREATE TABLE duly.attempts_rest (
     log_tail bytea
 );
 
+CREATE TABLE duly.audits (
+    scope text NOT NULL,
+    completed_at timestamp with time zone NOT NULL,
+    took interval NOT NULL,
+    looked_at bigint NOT NULL,
+    drift jsonb NOT NULL,
+    repaired bigint NOT NULL,
+    repaired_at timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+
 CREATE TABLE duly.dead_letters (
     task_id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -768,6 +779,9 @@ ALTER TABLE ONLY duly.attempts
 
 ALTER TABLE ONLY duly.attempts_rest
     ADD CONSTRAINT attempts_rest_pkey PRIMARY KEY (task_id, attempt);
+
+ALTER TABLE ONLY duly.audits
+    ADD CONSTRAINT audits_pkey PRIMARY KEY (scope);
 
 ALTER TABLE ONLY duly.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (task_id);

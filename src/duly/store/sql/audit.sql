@@ -1,0 +1,230 @@
+-- The audit goes through large tables piece by piece: one statement reads the ids of the next
+-- piece through the primary key, another looks these rows up by id, in one snapshot.
+
+-- name: read_live_ids
+--   $1 above this id, $2 how many
+select id
+  from live
+ where id > $1
+ order by id
+ limit $2
+
+-- name: examine_live
+-- Return what is wrong with live tasks. Only what cannot be is named here, or what should
+-- have been over for longer than $2.
+-- A sequence is read as it is now, rows as they were when the statement began: so no token
+-- that is seen can be above it, if all is well.
+--   $1 ids, $2 how late something may be, $3 grace
+select broken.kind, seen.id as about, broken.evidence
+  from (select duly.now() - $2::interval as late, (select last_value from tokens) as token) as clock
+ cross join unnest($1::bigint[]) as given (id)
+ cross join lateral (select * from live where live.id = given.id offset 0) as seen
+  left join lateral (
+        select tenant_id, shape_id, priority, delay_tolerance, execution_cap, max_attempts, on_lost
+          from tasks where tasks.id = seen.id offset 0
+       ) as task on true
+  left join lateral (
+        select true as found from ends where ends.task_id = seen.id offset 0
+       ) as ended on true
+  left join lateral (
+        select id, ended_at from incarnations where incarnations.id = seen.incarnation_id offset 0
+       ) as agent on true
+  left join lateral (
+        select true as found from shapes where shapes.id = seen.shape_id offset 0
+       ) as shape on true
+  left join lateral (
+        select high_water from servers where servers.number = (seen.id >> 17) & 255 offset 0
+       ) as minter on true
+ cross join lateral (
+        select count(*) as tried, coalesce(max(attempt), 0) as highest
+          from attempts
+         where attempts.task_id = seen.id
+           and seen.attempt > 0
+       ) as past
+ cross join lateral (
+        values
+        ('orphaned', seen.status = 'running' and (agent.id is null or agent.ended_at is not null),
+         seen.token::text),
+        ('overrunning',
+         seen.status = 'running'
+         and coalesce(seen.kill_at, seen.leased_at + seen.execution_cap + $3::interval) < late,
+         seen.token::text),
+        ('not_cancelled', seen.cancel_requested_at + $3::interval < late, seen.token::text),
+        ('not_released', seen.status = 'scheduled' and seen.ready_at < late, seen.ready_at::text),
+        ('live_and_ended', ended.found, ''),
+        ('live_without_task', task.tenant_id is null, ''),
+        ('mismatched',
+         (task.tenant_id, task.shape_id, task.priority, task.delay_tolerance,
+          task.execution_cap, task.max_attempts, task.on_lost)
+         <> (seen.tenant_id, seen.shape_id, seen.priority, seen.delay_tolerance,
+             seen.execution_cap, seen.max_attempts, seen.on_lost),
+         ''),
+        ('unknown_shape', shape.found is null, ''),
+        ('attempt_gap',
+         (past.tried, past.highest::bigint)
+         <> (seen.attempt - (seen.status = 'running')::int,
+             seen.attempt - (seen.status = 'running')::int),
+         concat(seen.attempt, ' ', seen.token)),
+        ('token_ahead', seen.token > clock.token, seen.token::text),
+        ('minted_ahead', seen.id >> 31 > coalesce(minter.high_water, -1), '')
+       ) as broken (kind, is_so, evidence)
+ where broken.is_so
+
+-- name: read_lines
+-- Return the first task of each line, that is of each (tenant, shape), above ($1, $2), and
+-- whether it should have started longer ago than $4; $3 lines at most.
+with recursive pairs as (
+        (select tenant_id, shape_id
+           from live
+          where status = 'waiting'
+            and (tenant_id, shape_id) > ($1, $2)
+          order by tenant_id, shape_id
+          limit 1)
+        union all
+        select next.tenant_id, next.shape_id
+          from pairs
+         cross join lateral (
+                select tenant_id, shape_id
+                  from live
+                 where status = 'waiting'
+                   and (tenant_id, shape_id) > (pairs.tenant_id, pairs.shape_id)
+                 order by tenant_id, shape_id
+                 limit 1
+               ) as next
+     ),
+     piece as materialized (select tenant_id, shape_id from pairs limit $3)
+select piece.tenant_id, piece.shape_id, head.id, head.attempt,
+       head.start_by < duly.now() - $4::interval as is_late
+  from piece
+ cross join lateral (
+        select id, attempt, start_by
+          from live
+         where status = 'waiting'
+           and tenant_id = piece.tenant_id
+           and shape_id = piece.shape_id
+         order by tenant_id, shape_id, start_by, priority desc, id
+         limit 1
+       ) as head
+
+-- name: examine_cluster
+-- Return what is wrong with nodes, their agents and the leader; these are few.
+--   $1 how late something may be, $2 duty
+with alive as materialized (
+        select i.id, i.node_id, i.expires_at, n.removed_at
+          from incarnations i
+          join nodes n on n.id = i.node_id
+         where i.ended_at is null
+     )
+select 'removed_node_alive' as kind, node_id as about, '' as evidence
+  from alive
+ where removed_at is not null
+ union all
+select 'two_agents', node_id, ''
+  from alive
+ group by node_id
+having count(*) > 1
+ union all
+select 'not_expired', node_id, id::text
+  from alive
+ where expires_at < duly.now() - $1::interval
+ union all
+select 'unknown_leader', t.server, t.term::text
+  from terms t
+ where t.duty = $2
+   and not exists (select 1 from servers s where s.number = t.server)
+
+-- name: read_declared
+-- Return what every living agent has found on its node, and what an administrator said instead.
+select i.id, i.node_id, i.capacity, n.capacity_override
+  from incarnations i
+  join nodes n on n.id = i.node_id
+ where i.ended_at is null
+
+-- name: read_task_ids
+--   $1 above this id, $2 how many
+select id
+  from tasks
+ where id > $1
+ order by id
+ limit $2
+
+-- name: examine_tasks
+-- Return the tasks that are neither live nor ended, and those that ended after more or fewer
+-- attempts than are recorded.
+--   $1 ids
+select broken.kind, given.id as about, broken.evidence
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (select id from tasks where tasks.id = given.id offset 0) as task
+  left join lateral (select true as found from live where live.id = given.id offset 0) as l on true
+  left join lateral (
+        select attempt from ends where ends.task_id = given.id offset 0
+       ) as ended on true
+ cross join lateral (
+        select count(*) as tried, coalesce(max(attempt), 0) as highest
+          from attempts
+         where attempts.task_id = given.id
+           and ended.attempt > 0
+       ) as past
+ cross join lateral (
+        values
+        ('lost_task', l.found is null and ended.attempt is null, ''),
+        ('attempt_gap', (past.tried, past.highest) <> (ended.attempt, ended.attempt), 'ended')
+       ) as broken (kind, is_so, evidence)
+ where broken.is_so
+
+-- name: read_keys
+-- Return what idempotency keys stand for. What is older than history may be forgotten.
+--   $1, $2 above this tenant and key, $3 how many, $4 how long history is kept
+select tenant_id, key, task_id, day_of(task_id) >= day_of(duly.now() - $4::interval) as is_kept
+  from submissions
+ where (tenant_id, key) > ($1, $2)
+ order by tenant_id, key
+ limit $3
+
+-- name: examine_keys
+-- Return which of these tasks are not stored.
+--   $1 ids
+select 'key_without_task' as kind, given.id as about, '' as evidence
+  from unnest($1::bigint[]) as given (id)
+  left join lateral (select id from tasks where tasks.id = given.id offset 0) as task on true
+ where task.id is null
+
+-- name: read_letter_ids
+--   $1 above this id, $2 how many
+select task_id as id
+  from dead_letters
+ where task_id > $1
+ order by task_id
+ limit $2
+
+-- name: examine_letters
+-- Return the dead letters whose task has not failed.
+--   $1 ids
+select 'letter_without_end' as kind, given.id as about, '' as evidence
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (
+        select task_id from dead_letters where dead_letters.task_id = given.id offset 0
+       ) as letter
+  left join lateral (
+        select status from ends where ends.task_id = given.id offset 0
+       ) as ended on true
+ where ended.status is distinct from 'failed'
+
+-- name: publish
+-- Keep what a complete round has found.
+--   $1 scope, $2 how long it took, $3 how many rows, $4 drift, $5 how many were repaired
+insert into audits (scope, completed_at, took, looked_at, drift, repaired, repaired_at)
+values ($1, duly.now(), $2::interval, $3, $4::jsonb, $5::bigint,
+        case when $5::bigint > 0 then duly.now() end)
+    on conflict (scope) do update
+   set completed_at = excluded.completed_at,
+       took = excluded.took,
+       looked_at = excluded.looked_at,
+       drift = excluded.drift,
+       repaired = audits.repaired + excluded.repaired,
+       repaired_at = coalesce(excluded.repaired_at, audits.repaired_at)
+
+-- name: read
+select scope, completed_at, took, looked_at, drift, repaired, repaired_at
+  from audits
+ order by scope

@@ -1,0 +1,152 @@
+-- What the audit may put right by itself. Each of these locks the row and looks again whether
+-- it still is as it was found; no row comes back when it is not.
+
+-- name: lock_orphan
+-- Lock a running row whose incarnation has ended or is not known. Neither comes back to life.
+--   $1 id, $2 token
+select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts,
+       l.on_lost, l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap,
+       l.cancel_requested_at, l.node_id
+  from live l
+ where l.id = $1
+   and l.token = $2
+   and l.node_id is not null
+   and not exists (
+        select 1 from incarnations i where i.id = l.incarnation_id and i.ended_at is null
+       )
+   for update of l
+
+-- name: remove_live
+-- Remove the live row of a task that has ended: an end is final. An attempt that still runs is
+-- fenced by that, and its agent is told to end it.
+--   $1 id
+delete from live
+ where id = $1
+   and exists (select 1 from ends where ends.task_id = $1)
+returning id
+
+-- name: copy_from_task
+-- Let a live row ask for what its task asks for. One that runs has been given what it asked for
+-- and is left alone, unless nobody can tell what that was.
+--   $1 id
+update live
+   set shape_id = t.shape_id,
+       priority = t.priority,
+       delay_tolerance = t.delay_tolerance,
+       execution_cap = t.execution_cap,
+       max_attempts = t.max_attempts,
+       on_lost = t.on_lost
+  from tasks t
+  join shapes s on s.id = t.shape_id
+ where live.id = $1
+   and t.id = $1
+   and t.tenant_id = live.tenant_id
+   and (live.token is null or not exists (select 1 from shapes where shapes.id = live.shape_id))
+returning live.id
+
+-- name: release
+-- Let a task wait for its turn whose time came longer than $2 ago.
+--   $1 id, $2 how late
+update live
+   set status = 'waiting'
+ where id = $1
+   and token is null
+   and status = 'scheduled'
+   and ready_at < duly.now() - $2::interval
+returning id
+
+-- name: advance_tokens
+-- Give out tokens that nobody gets, until there is none above those to come; at most $2 at once.
+-- Set by one statement, the sequence could be set back behind a token that was just given out.
+--   $1 id
+select max(nextval('tokens')) as id
+  from generate_series(
+        1,
+        least($2, (select live.token from live where live.id = $1) - (select last_value from tokens))
+       )
+
+-- name: raise_mark
+-- Raise the mark of a server to the second of an id that was minted under its number.
+--   $1 id
+update servers
+   set high_water = $1::bigint >> 31
+ where number = ($1::bigint >> 17) & 255
+   and high_water < $1::bigint >> 31
+returning number as id
+
+-- name: lock_node
+-- Lock a node before its incarnations, as in join_node: two orders would be a deadlock.
+--   $1 node_id
+select removed_at is not null as is_removed
+  from nodes
+ where id = $1
+   for update
+
+-- name: end_agents
+-- End the incarnations of a node that must not be alive: all of one that was removed, all but
+-- the newest of another.
+--   $1 node_id, $2 whether it was removed
+update incarnations
+   set ended_at = duly.now(),
+       end_reason = case when $2 then 'removed' else 'joined again' end
+ where node_id = $1
+   and ended_at is null
+   and ($2 or id < (select max(id) from incarnations where node_id = $1 and ended_at is null))
+returning id
+
+-- name: lock_task
+-- Lock a task, so that what is seen of it next stays so.
+--   $1 id
+select id
+  from tasks
+ where id = $1
+   for update
+
+-- name: restore
+-- Let a task live that is neither live nor ended, if nothing says that it ever ran or ended, and
+-- if it may run again should it have. It counts from now on; nobody has kept it waiting before.
+--   $1 id
+insert into live (
+        id, tenant_id, shape_id, status, priority, ready_at, start_by, delay_tolerance,
+        execution_cap, max_attempts, on_lost
+       )
+select t.id, t.tenant_id, t.shape_id, (case when ready.at > now then 'scheduled' else 'waiting' end)::status,
+       t.priority, ready.at, date_trunc('second', ready.at + t.delay_tolerance), t.delay_tolerance,
+       t.execution_cap, t.max_attempts, t.on_lost
+  from (select duly.now() as now) as clock
+ cross join lateral (select * from tasks where tasks.id = $1 offset 0) as t
+ cross join lateral (select greatest(t.run_at, now) as at) as ready
+ where t.on_lost = 'retry'
+   and not exists (select 1 from ends where ends.task_id = $1)
+   and not exists (select 1 from attempts where attempts.task_id = $1)
+   and not exists (select 1 from dead_letters where dead_letters.task_id = $1)
+   and not exists (
+        select 1
+          from events
+         where events.task_id = $1
+           and kind in ('done', 'failed', 'cancelled')
+       )
+    on conflict (id) do nothing
+returning id
+
+-- name: remove_letter
+-- Take a task out of the dead letters that is live, has ended in another way, or is not stored.
+-- One that is neither live nor ended is left: its letter is all that is known of its end.
+--   $1 id
+delete from dead_letters
+ where task_id = $1
+   and (exists (select 1 from live where live.id = $1)
+        or exists (select 1 from ends where ends.task_id = $1)
+        or not exists (select 1 from tasks where tasks.id = $1))
+   and not exists (select 1 from ends where ends.task_id = $1 and ends.status = 'failed')
+returning task_id as id
+
+-- name: note
+-- Note that something about a task was repaired; what is not known of it any more is not noted.
+--   $1 id, $2 details
+insert into events (task_id, tenant_id, at, kind, details)
+select task.id, task.tenant_id, duly.now(), 'repaired', $2::jsonb
+  from (select id, tenant_id from live where live.id = $1
+         union all
+        select id, tenant_id from tasks where tasks.id = $1) as task
+ limit 1

@@ -1,0 +1,126 @@
+"""How the audit goes about it: who audits, when it is sure, and what it leaves alone."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from duly import telemetry
+from duly.config import AuditSettings, Settings
+from duly.errors import NotLeading
+from duly.model.drift import Kind
+from duly.model.task import Outcome
+from tests.server.lab import seconds
+from tests.server.watch import MINUTE
+
+
+@pytest.fixture
+def settings():
+    """Both scopes are gone through as often, in pieces that are small."""
+    return Settings(audit=AuditSettings(history_interval=seconds(15), batch=3))
+
+
+async def test_an_empty_system_is_clean(lab, watch):
+    assert await watch.found() == {}
+    assert await watch.total() == 0
+
+
+async def test_a_system_in_use_is_clean(lab, watch):
+    node = await watch.node()
+    for key in range(4):
+        await lab.submit(idempotency_key=str(key))
+    await lab.submit(cpu=64)
+    await lab.submit(run_at=lab.clock.now + timedelta(days=1))
+    assert await node.report(await lab.run(node))
+    assert await node.report(await lab.run(node, max_attempts=1), Outcome.FAILED)
+    retried = await lab.run(node)
+    await node.report(retried, Outcome.FAILED)
+    cancelled = await lab.submit(cpu=64)
+    await lab.parts.queue_manager.cancel(lab.client, [cancelled])
+    lost = await lab.run(node, cpu=0.1)
+    watch.nodes[0] = await lab.rejoin(node)
+    await lab.sweep()
+    assert (await lab.live(lost.task))["losses"] == 1
+    assert await watch.found() == {}
+    assert await watch.total() == 0
+
+
+async def test_only_the_leader_audits(lab, watch):
+    other = lab.server()
+    await other.cluster_manager.tick()
+    for _ in range(5):
+        assert await other.auditor.tick() is False
+        await lab.clock.move(seconds(1))
+    assert await watch.completed() == {}
+    await watch.go_round()
+    assert (await watch.completed()).keys() == {"live", "history"}
+
+
+async def test_a_leader_whose_term_is_over_repairs_and_publishes_nothing(lab, watch):
+    task = await lab.submit()
+    await lab.conn.execute("delete from live")
+    await watch.wait(MINUTE * 0.8)
+    before = await watch.completed()
+    await lab.clock.move(MINUTE)
+    await lab.parts.cluster_manager.tick()
+    # It has just looked at its watch when it is stopped; meanwhile another takes over.
+    await lab.conn.execute("update terms set term = term + 1")
+    with pytest.raises(NotLeading):
+        for _ in range(20):
+            await lab.parts.auditor.tick()
+            await lab.clock.move(seconds(0.1))
+    assert await lab.status(task) is None
+    assert await watch.completed() == before
+
+
+async def test_a_new_leader_makes_sure_for_itself(lab, watch):
+    other = lab.server()
+    await other.cluster_manager.tick()
+    task = await lab.submit()
+    await lab.conn.execute("delete from live")
+    await watch.wait(MINUTE * 0.8)
+    await lab.parts.cluster_manager.stop()
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term is not None
+    await watch.go_round(other)
+    await watch.go_round(other)
+    assert await lab.status(task) is None
+    await watch.wait(parts=other)
+    assert await lab.status(task) == "waiting"
+
+
+async def test_what_is_repaired_by_the_usual_way_meanwhile_is_left_alone(lab, watch):
+    node = await watch.node()
+    ref = await lab.run(node)
+    await lab.rejoin(node)
+    watch.nodes.clear()
+    await watch.wait(MINUTE * 0.8)
+    await lab.sweep()
+    await watch.wait()
+    assert await lab.attempts(ref.task) == [(1, "lost")]
+    assert await watch.repaired(ref.task) == []
+    assert await watch.total() == 0
+
+
+async def test_drift_is_logged_once_and_repairs_are_counted(lab, watch, caplog):
+    caplog.set_level(logging.WARNING, "duly.server")
+    counter = telemetry.REPAIRS.labels(Kind.LOST_TASK.value)
+    before = counter._value.get()
+    lost = await lab.submit(cpu=64)
+    await lab.conn.execute("delete from live")
+    gone = await lab.submit(cpu=64)
+    await lab.conn.execute("delete from tasks where id = $1", gone)
+    await watch.wait(MINUTE * 3)
+    said = [record.getMessage() for record in caplog.records if record.name.endswith("auditor")]
+    assert len([line for line in said if f"live_without_task, such as [{gone}]" in line]) == 1
+    assert counter._value.get() == before + 1
+    assert any(f"repaired lost_task of {lost}" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_round_goes_through_all_that_lives_in_pieces(lab, watch):
+    tasks = [await lab.submit(cpu=64) for _ in range(10)]
+    await watch.go_round()
+    rows = await lab.conn.fetch("select scope, looked_at from audits")
+    looked_at = {row["scope"]: row["looked_at"] for row in rows}
+    # One line, ten live rows; ten tasks of history.
+    assert looked_at == {"live": 1 + len(tasks), "history": len(tasks)}
