@@ -10,7 +10,7 @@ from tests.interleavings.world import Node, Server, World
 KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
-LOOPS = ("cluster", "place", "sweep", "commit")
+LOOPS = ("cluster", "place", "sweep", "commit", "repair")
 TASK = ("cancel", "update", "resize")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
@@ -150,6 +150,7 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
         "place": server.resource_manager.tick,
         "sweep": lambda: world.sweep(server),
         "commit": server.submitter.tick,
+        "repair": lambda: world.repair(server),
     }[kind]
     if kind in ("place", "sweep") and server.cluster_manager.term is None:
         return

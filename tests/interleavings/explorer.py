@@ -35,6 +35,9 @@ PASSING_IN = {
 """Other ways of time: longer than a leader may be silent; no longer than a reservation lasts."""
 
 
+Look = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
+
+
 class Broken(AssertionError):
     """A run that broke a law, with its story."""
 
@@ -57,14 +60,23 @@ class Explorer:
         self._monitor = monitor
         self._monkeypatch = monkeypatch
 
-    async def run(self, seed: int, theme: str | None = None) -> None:
-        """Run a seed; raises Broken when a law did not hold."""
+    async def run(self, seed: int, theme: str | None = None, look: Look | None = None) -> World:
+        """Run a seed; raises Broken when a law did not hold.
+
+        Whenever everybody stands still, `look` may look at the database too.
+        """
         dice = Random(seed)
         world = World(self._database, self._monitor, dice)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
         self._monkeypatch.setattr(parts, "Random", lambda: Random(dice.random()))
         await world.begin()
-        driver = Driver(self._monitor, dice, HARM, world.stamp)
+
+        async def after() -> None:
+            await world.stamp()
+            if look is not None:
+                await look(self._monitor)
+
+        driver = Driver(self._monitor, dice, HARM, after)
         try:
             await _drive(world, driver, theme or dice.choice(list(THEMES)))
             await _quiet(world, driver)
@@ -78,6 +90,7 @@ class Explorer:
         sentences = [f"{law.__name__}: {said}" for law in LAWS for said in law(seen)]
         if sentences:
             raise Broken(seed, sentences, driver.trace)
+        return world
 
 
 @asynccontextmanager

@@ -24,10 +24,11 @@ from duly.model.tenant import Credential, Plan
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
 from duly.server.queue_manager import QueueManager
+from duly.server.repairer import Repairer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Submitter
-from duly.store import nodes
+from duly.store import audit, nodes
 from duly.store.tenants import digest
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
 
@@ -57,6 +58,7 @@ BATCH = 3
 """How many tasks a batch with a key has."""
 TIERS = ("basic", "regular", "premium", "premium")
 """The last one fits on no node, unless an administrator says otherwise."""
+LATE = timedelta(hours=1)
 ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
 
 
@@ -83,6 +85,7 @@ class Told:
     updates: list[tuple[int, str, Any]] = field(default_factory=list)
     tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
     batches: list[tuple[str, list[int]]] = field(default_factory=list)
+    repairs: int = 0
 
 
 @dataclass
@@ -95,6 +98,7 @@ class Server:
     queue_manager: QueueManager
     submitter: Submitter
     reservations: Reservations
+    repairer: Repairer
     busy: set[str] = field(default_factory=set)
 
 
@@ -172,6 +176,7 @@ class World:
             parts.queue_manager,
             parts.submitter,
             parts.reservations,
+            Repairer(self._database, parts.queue_manager, LATE),
         )
 
     def replace(self, server: Server) -> None:
@@ -347,6 +352,16 @@ class World:
         await server.queue_manager.tick()
         if term is not None:
             self.tell("swept", term.number, asked=asked)
+
+    async def repair(self, server: Server) -> None:
+        """Repair at once whatever looks wrong at the moment, without making sure that it stays."""
+        term = server.cluster_manager.term
+        if term is None:
+            return
+        async with self._database.connection() as conn:
+            piece = await audit.walk_live(conn, (0,), 1000, late=LATE, grace=timedelta(0))
+        repaired = await server.repairer.repair(term, piece.findings)
+        self.told.repairs += len(repaired)
 
     async def alone(
         self, server: Server, what: str, work: Callable[[], Coroutine[None, None, Any]]

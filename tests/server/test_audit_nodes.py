@@ -72,15 +72,18 @@ async def test_of_two_agents_of_one_node_the_newest_stays(lab, watch):
         "select pg_get_indexdef('incarnations_one_live_per_node'::regclass)"
     )
     await lab.conn.execute("drop index incarnations_one_live_per_node")
-    await lab.conn.execute("update incarnations set ended_at = null, expires_at = 'infinity'")
-    await lab.conn.execute(
-        "update incarnations set expires_at = at + interval '15 s' from clock where id = $1",
-        again.incarnation,
-    )
-    assert await watch.found() == {}
-    alive = await lab.conn.fetch("select id from incarnations where ended_at is null")
-    assert [row["id"] for row in alive] == [again.incarnation]
-    await lab.conn.execute(index)
+    try:
+        await lab.conn.execute("update incarnations set ended_at = null, expires_at = 'infinity'")
+        await lab.conn.execute(
+            "update incarnations set expires_at = at + interval '15 s' from clock where id = $1",
+            again.incarnation,
+        )
+        assert await watch.found() == {}
+        alive = await lab.conn.fetch("select id from incarnations where ended_at is null")
+        assert [row["id"] for row in alive] == [again.incarnation]
+    finally:
+        await lab.conn.execute("delete from incarnations")
+        await lab.conn.execute(index)
 
 
 async def test_a_lease_that_ran_out_long_ago_is_reported(lab, watch):

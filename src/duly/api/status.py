@@ -100,7 +100,9 @@ def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> shapes.AuditAnsw
         completed_at=completed.get(drift.Scope.LIVE),
         history_completed_at=completed.get(drift.Scope.HISTORY),
         drift=[
-            shapes.DriftAnswer(kind, count[kind], meaning(kind), [str(id) for id in examples[kind]])
+            shapes.DriftAnswer(
+                kind, count[kind], meaning(kind), [str(one) for one in examples[kind]]
+            )
             for kind in sorted(count)
         ],
         repaired=sum(one.repaired for one in audits),

@@ -41,7 +41,8 @@ update live
  where live.id = $1
    and t.id = $1
    and t.tenant_id = live.tenant_id
-   and (live.token is null or not exists (select 1 from shapes where shapes.id = live.shape_id))
+   and (live.token is null
+        or (select count(*) from shapes where shapes.id = live.shape_id) = 0)
 returning live.id
 
 -- name: release
@@ -50,8 +51,8 @@ returning live.id
 update live
    set status = 'waiting'
  where id = $1
-   and token is null
-   and status = 'scheduled'
+   -- Hidden from the planner, which would else consider to walk all that is scheduled.
+   and (status = 'scheduled') is not false
    and ready_at < duly.now() - $2::interval
 returning id
 

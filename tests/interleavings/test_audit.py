@@ -1,0 +1,56 @@
+"""The audit raises no false alarm: what it calls impossible is never there, not for a moment."""
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from duly.model.drift import Kind
+from duly.server.inspections import Inspections
+from tests.interleavings.casting import THEMES, WEIGHTS
+from tests.interleavings.explorer import Broken, exploring
+from tests.interleavings.world import SETTINGS
+
+LATE = timedelta(hours=1)
+TAKES_TIME = {Kind.ORPHANED}
+"""What is there for a moment while all goes as it should."""
+LOSES_ENDS = """
+create function lose() returns trigger language plpgsql as 'begin return null; end';
+create trigger lose before insert on ends for each row
+    when (new.status = 'cancelled') execute function lose()
+"""
+
+
+async def look(conn: asyncpg.Connection) -> None:
+    """Go through everything at once; raises when something cannot be."""
+    inspections = Inspections(SETTINGS, LATE)
+    for walk, first in (*inspections.live(), *inspections.history()):
+        piece = await walk(conn, first)
+        assert piece.last is None
+        impossible = [one for one in piece.findings if one.kind not in TAKES_TIME]
+        assert impossible == []
+
+
+@pytest.mark.parametrize("theme", THEMES)
+async def test_nothing_impossible_is_ever_seen(dsn, monkeypatch, theme):
+    async with exploring(dsn, monkeypatch) as explorer:
+        for seed in range(3):
+            await explorer.run(seed, theme, look)
+
+
+async def test_what_is_impossible_would_be_seen(dsn, monkeypatch):
+    async with exploring(dsn, monkeypatch, LOSES_ENDS) as explorer:
+        with pytest.raises(Broken, match="LOST_TASK"):
+            for seed in range(20):
+                await explorer.run(seed, "cancels", look)
+
+
+async def test_repairs_break_no_law_even_if_they_come_too_early(dsn, monkeypatch):
+    monkeypatch.setitem(WEIGHTS, "repair", 20)
+    monkeypatch.setitem(WEIGHTS, "sweep", 2)
+    repairs = 0
+    async with exploring(dsn, monkeypatch) as explorer:
+        for seed in range(20):
+            for theme in ("joins", "losses"):
+                repairs += (await explorer.run(seed, theme)).told.repairs
+    assert repairs > 5
