@@ -1,6 +1,12 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from duly.model.drift import Kind, Scope, Seen
 from duly.model.task import Outcome
+from duly.store import audit
 
 
 async def test_the_status_counts_what_there_is(api, agent, stranger):
@@ -29,6 +35,75 @@ async def test_the_status_counts_what_there_is(api, agent, stranger):
     assert (await stranger.get("/v1/status"))["tasks"] == {
         "scheduled": 0, "waiting": 1, "running": 0, "done": 0, "failed": 0, "cancelled": 0,
     }  # fmt: skip
+
+
+@pytest.fixture
+async def another_leads(parts):
+    """The parts of a server that does not lead, and so does not audit."""
+    async with parts.database.transaction() as conn:
+        await conn.execute("update terms set term = 2, server = 99, expires_at = 'infinity'")
+        await conn.execute("delete from audits")
+    return parts
+
+
+async def find_drift(parts):
+    """Let a round of each scope have found something."""
+    seen = {
+        Scope.LIVE: {Kind.ORPHANED: Seen(7, [11, 12])},
+        Scope.HISTORY: {Kind.LOST_TASK: Seen(1, [13])},
+    }
+    async with parts.database.connection() as conn:
+        for scope, drift in seen.items():
+            await audit.publish(
+                conn, scope, took=timedelta(0), looked_at=9, drift=drift, repaired=2
+            )
+
+
+async def test_before_the_first_round_nothing_is_known(api, another_leads):
+    assert (await api.get("/v1/status"))["audit"] == {
+        "completed_at": None, "history_completed_at": None, "drift": [], "repaired": 0,
+        "repaired_at": None,
+    }  # fmt: skip
+
+
+async def test_the_status_tells_what_the_audit_found_and_ids_only_to_administrators(
+    api, stranger, another_leads
+):
+    await find_drift(another_leads)
+    found = (await api.get("/v1/status"))["audit"]
+    assert found["completed_at"]
+    assert found["history_completed_at"]
+    assert (found["repaired"], bool(found["repaired_at"])) == (4, True)
+    assert [(one["kind"], one["count"], one["examples"]) for one in found["drift"]] == [
+        ("lost_task", 1, ["13"]),
+        ("orphaned", 7, ["11", "12"]),
+    ]
+    assert found["drift"][1]["message"] == "It runs on an agent that has ended."
+    told = (await stranger.get("/v1/status"))["audit"]["drift"]
+    assert [(one["kind"], one["count"], one["examples"]) for one in told] == [
+        ("lost_task", 1, []),
+        ("orphaned", 7, []),
+    ]
+
+
+async def test_the_metrics_tell_what_the_audit_found(api, another_leads):
+    assert "duly_drift{" not in (await api.call("GET", "/metrics")).text
+    await find_drift(another_leads)
+    text = (await api.call("GET", "/metrics")).text
+    assert 'duly_drift{kind="orphaned"} 7.0' in text
+    assert 'duly_drift{kind="lost_task"} 1.0' in text
+    assert 'duly_drift{kind="stuck_line"} 0.0' in text
+    assert 'duly_audit_completed_timestamp_seconds{scope="live"} 1.' in text
+    assert "duly_repairs_total" in text
+
+
+@pytest.mark.timeout(30)
+async def test_a_server_audits_by_itself(api):
+    await api.submit()
+    while (await api.get("/v1/status"))["audit"]["history_completed_at"] is None:
+        await asyncio.sleep(0.05)
+    found = (await api.get("/v1/status"))["audit"]
+    assert (found["drift"], found["repaired"]) == ([], 0)
 
 
 async def test_the_metrics_can_be_scraped(api, agent):

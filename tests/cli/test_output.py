@@ -1,11 +1,11 @@
 import csv
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.cli.details import say_resources, task_details
+from duly.cli.details import say_resources, status_details, task_details
 from duly.cli.output import Output, print_items, print_value
 from duly.cli.tables import draw_attempts, draw_nodes, draw_pairs, draw_tasks
 
@@ -126,3 +126,61 @@ def test_what_is_used_up_is_said():
     capacity = {"cpu": 2, "memory_mb": 512, "ports": 0}
     free = {"cpu": 0, "memory_mb": 256, "ports": 0}
     assert say_resources(free, capacity) == "0 cpu, 256 MiB memory"
+
+
+def whole(**audit):
+    """Return the status of a Duly whose audit found this."""
+    nothing = {"completed_at": None, "history_completed_at": None, "drift": [], "repaired": 0}
+    return {
+        "version": "1",
+        "server": "server-0",
+        "database": {"version": "18"},
+        "tasks": {},
+        "nodes": {},
+        "capacity": {},
+        "free": {},
+        "leader": None,
+        "time": NOW.isoformat(),
+        "window_hours": 24,
+        "audit": nothing | {"repaired_at": None} | audit,
+    }
+
+
+def audit_lines(status):
+    return [
+        (name, text) for name, text in status_details(status, "url") if name in ("audit", "drift")
+    ]
+
+
+def test_a_clean_audit_is_one_line():
+    at = (NOW - timedelta(seconds=12)).isoformat()
+    assert audit_lines(whole()) == [("audit", "not yet")]
+    assert audit_lines(whole(completed_at=at)) == [("audit", "clean, 12s ago")]
+    assert audit_lines(whole(completed_at=at, repaired=3)) == [
+        ("audit", "clean, 12s ago, 3 repaired in all")
+    ]
+
+
+def test_drift_has_a_line_for_each_kind():
+    drift = [
+        {"kind": "lost_task", "count": 1, "message": "Gone.", "examples": []},
+        {"kind": "orphaned", "count": 7, "message": "Alone.", "examples": ["11", "12"]},
+    ]
+    assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
+        ("audit", "8 things are not as they should be, now"),
+        ("drift", "1 lost_task: Gone.\n7 orphaned: Alone. (11, 12, …)"),
+    ]
+
+
+def test_one_thing_is_said_as_one():
+    drift = [{"kind": "lost_task", "count": 1, "message": "Gone.", "examples": ["11"]}]
+    assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
+        ("audit", "1 thing is not as it should be, now"),
+        ("drift", "1 lost_task: Gone. (11)"),
+    ]
+
+
+def test_a_server_that_knows_no_audit_has_no_line():
+    status = whole()
+    del status["audit"]
+    assert audit_lines(status) == []

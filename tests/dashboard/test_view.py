@@ -153,6 +153,14 @@ def test_a_log_keeps_its_lines_and_loses_its_colours():
     assert view.log_text(log) == "one\nred    a\\x00\n"
 
 
+def test_drift_is_said_in_one_sentence_and_nothing_if_there_is_none():
+    drift = [{"kind": "lost_task", "count": 1}, {"kind": "orphaned", "count": 7}]
+    assert view.drift({"drift": drift}) == (
+        "The audit has found what should not be: 1 lost_task, 7 orphaned. See duly status."
+    )
+    assert view.drift({"drift": []}) == view.drift(None) == ""
+
+
 @given(st.text())
 def test_nothing_that_a_tenant_writes_stays_invisible(text):
     shown = view.visible(text)

@@ -13,6 +13,7 @@ from duly import config, errors, telemetry
 from duly.api.app import create_app
 from duly.config import Settings
 from duly.duration import parse_duration
+from duly.model.drift import Kind
 from duly.model.task import Outcome, Status
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,11 @@ def test_every_metric_is_documented():
     assert (
         documented == {metric.name for metric in telemetry.REGISTRY.collect()} | counted_on_demand
     )
+
+
+def test_every_kind_of_drift_is_documented():
+    text = (ROOT / "docs" / "how-to" / "when-the-audit-reports-drift.md").read_text()
+    assert sorted(cells[0] for cells in rows(text)) == sorted(Kind)
 
 
 def test_every_status_and_outcome_is_documented():

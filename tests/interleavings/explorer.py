@@ -1,7 +1,7 @@
 """One seed: a scenario of submits, leases, reports, losses and take-overs in some order."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import resources
@@ -33,7 +33,6 @@ PASSING_IN = {
     "extensions": (0.5, 1.0, 2.0),
 }
 """Other ways of time: longer than a leader may be silent; no longer than a reservation lasts."""
-
 
 Look = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
 

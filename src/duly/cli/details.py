@@ -85,7 +85,8 @@ def _audit(audit: Audit, now: datetime) -> str:
     if audit["completed_at"] is None:
         return "not yet"
     found = sum(one["count"] for one in audit["drift"])
-    clean = f"{found} things are not as they should be" if found else "clean"
+    many = "thing is not as it" if found == 1 else "things are not as they"
+    clean = f"{found} {many} should be" if found else "clean"
     repaired = f", {audit['repaired']} repaired in all" if audit["repaired"] else ""
     return f"{clean}, {say_age(audit['completed_at'], now)}{repaired}"
 
