@@ -167,7 +167,7 @@ def test_drift_has_a_line_for_each_kind():
         {"kind": "orphaned", "count": 7, "message": "Alone.", "examples": ["11", "12"]},
     ]
     assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
-        ("audit", "8 things are not as they should be, now"),
+        ("audit", "8 things are not as they should be, just now"),
         ("drift", "1 lost_task: Gone.\n7 orphaned: Alone. (11, 12, …)"),
     ]
 
@@ -175,7 +175,7 @@ def test_drift_has_a_line_for_each_kind():
 def test_one_thing_is_said_as_one():
     drift = [{"kind": "lost_task", "count": 1, "message": "Gone.", "examples": ["11"]}]
     assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
-        ("audit", "1 thing is not as it should be, now"),
+        ("audit", "1 thing is not as it should be, just now"),
         ("drift", "1 lost_task: Gone. (11)"),
     ]
 

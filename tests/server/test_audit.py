@@ -8,7 +8,7 @@ import pytest
 from duly import telemetry
 from duly.config import AuditSettings, Settings
 from duly.errors import NotLeading
-from duly.model.drift import Kind
+from duly.model.drift import Finding, Kind
 from duly.model.task import Outcome
 from tests.server.lab import seconds
 from tests.server.watch import MINUTE
@@ -100,6 +100,33 @@ async def test_what_is_repaired_by_the_usual_way_meanwhile_is_left_alone(lab, wa
     assert await lab.attempts(ref.task) == [(1, "lost")]
     assert await watch.repaired(ref.task) == []
     assert await watch.total() == 0
+
+
+async def snapshot(lab):
+    """Return every row that a repair might touch."""
+    tables = ("live", "ends", "attempts", "dead_letters", "events", "incarnations", "servers")
+    return {name: await lab.conn.fetch(f"select * from {name} order by 1, 2") for name in tables}
+
+
+async def test_a_repair_looks_again_and_leaves_alone_what_is_sound(lab, watch):
+    node = await watch.node()
+    running, done = await lab.run(node), await lab.run(node)
+    dead = await lab.run(node, max_attempts=1)
+    await node.report(done)
+    await node.report(dead, Outcome.FAILED)
+    tasks = [await lab.submit(cpu=64), await lab.submit(run_at=lab.clock.now + MINUTE)]
+    before = await snapshot(lab)
+    token = await lab.conn.fetchval("select last_value from tokens")
+    sound = [
+        Finding(kind, about, str(running.token))
+        for kind in Kind
+        for about in (running.task, done.task, dead.task, *tasks, node.id)
+    ]
+    repairer = lab.parts.auditor._repairer
+    for one in sound:
+        assert await repairer.repair(lab.parts.cluster_manager.term, [one]) == []
+    assert await snapshot(lab) == before
+    assert await lab.conn.fetchval("select last_value from tokens") == token
 
 
 async def test_drift_is_logged_once_and_repairs_are_counted(lab, watch, caplog):

@@ -1,10 +1,12 @@
 """Tasks that cannot be, made by hand: found, and repaired or left for a person."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from duly.config import AuditSettings, Settings
+from duly.model.drift import Finding, Kind
 from duly.model.task import Outcome
 from tests.server.lab import seconds
 
@@ -49,6 +51,27 @@ async def test_a_live_row_that_asks_for_something_else_follows_its_task(lab, wat
     row = await lab.live(task)
     assert (row["shape_id"], row["max_attempts"]) == (asked, 3)
     assert await watch.repaired(task) == ["mismatched"]
+
+
+async def test_a_change_that_is_just_being_made_is_not_undone(lab):
+    task = await lab.submit(cpu=64)
+    term = lab.parts.cluster_manager.term
+    finding = Finding(Kind.MISMATCHED, task)
+    async with (
+        asyncio.timeout(5),
+        asyncio.TaskGroup() as group,
+        lab.database.transaction() as conn,
+    ):
+        await conn.execute("select 1 from live where id = $1 for update", task)
+        await conn.execute("update tasks set priority = 7 where id = $1", task)
+        await conn.execute("update live set priority = 7 where id = $1", task)
+        repairing = group.create_task(lab.parts.auditor._repairer.repair(term, [finding]))
+        while not await lab.conn.fetchval(
+            "select exists (select 1 from pg_locks where not granted)"
+        ):
+            await asyncio.sleep(0)
+    assert repairing.result() == []
+    assert (await lab.live(task))["priority"] == 7
 
 
 async def test_what_runs_is_given_no_other_shape_than_it_was_placed_with(lab, watch):

@@ -88,7 +88,8 @@ def _audit(audit: Audit, now: datetime) -> str:
     many = "thing is not as it" if found == 1 else "things are not as they"
     clean = f"{found} {many} should be" if found else "clean"
     repaired = f", {audit['repaired']} repaired in all" if audit["repaired"] else ""
-    return f"{clean}, {say_age(audit['completed_at'], now)}{repaired}"
+    age = say_age(audit["completed_at"], now).replace("now", "just now")
+    return f"{clean}, {age}{repaired}"
 
 
 def _drift(drift: Drift) -> str:

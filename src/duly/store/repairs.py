@@ -24,7 +24,9 @@ async def remove_live(conn: Connection, task_id: int) -> bool:
 
 
 async def copy_from_task(conn: Connection, task_id: int) -> bool:
-    """Let a live row ask for what its task asks for."""
+    """Let a live row ask for what its task asks for; call it in a transaction."""
+    if await conn.fetchval(SQL["lock_live"], task_id) is None:
+        return False
     return await conn.fetchval(SQL["copy_from_task"], task_id) is not None
 
 

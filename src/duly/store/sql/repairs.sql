@@ -25,8 +25,16 @@ delete from live
    and exists (select 1 from ends where ends.task_id = $1)
 returning id
 
+-- name: lock_live
+-- Lock a live row, as a change of its task does: what both of them say is looked at afterwards.
+--   $1 id
+select id
+  from live
+ where id = $1
+   for update
+
 -- name: copy_from_task
--- Let a live row ask for what its task asks for. One that runs has been given what it asked for
+-- Let a live row, which is locked, ask for what its task asks for. One that runs has been given what it asked for
 -- and is left alone, unless nobody can tell what that was.
 --   $1 id
 update live
@@ -41,6 +49,9 @@ update live
  where live.id = $1
    and t.id = $1
    and t.tenant_id = live.tenant_id
+   and (t.shape_id, t.priority, t.delay_tolerance, t.execution_cap, t.max_attempts, t.on_lost)
+       <> (live.shape_id, live.priority, live.delay_tolerance, live.execution_cap,
+           live.max_attempts, live.on_lost)
    and (live.token is null
         or (select count(*) from shapes where shapes.id = live.shape_id) = 0)
 returning live.id
@@ -58,13 +69,14 @@ returning id
 
 -- name: advance_tokens
 -- Give out tokens that nobody gets, until there is none above those to come; at most $2 at once.
--- Set by one statement, the sequence could be set back behind a token that was just given out.
+-- If it were set, the sequence could be set back behind a token that was just given out.
 --   $1 id
 select max(nextval('tokens')) as id
-  from generate_series(
-        1,
-        least($2, (select live.token from live where live.id = $1) - (select last_value from tokens))
-       )
+  from (select live.token - (select last_value from tokens) as many
+          from live
+         where live.id = $1
+           and live.token is not null) as ahead
+ cross join generate_series(1, least(ahead.many, $2))
 
 -- name: raise_mark
 -- Raise the mark of a server to the second of an id that was minted under its number.
