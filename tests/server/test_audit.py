@@ -89,6 +89,19 @@ async def test_a_new_leader_makes_sure_for_itself(lab, watch):
     assert await lab.status(task) == "waiting"
 
 
+async def test_an_agent_that_was_cut_off_has_time_to_notice_whatever_the_setting(lab, watch):
+    hasty = AuditSettings(interval=seconds(1), history_interval=seconds(1), after=seconds(0))
+    other = lab.server(Settings(audit=hasty))
+    ref = await lab.run(await lab.node())
+    await lab.conn.execute("update live set incarnation_id = 4711")
+    await lab.parts.cluster_manager.stop()
+    ttl = lab.settings.leases.ttl
+    await watch.wait(ttl * 1.8, parts=other)
+    assert await lab.status(ref.task) == "running"
+    await watch.wait(ttl, parts=other)
+    assert await lab.status(ref.task) == "waiting"
+
+
 async def test_what_is_repaired_by_the_usual_way_meanwhile_is_left_alone(lab, watch):
     node = await watch.node()
     ref = await lab.run(node)
