@@ -65,6 +65,9 @@ async def test_a_leader_whose_term_is_over_repairs_and_publishes_nothing(lab, wa
     await lab.parts.cluster_manager.tick()
     # It has just looked at its watch when it is stopped; meanwhile another takes over.
     await lab.conn.execute("update terms set term = term + 1")
+    repairer, term = lab.parts.auditor._repairer, lab.parts.cluster_manager.term
+    with pytest.raises(NotLeading):
+        await repairer.repair(term, [Finding(Kind.LOST_TASK, task)])
     with pytest.raises(NotLeading):
         for _ in range(20):
             await lab.parts.auditor.tick()
