@@ -176,7 +176,7 @@ class World:
             parts.queue_manager,
             parts.submitter,
             parts.reservations,
-            Repairer(self._database, parts.queue_manager, LATE),
+            Repairer(self.database, parts.queue_manager, LATE),
         )
 
     def replace(self, server: Server) -> None:
@@ -358,7 +358,7 @@ class World:
         term = server.cluster_manager.term
         if term is None:
             return
-        async with self._database.connection() as conn:
+        async with self.database.connection() as conn:
             piece = await audit.walk_live(conn, (0,), 1000, late=LATE, grace=timedelta(0))
         repaired = await server.repairer.repair(term, piece.findings)
         self.told.repairs += len(repaired)

@@ -1,3 +1,5 @@
+-- serves: 0003
+
 -- What the self-audit has found, for every server to tell: the last complete round of each
 -- scope. `drift` has for each kind how many there are and a few ids of them.
 create table audits (
