@@ -32,10 +32,12 @@ class Authenticator:
     async def authenticate(self, key: str) -> Credential:
         """Return who holds `key`; raises Unauthenticated when nobody does."""
         hashed = digest(key)
-        remembered = self._known.get(hashed)
-        if remembered is not None and clock.monotonic() < remembered[0]:
-            return remembered[1]
+        if (remembered := _recall(self._known, hashed)) is not None:
+            return remembered
         async with self._database.connection(Lane.CALLER) as conn:
+            # Of many who come at once, the first has asked while the others waited.
+            if (remembered := _recall(self._known, hashed)) is not None:
+                return remembered
             credential = await tenants.by_key(conn, key)
         if credential is None:
             self._known.pop(hashed, None)
@@ -46,9 +48,8 @@ class Authenticator:
     async def authenticate_node(self, key: str) -> int:
         """Return the id of the node that holds `key`; raises Unauthenticated when none does."""
         hashed = digest(key)
-        remembered = self._nodes.get(hashed)
-        if remembered is not None and clock.monotonic() < remembered[0]:
-            return remembered[1]
+        if (remembered := _recall(self._nodes, hashed)) is not None:
+            return remembered
         async with self._database.connection(Lane.LEASE) as conn:
             node = await nodes.by_key(conn, hashed)
         if node is None or node.is_removed:
@@ -56,6 +57,11 @@ class Authenticator:
             raise Unauthenticated("The node's key is not valid; join with a token again.")
         _remember(self._nodes, hashed, node.id)
         return node.id
+
+
+def _recall(known: dict[bytes, tuple[float, V]], hashed: bytes) -> V | None:
+    remembered = known.get(hashed)
+    return remembered[1] if remembered and clock.monotonic() < remembered[0] else None
 
 
 def _remember(known: dict[bytes, tuple[float, V]], hashed: bytes, value: V) -> None:

@@ -18,6 +18,7 @@ from duly import telemetry
 from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
 from duly.model.request import revise
+from duly.model.shape import Shape
 from duly.model.task import NOT_STARTED, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.cluster_manager import ClusterManager
@@ -309,17 +310,24 @@ class Submitter(Service):
         return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
 
     async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> None:
-        unknown = {
+        if not self._unknown_shapes(specs):
+            return
+        async with self._database.connection(Lane.GUEST) as conn:
+            # Of many who come at once, the first have learned it while the others waited.
+            unknown = self._unknown_shapes(specs)
+            if not unknown:
+                return
+            learned = await tasks.intern_shapes(conn, unknown)
+            await confirm(conn)
+        self._shapes.update(learned)
+
+    def _unknown_shapes(self, specs: Sequence[TaskSpec]) -> dict[str, Shape]:
+        return {
             key: spec.shape
             for spec in specs
             for key in [tasks.shape_key(spec.shape)]
             if key not in self._shapes
         }
-        if unknown:
-            async with self._database.connection(Lane.GUEST) as conn:
-                learned = await tasks.intern_shapes(conn, unknown)
-                await confirm(conn)
-            self._shapes.update(learned)
 
     async def _read_known(
         self, conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]
