@@ -8,6 +8,7 @@ import pytest
 from duly.config import RequestSettings, Settings
 from duly.errors import Conflict, Unavailable
 from duly.server.timeouts import Timeouts
+from duly.store.lanes import LOOPS
 
 SOON = timedelta(seconds=0.05)
 
@@ -89,3 +90,8 @@ async def test_who_is_on_the_way_to_the_database_is_told_that_nothing_is_known(l
             await asked
     await committing
     assert await lab.count("tasks") == 1
+
+
+async def test_every_loop_has_a_connection_that_is_never_lent_out(lab):
+    # The herald has one of its own, beside the pool.
+    assert len(lab.parts.services) - 1 == LOOPS
