@@ -52,3 +52,8 @@ def test_a_mistake_in_the_environment_is_an_error_that_helps():
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="Cannot read"):
         load(tmp_path / "none.toml", {})
+
+
+def test_an_audit_that_looks_at_nothing_is_refused():
+    with pytest.raises(ConfigError, match=r"audit\.batch"):
+        load(None, {"DULY_AUDIT__BATCH": "0"})
