@@ -152,7 +152,7 @@ async def _quiet(world: World, driver: Driver) -> None:
     driver.note("all is quiet, and every node is gone")
     # Whoever led has been silent for too long, and the patience of a new leader lasts one round.
     server = world.servers[0]
-    for seconds in (25, 8, 8):
+    for seconds in (25, 5, 5, 5):
         await world.move(timedelta(seconds=seconds))
         for tick in (server.cluster_manager.tick, server.queue_manager.tick):
             await tick()

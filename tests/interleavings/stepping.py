@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from duly.store.database import _prepare, load_statements, translated
+from duly.store.lanes import Lane
 
 CURRENT: ContextVar["Actor | None"] = ContextVar("actor", default=None)
 """The actor that runs; without one, statements wait for nobody."""
@@ -173,7 +174,7 @@ class SteppedDatabase:
             conn.terminate()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[SteppedConnection]:
+    async def connection(self, lane: Lane = Lane.DUTY) -> AsyncIterator[SteppedConnection]:
         real = self._free.pop()
         try:
             with translated():
@@ -182,8 +183,8 @@ class SteppedDatabase:
             self._free.append(real)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SteppedConnection]:
-        async with self.connection() as conn, conn.transaction():
+    async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[SteppedConnection]:
+        async with self.connection(lane) as conn, conn.transaction():
             yield conn
 
 
