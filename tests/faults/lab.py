@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,11 @@ from duly.client.sync import Client
 from duly.store import nodes
 from duly.store.database import Database
 from duly.store.tenants import create_admin_key, digest, generate_key
-from tests.faults.ledger import Ledger
+from tests.torture import books, journal
+from tests.torture.evidence import Evidence, Rules
+from tests.torture.history import Call
+from tests.torture.invariants import judge
+from tests.torture.ledger import Ledger
 
 T = TypeVar("T")
 DULY = [str(Path(sys.executable).with_name("duly"))]
@@ -120,6 +124,7 @@ class Lab:
         self.folder = folder
         self.dsn = dsn
         self.key, self._token = secrets or asyncio.run(_secrets(dsn))
+        journal.begin(dsn)
         self.ledger = Ledger(folder)
         self.ports = [free_port() for _ in range(servers)]
         self.port = self.ports[0]
@@ -190,6 +195,19 @@ class Lab:
         until(lambda: self.node(name) == "ready" or not agent.is_running(), f"{name} to join")
         assert agent.is_running(), agent.log.read_text()
         return agent
+
+    def violations(self, told: Iterable[str]) -> list[str]:
+        """Judge what has happened so far; `told` are all the tasks that were acknowledged."""
+        calls = [Call(op="submit", outcome="ok", result={"id": task}) for task in told]
+        found = judge(
+            Evidence(
+                books=books.read(self.dsn),
+                calls=calls,
+                entries=self.ledger.entries(),
+                rules=Rules(grace=1.0),
+            )
+        )
+        return [str(violation) for violation in found]
 
     def run(self, command: str, source: Path | None = None) -> Program:
         """Start a command of a person."""

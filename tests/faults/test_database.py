@@ -12,7 +12,6 @@ import pytest
 from duly.agent import hierarchies
 from duly.errors import Unavailable
 from duly.store.embedded import EmbeddedPostgres
-from tests.faults.checks import violations
 from tests.faults.lab import Lab, until
 from tests.faults.test_kills import kill_postgres, submit
 
@@ -60,7 +59,7 @@ def test_agents_keep_their_tasks_through_an_outage_of_several_leases(
         assert len(times) == 60
         longest = max(after - before for before, after in itertools.pairwise(times))
         assert longest > 2 * TTL
-        assert violations([task], lab.ledger, lab.dsn) == []
+        assert lab.violations([task]) == []
     finally:
         lab.close()
 

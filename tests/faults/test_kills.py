@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 from duly.store.embedded import EmbeddedPostgres
-from tests.faults.checks import violations
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
 
@@ -31,7 +30,7 @@ def test_a_killed_agent_takes_its_processes_along_and_its_task_runs_again(lab: L
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["failures"], ended["losses"]) == ("done", 0, 1)
     assert [one.attempt for one in lab.ledger.starts(task)] == [1, 2]
-    assert violations([task], lab.ledger, lab.dsn) == []
+    assert lab.violations([task]) == []
 
 
 def test_a_task_that_must_not_be_begun_twice_fails_when_its_node_is_lost(lab: Lab) -> None:
@@ -71,7 +70,7 @@ def test_a_killed_server_costs_running_tasks_nothing(lab: Lab) -> None:
     lab.start_server()
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
-    assert violations([task], lab.ledger, lab.dsn) == []
+    assert lab.violations([task]) == []
 
 
 def test_a_killed_postgresql_loses_nothing_that_was_acknowledged(
@@ -89,7 +88,7 @@ def test_a_killed_postgresql_loses_nothing_that_was_acknowledged(
         told += [submit(lab, "sleep 0.2") for _ in range(5)]
         for task in told:
             assert client.wait(task, timeout=60)["status"] == "done"
-        assert violations(told, lab.ledger, lab.dsn) == []
+        assert lab.violations(told) == []
     finally:
         lab.close()
 
@@ -112,7 +111,7 @@ def test_everything_killed_at_once_goes_on_where_it_was(
         lab.start_agent()
         for task in told:
             assert lab.client().wait(task, timeout=60)["status"] == "done"
-        assert violations(told, lab.ledger, lab.dsn) == []
+        assert lab.violations(told) == []
     finally:
         lab.close()
 

@@ -4,7 +4,6 @@ import signal
 
 import pytest
 
-from tests.faults.checks import violations
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
 from tests.faults.test_kills import submit
@@ -16,12 +15,7 @@ LONG_AT_FIRST = 'sleep "$(if [ $DULY_ATTEMPT = 1 ]; then echo 60; else echo 0.1;
 def test_a_stopped_agent_is_replaced_and_nothing_overlaps(lab: Lab) -> None:
     lab.start_server()
     first = lab.start_agent("node-a")
-    task = submit(
-        lab,
-        "i=0; while [ $i -lt 40 ]; do sleep 0.1; i=$((i+1)); "
-        'echo "start $DULY_TASK_ID $DULY_ATTEMPT $DULY_FENCING_TOKEN $$ $(now)"'
-        f" >> {lab.ledger.path}; done",
-    )
+    task = submit(lab, "beats 40")
     until(lambda: lab.ledger.starts(task), "the first attempt to start")
 
     first.send(signal.SIGSTOP)
@@ -32,7 +26,7 @@ def test_a_stopped_agent_is_replaced_and_nothing_overlaps(lab: Lab) -> None:
     ended = lab.client().wait(task, timeout=40)
     assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 2, 1)
     until(lambda: lab.node("node-a") == "ready", "the first node to join again")
-    assert violations([task], lab.ledger, lab.dsn) == []
+    assert lab.violations([task]) == []
 
 
 def test_a_lost_poll_reply_loses_no_task(lab: Lab) -> None:
@@ -58,7 +52,7 @@ def test_a_report_whose_answer_is_lost_counts_once(lab: Lab) -> None:
     until(proxy.lost.is_set, "the answer to be lost")
     after = submit(lab, "true")
     assert lab.client().wait(after, timeout=30)["status"] == "done"
-    assert violations([task, after], lab.ledger, lab.dsn) == []
+    assert lab.violations([task, after]) == []
     proxy.close()
 
 
@@ -82,7 +76,7 @@ def test_a_report_that_comes_after_the_attempt_was_given_away_changes_nothing(la
     until(lambda: lab.node("node-a") == "ready", "the first node to join again")
     assert lab.client().get_task(task) == ended
     assert [one["outcome"] for one in lab.client().list_attempts(task)] == ["lost", "succeeded"]
-    assert violations([task], lab.ledger, lab.dsn) == []
+    assert lab.violations([task]) == []
     proxy.close()
 
 
@@ -98,4 +92,4 @@ def test_stopping_an_agent_hands_its_task_back_without_a_mark(lab: Lab) -> None:
     lab.start_agent()
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["attempt"]) == ("done", 2)
-    assert violations([task], lab.ledger, lab.dsn) == []
+    assert lab.violations([task]) == []

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import with_database
 from tests.faults import journal, previous
-from tests.faults.checks import violations
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_servers import Crowd, url_of
 
@@ -132,4 +131,4 @@ def check(cluster: Upgrade) -> None:
     assert ends == Counter(told)
     assert sorted(task["id"] for task in client.iter_tasks()) == sorted(told)
     assert journal.turned_back(journal.terms(lab.dsn)) == []
-    assert violations(told, lab.ledger, lab.dsn) == []
+    assert lab.violations(told) == []

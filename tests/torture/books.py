@@ -1,0 +1,213 @@
+"""Everything that the database says when a run is over, as values.
+
+It can be written to a file and read again, so that a run can be judged after its database is
+gone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from tests.torture import journal
+from tests.torture.journal import Step
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What was stored of a submission."""
+
+    id: int
+    tenant_id: int = 1
+    shape_id: int = 1
+    name: str | None = None
+    payload: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    execution_cap: float = 86400.0
+    max_attempts: int = 3
+    on_lost: str = "retry"
+    priority: int = 0
+    idempotency_key: str | None = None
+    replay_of: int | None = None
+
+    @property
+    def source(self) -> str:
+        return self.payload.get("source") or ""
+
+
+class LiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that has not ended."""
+
+    id: int
+    status: str = "waiting"
+    shape_id: int = 1
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    token: int | None = None
+    incarnation_id: int | None = None
+    ready_ago: float = 0.0
+    """For how many seconds it might have started, by PostgreSQL's clock."""
+
+
+class EndRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended."""
+
+    task_id: int
+    status: str = "done"
+    outcome: str | None = "succeeded"
+    reason: str | None = None
+    attempt: int = 1
+    failures: int = 0
+    losses: int = 0
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended."""
+
+    task_id: int
+    attempt: int = 1
+    token: int = 1
+    node_id: int = 1
+    incarnation_id: int = 1
+    outcome: str = "succeeded"
+    exit_code: int | None = None
+    reason: str | None = None
+    wall_seconds: float | None = None
+
+
+class IncarnationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of an agent."""
+
+    id: int
+    node_id: int = 1
+    capacity: dict[str, Any] = {}
+    ended_at: datetime | None = None
+    is_late: bool = False
+    """Whether its lease has run out without its being ended."""
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    id: int
+    name: str
+    capacity_override: dict[str, Any] = {}
+    draining: bool = False
+    removed_at: datetime | None = None
+
+
+class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What an idempotency key stands for."""
+
+    tenant_id: int = 1
+    key: str
+    task_id: int
+    batch: list[int] | None = None
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An unusual step in the life of a task."""
+
+    task_id: int
+    kind: str
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables, and the journal of how they came to be."""
+
+    tasks: list[TaskRow] = []
+    live: list[LiveRow] = []
+    ends: list[EndRow] = []
+    attempts: list[AttemptRow] = []
+    incarnations: list[IncarnationRow] = []
+    nodes: list[NodeRow] = []
+    submissions: list[SubmissionRow] = []
+    events: list[EventRow] = []
+    dead_letters: list[int] = []
+    shapes: dict[int, dict[str, Any]] = {}
+    journal: list[Step] = []
+
+    def save(self, path: Path) -> None:
+        """Write all of it to a file."""
+        path.write_bytes(msgspec.msgpack.encode(self))
+
+
+READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
+    "tasks": (
+        TaskRow,
+        "select id, tenant_id, shape_id, name, payload, labels, max_attempts, on_lost, priority,"
+        " extract(epoch from execution_cap)::float8 as execution_cap, idempotency_key, replay_of"
+        " from duly.tasks order by id",
+    ),
+    "live": (
+        LiveRow,
+        "select id, status::text, shape_id, attempt, failures, losses, token, incarnation_id,"
+        " extract(epoch from clock_timestamp() - ready_at)::float8 as ready_ago"
+        " from duly.live order by id",
+    ),
+    "ends": (
+        EndRow,
+        "select task_id, status::text, outcome::text, reason ->> 'code' as reason, attempt,"
+        " failures, losses from duly.ends order by task_id",
+    ),
+    "attempts": (
+        AttemptRow,
+        "select task_id, attempt, token, node_id, incarnation_id, outcome::text, exit_code,"
+        " reason ->> 'code' as reason, wall_seconds::float8 as wall_seconds"
+        " from duly.attempts order by task_id, attempt",
+    ),
+    "incarnations": (
+        IncarnationRow,
+        "select id, node_id, capacity, ended_at,"
+        " ended_at is null and expires_at < clock_timestamp() as is_late"
+        " from duly.incarnations order by id",
+    ),
+    "nodes": (
+        NodeRow,
+        "select id, name, capacity_override, draining, removed_at from duly.nodes order by id",
+    ),
+    "submissions": (
+        SubmissionRow,
+        "select tenant_id, key, task_id, batch from duly.submissions order by tenant_id, key",
+    ),
+    "events": (EventRow, "select task_id, kind from duly.events order by task_id, id"),
+}
+
+
+def read(dsn: str) -> Books:
+    """Read all of it, in one transaction that sees one moment."""
+    return asyncio.run(_read(dsn))
+
+
+def load(path: Path) -> Books:
+    """Read what `Books.save` has written."""
+    return msgspec.msgpack.decode(path.read_bytes(), type=Books)
+
+
+async def _read(dsn: str) -> Books:
+    conn = await asyncpg.connect(dsn)
+    try:
+        for kind in ("json", "jsonb"):
+            await conn.set_type_codec(
+                kind, schema="pg_catalog", encoder=str, decoder=msgspec.json.decode
+            )
+        async with conn.transaction(isolation="repeatable_read", readonly=True):
+            tables = {
+                name: [row_type(**dict(row)) for row in await conn.fetch(statement)]
+                for name, (row_type, statement) in READ.items()
+            }
+            dead = await conn.fetch("select task_id from duly.dead_letters order by task_id")
+            shapes = await conn.fetch("select id, needs from duly.shapes")
+            steps = await journal.read(conn)
+        return Books(
+            **tables,  # type: ignore[arg-type]
+            dead_letters=[row["task_id"] for row in dead],
+            shapes={row["id"]: row["needs"] for row in shapes},
+            journal=steps,
+        )
+    finally:
+        await conn.close()

@@ -1,0 +1,37 @@
+"""What must never have happened, one function for each number of the published list."""
+
+from collections.abc import Callable
+
+from tests.torture.evidence import Evidence, Violation
+from tests.torture.invariants.attempts import attempts
+from tests.torture.invariants.cancelling import cancel
+from tests.torture.invariants.capacity import capacity
+from tests.torture.invariants.liveness import liveness
+from tests.torture.invariants.paths import fence, leader, legal_path, one_end
+from tests.torture.invariants.reads import reads
+from tests.torture.invariants.running import cap, no_invented_success, no_overlap
+from tests.torture.invariants.storing import idempotency, no_loss, no_phantom
+
+Invariant = Callable[[Evidence], list[Violation]]
+ALL: dict[int, Invariant] = {
+    1: no_loss,
+    2: no_phantom,
+    3: one_end,
+    4: legal_path,
+    5: no_invented_success,
+    6: fence,
+    7: no_overlap,
+    8: attempts,
+    11: capacity,
+    13: idempotency,
+    14: cancel,
+    15: cap,
+    17: leader,
+    18: reads,
+    20: liveness,
+}
+
+
+def judge(evidence: Evidence) -> list[Violation]:
+    """Return everything that must not have happened."""
+    return [violation for invariant in ALL.values() for violation in invariant(evidence)]

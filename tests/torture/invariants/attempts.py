@@ -1,0 +1,69 @@
+"""Invariant 8: attempts are counted, and a task is given up if and only if it must be."""
+
+from collections.abc import Iterator, Sequence
+
+from tests.torture.books import AttemptRow, EndRow, TaskRow
+from tests.torture.evidence import Evidence, Violation
+
+FAILURES = frozenset({"failed", "capped", "overused"})
+UNPLACEABLE = frozenset({"no_node_can_fit", "no_node_has_label"})
+
+
+def attempts(evidence: Evidence) -> list[Violation]:
+    """8: attempts are 1..k, the counters are what they add up to, dead letters have a cause."""
+    return [
+        Violation(8, message, task.id)
+        for task in evidence.books.tasks
+        for message in _wrong(evidence, task)
+    ]
+
+
+def _wrong(evidence: Evidence, task: TaskRow) -> Iterator[str]:
+    rows = sorted(evidence.attempts.get(task.id, ()), key=lambda row: row.attempt)
+    numbers = [row.attempt for row in rows]
+    if numbers != list(range(1, len(rows) + 1)):
+        yield f"its attempts are {numbers}"
+    failures = sum(row.outcome in FAILURES for row in rows)
+    losses = sum(row.outcome == "lost" for row in rows)
+    if failures > task.max_attempts:
+        yield f"{failures} failures of {task.max_attempts} that are allowed"
+    if losses > evidence.rules.max_losses:
+        yield f"{losses} losses of {evidence.rules.max_losses} that are allowed"
+    row = evidence.ends.get(task.id) or evidence.live.get(task.id)
+    if row is None:
+        return
+    counted = (row.attempt, row.failures, row.losses)
+    is_running = not isinstance(row, EndRow) and row.status == "running"
+    if counted != (len(rows) + is_running, failures, losses):
+        yield (
+            f"counts {counted[0]} attempts, {counted[1]} failures and {counted[2]} losses, "
+            f"but there are {len(rows) + is_running}, {failures} and {losses}"
+        )
+    must_fail = _is_exhausted(evidence, task, rows, failures, losses)
+    yield from _wrong_end(evidence, task, row.status, must_fail=must_fail)
+
+
+def _is_exhausted(
+    evidence: Evidence, task: TaskRow, rows: Sequence[AttemptRow], failures: int, losses: int
+) -> bool:
+    if not rows:
+        return False
+    last = rows[-1].outcome
+    return (last in FAILURES and failures >= task.max_attempts) or (
+        last == "lost" and (task.on_lost == "fail" or losses >= evidence.rules.max_losses)
+    )
+
+
+def _wrong_end(evidence: Evidence, task: TaskRow, status: str, *, must_fail: bool) -> Iterator[str]:
+    end = evidence.ends.get(task.id)
+    has_failed = status == "failed"
+    could_not_start = (
+        has_failed and end is not None and end.outcome is None and end.reason in UNPLACEABLE
+    )
+    if has_failed and not (must_fail or could_not_start):
+        yield f"was given up without a cause ({'' if end is None else end.reason})"
+    if must_fail and status not in ("failed", "cancelled"):
+        yield f"is {status} although it had to be given up"
+    taken = {one.task_id for one in evidence.books.events if one.kind in ("dropped", "replayed")}
+    if has_failed != (task.id in evidence.dead_letters) and task.id not in taken:
+        yield "is a dead letter" if not has_failed else "has failed and is no dead letter"

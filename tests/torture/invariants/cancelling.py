@@ -1,0 +1,42 @@
+"""Invariant 14: what a client was told is cancelled never starts again, and ends so."""
+
+from collections.abc import Iterator
+
+from tests.torture.evidence import BLUR, Evidence, Violation
+from tests.torture.history import Call
+
+SLACK = 2.0
+
+
+def cancel(evidence: Evidence) -> list[Violation]:
+    """14: after the answer no lease, no process beyond the grace, and no end but `cancelled`.
+
+    A node that cannot be reached cannot be told: time in trouble, and until all is well again
+    after it, does not count towards the grace.
+    """
+    return [
+        Violation(14, message, task)
+        for call in evidence.calls
+        if call.op == "cancel" and call.outcome == "ok" and call.returned is not None
+        for task in [int(call.args["task"])]
+        for message in _alive(evidence, call, task)
+    ]
+
+
+def _alive(evidence: Evidence, call: Call, task: int) -> Iterator[str]:
+    told = call.returned or 0.0
+    token: int | None = None
+    for step in evidence.paths.get(task, ()):
+        if step.what != "live" or step.op == "delete":
+            continue
+        if step.token not in (None, token) and step.boot > told + BLUR:
+            yield f"was leased {step.boot - told:.2f} s after its cancellation was told"
+        token = step.token if step.token is not None else token
+    end = evidence.ends.get(task)
+    if end is not None and end.status != "cancelled":
+        yield f"ended {end.status} although its cancellation was told"
+    mine = [entry.at for entry in evidence.entries if entry.task == task and entry.at > told]
+    if mine:
+        late = mine[-1] - told - evidence.trouble_between(told, mine[-1])
+        if late > evidence.rules.grace + SLACK:
+            yield f"ran {late:.1f} s after its cancellation was told"

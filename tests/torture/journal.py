@@ -1,0 +1,158 @@
+"""Every step of every task, term and incarnation, as PostgreSQL saw it.
+
+Triggers write it, so that nothing of Duly has a hand in it, and a transaction that comes to
+nothing leaves nothing behind. The order is that of `seq`: whoever holds the lock on a row
+draws the next number, so two steps of one row, and a lease and the term that allows it, are
+in the order in which they took effect, whatever the clock says. `boot` is the time by the
+clock that the ledger and the clients use, and does not jump with PostgreSQL's own.
+"""
+
+import asyncio
+
+import asyncpg
+import msgspec
+
+SCHEMA = """
+    create schema journal;
+    create table journal.steps (
+        seq bigint generated always as identity primary key,
+        xid bigint not null default pg_current_xact_id()::text::bigint,
+        at timestamptz not null default clock_timestamp(),
+        boot float8 not null
+            default split_part(pg_read_file('/proc/uptime'), ' ', 1)::float8,
+        what text not null,
+        op text not null,
+        task bigint, status text, attempt int, token bigint, term bigint, server int,
+        node bigint, incarnation bigint, failures int, losses int, shape int,
+        cancel_requested boolean, outcome text, reason text
+    );
+
+    create function journal.note_live() returns trigger language plpgsql security definer as $$
+    declare
+        row duly.live := coalesce(new, old);
+    begin
+        insert into journal.steps (what, op, task, status, attempt, token, term, node, incarnation,
+                                   failures, losses, shape, cancel_requested)
+        values ('live', lower(tg_op), row.id, row.status, row.attempt, row.token, row.term,
+                row.node_id, row.incarnation_id, row.failures, row.losses, row.shape_id,
+                row.cancel_requested_at is not null);
+        return null;
+    end $$;
+    create trigger journal_insert after insert or delete on duly.live
+        for each row execute function journal.note_live();
+    create trigger journal_update after update on duly.live
+        for each row when (old.* is distinct from new.*) execute function journal.note_live();
+
+    create function journal.note_end() returns trigger language plpgsql security definer as $$
+    declare
+        row duly.ends := coalesce(new, old);
+    begin
+        insert into journal.steps (what, op, task, status, outcome, attempt, node, failures, losses,
+                                   reason)
+        values ('end', lower(tg_op), row.task_id, row.status, row.outcome, row.attempt,
+                row.node_id, row.failures, row.losses, row.reason ->> 'code');
+        return null;
+    end $$;
+    create trigger journal_change after insert or update or delete on duly.ends
+        for each row execute function journal.note_end();
+
+    create function journal.note_attempt() returns trigger language plpgsql security definer as $$
+    declare
+        row duly.attempts := coalesce(new, old);
+    begin
+        insert into journal.steps (what, op, task, attempt, token, node, incarnation, outcome,
+                                   reason)
+        values ('attempt', lower(tg_op), row.task_id, row.attempt, row.token, row.node_id,
+                row.incarnation_id, row.outcome, row.reason ->> 'code');
+        return null;
+    end $$;
+    create trigger journal_change after insert or update or delete on duly.attempts
+        for each row execute function journal.note_attempt();
+
+    create function journal.note_term() returns trigger language plpgsql security definer as $$
+    begin
+        insert into journal.steps (what, op, term, server)
+        values ('term', lower(tg_op), new.term, new.server);
+        return null;
+    end $$;
+    create trigger journal_insert after insert on duly.terms
+        for each row execute function journal.note_term();
+    create trigger journal_update after update on duly.terms
+        for each row when ((old.term, old.server) is distinct from (new.term, new.server))
+        execute function journal.note_term();
+
+    create function journal.note_incarnation() returns trigger
+        language plpgsql security definer as $$
+    begin
+        insert into journal.steps (what, op, incarnation, node, status, reason)
+        values ('incarnation', lower(tg_op), new.id, new.node_id,
+                case when new.ended_at is null then 'alive' else 'ended' end, new.end_reason);
+        return null;
+    end $$;
+    create trigger journal_insert after insert on duly.incarnations
+        for each row execute function journal.note_incarnation();
+    create trigger journal_update after update on duly.incarnations
+        for each row when (new.ended_at is not null) execute function journal.note_incarnation();
+
+    -- What was there before.
+    insert into journal.steps (what, op, term, server)
+    select 'term', 'insert', term, server from duly.terms;
+    insert into journal.steps (what, op, incarnation, node, status, reason)
+    select 'incarnation', 'insert', id, node_id,
+           case when ended_at is null then 'alive' else 'ended' end, end_reason
+      from duly.incarnations order by id;
+"""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of one row. A live row is told as it was left, or, when deleted, as it was.
+
+    `what` is live, end, attempt, term or incarnation; `op` is insert, update or delete.
+    """
+
+    seq: int
+    xid: int = 0
+    boot: float = 0.0
+    what: str
+    op: str
+    task: int | None = None
+    status: str | None = None
+    attempt: int | None = None
+    token: int | None = None
+    term: int | None = None
+    server: int | None = None
+    node: int | None = None
+    incarnation: int | None = None
+    failures: int | None = None
+    losses: int | None = None
+    shape: int | None = None
+    cancel_requested: bool | None = None
+    outcome: str | None = None
+    reason: str | None = None
+
+
+COLUMNS = Step.__struct_fields__
+
+
+def begin(dsn: str) -> None:
+    """Begin to write down what happens in a database; the role must be a superuser.
+
+    Before the first server starts, if possible: what has no beginning cannot be judged.
+    """
+    asyncio.run(_begin(dsn))
+
+
+async def read(conn: asyncpg.Connection) -> list[Step]:
+    """Return every step so far, in order; none if nobody has begun to write them down."""
+    if await conn.fetchval("select to_regclass('journal.steps')") is None:
+        return []
+    rows = await conn.fetch(f"select {', '.join(COLUMNS)} from journal.steps order by seq")
+    return [Step(**dict(row)) for row in rows]
+
+
+async def _begin(dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    try:
+        await conn.execute(SCHEMA)
+    finally:
+        await conn.close()

@@ -1,0 +1,91 @@
+"""What the payloads themselves say they did.
+
+A payload appends a short line when it starts, when it ends, and in between if it likes.
+Appends of that size are atomic, and all of them go to one file: so its order is the order of
+events, and no part of Duly has written it. The time is that of CLOCK_BOOTTIME, read without
+starting a process, and the same for all who look at it, whatever the clocks are set to.
+"""
+
+from pathlib import Path, PurePath
+
+import msgspec
+
+MARK = "# writes the ledger"
+SCRIPT = f"""#!/bin/sh
+{MARK}
+note() {{
+    read -r up idle < /proc/uptime
+    echo "$1 $DULY_TASK_ID $DULY_ATTEMPT $DULY_FENCING_TOKEN $$ <cpu> $HOME $up" >> <ledger>
+}}
+beats() {{ n=$1; while [ "$n" -gt 0 ]; do sleep 0.1; note beat; n=$((n-1)); done; }}
+note start
+<work>
+note end
+"""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the ledger."""
+
+    what: str
+    task: int
+    attempt: int
+    token: int
+    pid: int = 0
+    cpu_milli: int = 0
+    node: str = ""
+    """The folder of the node's agent, which is named after it; empty when it cannot be told."""
+    at: float = 0.0
+
+
+class Ledger:
+    """The file, and the scripts that write to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ledger"
+        self.path.touch()
+        self.path.chmod(0o666)
+
+    def script(self, work: str, *, cpu_milli: int = 0) -> str:
+        """Return a script that does `work` between its first entry and its last.
+
+        `work` may call `beats N`: an entry every tenth of a second, N times.
+        """
+        return (
+            SCRIPT.replace("<ledger>", str(self.path))
+            .replace("<cpu>", str(cpu_milli))
+            .replace("<work>", work)
+        )
+
+    def entries(self) -> list[Entry]:
+        return read(self.path)
+
+    def starts(self, task: str) -> list[Entry]:
+        return [one for one in self.entries() if one.what == "start" and one.task == int(task)]
+
+    def ends(self, task: str) -> list[Entry]:
+        return [one for one in self.entries() if one.what == "end" and one.task == int(task)]
+
+
+def read(path: Path) -> list[Entry]:
+    """Return the entries in the order in which they were written."""
+    return [_entry(line.split()) for line in path.read_text().splitlines()]
+
+
+def _entry(fields: list[str]) -> Entry:
+    what, task, attempt, token, pid, cpu, home, at = fields
+    return Entry(
+        what=what,
+        task=int(task),
+        attempt=int(attempt),
+        token=int(token),
+        pid=int(pid),
+        cpu_milli=int(cpu),
+        node=_node(home),
+        at=float(at),
+    )
+
+
+def _node(home: str) -> str:
+    parts = PurePath(home).parts
+    return parts[parts.index("work") - 1] if "work" in parts[1:] else ""
