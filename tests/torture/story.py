@@ -1,0 +1,280 @@
+"""Made-up runs for the tests of the checker: true ones, and ones that tell of a mistake.
+
+A story writes down what it is told and enforces nothing, so a mistake is told by telling it.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from tests.torture.books import (
+    AttemptRow,
+    Books,
+    EndRow,
+    IncarnationRow,
+    LiveRow,
+    NodeRow,
+    SubmissionRow,
+    TaskRow,
+)
+from tests.torture.evidence import Evidence, Rules, Trouble
+from tests.torture.history import Call, Op
+from tests.torture.invariants import ALL
+from tests.torture.journal import Step
+from tests.torture.ledger import MARK, Entry
+
+Telling = Callable[["Story"], object]
+TASK = 7
+"""The one task that most stories are about."""
+SOURCE = f"#!/bin/sh\n{MARK}\n"
+FAILURES = ("failed", "capped", "overused")
+
+
+class Story:
+    """A run that is made up. Each thing that is told takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.steps: list[Step] = []
+        self.entries: list[Entry] = []
+        self.calls: list[Call] = []
+        self.tasks: dict[int, TaskRow] = {}
+        self.live: dict[int, LiveRow] = {}
+        self.ends: dict[int, EndRow] = {}
+        self.attempts: list[AttemptRow] = []
+        self.incarnations: dict[int, IncarnationRow] = {}
+        self.dead_letters: list[int] = []
+        self.troubles: list[Trouble] = []
+        self.term = 0
+        self.held: dict[int, Step] = {}
+        self._numbers = itertools.count(1)
+        self._tokens = itertools.count(1)
+        self._xids = itertools.count(1)
+        self.begin_term(1)
+        self.join(1)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def begin_term(self, term: int) -> None:
+        self.term = term
+        self.note(what="term", op="update", term=term, server=0)
+
+    def join(self, incarnation: int, *, cpu_milli: int = 1000) -> None:
+        """Begin an incarnation of the node of the same number: node-1, node-2."""
+        self.incarnations[incarnation] = IncarnationRow(
+            id=incarnation, node_id=incarnation, capacity={"cpu_milli": cpu_milli}
+        )
+        self.note(what="incarnation", op="insert", incarnation=incarnation, status="alive")
+
+    def call(
+        self,
+        op: Op,
+        *,
+        outcome: Literal["ok", "info", "fail"] = "ok",
+        result: dict[str, Any] | None = None,
+        key: str | None = None,
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        invoked, self.now = self.now, self.now + 1
+        self.calls.append(
+            Call(
+                op=op,
+                number=len(self.calls),
+                key=key,
+                args=args or {},
+                invoked=invoked,
+                returned=self.now,
+                outcome=outcome,
+                result=result,
+            )
+        )
+
+    def store(self, task: int, **fields: Any) -> None:
+        """Store a task that waits, whoever asked for it."""
+        self.tasks[task] = TaskRow(id=task, payload={"source": SOURCE}, **fields)
+        self.live[task] = LiveRow(id=task)
+        self._live(task, "insert")
+
+    def submit(self, task: int, **fields: Any) -> None:
+        """Store a task and acknowledge it."""
+        self.store(task, **fields)
+        self.call("submit", result={"id": str(task)}, args={"source": SOURCE})
+
+    def lease(self, task: int, *, incarnation: int = 1, **other: Any) -> int:
+        """Give a task to an incarnation, and return the token."""
+        token = next(self._tokens)
+        row = self.live[task]
+        self.live[task] = msgspec.structs.replace(
+            row,
+            status="running",
+            attempt=row.attempt + 1,
+            token=token,
+            incarnation_id=incarnation,
+        )
+        self.held[task] = self._live(task, "update", **{"term": self.term, **other})
+        return token
+
+    def release(self, task: int) -> None:
+        """Let a task wait for its turn that was scheduled."""
+        self.live[task] = msgspec.structs.replace(self.live[task], status="waiting")
+        self._live(task, "update")
+
+    def write(self, what: str, task: int, *, token: int | None = None, **other: Any) -> None:
+        """Let a payload write to the ledger: the one of the present attempt, or of `token`."""
+        held = self.held[task]
+        fields = {
+            "attempt": held.attempt,
+            "token": token or held.token,
+            "cpu_milli": 500,
+            "node": f"node-{held.incarnation}",
+            **other,
+        }
+        self.now += 1
+        self.entries.append(Entry(what=what, task=task, at=self.now, **fields))
+
+    def run(self, task: int) -> None:
+        self.write("start", task)
+        self.write("end", task)
+
+    def finish(
+        self, task: int, outcome: str = "succeeded", status: str = "done", **other: Any
+    ) -> None:
+        """Record the end of a task's attempt, and let the task go on to `status`."""
+        held, row, xid = self.held[task], self.live[task], next(self._xids)
+        assert held.attempt is not None and held.token is not None
+        fields = {"attempt": held.attempt, "token": held.token, "incarnation": held.incarnation}
+        attempt = {**fields, **other}
+        self.note(what="attempt", op="insert", xid=xid, task=task, outcome=outcome, **attempt)
+        self.attempts.append(
+            AttemptRow(
+                task_id=task, attempt=attempt["attempt"], token=attempt["token"], outcome=outcome
+            )
+        )
+        counted = msgspec.structs.replace(
+            row,
+            failures=row.failures + (outcome in FAILURES),
+            losses=row.losses + (outcome == "lost"),
+        )
+        if status in ("waiting", "scheduled"):
+            self.live[task] = msgspec.structs.replace(
+                counted, status=status, token=None, incarnation_id=None
+            )
+            self._live(task, "update", xid=xid)
+        else:
+            self.live[task] = counted
+            self.end(task, status, outcome=outcome, xid=xid)
+
+    def end(
+        self, task: int, status: str, *, outcome: str | None = None, xid: int = 0, **other: Any
+    ) -> None:
+        """End a task; without an outcome, one that has not started."""
+        xid = xid or next(self._xids)
+        self._live(task, "delete", xid=xid)
+        row = self.live.pop(task)
+        counts = {"attempt": row.attempt, "failures": row.failures, "losses": row.losses}
+        self.ends[task] = EndRow(
+            task_id=task, status=status, outcome=outcome, **{**counts, **other}
+        )
+        self.note(what="end", op="insert", xid=xid, task=task, status=status, outcome=outcome)
+        if status == "failed":
+            self.dead_letters.append(task)
+
+    def note(self, **step: Any) -> Step:
+        """Write a step into the journal."""
+        self.now += 1
+        step.setdefault("xid", next(self._xids))
+        self.steps.append(Step(seq=next(self._numbers), boot=self.now, **step))
+        return self.steps[-1]
+
+    def _live(self, task: int, op: str, **other: Any) -> Step:
+        row = self.live[task]
+        fields = {
+            "task": task,
+            "status": row.status,
+            "attempt": row.attempt,
+            "token": row.token,
+            "incarnation": row.incarnation_id,
+            "failures": row.failures,
+            "losses": row.losses,
+            "shape": row.shape_id,
+            "cancel_requested": False,
+            **other,
+        }
+        return self.note(what="live", op=op, **fields)
+
+    def evidence(self, **other: Any) -> Evidence:
+        """Return what has been told so far."""
+        books = Books(
+            tasks=list(self.tasks.values()),
+            live=list(self.live.values()),
+            ends=list(self.ends.values()),
+            attempts=list(self.attempts),
+            incarnations=list(self.incarnations.values()),
+            nodes=[NodeRow(id=one, name=f"node-{one}") for one in self.incarnations],
+            submissions=[
+                SubmissionRow(key=row.idempotency_key, task_id=row.id)
+                for row in self.tasks.values()
+                if row.idempotency_key is not None
+            ],
+            dead_letters=list(self.dead_letters),
+            shapes={1: {"cpu_milli": 500}},
+            journal=list(self.steps),
+        )
+        fields = {"rules": Rules(grace=10.0), **other}
+        return Evidence(
+            books=books,
+            calls=self.calls,
+            entries=self.entries,
+            troubles=self.troubles,
+            **fields,
+        )
+
+
+def told(*tellings: Telling) -> Story:
+    """Return a story in which a task was submitted, and then that."""
+    story = Story()
+    story.submit(TASK)
+    for telling in tellings:
+        telling(story)
+    return story
+
+
+def lease(story: Story) -> None:
+    story.lease(TASK)
+
+
+def run(story: Story) -> None:
+    story.lease(TASK)
+    story.run(TASK)
+
+
+def start(story: Story) -> None:
+    story.lease(TASK)
+    story.write("start", TASK)
+
+
+def done(story: Story) -> None:
+    run(story)
+    story.finish(TASK)
+
+
+def lost(story: Story) -> None:
+    start(story)
+    story.finish(TASK, "lost", "waiting")
+
+
+def failed(story: Story) -> None:
+    run(story)
+    story.finish(TASK, "failed", "waiting")
+
+
+def cancelled(story: Story) -> None:
+    story.call("cancel", args={"task": str(TASK)}, result={"id": str(TASK), "status": "running"})
+
+
+def judged(story: Story, invariant: int, **other: Any) -> list[str]:
+    """Return what one invariant finds wrong with a story."""
+    return [violation.message for violation in ALL[invariant](story.evidence(**other))]
