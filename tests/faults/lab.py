@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ from duly.store import nodes
 from duly.store.database import Database
 from duly.store.tenants import create_admin_key, digest, generate_key
 from tests.torture import books, journal
-from tests.torture.evidence import Evidence, Rules
+from tests.torture.evidence import Evidence, Rules, Violation
 from tests.torture.history import Call
 from tests.torture.invariants import judge
 from tests.torture.ledger import Ledger
@@ -59,10 +59,11 @@ class Program:
     """A process of ours, with everything that it wrote."""
 
     def __init__(self, name: str, folder: Path, args: list[str], env: dict[str, str]) -> None:
+        """Run `args`, the first of which is the program."""
         self.log = folder / f"{name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*DULY, *args],
+                args,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -118,9 +119,15 @@ class Lab:
     """Servers and nodes on a database of their own; most tests take one of each."""
 
     def __init__(
-        self, folder: Path, dsn: str, secrets: tuple[str, str] | None = None, servers: int = 2
+        self,
+        folder: Path,
+        dsn: str,
+        secrets: tuple[str, str] | None = None,
+        servers: int = 2,
+        program: Sequence[str] = DULY,
     ) -> None:
         folder.chmod(0o755)
+        self._program = program
         self.folder = folder
         self.dsn = dsn
         self.key, self._token = secrets or asyncio.run(_secrets(dsn))
@@ -199,15 +206,17 @@ class Lab:
     def violations(self, told: Iterable[str]) -> list[str]:
         """Judge what has happened so far; `told` are all the tasks that were acknowledged."""
         calls = [Call(op="submit", outcome="ok", result={"id": task}) for task in told]
-        found = judge(
-            Evidence(
-                books=books.read(self.dsn),
-                calls=calls,
-                entries=self.ledger.entries(),
-                rules=Rules(grace=1.0),
-            )
+        return [str(violation) for violation in self.judge(calls)]
+
+    def judge(self, calls: Sequence[Call]) -> list[Violation]:
+        """Judge what has happened so far; `calls` are all that clients have made."""
+        evidence = Evidence(
+            books=books.read(self.dsn),
+            calls=calls,
+            entries=self.ledger.entries(),
+            rules=Rules(grace=1.0, ttl=2.0),
         )
-        return [str(violation) for violation in found]
+        return judge(evidence)
 
     def run(self, command: str, source: Path | None = None) -> Program:
         """Start a command of a person."""
@@ -238,7 +247,8 @@ class Lab:
         return found
 
     def _start(self, name: str, command: str, more: dict[str, str] | None = None) -> Program:
-        program = Program(name, self.folder, command.split(), {**self._env, **(more or {})})
+        args = [*self._program, *command.split()]
+        program = Program(name, self.folder, args, {**self._env, **(more or {})})
         self.programs.append(program)
         return program
 

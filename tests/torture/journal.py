@@ -94,6 +94,16 @@ SCHEMA = """
     create trigger journal_update after update on duly.incarnations
         for each row when (new.ended_at is not null) execute function journal.note_incarnation();
 
+    create function journal.note_renewal() returns trigger language plpgsql security definer as $$
+    begin
+        insert into journal.steps (what, op, incarnation, node)
+        values ('renewal', lower(tg_op), new.id, new.node_id);
+        return null;
+    end $$;
+    create trigger journal_renewal after update on duly.incarnations
+        for each row when (new.ended_at is null and old.expires_at <> new.expires_at)
+        execute function journal.note_renewal();
+
     -- What was there before.
     insert into journal.steps (what, op, term, server)
     select 'term', 'insert', term, server from duly.terms;
@@ -107,7 +117,7 @@ SCHEMA = """
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one row. A live row is told as it was left, or, when deleted, as it was.
 
-    `what` is live, end, attempt, term or incarnation; `op` is insert, update or delete.
+    `what` is live, end, attempt, term, incarnation or renewal; `op` is insert, update or delete.
     """
 
     seq: int

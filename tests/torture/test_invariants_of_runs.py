@@ -46,6 +46,24 @@ def test_a_token_that_does_not_rise_is_found() -> None:
     assert judged(story, 6) == ["token 0 came after token 1"]
 
 
+def test_an_attempt_that_is_taken_from_a_node_that_is_alive_is_found() -> None:
+    story = told(start, lambda story: story.finish(TASK, "lost", "waiting", reason="node_lost"))
+    assert judged(story, 6) == ["attempt 1 (token 1) was lost while its node was alive"]
+
+
+@pytest.mark.parametrize(("seconds", "violations"), [(10, 1), (14, 0)])
+def test_a_lease_of_a_node_that_ends_before_its_time_is_found(
+    seconds: float, violations: int
+) -> None:
+    story = told()
+    story.note(what="renewal", op="update", incarnation=1)
+    story.wait(seconds)
+    story.note(what="incarnation", op="update", incarnation=1, status="ended", reason="expired")
+    assert len(judged(story, 6)) == violations
+    story.note(what="renewal", op="update", incarnation=1)
+    assert judged(story, 6)[-1] == "incarnation 1 was renewed after its end"
+
+
 def test_a_word_of_an_attempt_after_a_later_one_has_begun_is_found() -> None:
     story = told(lost, run, lambda story: story.write("beat", TASK, token=1))
     assert judged(story, 7) == ["token 1 wrote after token 2 began"]

@@ -6,8 +6,9 @@ from tests.torture.evidence import Evidence, Violation
 from tests.torture.invariants.attempts import attempts
 from tests.torture.invariants.cancelling import cancel
 from tests.torture.invariants.capacity import capacity
+from tests.torture.invariants.fencing import fence
 from tests.torture.invariants.liveness import liveness
-from tests.torture.invariants.paths import fence, leader, legal_path, one_end
+from tests.torture.invariants.paths import leader, legal_path, one_end
 from tests.torture.invariants.reads import reads
 from tests.torture.invariants.running import cap, no_invented_success, no_overlap
 from tests.torture.invariants.storing import idempotency, no_loss, no_phantom

@@ -1,4 +1,4 @@
-"""Invariants 3, 4, 6 and 17, from the journal: every step was one that the design allows."""
+"""Invariants 3, 4 and 17, from the journal: every step was one that the design allows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,10 +30,10 @@ def one_end(evidence: Evidence) -> list[Violation]:
         ended: Step | None = None
         for step in steps:
             if ended is not None and step.xid != ended.xid:
-                found.append(Violation(3, f"{_told(step)} after it had ended {ended.status}", task))
+                found.append(Violation(3, f"{told(step)} after it had ended {ended.status}", task))
             if step.what == "end":
                 if step.op != "insert" or ended is not None:
-                    found.append(Violation(3, f"its end was changed: {_told(step)}", task))
+                    found.append(Violation(3, f"its end was changed: {told(step)}", task))
                 ended = step
     return found
 
@@ -47,25 +47,6 @@ def legal_path(evidence: Evidence) -> list[Violation]:
     ]
 
 
-def fence(evidence: Evidence) -> list[Violation]:
-    """6: nothing is accepted on the account of an attempt but while it is the task's own."""
-    found = []
-    for task, steps in evidence.paths.items():
-        holder: Step | None = None
-        for step in steps:
-            if _is_lease(holder, step):
-                if holder is not None and (step.token or 0) <= (holder.token or 0):
-                    found.append(
-                        Violation(6, f"token {step.token} came after token {holder.token}", task)
-                    )
-                holder = step
-            elif step.what == "attempt" and (holder is None or _key(step) != _key(holder)):
-                found.append(
-                    Violation(6, f"{_told(step)} while {_holds(holder)} was the holder", task)
-                )
-    return found
-
-
 def leader(evidence: Evidence) -> list[Violation]:
     """17: terms rise, and no lease of a term comes after the next one has begun."""
     found = []
@@ -77,7 +58,7 @@ def leader(evidence: Evidence) -> list[Violation]:
                 found.append(Violation(17, f"term {step.term} came after term {term}"))
             term = step.term
         elif step.what == "live" and step.task is not None:
-            if _is_lease(last.get(step.task), step) and step.term != term:
+            if is_lease(last.get(step.task), step) and step.term != term:
                 found.append(
                     Violation(17, f"leased in term {step.term}, during term {term}", step.task)
                 )
@@ -92,7 +73,7 @@ def _illegal(steps: Sequence[Step]) -> Iterator[str]:
             continue
         if step.op == "insert":
             if before is not None or step.status not in UNSTARTED or step.attempt:
-                yield f"began as {_told(step)}"
+                yield f"began as {told(step)}"
         elif step.op == "delete":
             yield from _wrong_removal(step, steps)
         elif before is not None:
@@ -101,10 +82,10 @@ def _illegal(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _wrong_move(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str]:
-    move = f"{_told(before)} became {_told(step)}"
+    move = f"{told(before)} became {told(step)}"
     if (before.status, step.status) not in MOVES:
         yield move
-    elif _is_lease(before, step):
+    elif is_lease(before, step):
         if step.attempt != (before.attempt or 0) + 1 or before.status == "running":
             yield move
     elif step.attempt != before.attempt:
@@ -121,15 +102,15 @@ def _wrong_move(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str
 def _wrong_count(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str]:
     """An attempt has ended and the task goes on: what was recorded must add up."""
     ended = _beside(step, steps, "attempt")
-    if len(ended) != 1 or _key(ended[0]) != _key(before):
-        yield f"went from {_told(before)} to {_told(step)} without a record of the attempt"
+    if len(ended) != 1 or key(ended[0]) != key(before):
+        yield f"went from {told(before)} to {told(step)} without a record of the attempt"
         return
     failed = ended[0].outcome in ("failed", "capped", "overused")
     lost = ended[0].outcome == "lost"
     expected = ((before.failures or 0) + failed, (before.losses or 0) + lost)
     if (step.failures, step.losses) != expected:
         yield (
-            f"after {_told(ended[0])} it counts {step.failures} failures and {step.losses}"
+            f"after {told(ended[0])} it counts {step.failures} failures and {step.losses}"
             f" losses instead of {expected[0]} and {expected[1]}"
         )
 
@@ -137,18 +118,18 @@ def _wrong_count(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[st
 def _wrong_removal(step: Step, steps: Sequence[Step]) -> Iterator[str]:
     ends, ended = _beside(step, steps, "end"), _beside(step, steps, "attempt")
     if len(ends) != 1 or ends[0].status not in FINAL:
-        yield f"{_told(step)} vanished without an end"
+        yield f"{told(step)} vanished without an end"
         return
     end = ends[0]
     if step.status != "running":
         if ended or end.status == "done":
-            yield f"{_told(step)} ended {end.status} without a lease"
-    elif len(ended) != 1 or _key(ended[0]) != _key(step):
-        yield f"{_told(step)} ended {end.status} without a record of the attempt"
+            yield f"{told(step)} ended {end.status} without a lease"
+    elif len(ended) != 1 or key(ended[0]) != key(step):
+        yield f"{told(step)} ended {end.status} without a record of the attempt"
     elif step.cancel_requested and end.status != "cancelled":
-        yield f"{_told(step)} ended {end.status} although it was to be cancelled"
+        yield f"{told(step)} ended {end.status} although it was to be cancelled"
     elif end.status == "done" and ended[0].outcome != "succeeded":
-        yield f"{_told(step)} is done after an attempt that was {ended[0].outcome}"
+        yield f"{told(step)} is done after an attempt that was {ended[0].outcome}"
 
 
 def _beside(step: Step, steps: Sequence[Step], what: str) -> list[Step]:
@@ -156,7 +137,8 @@ def _beside(step: Step, steps: Sequence[Step], what: str) -> list[Step]:
     return [one for one in steps if one.what == what and one.xid == step.xid]
 
 
-def _is_lease(before: Step | None, step: Step) -> bool:
+def is_lease(before: Step | None, step: Step) -> bool:
+    """Say whether a step gives a task to an incarnation, and not merely changes the row."""
     return (
         step.what == "live"
         and step.op != "delete"
@@ -165,15 +147,13 @@ def _is_lease(before: Step | None, step: Step) -> bool:
     )
 
 
-def _key(step: Step) -> tuple[int | None, int | None, int | None]:
+def key(step: Step) -> tuple[int | None, int | None, int | None]:
+    """Return what tells one attempt from all others, and who has it."""
     return step.attempt, step.token, step.incarnation
 
 
-def _holds(holder: Step | None) -> str:
-    return "nobody" if holder is None else f"attempt {holder.attempt} (token {holder.token})"
-
-
-def _told(step: Step) -> str:
+def told(step: Step) -> str:
+    """Put a step in words."""
     match step.what:
         case "attempt":
             return f"attempt {step.attempt} (token {step.token}) was {step.outcome}"

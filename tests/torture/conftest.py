@@ -1,0 +1,3 @@
+"""The fixtures of the fault tests, for the fault lab."""
+
+from tests.faults.conftest import folder as folder

@@ -1,0 +1,56 @@
+"""Invariant 6, from the journal: who has an attempt, and who has no longer."""
+
+from collections.abc import Iterator
+
+from tests.torture.evidence import BLUR, Evidence, Violation
+from tests.torture.invariants.paths import is_lease, key, told
+from tests.torture.journal import Step
+
+
+def fence(evidence: Evidence) -> list[Violation]:
+    """6: nothing is accepted on the account of an attempt but while it is the task's own.
+
+    And nobody loses an attempt, or the lease of a node, who may still rely on it.
+    """
+    return [*_stale(evidence), *_robbed(evidence)]
+
+
+def _stale(evidence: Evidence) -> Iterator[Violation]:
+    for task, steps in evidence.paths.items():
+        holder: Step | None = None
+        for step in steps:
+            if is_lease(holder, step):
+                if holder is not None and (step.token or 0) <= (holder.token or 0):
+                    yield Violation(6, f"token {step.token} came after token {holder.token}", task)
+                holder = step
+            elif step.what == "attempt" and (holder is None or key(step) != key(holder)):
+                yield Violation(6, f"{told(step)} while {_holds(holder)} was the holder", task)
+
+
+def _robbed(evidence: Evidence) -> Iterator[Violation]:
+    renewed: dict[int | None, float] = {}
+    ended: set[int | None] = set()
+    for step in evidence.books.journal:
+        if step.what == "renewal" or (step.what == "incarnation" and step.status == "alive"):
+            if step.incarnation in ended:
+                yield Violation(6, f"incarnation {step.incarnation} was renewed after its end")
+            renewed[step.incarnation] = step.boot
+        elif step.what == "incarnation":
+            ended.add(step.incarnation)
+            yield from _too_early(evidence, step, renewed.get(step.incarnation))
+        elif step.reason == "node_lost" and step.incarnation not in ended:
+            yield Violation(6, f"{told(step)} while its node was alive", step.task)
+
+
+def _too_early(evidence: Evidence, step: Step, renewed: float | None) -> Iterator[Violation]:
+    if step.reason != "expired" or renewed is None:
+        return
+    lasted = step.boot - renewed
+    if lasted < evidence.rules.ttl - BLUR:
+        yield Violation(
+            6, f"incarnation {step.incarnation} expired {lasted:.2f} s after it was renewed"
+        )
+
+
+def _holds(holder: Step | None) -> str:
+    return "nobody" if holder is None else f"attempt {holder.attempt} (token {holder.token})"

@@ -1,0 +1,10 @@
+"""Starts a program of Duly with a mistake in it: `python -m tests.torture.mutant NAME serve …`."""
+
+import sys
+
+from duly.cli.main import main
+from tests.torture.mutants import MUTANTS
+
+if __name__ == "__main__":
+    MUTANTS[sys.argv.pop(1)]()
+    main()

@@ -1,0 +1,209 @@
+"""Mistakes that others have made, each to be put into a real process.
+
+A checker is believed only if it finds them. `python -m tests.torture.mutant NAME serve …` makes
+one of them in the process that it starts; some need a function or a constraint of the database
+changed, too (`sabotage`).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from duly.agent import state
+from duly.agent.outcome import INTENDED, Conclusion
+from duly.model.task import Outcome, Status
+from duly.server import queue_manager, submitter
+from duly.server.cluster_manager import ClusterManager
+from duly.server.queue_manager import QueueManager
+from duly.server.submitter import Admitted, Submitter
+from duly.store import leases, servers, tasks
+from duly.store.tasks import Stored
+from duly.wire import AttemptRef
+
+WINDOW = 0.5
+"""Seconds for which a race is held open, so that it need not be won by luck."""
+
+
+def drop_the_attempt() -> None:
+    """Accept a report for the task that it names, whichever attempt is at it now."""
+    for old, new in (
+        ("and l.attempt = report.attempt", ""),
+        ("and l.token = report.token", "and l.token is not null"),
+        ("and l.node_id = $1", "and $1::bigint > 0"),
+    ):
+        _rewrite(leases.SQL, "lock_attempts", old, new)
+    queue_manager._matches = lambda held, report: held is not None
+
+
+def answer_before_commit() -> None:
+    """Answer a submission, and store it afterwards."""
+    commit = Submitter._commit
+
+    async def answer_first(self: Submitter, group: Sequence[submitter.Waiting]) -> None:
+        at = datetime.now(UTC)
+        for request in group:
+            stored = Stored(request.task.id, at, at, at, Status.WAITING)
+            submitter._resolve(request, Admitted(request.task.id, True, stored))
+        await asyncio.sleep(WINDOW)
+        await commit(self, group)
+
+    _patch(Submitter, "_commit", answer_first)
+
+
+def lease_without_lock() -> None:
+    """Lease what was waiting when we looked; all of it is in the database (`sabotage`)."""
+
+
+def rescue_by_snapshot() -> None:
+    """Look which tasks are orphans, and give them up a little later, whoever has them by then."""
+    _rewrite(leases.SQL, "lock_orphans", "for update", "")
+    look = leases.lock_orphans
+
+    async def look_then_take(conn: Any, *, limit: int) -> list[leases.Held]:
+        orphans = await look(conn, limit=limit)
+        if not orphans:
+            return []
+        await asyncio.sleep(3 * WINDOW)
+        rows = await conn.fetch(
+            "select id, tenant_id, shape_id, attempt, token, failures, losses, max_attempts,"
+            " on_lost, delay_tolerance, start_by, leased_at, execution_cap, cancel_requested_at,"
+            " node_id from duly.live where id = any($1::bigint[]) and token is not null",
+            [one.id for one in orphans],
+        )
+        return [leases._held(row) for row in rows]
+
+    _patch(leases, "lock_orphans", look_then_take)
+
+
+def skip_the_term() -> None:
+    """Believe to lead for ever, once elected; the database does not object (`sabotage`)."""
+
+    async def always(*_: Any, **__: Any) -> bool:
+        return True
+
+    _patch(servers, "renew_term", always)
+    _patch(servers, "hold", always)
+    _patch(ClusterManager, "term", property(lambda self: self._term))
+
+
+def local_clock() -> None:
+    """Decide about leases by the clock of a server, which is an hour ahead."""
+    _rewrite(leases.SQL, "expire_incarnations", "duly.now()", "(duly.now() + interval '1 hour')")
+
+
+def release_too_early() -> None:
+    """Call an attempt ended as soon as it has been told to end."""
+    terminate = state.Agent._terminate
+
+    def tell_at_once(
+        self: state.Agent, ref: AttemptRef, attempt: state.Attempt, intent: Outcome
+    ) -> list[state.Effect]:
+        effects = terminate(self, ref, attempt, intent)
+        if effects:
+            attempt.ended = True
+            effects.append(state.Report(ref, Conclusion(intent, INTENDED[intent])))
+        return effects
+
+    _patch(state.Agent, "_terminate", tell_at_once)
+
+
+def select_then_insert() -> None:
+    """Look whether a key is known, then store the task; the key is not unique (`sabotage`)."""
+    _rewrite(
+        tasks.SQL,
+        "insert_tasks",
+        "where key is not null\n         order by tenant_id, key\n"
+        "            on conflict (tenant_id, key) do nothing",
+        "where key is not null and not exists (select 1 from submissions s where"
+        " s.tenant_id = given.tenant_id and s.key = given.key)"
+        f" and pg_sleep({WINDOW}) is not null",
+    )
+
+
+def cancel_only_what_waits() -> None:
+    """Say yes to every cancellation, and act on those of tasks that have not started."""
+    request = tasks.request_cancel
+
+    async def only_waiting(conn: Any, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
+        rows = await conn.fetch(
+            "select id from duly.live where id = any($1::bigint[]) and token is not null", list(ids)
+        )
+        running = {row["id"]: False for row in rows}
+        rest = [one for one in ids if one not in running]
+        return {**await request(conn, tenant_id, rest), **running}
+
+    _patch(tasks, "request_cancel", only_waiting)
+
+
+def forget_failures() -> None:
+    """Begin to count failures anew when a node is lost."""
+    settle = QueueManager._lost
+
+    def without_failures(self: QueueManager, held: leases.Held, at: datetime) -> leases.Ended:
+        return settle(self, msgspec.structs.replace(held, failures=0), at)
+
+    _patch(QueueManager, "_lost", without_failures)
+
+
+MUTANTS: Mapping[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (
+        drop_the_attempt,
+        answer_before_commit,
+        lease_without_lock,
+        rescue_by_snapshot,
+        skip_the_term,
+        local_clock,
+        release_too_early,
+        select_then_insert,
+        cancel_only_what_waits,
+        forget_failures,
+    )
+}
+LOCK_LIVE = """perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+      order by l.id
+        for update;"""
+FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+    "lease_without_lock": {
+        LOCK_LIVE: f"perform pg_sleep({2 * WINDOW});",
+        "and (l.status = 'waiting') is not false": "",
+    },
+    "skip_the_term": {"and t.term = p_term and t.server = p_server": ""},
+}
+"""What a mutant changes in the text of `duly.lease`."""
+
+
+def sabotage(name: str, dsn: str) -> None:
+    """Change the database as the mutant needs it."""
+    asyncio.run(_sabotage(name, dsn))
+
+
+async def _sabotage(name: str, dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
+    try:
+        if name == "select_then_insert":
+            await conn.execute("alter table duly.submissions drop constraint submissions_pkey")
+        text = await conn.fetchval("select pg_get_functiondef('duly.lease'::regproc)")
+        for old, new in FUNCTIONS.get(name, {}).items():
+            assert old in text, f"nothing to change for {name}"
+            text = text.replace(old, new)
+        await conn.execute(text)
+    finally:
+        await conn.close()
+
+
+def _rewrite(statements: Mapping[str, str], name: str, old: str, new: str) -> None:
+    assert old in statements[name], f"{name} has changed"
+    assert isinstance(statements, dict)
+    statements[name] = statements[name].replace(old, new)
+
+
+def _patch(owner: Any, name: str, value: object) -> None:
+    assert hasattr(owner, name)
+    setattr(owner, name, value)

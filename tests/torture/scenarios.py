@@ -1,0 +1,233 @@
+"""Short runs, each of which gives one mutant the chance to do its harm.
+
+The same run without the mutant must be found faultless, so a scenario waits for nothing that
+only the mistake brings about.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from duly import wire
+from duly.agent import identity
+from duly.agent.gateway import Gateway
+from duly.client.shapes import Task
+from duly.client.sync import Client
+from duly.model.task import Outcome
+from tests.faults.lab import Lab, until
+from tests.torture import history
+from tests.torture.evidence import Violation
+from tests.torture.history import Recorder
+
+HOLDS_ON = "[ $DULY_ATTEMPT -gt 1 ] || sleep 60"
+FINAL = ("done", "failed", "cancelled")
+
+
+class Stage:
+    """A lab with a client whose calls are written down."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self.client = lab.client(lab.urls)
+        self._path = folder / "history"
+        self.recorder = Recorder(self._path, "client")
+
+    def close(self) -> None:
+        self.recorder.close()
+        self.lab.close()
+
+    def judge(self) -> list[Violation]:
+        return self.lab.judge(history.read([self._path]))
+
+    def submit(self, work: str, client: Client | None = None, **fields: Any) -> str:
+        """Submit a task that does `work`, and return its id."""
+        cpu = int(1000 * fields.get("resources", {}).get("cpu", 0))
+        fields["source"] = self.lab.ledger.script(work, cpu_milli=cpu)
+        task = self.recorder.call(
+            "submit",
+            lambda: (client or self.client).submit(**fields),
+            args=fields,
+            key=fields.get("idempotency_key"),
+        )
+        assert task is not None
+        return task["id"]
+
+    def cancel(self, task: str) -> None:
+        self.recorder.call("cancel", lambda: self.client.cancel_task(task), args={"task": task})
+
+    def wait(self, task: str) -> None:
+        self.recorder.call("wait", lambda: self.client.wait(task, timeout=30), args={"task": task})
+
+    def begun(self, task: str, attempt: int = 1) -> wire.AttemptRef:
+        """Wait until an attempt has begun, and return what names it."""
+        entry = until(
+            lambda: [one for one in self.lab.ledger.starts(task) if one.attempt == attempt],
+            f"attempt {attempt} to begin",
+        )[0]
+        return wire.AttemptRef(int(task), attempt, entry.token)
+
+    def report(self, node: str, ref: wire.AttemptRef, outcome: Outcome) -> None:
+        """Report an attempt as a node that was thought dead would."""
+
+        async def send() -> None:
+            known = identity.load(self.lab.folder / node)
+            assert known is not None
+            async with Gateway([self.lab.url]) as gateway:
+                gateway.key = known.key
+                late = wire.AttemptReport(ref=ref, outcome=outcome)
+                message = wire.Reports(incarnation=1, reports=[late])
+                await gateway.call("report", message, wire.Receipts, timeout=10)
+
+        asyncio.run(send())
+
+
+def late_report(stage: Stage) -> None:
+    """A node is lost, its task runs elsewhere, and then the node reports a success."""
+    stage.lab.start_server()
+    agent = stage.lab.start_agent("node-a")
+    task = stage.submit(f"{HOLDS_ON}; beats 20")
+    first = stage.begun(task)
+    agent.kill()
+    stage.lab.start_agent("node-b")
+    stage.begun(task, 2)
+    stage.report("node-a", first, Outcome.SUCCEEDED)
+    stage.wait(task)
+
+
+def killed_after_the_answer(stage: Stage) -> None:
+    """A server is killed as soon as it has acknowledged a task."""
+    server = stage.lab.start_server()
+    stage.submit("true")
+    server.kill()
+
+
+def changed_while_leased(stage: Stage) -> None:
+    """A client puts a task off at the moment at which it is leased."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    task = stage.submit("true")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    _try(lambda: stage.client.update_task(task, run_at=later))
+    until(lambda: _shown(stage, task)["status"] in (*FINAL, "scheduled"), "the task to settle")
+
+
+def reported_while_rescued(stage: Stage) -> None:
+    """A node hands a task back at the moment at which the task is taken from it."""
+    server = stage.lab.start_server()
+    agent = stage.lab.start_agent("node-a")
+    task = stage.submit(f"{HOLDS_ON}; beats 30")
+    first = stage.begun(task)
+    agent.kill()
+    stage.lab.start_agent("node-b")
+    until(lambda: server.said("is lost"), "the node to be lost")
+    stage.report("node-a", first, Outcome.EXPIRED)
+    stage.wait(task)
+
+
+def stopped_leader(stage: Stage) -> None:
+    """The leader is stopped until another leads, goes on, and gets work."""
+    lab = stage.lab
+    first = lab.start_server(0)
+    lab.start_server(1)
+    lab.start_agent(url=lab.urls)
+    other = lab.urls.split(",")[1]
+    stage.wait(stage.submit("true"))
+    first.send(signal.SIGSTOP)
+    until(lambda: lab.leader(other) == ("server-1", 2), "another leader")
+    first.send(signal.SIGCONT)
+    for _ in range(10):
+        for url in lab.urls.split(","):
+            stage.wait(stage.submit("true", lab.client(url)))
+
+
+def long_task(stage: Stage) -> None:
+    """A task runs for longer than the lease of its node, which is renewed all the time."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    task = stage.submit("beats 40")
+    until(lambda: _is_over(stage, task) or _shown(stage, task)["losses"], "the task to end")
+
+
+def stubborn_task(stage: Stage) -> None:
+    """A task that fills its node does not heed its cancellation, and another waits for it."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    first = stage.submit("trap '' TERM; beats 40", resources={"cpu": 4})
+    stage.begun(first)
+    second = stage.submit("beats 3", resources={"cpu": 4})
+    stage.cancel(first)
+    stage.wait(second)
+    stage.wait(first)
+
+
+def same_key_twice(stage: Stage) -> None:
+    """One task is submitted at two servers at once."""
+    lab = stage.lab
+    lab.start_server(0)
+    lab.start_server(1)
+    clients = [lab.client(url) for url in lab.urls.split(",")]
+    threads = [
+        threading.Thread(target=stage.submit, args=("true", one), kwargs={"idempotency_key": "k"})
+        for one in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+
+def cancelled_task(stage: Stage) -> None:
+    """A task is cancelled while it runs."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    task = stage.submit("beats 15")
+    stage.begun(task)
+    stage.cancel(task)
+    stage.wait(task)
+
+
+def failed_then_lost(stage: Stage) -> None:
+    """A task fails, is lost with its node, and then succeeds."""
+    stage.lab.start_server()
+    agent = stage.lab.start_agent()
+    task = stage.submit(
+        "[ $DULY_ATTEMPT != 1 ] || exit 1; [ $DULY_ATTEMPT != 2 ] || sleep 60", max_attempts=3
+    )
+    stage.begun(task, 2)
+    agent.kill()
+    stage.lab.start_agent()
+    stage.wait(task)
+
+
+SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
+    "drop_the_attempt": (late_report, {5}),
+    "answer_before_commit": (killed_after_the_answer, {1}),
+    "lease_without_lock": (changed_while_leased, {4}),
+    "rescue_by_snapshot": (reported_while_rescued, {6}),
+    "skip_the_term": (stopped_leader, {17}),
+    "local_clock": (long_task, {6}),
+    "release_too_early": (stubborn_task, {11}),
+    "select_then_insert": (same_key_twice, {13}),
+    "cancel_only_what_waits": (cancelled_task, {14}),
+    "forget_failures": (failed_then_lost, {4, 8}),
+}
+"""For each mutant where it does harm, and which invariants must notice."""
+
+
+def _shown(stage: Stage, task: str) -> Task:
+    return stage.client.get_task(task)
+
+
+def _is_over(stage: Stage, task: str) -> bool:
+    return _shown(stage, task)["status"] in FINAL
+
+
+def _try(do: Callable[[], object]) -> None:
+    try:
+        do()
+    except Exception as error:
+        assert getattr(error, "code", "") == "conflict", error
