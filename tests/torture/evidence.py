@@ -118,8 +118,34 @@ class Evidence:
         return frozenset(self.books.dead_letters)
 
     @cached_property
+    def taken(self) -> frozenset[int]:
+        """The tasks that a person has taken out of the dead letters."""
+        kinds = ("dropped", "replayed")
+        return frozenset(one.task_id for one in self.books.events if one.kind in kinds)
+
+    @cached_property
+    def _leased_to(self) -> Mapping[int, str]:
+        """The node of each token."""
+        return {
+            step.token: self.nodes[step.node]
+            for step in self.books.journal
+            if step.token is not None and step.node is not None and step.node in self.nodes
+        }
+
+    @cached_property
+    def last_words(self) -> Mapping[int, float]:
+        """When each task wrote its last entry."""
+        return {entry.task: entry.at for entry in self.entries}
+
+    @cached_property
     def nodes(self) -> Mapping[int, str]:
         return {row.id: row.name for row in self.books.nodes}
+
+    def node_of(self, entry: Entry) -> str:
+        """Return the node that an entry was written on: as its folder says, or else its lease."""
+        if entry.node in self.nodes.values():
+            return entry.node
+        return self._leased_to.get(entry.token, entry.node)
 
     def writes_ledger(self, task: int) -> bool:
         """Say whether a task's payload is one that writes the ledger."""

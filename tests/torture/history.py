@@ -17,6 +17,7 @@ from duly.errors import DulyError, RateLimited, Unavailable
 
 T = TypeVar("T")
 Op = Literal["submit", "repeat", "batch", "cancel", "get", "wait"]
+SUBMITS = frozenset({"submit", "repeat", "batch"})
 SHOWN = ("id", "status", "attempt", "failures", "losses")
 """What is kept of a task that a client was shown."""
 
@@ -55,7 +56,13 @@ class Recorder:
     def call(
         self, op: Op, do: Callable[[], T], *, args: Mapping[str, Any], key: str | None = None
     ) -> T | None:
-        """Make a call and write down what came of it; None when it was not answered `ok`."""
+        """Make a call and write down what came of it; None when it was not answered `ok`.
+
+        A submission needs its key: else nobody could tell afterwards whether a task that is
+        stored is the one whose answer was lost.
+        """
+        if op in SUBMITS and key is None:
+            raise ValueError(f"a {op} without a key")
         asked = Call(
             op=op,
             process=self._process,

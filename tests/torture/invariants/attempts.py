@@ -64,6 +64,5 @@ def _wrong_end(evidence: Evidence, task: TaskRow, status: str, *, must_fail: boo
         yield f"was given up without a cause ({'' if end is None else end.reason})"
     if must_fail and status not in ("failed", "cancelled"):
         yield f"is {status} although it had to be given up"
-    taken = {one.task_id for one in evidence.books.events if one.kind in ("dropped", "replayed")}
-    if has_failed != (task.id in evidence.dead_letters) and task.id not in taken:
+    if has_failed != (task.id in evidence.dead_letters) and task.id not in evidence.taken:
         yield "is a dead letter" if not has_failed else "has failed and is no dead letter"

@@ -35,8 +35,7 @@ def _alive(evidence: Evidence, call: Call, task: int) -> Iterator[str]:
     end = evidence.ends.get(task)
     if end is not None and end.status != "cancelled":
         yield f"ended {end.status} although its cancellation was told"
-    mine = [entry.at for entry in evidence.entries if entry.task == task and entry.at > told]
-    if mine:
-        late = mine[-1] - told - evidence.trouble_between(told, mine[-1])
-        if late > evidence.rules.grace + SLACK:
-            yield f"ran {late:.1f} s after its cancellation was told"
+    last = evidence.last_words.get(task, told)
+    late = last - told - evidence.trouble_between(told, last)
+    if late > evidence.rules.grace + SLACK:
+        yield f"ran {late:.1f} s after its cancellation was told"

@@ -49,10 +49,10 @@ def _ran(evidence: Evidence) -> Iterator[Violation]:
         rooms[name] = max(rooms.get(name, 0), row.capacity.get("cpu_milli", 0))
     changes: defaultdict[str, list[tuple[float, int, Entry]]] = defaultdict(list)
     for entries in evidence.written.values():
-        first, last = entries[0], entries[-1]
-        if first.node in rooms and last.at - BLUR > first.at:
-            changes[first.node].append((first.at, first.cpu_milli, first))
-            changes[first.node].append((last.at - BLUR, -first.cpu_milli, last))
+        first, last, node = entries[0], entries[-1], evidence.node_of(entries[0])
+        if node in rooms and last.at - BLUR > first.at:
+            changes[node].append((first.at, first.cpu_milli, first))
+            changes[node].append((last.at - BLUR, -first.cpu_milli, last))
     for node, moments in changes.items():
         running = 0
         for at, cpu, entry in sorted(moments, key=lambda one: one[:2]):

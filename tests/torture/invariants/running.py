@@ -54,7 +54,7 @@ def cap(evidence: Evidence) -> list[Violation]:
         if task not in evidence.tasks:
             continue
         first, last = entries[0], entries[-1]
-        stood_still = evidence.trouble_between(first.at, last.at, host=first.node)
+        stood_still = evidence.trouble_between(first.at, last.at, host=evidence.node_of(first))
         ran = last.at - first.at - stood_still
         limit = evidence.tasks[task].execution_cap + evidence.rules.grace + SLACK
         if ran > limit:
@@ -79,7 +79,7 @@ def _was_frozen(evidence: Evidence, entry: Entry) -> bool:
     """Say whether an entry was written when the whole node had just been thawed."""
     return any(
         one.kind == "node_frozen"
-        and entry.node in ("", one.host)
+        and one.host == evidence.node_of(entry)
         and one.began <= entry.at <= one.healed + THAW + BLUR
         for one in evidence.troubles
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.torture.books import TaskRow
 from tests.torture.evidence import BLUR, Evidence, Violation
-from tests.torture.history import Call
+from tests.torture.history import SUBMITS, Call
 
-SUBMITS = frozenset({"submit", "repeat"})
+SINGLE = frozenset({"submit", "repeat"})
 PAYLOAD = ("command", "source", "script_path", "env")
 SAME_NAME = ("name", "labels", "max_attempts", "on_lost", "priority")
 
@@ -30,16 +30,16 @@ def no_phantom(evidence: Evidence) -> list[Violation]:
     asked = [call for call in evidence.calls if call.outcome != "fail"]
     told = {task for call in asked if call.outcome == "ok" for task, _ in _told(call)}
     keys = {key for call in asked for key in _keys(call)}
-    batches = {
+    told.update(
         task
         for row in evidence.books.submissions
         if row.key in keys
         for task in row.batch or [row.task_id]
-    }
+    )
     return [
         Violation(2, f"nobody asked for it (its key is {row.idempotency_key!r})", row.id)
         for row in evidence.books.tasks
-        if row.id not in told | batches
+        if row.id not in told
         and row.idempotency_key not in keys
         and row.replay_of not in evidence.tasks
     ]
@@ -57,7 +57,7 @@ def idempotency(evidence: Evidence) -> list[Violation]:
             found.append(Violation(13, f"the key {key!r} stands for the tasks {ids}", ids[0]))
     answers: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for call in evidence.calls:
-        if call.outcome == "ok" and call.key is not None and call.op in SUBMITS | {"batch"}:
+        if call.outcome == "ok" and call.key is not None and call.op in SUBMITS:
             asked, given = _text(call.args), _text(_ids(call))
             first = answers[call.key].setdefault(asked, given)
             if first != given:
@@ -86,10 +86,9 @@ def _kept(
 
 
 def _differences(row: TaskRow, fields: Mapping[str, Any]) -> list[str]:
-    names = [name for name in SAME_NAME if name in fields and fields[name] != getattr(row, name)]
-    return names + [
-        name for name in PAYLOAD if name in fields and fields[name] != row.payload.get(name)
-    ]
+    stored = {**row.payload, **{name: getattr(row, name) for name in SAME_NAME}}
+    asked = {name: fields.get(name) for name in (*SAME_NAME, *PAYLOAD)}
+    return [name for name, value in asked.items() if value and value != stored.get(name)]
 
 
 def _told(call: Call) -> list[tuple[int, Mapping[str, Any]]]:
@@ -97,7 +96,7 @@ def _told(call: Call) -> list[tuple[int, Mapping[str, Any]]]:
     if call.op == "batch":
         asked = call.args.get("tasks", [])
         return list(zip(_ids(call), asked or [{}] * len(_ids(call)), strict=True))
-    return [(task, call.args if call.op in SUBMITS else {}) for task in _ids(call)]
+    return [(task, call.args if call.op in SINGLE else {}) for task in _ids(call)]
 
 
 def _ids(call: Call) -> list[int]:
@@ -106,7 +105,7 @@ def _ids(call: Call) -> list[int]:
 
 
 def _keys(call: Call) -> list[str]:
-    if call.op not in SUBMITS | {"batch"}:
+    if call.op not in SUBMITS:
         return []
     inner = [one.get("idempotency_key") for one in call.args.get("tasks", [])]
     keys = [call.key, call.args.get("idempotency_key"), *inner]
