@@ -19,10 +19,11 @@ from duly.model.task import Outcome, Status
 from duly.server import queue_manager, submitter
 from duly.server.cluster_manager import ClusterManager
 from duly.server.queue_manager import QueueManager
+from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Admitted, Submitter
-from duly.store import leases, servers, tasks
+from duly.store import leases, nodes, servers, tasks
 from duly.store.tasks import Stored
-from duly.wire import AttemptRef
+from duly.wire import Assignment, AttemptRef
 
 WINDOW = 0.5
 """Seconds for which a race is held open, so that it need not be won by luck."""
@@ -149,6 +150,22 @@ def forget_failures() -> None:
     _patch(QueueManager, "_lost", without_failures)
 
 
+def trust_for_ever() -> None:
+    """Let attempts run on although the lease of their node was not renewed."""
+    _patch(state, "_trust", lambda sent_at, ttl: sent_at + ttl + 3600)
+
+
+def ignore_the_cap() -> None:
+    """Give an attempt far more time than its task allows."""
+    assign = ResourceManager._assignment
+
+    def generous(self: ResourceManager, start: nodes.Start) -> Assignment:
+        assignment = assign(self, start)
+        return msgspec.structs.replace(assignment, execution_cap=100 * assignment.execution_cap)
+
+    _patch(ResourceManager, "_assignment", generous)
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -162,6 +179,8 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
         select_then_insert,
         cancel_only_what_waits,
         forget_failures,
+        trust_for_ever,
+        ignore_the_cap,
     )
 }
 LOCK_LIVE = """perform 1

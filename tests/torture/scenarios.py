@@ -20,6 +20,7 @@ from duly.client.shapes import Task
 from duly.client.sync import Client
 from duly.model.task import Outcome
 from tests.faults.lab import Lab, until
+from tests.faults.proxy import Proxy
 from tests.torture import history
 from tests.torture.evidence import Violation
 from tests.torture.history import Recorder
@@ -207,6 +208,28 @@ def failed_then_lost(stage: Stage) -> None:
     stage.wait(task)
 
 
+def cut_off_node(stage: Stage) -> None:
+    """A node is cut off while a task runs there, until the task runs elsewhere."""
+    stage.lab.start_server()
+    proxy = Proxy(stage.lab.port)
+    stage.lab.start_agent("node-a", url=proxy.url)
+    task = stage.submit("beats 50")
+    stage.begun(task)
+    stage.lab.start_agent("node-b")
+    proxy.part()
+    stage.wait(task)
+    proxy.heal()
+    until(lambda: stage.lab.node("node-a") == "ready", "the first node to join again")
+    proxy.close()
+
+
+def endless_task(stage: Stage) -> None:
+    """A task does not end by itself, and its cap is short."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    stage.wait(stage.submit("beats 600", execution_cap="1s", max_attempts=1))
+
+
 SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
     "drop_the_attempt": (late_report, {5}),
     "answer_before_commit": (killed_after_the_answer, {1}),
@@ -218,6 +241,8 @@ SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
     "select_then_insert": (same_key_twice, {13}),
     "cancel_only_what_waits": (cancelled_task, {14}),
     "forget_failures": (failed_then_lost, {4, 8}),
+    "trust_for_ever": (cut_off_node, {7}),
+    "ignore_the_cap": (endless_task, {15}),
 }
 """For each mutant where it does harm, and which invariants must notice."""
 

@@ -30,9 +30,12 @@ def no_overlap(evidence: Evidence) -> list[Violation]:
     found = []
     newest: dict[int, Entry] = {}
     started: set[tuple[int, int]] = set()
+    late: set[tuple[int, int]] = set()
     for entry in evidence.entries:
         latest = newest.setdefault(entry.task, entry)
-        if entry.token < latest.token and not _was_frozen(evidence, entry):
+        which = entry.task, entry.token
+        if entry.token < latest.token and which not in late and not _was_frozen(evidence, entry):
+            late.add(which)
             found.append(
                 Violation(
                     7, f"token {entry.token} wrote after token {latest.token} began", entry.task
@@ -41,9 +44,9 @@ def no_overlap(evidence: Evidence) -> list[Violation]:
         if entry.token > latest.token:
             newest[entry.task] = entry
         if entry.what == "start":
-            if (entry.task, entry.token) in started:
+            if which in started:
                 found.append(Violation(7, f"token {entry.token} began twice", entry.task))
-            started.add((entry.task, entry.token))
+            started.add(which)
     return found
 
 
