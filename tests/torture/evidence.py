@@ -151,6 +151,13 @@ class Evidence:
         """Say whether a task's payload is one that writes the ledger."""
         return task in self.tasks and MARK in self.tasks[task].source
 
+    def clock_stepped(self, since: float, until: float) -> bool:
+        """Say whether PostgreSQL's clock was set between the two times, or was still wrong."""
+        return any(
+            one.kind == "database_clock" and one.began <= until and since <= one.healed
+            for one in self.troubles
+        )
+
     def trouble_between(self, since: float, until: float, *, host: str | None = None) -> float:
         """Return how many of the seconds between fell into a fault or its aftermath.
 

@@ -60,6 +60,8 @@ def test_a_lease_of_a_node_that_ends_before_its_time_is_found(
     story.wait(seconds)
     story.note(what="incarnation", op="update", incarnation=1, status="ended", reason="expired")
     assert len(judged(story, 6)) == violations
+    story.troubles.append(Trouble(kind="database_clock", began=story.now - 5, healed=story.now))
+    assert judged(story, 6) == []
     story.note(what="renewal", op="update", incarnation=1)
     assert judged(story, 6)[-1] == "incarnation 1 was renewed after its end"
 
@@ -223,6 +225,8 @@ def test_an_attempt_that_is_called_what_it_was_not_is_found(
     story.finish(TASK, outcome, "waiting")
     story.attempts[0] = msgspec.structs.replace(story.attempts[0], wall_seconds=seconds)
     assert judged(story, 15) == [message]
+    story.troubles.append(Trouble(kind="database_clock", began=story.now - 1, healed=story.now))
+    assert judged(story, 15) == ([] if outcome == "capped" else [message])
 
 
 def test_a_term_that_does_not_rise_is_found() -> None:

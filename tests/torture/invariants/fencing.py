@@ -43,7 +43,7 @@ def _robbed(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _too_early(evidence: Evidence, step: Step, renewed: float | None) -> Iterator[Violation]:
-    if step.reason != "expired" or renewed is None:
+    if step.reason != "expired" or renewed is None or evidence.clock_stepped(renewed, step.boot):
         return
     lasted = step.boot - renewed
     if lasted < evidence.rules.ttl - BLUR:

@@ -100,8 +100,8 @@ def _misnamed(evidence: Evidence, row: AttemptRow) -> Iterator[Violation]:
                 15, f"attempt {row.attempt} is {row.outcome} after {ran:.1f} s", row.task_id
             )
     if row.outcome == "capped" and ran < task.execution_cap - BLUR:
-        stepped = any(one.kind == "database_clock" for one in evidence.troubles)
-        if not stepped:
+        # The backstop of the servers goes by PostgreSQL's clock, and believes it.
+        if not evidence.clock_stepped(*_span(evidence, row)):
             yield Violation(
                 15, f"attempt {row.attempt} was capped after only {ran:.1f} s", row.task_id
             )
@@ -109,9 +109,11 @@ def _misnamed(evidence: Evidence, row: AttemptRow) -> Iterator[Violation]:
 
 def _stood_still(evidence: Evidence, row: AttemptRow) -> float:
     """Return for how long the node of an attempt was in trouble while it had the lease."""
+    return evidence.trouble_between(*_span(evidence, row), host=evidence.nodes.get(row.node_id, ""))
+
+
+def _span(evidence: Evidence, row: AttemptRow) -> tuple[float, float]:
+    """Return from when to when an attempt had its lease."""
     steps = evidence.paths.get(row.task_id, ())
     held = [step.boot for step in steps if step.token == row.token]
-    if not held:
-        return 0.0
-    host = evidence.nodes.get(row.node_id, "")
-    return evidence.trouble_between(held[0], held[-1], host=host)
+    return (held[0], held[-1]) if held else (0.0, 0.0)
