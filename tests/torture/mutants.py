@@ -7,7 +7,7 @@ changed, too (`sabotage`).
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -68,7 +68,8 @@ def rescue_by_snapshot() -> None:
         orphans = await look(conn, limit=limit)
         if not orphans:
             return []
-        await asyncio.sleep(3 * WINDOW)
+        # At work, not idle: an idle transaction would be ended by PostgreSQL.
+        await conn.execute(f"select pg_sleep({8 * WINDOW})")
         rows = await conn.fetch(
             "select id, tenant_id, shape_id, attempt, token, failures, losses, max_attempts,"
             " on_lost, delay_tolerance, start_by, leased_at, execution_cap, cancel_requested_at,"
@@ -83,17 +84,24 @@ def rescue_by_snapshot() -> None:
 def skip_the_term() -> None:
     """Believe to lead for ever, once elected; the database does not object (`sabotage`)."""
 
-    async def always(*_: Any, **__: Any) -> bool:
+    renew = servers.renew_term
+
+    async def renew_or_not(conn: Any, term: servers.Term, *, ttl: timedelta) -> bool:
+        await renew(conn, term, ttl=ttl)
         return True
 
-    _patch(servers, "renew_term", always)
-    _patch(servers, "hold", always)
+    async def hold_nothing(conn: Any, term: servers.Term) -> None:
+        pass
+
+    _patch(servers, "renew_term", renew_or_not)
+    _patch(servers, "hold", hold_nothing)
     _patch(ClusterManager, "term", property(lambda self: self._term))
 
 
 def local_clock() -> None:
     """Decide about leases by the clock of a server, which is an hour ahead."""
-    _rewrite(leases.SQL, "expire_incarnations", "duly.now()", "(duly.now() + interval '1 hour')")
+    ahead = "expires_at <= $1::timestamptz + interval '1 hour'"
+    _rewrite(leases.SQL, "expire_incarnations", "expires_at <= $1", ahead)
 
 
 def release_too_early() -> None:

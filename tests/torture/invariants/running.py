@@ -99,12 +99,10 @@ def _misnamed(evidence: Evidence, row: AttemptRow) -> Iterator[Violation]:
             yield Violation(
                 15, f"attempt {row.attempt} is {row.outcome} after {ran:.1f} s", row.task_id
             )
-    if row.outcome == "capped" and ran < task.execution_cap - BLUR:
-        # The backstop of the servers goes by PostgreSQL's clock, and believes it.
-        if not evidence.clock_stepped(*_span(evidence, row)):
-            yield Violation(
-                15, f"attempt {row.attempt} was capped after only {ran:.1f} s", row.task_id
-            )
+    # The backstop of the servers goes by PostgreSQL's clock, and believes it.
+    is_early = ran < task.execution_cap - BLUR
+    if row.outcome == "capped" and is_early and not evidence.clock_stepped(*_span(evidence, row)):
+        yield Violation(15, f"attempt {row.attempt} was capped after only {ran:.1f} s", row.task_id)
 
 
 def _stood_still(evidence: Evidence, row: AttemptRow) -> float:
