@@ -44,11 +44,11 @@ def test_a_mutant_is_found(
     name: str, folder: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    lab = Lab(folder, dsn, [sys.executable, "-m", "tests.torture.mutant", name])
+    lab = Lab(folder, dsn, program=[sys.executable, "-m", "tests.torture.mutant", name])
     sabotage(name, dsn)
     assert SCENARIOS[name][1] <= found(lab, name)
 
 
 @pytest.mark.parametrize("name", chosen())
 def test_the_same_without_the_mutant_is_faultless(name: str, folder: Path, dsn: str) -> None:
-    assert found(Lab(folder, dsn, DULY), name) == set()
+    assert found(Lab(folder, dsn, program=DULY), name) == set()

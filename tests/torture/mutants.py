@@ -191,6 +191,14 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
         ignore_the_cap,
     )
 }
+LEASES = """
+    select text
+      from pg_proc p
+     cross join lateral pg_get_functiondef(p.oid) as text
+     where p.pronamespace = 'duly'::regnamespace
+       and p.proname = 'lease'
+       and strpos(text, $1) > 0
+"""
 LOCK_LIVE = """perform 1
        from duly.live l
       where l.id = any(p_tasks)
@@ -216,11 +224,12 @@ async def _sabotage(name: str, dsn: str) -> None:
     try:
         if name == "select_then_insert":
             await conn.execute("alter table duly.submissions drop constraint submissions_pkey")
-        text = await conn.fetchval("select pg_get_functiondef('duly.lease'::regproc)")
         for old, new in FUNCTIONS.get(name, {}).items():
-            assert old in text, f"nothing to change for {name}"
-            text = text.replace(old, new)
-        await conn.execute(text)
+            # There may be several: servers of the version before call theirs.
+            rows = await conn.fetch(LEASES, old)
+            assert rows, f"nothing to change for {name}"
+            for row in rows:
+                await conn.execute(row["text"].replace(old, new))
     finally:
         await conn.close()
 
