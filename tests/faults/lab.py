@@ -1,33 +1,23 @@
 """Servers, agents and PostgreSQL as real processes that can be killed and stopped."""
 
 import asyncio
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
-
-import psutil
 
 from duly.client.retry import Patience
 from duly.client.sync import Client
-from duly.store import nodes
-from duly.store.database import Database
-from duly.store.tenants import create_admin_key, digest, generate_key
 from tests.torture import books, journal
+from tests.torture.cluster import DULY, make_secrets
 from tests.torture.evidence import Evidence, Rules, Violation
 from tests.torture.history import Call
 from tests.torture.invariants import judge
 from tests.torture.ledger import Ledger
+from tests.torture.processes import Program, until
 
-T = TypeVar("T")
-DULY = [str(Path(sys.executable).with_name("duly"))]
 QUICK = {
     "DULY_LEASES__HEARTBEAT": "0.3s",
     "DULY_LEASES__TTL": "2s",
@@ -41,73 +31,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def until(found: Callable[[], T], what: str, seconds: float = 30) -> T:
-    """Look until something is found; what is awaited lives in another process."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = found()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what}")
-        time.sleep(0.05)
-
-
-class Program:
-    """A process of ours, with everything that it wrote."""
-
-    def __init__(self, name: str, folder: Path, args: list[str], env: dict[str, str]) -> None:
-        """Run `args`, the first of which is the program."""
-        self.log = folder / f"{name}-{time.monotonic_ns()}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                args,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
-                start_new_session=True,
-            )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def is_running(self) -> bool:
-        return self.process.poll() is None
-
-    def said(self, pattern: str) -> bool:
-        return re.search(pattern, self.log.read_text(errors="replace")) is not None
-
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        self.send(signal.SIGKILL)
-        self.process.wait(10)
-
-    def stop(self, seconds: float = 30) -> int:
-        if self.is_running():
-            self.send(signal.SIGTERM)
-        return self.process.wait(seconds)
-
-    def tree(self) -> list[psutil.Process]:
-        """Return this process and everything below it, in one look."""
-        try:
-            me = psutil.Process(self.pid)
-            return [me, *me.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-
-
-async def _secrets(dsn: str) -> tuple[str, str]:
-    """Make an administrator's key and a join token."""
-    async with await Database.connect(dsn) as database, database.connection() as conn:
-        token = generate_key("dulyjoin")
-        await nodes.add_token(conn, digest(token), lasts=timedelta(hours=1))
-        return await create_admin_key(conn), token
 
 
 def _running(source: Path | None) -> dict[str, str]:
@@ -130,7 +53,7 @@ class Lab:
         self._program = program
         self.folder = folder
         self.dsn = dsn
-        self.key, self._token = secrets or asyncio.run(_secrets(dsn))
+        self.key, self._token = secrets or asyncio.run(make_secrets(dsn))
         journal.begin(dsn)
         self.ledger = Ledger(folder)
         self.ports = [free_port() for _ in range(servers)]
@@ -248,7 +171,8 @@ class Lab:
 
     def _start(self, name: str, command: str, more: dict[str, str] | None = None) -> Program:
         args = [*self._program, *command.split()]
-        program = Program(name, self.folder, args, {**self._env, **(more or {})})
+        log = self.folder / f"{name}-{time.monotonic_ns()}.log"
+        program = Program(args, log=log, env={**self._env, **(more or {})})
         self.programs.append(program)
         return program
 
