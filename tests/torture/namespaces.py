@@ -82,11 +82,11 @@ def processes_in(namespace: str) -> list[int]:
     """Return the pids of all that runs in a namespace."""
     here = (NETNS / namespace).stat().st_ino
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{entry}/ns/net").st_ino == here:
-                    found.append(int(entry))
+                if (entry / "ns" / "net").stat().st_ino == here:
+                    found.append(int(entry.name))
     return found
 
 

@@ -20,9 +20,11 @@ from duly.store import postmaster
 from duly.store.postgres_programs import bundled_programs
 from duly.store.system_user import let_through, user_for
 from tests.torture import clocks
+from tests.torture.detour import Detour
 from tests.torture.disks import fill, free
 from tests.torture.network import Network
 from tests.torture.processes import Program, until
+from tests.torture.proxy import Behaviour
 
 USER = DATABASE = "duly"
 PORT = 5432
@@ -71,6 +73,12 @@ class Instance:
         self._log = folder / f"{name}.log"
         self._program: Program | None = None
         self.clock = clocks.Clock(folder / f"{name}.clock")
+        self.detour = Detour(network, self.host, PORT, folder)
+
+    @property
+    def dsn(self) -> str:
+        """Return how to reach this one in the network."""
+        return f"postgresql://{USER}:{self._password}@{self.host.address}:{PORT}/{DATABASE}"
 
     @property
     def local_dsn(self) -> str:
@@ -243,6 +251,14 @@ class PostgresPair:
         """Wait until the standby follows the primary."""
         until(lambda: self._state() is not None, "the standby to stream", seconds)
 
+    def revive(self) -> None:
+        """Start whichever of the two has ended, and wait until the standby follows again."""
+        for one in (self.primary, self.standby):
+            if not one.is_running():
+                one.start()
+        until(self._answers, "the primary to answer", 60)
+        self.await_standby()
+
     def cancel_sync_waits(self) -> int:
         """Cancel every commit that waits for the standby; return how many there were."""
         return len(
@@ -274,10 +290,30 @@ class PostgresPair:
         for one in (self.primary, self.standby):
             one.free_disk()
 
+    def detour(self, sources: Sequence[str], behaviour: Behaviour) -> None:
+        """Lead what `sources` say to either server through a proxy that behaves like this."""
+        for one in (self.primary, self.standby):
+            one.detour.begin(sources, behaviour)
+
+    def detour_behaviour(self, behaviour: Behaviour) -> None:
+        """Change how the proxies behave that are in use."""
+        for one in (self.primary, self.standby):
+            one.detour.behave(behaviour)
+
+    def end_detour(self) -> None:
+        for one in (self.primary, self.standby):
+            one.detour.end()
+
     def clock(self, offset: str) -> None:
         """Set the clocks of both, such as `+60s`; `+0` is the right time."""
         for one in (self.primary, self.standby):
             one.clock.set(offset)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.primary.query("select 1", seconds=5))
+        except (asyncpg.PostgresError, OSError, TimeoutError):
+            return False
 
     def _state(self) -> str | None:
         rows: Sequence[asyncpg.Record] = self.primary.query(

@@ -1,0 +1,71 @@
+"""Sends some hosts' connections to a PostgreSQL through a proxy, for as long as it takes.
+
+Ordinarily nothing is in between. A detour resets the connections that there are; the
+next ones are led to the proxy by the kernel of the database's host, and nobody knows.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.torture.namespaces import command, inside
+from tests.torture.network import Host, Network
+from tests.torture.processes import Program, until
+from tests.torture.proxy import Behaviour, order
+
+PORT = 6432
+ROOT = Path(__file__).parents[2]
+
+
+class Detour:
+    """The proxy in front of one PostgreSQL."""
+
+    def __init__(self, network: Network, host: Host, port: int, folder: Path) -> None:
+        self._network = network
+        self._host = host
+        self._port = port
+        self._folder = folder
+        self._program: Program | None = None
+        self._sources: list[str] = []
+
+    def begin(self, sources: Sequence[str], behaviour: Behaviour) -> None:
+        """Lead what the hosts `sources` open from now on through the proxy."""
+        if self._program is None or not self._program.is_running():
+            self._start()
+        self.behave(behaviour)
+        self._sources = list(sources)
+        addresses = ", ".join(self._network.host(name).address for name in sources)
+        rule = f"ip saddr {{ {addresses} }} tcp dport {self._port} redirect to :{PORT}"
+        self._nft("add table ip detour")
+        self._nft("add chain ip detour in { type nat hook prerouting priority -100; }")
+        self._nft("flush chain ip detour in")
+        self._nft(f"add rule ip detour in {rule}")
+        for name in self._sources:
+            self._network.reset_connections(name, self._host.name)
+
+    def behave(self, behaviour: Behaviour) -> None:
+        order(self._control, behaviour)
+
+    def end(self) -> None:
+        """Let everybody go straight again; what went through the proxy is reset."""
+        if self._program is not None:
+            self._nft("delete table ip detour")
+            self._program.kill()
+            self._program = None
+
+    @property
+    def _control(self) -> Path:
+        return self._folder / f"{self._host.name}.proxy"
+
+    def _start(self) -> None:
+        self._control.unlink(missing_ok=True)
+        words = [self._host.address, str(PORT), str(self._port), str(self._control)]
+        self._program = self._host.spawn(
+            [sys.executable, "-m", "tests.torture.proxy", *words],
+            log=self._folder / f"{self._host.name}-proxy.log",
+            env={"PYTHONPATH": str(ROOT)},
+        )
+        until(self._control.exists, "the proxy")
+
+    def _nft(self, words: str) -> None:
+        command(*inside(self._host.namespace, "nft", words))

@@ -1,0 +1,157 @@
+"""The pair of PostgreSQL servers fails, and loses nothing that it has acknowledged."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import asyncpg
+import pytest
+
+from tests.torture import clocks
+from tests.torture.network import Network
+from tests.torture.postgres import PostgresPair
+from tests.torture.processes import until
+from tests.torture.proxy import Behaviour
+
+pytestmark = [pytest.mark.faults]
+
+
+@pytest.fixture
+def pair(network: Network, postgres: PostgresPair) -> Iterator[PostgresPair]:
+    network.host("client")
+    ask(network, postgres, "create schema duly")
+    ask(network, postgres, "create table duly.notes (n int)")
+    yield postgres
+
+
+def ask(network: Network, pair: PostgresPair, statement: str) -> list[asyncpg.Record]:
+    """Run a statement as a client in the network would."""
+
+    async def run() -> list[asyncpg.Record]:
+        conn = await asyncpg.connect(pair.primary.dsn, timeout=5)
+        try:
+            return await conn.fetch(statement, timeout=30)
+        finally:
+            conn.terminate()
+
+    with network.host("client").entered():
+        return asyncio.run(run())
+
+
+def notes(network: Network, pair: PostgresPair) -> list[int]:
+    return [row["n"] for row in ask(network, pair, "select n from duly.notes order by n")]
+
+
+def test_the_two_change_places_as_often_as_one_likes(network: Network, pair: PostgresPair) -> None:
+    for number, expected in ((1, "db2"), (2, "db1")):
+        ask(network, pair, f"insert into duly.notes values ({number})")
+        network.isolate(pair.primary.name)
+        pair.promote()
+        assert pair.primary.name == expected
+        assert notes(network, pair) == list(range(1, number + 1))
+        network.heal()
+        pair.rebuild_standby()
+    pair.kill("db1")
+    pair.start("db1")
+    assert notes(network, pair) == [1, 2]
+
+
+def test_a_commit_waits_for_the_standby_and_can_be_cancelled(
+    network: Network, pair: PostgresPair
+) -> None:
+    pair.kill("db2")
+    insert = "insert into duly.notes values (1)"
+    waiting = threading.Thread(target=ask, args=(network, pair, insert), daemon=True)
+    waiting.start()
+    until(pair.cancel_sync_waits, "the commit to wait for its standby")
+    waiting.join(10)
+    assert not waiting.is_alive()
+    pair.start("db2")
+    pair.await_standby()
+    ask(network, pair, "insert into duly.notes values (2)")
+    assert notes(network, pair) == [1, 2]
+
+
+def test_a_locked_table_makes_others_wait(network: Network, pair: PostgresPair) -> None:
+    held = pair.lock_table("notes", 1)
+    until(lambda: is_locked(pair), "the lock")
+    began = time.monotonic()
+    assert notes(network, pair) == []
+    assert time.monotonic() - began > 0.2
+    held.join(5)
+
+
+def is_locked(pair: PostgresPair) -> bool:
+    return bool(pair.primary.query("select 1 from pg_locks where mode = 'AccessExclusiveLock'"))
+
+
+def test_a_full_disk_is_refused_and_got_over(network: Network, pair: PostgresPair) -> None:
+    pair.fill_disk()
+    with pytest.raises((asyncpg.PostgresError, OSError, TimeoutError, asyncpg.InterfaceError)):
+        for _ in range(50):
+            ask(network, pair, "insert into duly.notes select generate_series(1, 100000)")
+    pair.free_disk()
+    pair.revive()
+    ask(network, pair, "truncate duly.notes")
+    assert notes(network, pair) == []
+
+
+@pytest.mark.skipif(not clocks.are_settable(), reason="libfaketime is not installed")
+def test_the_clock_of_the_database_can_be_set(network: Network, pair: PostgresPair) -> None:
+    for offset, expected in (("+3600", 3600.0), ("-60", -60.0), ("+0", 0.0)):
+        pair.clock(offset)
+
+        def is_off(expected: float = expected) -> bool:
+            at = ask(network, pair, "select clock_timestamp() at")[0]["at"]
+            return abs((at - datetime.now(UTC)).total_seconds() - expected) < 2
+
+        until(is_off, f"a clock that is off by {expected} s", 10)
+
+
+def test_a_detour_makes_the_database_slow(network: Network, pair: PostgresPair) -> None:
+    pair.detour(["client"], Behaviour(latency=0.2))
+    assert seconds_of_a_statement(network, pair) > 0.4
+    pair.end_detour()
+    assert seconds_of_a_statement(network, pair) < 0.4
+
+
+def seconds_of_a_statement(network: Network, pair: PostgresPair) -> float:
+    async def run() -> float:
+        conn = await asyncpg.connect(pair.primary.dsn, timeout=10)
+        began = time.monotonic()
+        await conn.execute("select 1")
+        conn.terminate()
+        return time.monotonic() - began
+
+    with network.host("client").entered():
+        return asyncio.run(run())
+
+
+def test_a_detour_cuts_connections_off(network: Network, pair: PostgresPair) -> None:
+    pair.detour(["client"], Behaviour(cut_after=20_000))
+    assert notes(network, pair) == []
+    with pytest.raises((asyncpg.PostgresError, OSError)):
+        ask(network, pair, "select repeat('x', 30000)")
+    pair.end_detour()
+    assert len(ask(network, pair, "select repeat('x', 30000)")) == 1
+
+
+def test_an_answer_can_be_withheld_while_the_request_arrives(
+    network: Network, pair: PostgresPair
+) -> None:
+    async def insert() -> None:
+        conn = await asyncpg.connect(pair.primary.dsn, timeout=10)
+        pair.detour_behaviour(Behaviour(stall="answers"))
+        try:
+            with pytest.raises(TimeoutError):
+                await conn.execute("insert into duly.notes values (7)", timeout=1)
+        finally:
+            conn.terminate()
+
+    pair.detour(["client"], Behaviour())
+    with network.host("client").entered():
+        asyncio.run(insert())
+    pair.end_detour()
+    assert notes(network, pair) == [7]
