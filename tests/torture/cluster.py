@@ -204,11 +204,29 @@ class Cluster:
     def free_disk(self, name: str) -> None:
         free(self.folder / name)
 
+    def is_up(self, name: str) -> bool:
+        """Say whether a server or an agent runs, and is neither stopped nor without its link."""
+        member = self._members[name]
+        return member.is_running() and not member.is_stopped
+
+    def answers(self, name: str) -> bool:
+        """Say whether a server answers, and its database answers it."""
+        try:
+            return bool(self._ask(name, "/v1/status").get("server"))
+        except (OSError, HTTPException, ValueError):
+            return False
+
+    def wait_for(self, seconds: float) -> None:
+        """Let a fault go on for a while."""
+        time.sleep(seconds)
+
+    @property
+    def database_names(self) -> list[str]:
+        return sorted((self.postgres.primary.name, self.postgres.standby.name))
+
     def leader(self) -> str | None:
         """Return which server leads at this moment, as PostgreSQL knows it."""
-        rows = self.postgres.primary.query(
-            "select server from duly.terms where expires_at > duly.now()"
-        )
+        rows = self._look("select server from duly.terms where expires_at > duly.now()")
         if not rows:
             return None
         number = rows[0]["server"]
@@ -218,11 +236,11 @@ class Cluster:
 
     def term(self) -> int:
         """Return the number of the current or latest term."""
-        rows = self.postgres.primary.query("select coalesce(max(term), 0) n from duly.terms")
-        return int(rows[0]["n"])
+        rows = self._look("select term from duly.terms order by term desc")
+        return int(rows[0]["term"]) if rows else 0
 
     def holds_lease(self, name: str) -> bool:
-        rows = self.postgres.primary.query(
+        rows = self._look(
             "select 1 from duly.nodes n join duly.incarnations i on i.node_id = n.id"
             " where n.name = $1 and i.ended_at is null and i.expires_at > duly.now()",
             name,
@@ -231,7 +249,7 @@ class Cluster:
 
     def running_on(self, name: str) -> list[int]:
         """Return the tasks that a node has leases of, as PostgreSQL knows it."""
-        rows = self.postgres.primary.query(
+        rows = self._look(
             "select l.id from duly.live l join duly.incarnations i on i.id = l.incarnation"
             " join duly.nodes n on n.id = i.node_id where n.name = $1",
             name,
@@ -249,6 +267,13 @@ class Cluster:
             if member.is_stopped:
                 self.resume(name)
             self.start(name)
+
+    def _look(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        """Read from the primary; nothing while it does not answer."""
+        try:
+            return self.postgres.primary.query(statement, *args, seconds=5)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            return []
 
     def _learn_numbers(self) -> None:
         """Ask each server which number it has; one that does not answer is left out."""

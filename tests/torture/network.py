@@ -228,6 +228,10 @@ class Network:
         self._add("dead", ways)
         return len(dead)
 
+    def forget_dead(self) -> None:
+        """Let ports be used again whose connections were killed silently."""
+        self._nft("flush set bridge torture dead")
+
     def connections(self, a: str, b: str) -> list[tuple[str, str]]:
         """Return the ports at `a` and at `b` of every connection between them."""
         listed = ["ss", "-H", "-t", "-n", "state", "established", "dst", self.host(b).address]
