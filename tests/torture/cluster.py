@@ -145,6 +145,7 @@ class Cluster:
             args = member.clock.around([*DULY, *member.args])
             member.program = member.host.spawn(args, log=log, env=env)
             member.is_stopped = False
+            self._hosts_by_number.clear()  # it may get another number, and another one its own
 
     def await_server(self, name: str, seconds: float = 30) -> None:
         """Wait until a server says that it is ready."""
@@ -250,8 +251,8 @@ class Cluster:
     def running_on(self, name: str) -> list[int]:
         """Return the tasks that a node has leases of, as PostgreSQL knows it."""
         rows = self._look(
-            "select l.id from duly.live l join duly.incarnations i on i.id = l.incarnation"
-            " join duly.nodes n on n.id = i.node_id where n.name = $1",
+            "select l.id from duly.live l join duly.nodes n on n.id = l.node_id"
+            " where n.name = $1 and l.status = 'running'",
             name,
         )
         return [row["id"] for row in rows]

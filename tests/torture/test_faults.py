@@ -1,0 +1,99 @@
+"""Each fault happens for real, and the cluster gets over it in the time that is promised.
+
+All of them take a quarter of an hour, so that only a few are tried unless DULY_FAULTS says
+`all`, or names some.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from duly.client.sync import Client
+from tests.torture import namespaces
+from tests.torture.cluster import Cluster
+from tests.torture.fault import Fault, Inflicted, Recovered, now
+from tests.torture.faults import FAULTS, possible
+from tests.torture.network import Network
+from tests.torture.postgres import PostgresPair
+from tests.torture.processes import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+SHORT = ("leader killed", "node killed", "connections to database reset", "failover")
+CHOSEN = os.environ.get("DULY_FAULTS", ",".join(SHORT))
+NAMES = [fault.name for fault in possible() if CHOSEN == "all" or fault.name in CHOSEN.split(",")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    why_not = namespaces.lacking()
+    if why_not:
+        pytest.skip(why_not)
+    folder = Path(tempfile.mkdtemp(prefix="duly-torture-"))
+    folder.chmod(0o755)
+    with ExitStack() as stack:
+        if not os.environ.get("DULY_KEEP"):
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        network = stack.enter_context(Network())
+        postgres = stack.enter_context(PostgresPair(network, folder))
+        cluster = stack.enter_context(Cluster(network, postgres, folder))
+        stack.enter_context(cluster.client_host.entered())
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Client]:
+    with cluster.client(seconds=120) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_cluster_gets_over(name: str, cluster: Cluster, client: Client) -> None:
+    fault = FAULTS[name]
+    before = [submit(client, "sleep 4") for _ in range(4)]
+    until(lambda: any(map(cluster.running_on, cluster.node_names)), "a node to be busy", 20)
+
+    inflicted = fault.inflict(cluster, random.Random(name))
+    recovered = None
+    if fault.clock_starts(inflicted) is not None:
+        recovered = seconds_to_recover(fault, inflicted, cluster, client)
+    time.sleep(max(0.0, inflicted.began + min(inflicted.lasts, 25) - now()))
+    inflicted.heal()
+    if recovered is None:
+        recovered = seconds_to_recover(fault, inflicted, cluster, client)
+    print(f"\n{name} ({inflicted.on}): {fault.recovered} after {recovered:.1f} s")
+    for node in cluster.node_names:
+        cluster.await_node(node)
+    for task in [*before, submit(client, "true")]:
+        assert client.wait(task, timeout=90)["status"] == "done"
+    assert recovered <= fault.target
+
+
+def submit(client: Client, work: str) -> str:
+    return client.submit(source=f"#!/bin/sh\n{work}", on_lost="retry")["id"]
+
+
+def seconds_to_recover(
+    fault: Fault, inflicted: Inflicted, cluster: Cluster, client: Client
+) -> float:
+    began = fault.clock_starts(inflicted)
+    assert began is not None
+    match fault.recovered:
+        case Recovered.SUBMIT:
+            submit(client, "true")
+        case Recovered.DISPATCH | Recovered.CONVERGED:
+            assert client.wait(submit(client, "true"), timeout=90)["status"] == "done"
+        case Recovered.RERUN:
+            until(lambda: runs_again(inflicted, client), "a task to run elsewhere", 90)
+    return now() - began
+
+
+def runs_again(inflicted: Inflicted, client: Client) -> bool:
+    tasks = [client.get_task(str(task)) for task in inflicted.tasks]
+    return any(task["attempt"] > 1 and task["status"] in ("running", "done") for task in tasks)
