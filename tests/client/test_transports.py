@@ -72,6 +72,14 @@ async def test_when_a_server_is_gone_the_next_one_is_asked(call):
         assert (await call(urls, "get_task", "7"))["id"] == "7"
 
 
+async def test_when_a_server_is_stopped_the_next_one_is_asked_though_patience_is_over(call):
+    patience = Patience(timedelta(seconds=0.1), silence=timedelta(seconds=0.2))
+    with socket.create_server(("127.0.0.1", 0)) as stopped, scripted(answer(201, TASK)) as peer:
+        urls = f"http://127.0.0.1:{stopped.getsockname()[1]},{peer.url}"
+        task = await call(urls, "submit", command=["true"], patience=patience)
+    assert task["id"] == "7"
+
+
 async def test_a_server_that_cannot_be_reached_is_named(call):
     url = f"http://127.0.0.1:{free_port()}"
     brief = Patience(timedelta(milliseconds=20), timedelta(milliseconds=1))

@@ -299,6 +299,6 @@ class AsyncClient:
         while True:
             url = self._servers.current
             try:
-                return read_answer(call, await self._session.exchange(url, call))
+                return read_answer(call, await self._session.exchange(url, tries.call))
             except (NoAnswer, RateLimited, Unavailable) as trouble:
                 await asyncio.sleep(tries.after(url, trouble))

@@ -22,6 +22,8 @@ class Patience:
     total: timedelta = timedelta(seconds=20)
     base_delay: timedelta = timedelta(milliseconds=100)
     max_delay: timedelta = timedelta(seconds=3)
+    silence: timedelta = timedelta(seconds=10)
+    """What is borne from one server, beyond what it was asked to wait, when there are others."""
 
 
 class NoAnswer(Exception):
@@ -51,10 +53,13 @@ def pause(
     """Return the seconds to wait before the next try, or None when patience is at its end.
 
     `tries` counts those that failed. While another server is left to be asked, it is asked at
-    once. `jitter`, from 0 to 1, spreads the clients out; a server's own `Retry-After` is the least,
-    and those whom it turned away together come back over as long a time again.
+    once, and patience does not end before each has been. `jitter`, from 0 to 1, spreads the
+    clients out; a server's own `Retry-After` is the least, and those whom it turned away together
+    come back over as long a time again.
     """
     left = patience.total.total_seconds() - elapsed
+    if isinstance(trouble, NoAnswer) and tries < servers:
+        return 0.0
     if left <= 0:
         return None
     if isinstance(trouble, NoAnswer) and tries % servers:

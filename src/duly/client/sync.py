@@ -294,7 +294,7 @@ class Client:
         while True:
             url = self._servers.current
             try:
-                return read_answer(call, self._connections.exchange(url, call))
+                return read_answer(call, self._connections.exchange(url, tries.call))
             except (NoAnswer, RateLimited, Unavailable) as trouble:
                 time.sleep(tries.after(url, trouble))
 

@@ -4,10 +4,11 @@ Shared by both clients, which add only the sleeping.
 """
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from duly import clock
-from duly.client.call import Call
+from duly.client.call import READ_TIMEOUT, Call
 from duly.client.endpoint import Endpoint
 from duly.client.retry import CUT, NoAnswer, Patience, Trouble, may_repeat, pause
 from duly.errors import Unreachable
@@ -35,7 +36,8 @@ class Tries:
     """Counts the tries at `call`, and decides after each that failed."""
 
     def __init__(self, call: Call[Any], servers: Servers, patience: Patience) -> None:
-        self._call = call
+        self.call = _impatient(call, patience) if len(servers.endpoint.urls) > 1 else call
+        """The call as it is to be sent."""
         self._servers = servers
         self._patience = patience
         self._since = clock.monotonic()
@@ -45,7 +47,7 @@ class Tries:
         """Return how long to wait before the next try; raises when there is none."""
         self._failed += 1
         self._servers.pass_over(url)
-        delay = self._delay(trouble) if may_repeat(self._call, trouble) else None
+        delay = self._delay(trouble) if may_repeat(self.call, trouble) else None
         if delay is not None:
             return delay
         if isinstance(trouble, NoAnswer):
@@ -68,6 +70,13 @@ class Tries:
         if trouble.message == CUT and "http://" in urls:
             # All that a server with TLS has to say to plain HTTP.
             message += " If it uses TLS, its URL begins with https://."
-        if trouble.sent and not self._call.repeatable:
+        if trouble.sent and not self.call.repeatable:
             message += " Whether the request was carried out is not known: look first, then repeat."
         return Unreachable(message)
+
+
+def _impatient(call: Call[Any], patience: Patience) -> Call[Any]:
+    """Bear less silence of one server when another could be asked: it may be stopped."""
+    if call.timeout is None or not call.repeatable:
+        return call
+    return replace(call, timeout=call.timeout - READ_TIMEOUT + patience.silence.total_seconds())
