@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.faults]
 
 
 def test_a_cluster_runs_tasks(cluster: Cluster) -> None:
-    with cluster.client_host.entered(), cluster.client() as client:
+    with cluster.client() as client:
         tasks = [client.submit(source="#!/bin/sh\necho hello") for _ in range(5)]
         for task in tasks:
             assert client.wait(task["id"], timeout=30)["status"] == "done"
