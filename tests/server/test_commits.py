@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from duly import wire
 from duly.errors import Unavailable
 from duly.store.database import Database, confirm
 from tests.server.lab import Lab
@@ -190,3 +191,43 @@ async def test_a_report_that_may_be_lost_is_not_accepted_when_it_comes_again(
             await reporting
     await standby.forget()
     assert await node.report(ref)
+
+
+async def test_an_agent_is_not_told_of_a_loss_that_may_itself_be_lost(
+    lab: Lab, standby: Standby
+) -> None:
+    """It would forget the attempt, which a failover makes its own again."""
+    node = await lab.node()
+    ref = await lab.run(node)
+    await standby.lose()
+    reporting = asyncio.ensure_future(node.report(ref))
+    await standby.cancel_wait()
+    with pytest.raises(Unavailable):
+        await reporting
+
+    beat = wire.Heartbeat(incarnation=node.incarnation, held=[ref])
+    for ask in (
+        lambda: node.poll(ref),
+        lambda: lab.parts.resource_manager.stops_for(node.id, beat),
+    ):
+        asking = asyncio.ensure_future(ask())
+        await standby.cancel_wait()
+        with pytest.raises(Unavailable):
+            await asking
+    await standby.forget()
+    assert [stop.why for stop in await node.stops(ref)] == ["lost"]
+
+
+async def test_a_report_is_not_called_stale_before_that_is_certain(
+    lab: Lab, standby: Standby
+) -> None:
+    node = await lab.node()
+    ref = await lab.run(node)
+    stale = wire.AttemptRef(ref.task, ref.attempt, ref.token + 1)
+    await standby.lose()
+    reporting = asyncio.ensure_future(node.report(stale))
+    await standby.cancel_wait()
+    with pytest.raises(Unavailable):
+        await reporting
+    await standby.forget()
+    assert not await node.report(stale)

@@ -133,7 +133,8 @@ class QueueManager(Service):
                 await leases.end_attempts(conn, ended)
             rest = [one for one in possible if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
-            if before:
+            if rest:
+                # Whatever we say about these, the agent forgets them.
                 await confirm(conn)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
         self.wake_ended(ended)

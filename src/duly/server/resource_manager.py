@@ -216,10 +216,8 @@ class ResourceManager(Service):
             starts = (
                 await nodes.read_assignments(conn, poll.incarnation, missing) if missing else []
             )
-        return wire.Orders(
-            start=[self._assignment(start) for start in starts],
-            stop=stops(poll.held, should_hold),
-        )
+            stop = await _certain_stops(conn, poll.held, should_hold)
+        return wire.Orders(start=[self._assignment(start) for start in starts], stop=stop)
 
     def _assignment(self, start: nodes.Start) -> wire.Assignment:
         return wire.Assignment(
@@ -237,7 +235,21 @@ class ResourceManager(Service):
         """Return everything that the agent is to end, told before or not."""
         async with self._database.connection(Lane.NODE) as conn:
             should_hold = await nodes.read_held(conn, beat.incarnation, node_id)
-        return stops(beat.held, should_hold)
+            return await _certain_stops(conn, beat.held, should_hold)
+
+
+async def _certain_stops(
+    conn: Connection, held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.HeldAttempt]
+) -> list[wire.Stop]:
+    """Return what an agent is to end, and make sure first of what it is told it has lost.
+
+    It forgets that. Had the row only gone in a commit that a failover undoes, the attempt
+    would be on nobody's mind and run for ever.
+    """
+    found = stops(held, should_hold)
+    if any(stop.why == "lost" for stop in found):
+        await confirm(conn)
+    return found
 
 
 def stops(
