@@ -1,6 +1,7 @@
 """How an agent speaks to servers that answer, refuse, or are not there."""
 
 import asyncio
+import socket
 
 import pytest
 from aiohttp import web
@@ -11,7 +12,18 @@ from duly.agent.reports import ReportSender
 from duly.errors import Conflict, Fenced, Invalid, Malformed, Unauthenticated, Unavailable
 from duly.model.resources import Resources
 from duly.model.task import Outcome
-from duly.wire import AttemptRef, AttemptReport, Heartbeat, Join, Joined, Receipts, Renewed, Reports
+from duly.wire import (
+    AttemptRef,
+    AttemptReport,
+    Heartbeat,
+    Join,
+    Joined,
+    Orders,
+    Poll,
+    Receipts,
+    Renewed,
+    Reports,
+)
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -181,3 +193,18 @@ async def test_one_report_that_is_refused_does_not_hold_up_the_others(server):
     assert await sending(server, reports, answers) == {1: True, 2: True, 3: True}
     stripped = wire.decode(server.seen[2][2], Reports).reports[0]
     assert (stripped.result, stripped.outcome) == (None, Outcome.SUCCEEDED)
+
+
+async def test_when_one_call_finds_a_server_silent_no_other_waits_for_it(server):
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        silent = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        async with Gateway([silent, server.url]) as gateway:
+            message = Poll(incarnation=3, held=[], wait=25.0)
+            poll = asyncio.ensure_future(gateway.call("poll", message, Orders, timeout=60))
+            beat = Heartbeat(incarnation=3, held=[])
+            with pytest.raises(Unavailable):
+                await gateway.call("heartbeat", beat, Renewed, timeout=0.3)
+            with pytest.raises(Unavailable, match="no answer in time"):
+                await asyncio.wait_for(poll, 5)
+            server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+            assert await gateway.call("heartbeat", beat, Renewed, timeout=5)

@@ -1,12 +1,16 @@
 """How an agent speaks to the servers: POST, one answer, errors as exceptions.
 
 There may be several servers, all alike. The one that answered last is asked first;
-when it cannot be reached, the next one is asked in the next try.
+when it cannot be reached, or is silent, the next one is asked in the next try, and
+nothing waits for it any longer.
 """
 
 import asyncio
 import random
 import ssl
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -72,6 +76,8 @@ class Gateway:
         self._urls = [url.rstrip("/") for url in urls]
         self._trust: ssl.SSLContext | bool = True if trust is None else trust
         self._current = 0
+        self._waiting: dict[int, set[asyncio.Timeout]] = defaultdict(set)
+        """The calls that are under way, by the server that they wait for."""
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> "Gateway":
@@ -115,7 +121,8 @@ class Gateway:
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": media_type}
         try:
             async with (
-                asyncio.timeout(timeout),
+                asyncio.timeout(timeout) as limit,
+                self._under_way(current, limit),
                 self._session(path).post(
                     self._urls[current] + path, data=body, headers=headers, allow_redirects=False
                 ) as response,
@@ -123,7 +130,7 @@ class Gateway:
                 answer = await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._move_on(current)
+            self._give_up(current)
             url = self._urls[current]
             raise Unavailable(f"{url} cannot be reached: {_why(error, url)}.") from error
         if 200 <= status < 300:
@@ -131,6 +138,26 @@ class Gateway:
         if status >= 500:
             self._move_on(current)
         raise _refusal(status, answer)
+
+    @asynccontextmanager
+    async def _under_way(self, server: int, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        self._waiting[server].add(limit)
+        try:
+            yield
+        finally:
+            self._waiting[server].discard(limit)
+
+    def _give_up(self, server: int) -> None:
+        """Let nothing wait any longer for a server that is silent.
+
+        A heartbeat notices first. A poll would go on waiting for a stopped server, while
+        another one has tasks for us.
+        """
+        now = asyncio.get_running_loop().time()
+        for limit in self._waiting[server]:
+            if not limit.expired():
+                limit.reschedule(now)
+        self._move_on(server)
 
     def _session(self, path: str) -> aiohttp.ClientSession:
         session = self._sessions.get(path)
