@@ -68,7 +68,7 @@ _ALL = [
     _submit("PostgreSQL killed", "database", database.postgres_killed, RECONNECT),
     _submit("failover", "database", database.failover, FAILOVER),
     _submit("waits for standby cancelled", "database", database.sync_waits_cancelled, RECONNECT),
-    _submit("waits for standby cancelled, then failover", "database",
+    _submit("waits for standby cancelled and failover", "database",
             database.sync_waits_cancelled_then_failover, FAILOVER),
     _submit("standby lost", "database", database.standby_lost, RECONNECT),
     _converge("database late", "database", database.slow_by_latency),
