@@ -240,6 +240,11 @@ class Cluster:
         rows = self._look("select term from duly.terms order by term desc")
         return int(rows[0]["term"]) if rows else 0
 
+    def leases_since(self, term: int) -> int:
+        """Return how many tasks run that were leased in a later term than `term`."""
+        rows = self._look("select 1 from duly.live where status = 'running' and term > $1", term)
+        return len(rows)
+
     def holds_lease(self, name: str) -> bool:
         rows = self._look(
             "select 1 from duly.nodes n join duly.incarnations i on i.node_id = n.id"

@@ -67,7 +67,8 @@ def seconds_to_recover(
             # Only servers that can answer are asked: how long a client waits for one that is
             # stopped is another question.
             with cluster.client(*filter(cluster.is_up, cluster.server_names)) as other:
-                assert other.wait(submit(other, "true"), timeout=90)["status"] == "done"
+                submit(other, "sleep 2")
+            until(lambda: cluster.leases_since(inflicted.term), "a lease in another term", 60)
         case Recovered.CONVERGED:
             assert client.wait(submit(client, "true"), timeout=90)["status"] == "done"
         case Recovered.RERUN:

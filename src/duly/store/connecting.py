@@ -23,11 +23,11 @@ MOMENT = 0.2
 """Seconds that a statement gets to end after its caller went away."""
 KEEPALIVE = {
     "TCP_KEEPIDLE": 3,
-    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPINTVL": 1,
     "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 9000,
+    "TCP_USER_TIMEOUT": 6000,
 }
-"""A machine that acknowledges nothing for 9 seconds is gone. PostgreSQL itself may rightly be
+"""A machine that acknowledges nothing for 6 seconds is gone. PostgreSQL itself may rightly be
 silent for longer, while it waits for a standby."""
 UNUSABLE = (
     OSError,
