@@ -3,8 +3,10 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 
 from duly.errors import ConfigError, Unavailable
@@ -134,3 +136,12 @@ async def test_a_peer_that_vanishes_is_noticed_by_the_kernel(tcp_dsn: str) -> No
     for option, value in connecting.KEEPALIVE.items():
         assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) == value
     conn.terminate()
+
+
+async def test_the_loss_of_a_connection_is_told_as_it_was(database: Database) -> None:
+    with pytest.raises(Unavailable) as lost:
+        async with database.connection() as conn:
+            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await conn.execute("select pg_terminate_backend(pg_backend_pid())")
+            raise ConnectionResetError("cut")
+    assert "cut" in lost.value.message

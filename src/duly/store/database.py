@@ -8,7 +8,7 @@ each statement under a `-- name:` line.
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from importlib import resources
 from types import TracebackType
@@ -189,7 +189,9 @@ def _certain(conn: Connection) -> Iterator[None]:
         conn.terminate()
         raise
     finally:
-        conn.remove_log_listener(hear)
+        # A connection that is lost takes its listeners along, and must not hide why.
+        with suppress(asyncpg.InterfaceError):
+            conn.remove_log_listener(hear)
     if warnings:
         raise Unavailable(f"PostgreSQL did not confirm the commit: {warnings[0]}")
 
