@@ -87,5 +87,5 @@ def _entry(fields: list[str]) -> Entry:
 
 
 def _node(home: str) -> str:
-    parts = PurePath(home).parts
+    parts = [part for part in PurePath(home).parts if part != "data"]
     return parts[parts.index("work") - 1] if "work" in parts[1:] else ""
