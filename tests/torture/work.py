@@ -1,0 +1,101 @@
+"""What the clients of a run ask for: a mix of tasks, drawn with dice.
+
+Most are over at once, so that there are many; some run for long, so that every fault finds
+tasks at work; the rest go wrong in every way that a task can.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from duly.client.shapes import ResourceFields, TaskFields
+
+Draw = Callable[[Random], TaskFields]
+
+SIZES: tuple[ResourceFields, ...] = (
+    {"cpu": 0.1, "memory_mb": 16, "disk_mb": 1},
+    {"cpu": 0.25, "memory_mb": 32, "disk_mb": 1},
+    {"cpu": 0.5, "memory_mb": 64, "disk_mb": 8},
+    {"cpu": 1, "memory_mb": 64, "disk_mb": 8},
+)
+LONGEST = 20.0
+"""Seconds that a task takes at most."""
+LARGE: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": 16}
+FAILS_BEFORE = "[ $DULY_ATTEMPT -gt {} ] || exit 3"
+
+
+def quick(dice: Random) -> TaskFields:
+    """Over at once: there are most of these."""
+    return {"source": ":", "resources": dice.choice(SIZES)}
+
+
+def short(dice: Random) -> TaskFields:
+    """A good part of a second."""
+    return {"source": f"sleep {dice.uniform(0.1, 1):.2f}", "resources": dice.choice(SIZES)}
+
+
+def long(dice: Random) -> TaskFields:
+    """Long enough that a kill or a partition finds it at work, and its rerun can be seen."""
+    seconds = dice.uniform(1, LONGEST)
+    work = f"beats {seconds * 5:.0f}" if dice.random() < 0.3 else f"sleep {seconds:.1f}"
+    return {"source": work, "resources": dice.choice(SIZES[:2])}
+
+
+def large(dice: Random) -> TaskFields:
+    """Takes half of a node, so that room is scarce now and then."""
+    return {"source": f"sleep {dice.uniform(0.1, 2):.2f}", "resources": LARGE}
+
+
+def flaky(dice: Random) -> TaskFields:
+    """Fails at first and succeeds in the end, if losses do not delay it."""
+    return {
+        "source": FAILS_BEFORE.format(dice.randint(1, 2)),
+        "resources": dice.choice(SIZES),
+        "max_attempts": 5,
+    }
+
+
+def hopeless(dice: Random) -> TaskFields:
+    """Fails every time, and so becomes a dead letter."""
+    return {
+        "source": "exit 4",
+        "resources": dice.choice(SIZES),
+        "max_attempts": dice.randint(1, 2),
+    }
+
+
+def endless(dice: Random) -> TaskFields:
+    """Would run for an hour, but its cap ends it; some do not heed the first signal."""
+    deaf = dice.random() < 0.3
+    return {
+        "source": ("trap '' TERM; " if deaf else "") + "sleep 3600",
+        "resources": dice.choice(SIZES[:2]),
+        "execution_cap": dice.randint(1, 3),
+        "max_attempts": 1,
+    }
+
+
+def begun_once(dice: Random) -> TaskFields:
+    """Must not be begun twice: losing its node ends it."""
+    return {
+        "source": f"sleep {dice.uniform(0.1, 5):.1f}",
+        "resources": dice.choice(SIZES[:2]),
+        "on_lost": "fail",
+    }
+
+
+MIX: dict[Draw, int] = {
+    quick: 64,
+    short: 18,
+    long: 6,
+    large: 3,
+    flaky: 4,
+    hopeless: 2,
+    endless: 1,
+    begun_once: 2,
+}
+
+
+def draw(dice: Random) -> TaskFields:
+    """Draw one task; its `source` is only what is to be done between two lines of the ledger."""
+    chosen = dice.choices(list(MIX), weights=list(MIX.values()))[0]
+    return {"name": chosen.__name__, **chosen(dice)}
