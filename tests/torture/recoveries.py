@@ -1,0 +1,157 @@
+"""How long it took until things worked again after each fault.
+
+Four clocks, each read from what was written down by others: the journal of PostgreSQL, the
+ledger of the payloads, the history of the clients, and what was seen from outside.
+"""
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.torture.chronicle import Episode, Lease, Recovery
+from tests.torture.history import Call
+from tests.torture.journal import Step
+from tests.torture.ledger import Entry
+from tests.torture.watch import Sight
+
+ADMITTING = frozenset({"submit", "repeat", "batch"})
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Everything that recovery can be seen in; all times are of one clock."""
+
+    journal: Sequence[Step] = ()
+    entries: Sequence[Entry] = ()
+    calls: Sequence[Call] = ()
+    sights: Sequence[Sight] = ()
+
+    @cached_property
+    def leases(self) -> list[Step]:
+        """The steps that gave an attempt to a node, in the order of time."""
+        token: dict[int, int | None] = {}
+        found = []
+        for step in self.journal:
+            if step.what == "live" and step.op != "delete" and step.task is not None:
+                if step.token is not None and step.token != token.get(step.task):
+                    found.append(step)
+                token[step.task] = step.token
+        return sorted(found, key=lambda step: step.boot)
+
+    @cached_property
+    def losses(self) -> dict[int, float]:
+        """When attempts were given up as lost, by token."""
+        return {
+            step.token: step.boot
+            for step in self.journal
+            if step.what == "attempt" and step.outcome == "lost" and step.token is not None
+        }
+
+    @cached_property
+    def admissions(self) -> list[float]:
+        """When clients were told that something is stored."""
+        return sorted(
+            call.returned
+            for call in self.calls
+            if call.op in ADMITTING and call.outcome == "ok" and call.returned is not None
+        )
+
+
+def measure(episodes: Sequence[Episode], traces: Traces) -> tuple[Recovery, ...]:
+    """Return how each fault was recovered from, as far as something was promised."""
+    clocks = {
+        "dispatch": dispatch,
+        "rerun": rerun,
+        "submit": submit,
+        "converged": converged,
+    }
+    return tuple(
+        Recovery(
+            one.fault,
+            one.clock,
+            one.since,
+            None if at is None else at - one.since,
+            one.target,
+            _excuse(one, at, episodes),
+        )
+        for one in episodes
+        if one.clock is not None
+        for at in clocks[one.clock](one, traces)
+    )
+
+
+def dispatch(episode: Episode, traces: Traces) -> Iterator[float | None]:
+    """Tell when the first lease of a new term was given."""
+    before = [step.term or 0 for step in traces.leases if step.boot < episode.since]
+    old = max(before, default=0)
+    after = (
+        step.boot for step in traces.leases if step.boot >= episode.since and (step.term or 0) > old
+    )
+    yield next(after, None)
+
+
+def submit(episode: Episode, traces: Traces) -> Iterator[float | None]:
+    """Tell when a task was admitted again, and one was leased again: both must work."""
+    admitted = _first(traces.admissions, episode.since)
+    leased = _first([step.boot for step in traces.leases], episode.since)
+    yield None if admitted is None or leased is None else max(admitted, leased)
+
+
+def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
+    """Tell when the last task that was lost with the node was begun elsewhere.
+
+    Nothing is told when none was: then nothing was at work there, or nothing is begun again.
+    """
+    again = [
+        at
+        for entry in traces.entries
+        if entry.what == "start" and entry.node in episode.hosts and entry.at < episode.began
+        if traces.losses.get(entry.token, 0.0) > episode.began
+        if (at := _started_after(entry, traces.entries)) is not None
+    ]
+    if again:
+        yield max(again)
+
+
+def converged(episode: Episode, traces: Traces) -> Iterator[float | None]:
+    """Tell when the servers and nodes that were hit are seen at work again, under a leader."""
+    known = frozenset().union(*(one.servers | one.nodes for one in traces.sights))
+    hit = [name for name in episode.hosts if name in known]
+    yield next(
+        (one.at for one in traces.sights if one.at >= episode.since and one.shows(hit)), None
+    )
+
+
+def leases_of(traces: Traces, since: float) -> tuple[Lease, ...]:
+    """Return every lease with its term, in seconds after `since`."""
+    return tuple(Lease(step.boot - since, step.term or 0) for step in traces.leases)
+
+
+def _started_after(lost: Entry, entries: Iterable[Entry]) -> float | None:
+    starts = (
+        one.at
+        for one in entries
+        if one.task == lost.task and one.token > lost.token and one.what == "start"
+    )
+    return next(starts, None)
+
+
+def _excuse(late: Episode, at: float | None, episodes: Iterable[Episode]) -> str | None:
+    """Name the fault of servers or databases that kept a node from coming back in time, if any."""
+    last = late.since + late.target
+    if late.lane != "nodes" or (at is not None and at <= last):
+        return None
+    return next(
+        (
+            one.fault
+            for one in episodes
+            if one.lane != late.lane and one.began < last and one.healed > late.began
+        ),
+        None,
+    )
+
+
+def _first(instants: Sequence[float], since: float) -> float | None:
+    place = bisect.bisect_left(instants, since)
+    return instants[place] if place < len(instants) else None

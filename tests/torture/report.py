@@ -1,0 +1,111 @@
+"""Tells what came of a run: for people, for programs, and as a picture."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.torture import timeline
+from tests.torture.chronicle import Chronicle, Recovery
+
+SHOWN = 50
+"""How many violations are written out for people; all of them are in the JSON."""
+Key = tuple[str, str, float]
+
+
+def write(run: Chronicle, folder: Path) -> None:
+    """Write report.json, report.md and timeline.svg."""
+    (folder / "report.json").write_text(json.dumps(as_json(run), indent=1) + "\n")
+    (folder / "report.md").write_text(as_text(run))
+    (folder / "timeline.svg").write_text(timeline.draw(run))
+
+
+def as_json(run: Chronicle) -> dict[str, Any]:
+    """Return the whole run, with the recoveries summed up."""
+    fields = {**asdict(run), "is_good": run.is_good}
+    return {**fields, "recovery_times": summaries(run.recoveries)}
+
+
+def as_text(run: Chronicle) -> str:
+    """Return the report as Markdown."""
+    return "\n\n".join(
+        [
+            f"# {'Good' if run.is_good else 'NOT GOOD'}: {verdict(run)}",
+            f"Seed {run.seed}, commit {run.commit}, {run.seconds / 60:.1f} minutes. "
+            "![timeline](timeline.svg)",
+            "## What clients were told\n\n" + _table(("call", "times"), run.calls.items()),
+            "## Faults\n\n" + _table(("fault", "times", "seconds in all"), _faults(run)),
+            "## Recovery times, in seconds\n\n" + _recoveries(run.recoveries),
+            "## Violations\n\n" + _violations(run.violations),
+        ]
+    )
+
+
+def verdict(run: Chronicle) -> str:
+    """Return the one sentence that matters."""
+    return (
+        f"{run.tasks:,} tasks, {len(run.episodes)} faults, {len(run.violations)} violations,"
+        f" {len(run.late)} of {len(run.recoveries)} recoveries too late"
+    )
+
+
+def summaries(recoveries: Iterable[Recovery]) -> list[dict[str, Any]]:
+    """Return the median, the 99th percentile and the worst of each fault's recoveries."""
+    groups: defaultdict[Key, list[float]] = defaultdict(list)
+    for one in recoveries:
+        took = math.inf if one.took is None else one.took
+        groups[one.fault, one.clock, one.target].append(took)
+    return [
+        {
+            "fault": fault,
+            "clock": clock,
+            "count": len(values),
+            "p50": percentile(values, 0.5),
+            "p99": percentile(values, 0.99),
+            "max": _finite(max(values)),
+            "target": target,
+        }
+        for (fault, clock, target), values in sorted(groups.items())
+    ]
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that `share` of all do not exceed; None stands for never."""
+    ordered = sorted(values)
+    return _finite(ordered[max(math.ceil(len(ordered) * share), 1) - 1])
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 2) if math.isfinite(value) else None
+
+
+def _faults(run: Chronicle) -> list[tuple[Any, ...]]:
+    spans: defaultdict[str, list[float]] = defaultdict(list)
+    for one in run.episodes:
+        spans[one.fault].append(one.healed - one.began)
+    return [(name, len(each), f"{sum(each):.0f}") for name, each in sorted(spans.items())]
+
+
+def _recoveries(recoveries: Iterable[Recovery]) -> str:
+    head = ("fault", "clock", "count", "p50", "p99", "max", "target")
+    rows = [
+        [("never" if row[name] is None else row[name]) for name in head]
+        for row in summaries(recoveries)
+    ]
+    return _table(head, rows)
+
+
+def _violations(violations: Sequence[str]) -> str:
+    if not violations:
+        return "None.\n"
+    lines = [f"- {one}" for one in violations[:SHOWN]]
+    left = len(violations) - len(lines)
+    return "\n".join([*lines, *([f"- and {left} more"] if left else [])]) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)

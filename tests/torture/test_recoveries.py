@@ -1,0 +1,101 @@
+"""The clocks of recovery, on stories of a few lines."""
+
+import pytest
+
+from tests.torture.chronicle import Episode
+from tests.torture.history import Call
+from tests.torture.journal import Step
+from tests.torture.ledger import Entry
+from tests.torture.recoveries import Traces, measure
+from tests.torture.watch import Sight
+
+
+def episode(clock: str, hosts: tuple[str, ...] = (), since: float = 100.0) -> Episode:
+    return Episode(
+        "fault", "kind", "", hosts, 100.0, 110.0, "nodes", clock, since=since, target=5.0
+    )
+
+
+def lease(at: float, task: int, term: int) -> Step:
+    token = int(at * 10)
+    return Step(
+        seq=token, boot=at, what="live", op="update", task=task, token=token, term=term,
+        status="running",
+    )  # fmt: skip
+
+
+def submitted(at: float, outcome: str = "ok") -> Call:
+    return Call(op="submit", invoked=at - 1, returned=at, outcome=outcome)  # type: ignore[arg-type]
+
+
+def wrote(what: str, task: int, token: int, node: str, at: float) -> Entry:
+    return Entry(what=what, task=task, attempt=token, token=token, node=node, at=at)
+
+
+def sight(at: float, names: str, leader: str | None = "server-0") -> Sight:
+    return Sight(at, frozenset(names.split()), frozenset(), leader)
+
+
+def took(one: Episode, traces: Traces) -> list[float | None]:
+    return [recovery.took for recovery in measure([one], traces)]
+
+
+def test_dispatch_counts_to_the_first_lease_of_a_later_term() -> None:
+    journal = [lease(99, 1, 4), lease(101, 2, 4), lease(103, 3, 5), lease(104, 4, 5)]
+    assert took(episode("dispatch"), Traces(journal)) == [3.0]
+    assert took(episode("dispatch"), Traces(journal[:2])) == [None]
+
+
+def test_a_step_that_changes_no_token_is_no_lease() -> None:
+    first = lease(99, 1, 4)
+    asked = Step(seq=1000, boot=101, what="live", op="update", task=1, token=first.token, term=5)
+    assert took(episode("dispatch"), Traces([first, asked])) == [None]
+
+
+def test_submit_needs_an_admission_and_a_lease() -> None:
+    calls = [submitted(99), submitted(100.5, "info"), submitted(101), submitted(102)]
+    journal = [lease(99, 1, 4), lease(104, 2, 4)]
+    assert took(episode("submit"), Traces(journal, calls=calls)) == [4.0]
+    assert took(episode("submit"), Traces(journal, calls=calls[:2])) == [None]
+    assert took(episode("submit"), Traces(journal[:1], calls=calls)) == [None]
+
+
+def lost(at: float, token: int) -> Step:
+    return Step(seq=token, boot=at, what="attempt", op="insert", token=token, outcome="lost")
+
+
+def test_rerun_counts_to_the_last_lost_task_that_was_begun_again() -> None:
+    entries = [
+        wrote("start", 1, 1, "node-a", 90),
+        wrote("start", 2, 2, "node-a", 91),
+        wrote("start", 3, 3, "node-b", 92),
+        wrote("start", 4, 4, "node-a", 93),
+        wrote("start", 1, 5, "node-b", 116),
+        wrote("start", 2, 6, "node-b", 117),
+        wrote("start", 3, 7, "node-b", 140),
+        wrote("start", 4, 8, "node-b", 150),
+    ]
+    journal = [lost(115, 1), lost(115, 2), lost(115, 3)]
+    one = episode("rerun", ("node-a",))
+    assert took(one, Traces(journal, entries)) == [17.0]
+    assert took(one, Traces(journal, entries[:4])) == []
+
+
+@pytest.mark.parametrize(
+    ("sights", "expected"),
+    [
+        ([sight(101, "server-1"), sight(102, "server-0 server-1")], [2.0]),
+        ([sight(99, "server-0 server-1"), sight(101, "server-0 server-1", None)], [None]),
+        ([sight(99, "server-0"), sight(101, "server-1")], [None]),
+    ],
+)
+def test_converged_needs_a_leader_and_everybody_who_was_hit(
+    sights: list[Sight], expected: list[float | None]
+) -> None:
+    one = episode("converged", ("server-0", "db1"))
+    assert took(one, Traces(sights=sights)) == expected
+
+
+def test_nothing_is_measured_where_nothing_was_promised() -> None:
+    one = Episode("fault", "kind", "", (), 100.0, 110.0)
+    assert measure([one], Traces()) == ()
