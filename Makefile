@@ -6,9 +6,10 @@
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make docs    writes the reference of the command line anew
 #   make bench   measures Duly beside what this machine can do
-#   make torture the fault tests, and 2,000 orders of statements in the explorer
+#   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
 PYTEST_ARGS ?= -n 2 --dist loadfile
+TORTURE_ARGS ?= --minutes 20
 
 .PHONY: demo up test check docs bench torture
 .DEFAULT_GOAL := help
@@ -45,4 +46,6 @@ bench:
 
 torture:
 	@scripts/setup dev
-	DULY_SEEDS=2000 .venv/bin/pytest $(PYTEST_ARGS) --timeout 1800 tests/interleavings tests/faults
+	DULY_SEEDS=2000 .venv/bin/pytest $(PYTEST_ARGS) --timeout 1800 \
+		tests/interleavings tests/faults tests/torture
+	.venv/bin/python -m tests.torture $(TORTURE_ARGS)

@@ -1,0 +1,36 @@
+"""Which faults are drawn in which lane, and how often."""
+
+from collections.abc import Iterable
+
+from tests.torture.faults import possible
+from tests.torture.plan import Card
+
+ON_NODES = frozenset(
+    {
+        "agent cut off",
+        "agent cut off one way",
+        "agent's link flaps",
+        "agent's clock jumps",
+        "connections of agents reset",
+        "connections of agents half-open",
+        "node's disk full",
+    }
+)
+ALONE = frozenset({"agent killed", "node killed"})
+OFTEN = {"leader killed": 3, "PostgreSQL killed": 2, "server killed": 2}
+"""What happens most often out there, and what is promised most about."""
+
+
+def cards(names: Iterable[str] | None = None) -> tuple[Card, ...]:
+    """Return a card for every fault that this machine can have, or only for those named."""
+    chosen = None if names is None else set(names)
+    return tuple(
+        Card(
+            fault.name,
+            "nodes" if fault.kind == "node" or fault.name in ON_NODES else "control",
+            is_alone=fault.name in ALONE,
+            count=OFTEN.get(fault.name, 1),
+        )
+        for fault in possible()
+        if chosen is None or fault.name in chosen
+    )

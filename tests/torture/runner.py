@@ -1,0 +1,153 @@
+"""Makes a run: cluster, load and faults together, then quiet, then the verdict.
+
+The runner decides nothing about right or wrong. It writes down which fault it inflicted when,
+and leaves that, with everything that others wrote, in one folder from which `records.tell` judges.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from duly import clock
+from tests.torture import books, journal, records, watch
+from tests.torture.cluster import Cluster
+from tests.torture.load import Orders
+from tests.torture.network import Network
+from tests.torture.plan import Card
+from tests.torture.postgres import PostgresPair
+from tests.torture.processes import Program, until
+from tests.torture.records import Record
+from tests.torture.scourge import Scourge
+
+ROOT = Path(__file__).parents[2]
+NODES = ("node-a", "node-b", "node-c")
+QUIET = 60.0
+"""Seconds after the last heal in which everything must have ended."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is made with."""
+
+    seed: int
+    minutes: float
+    cards: tuple[Card, ...]
+    rate: float = 24.0
+    """Calls of clients per second."""
+    decks: int | None = None
+    """How often every fault comes, if the run is to end with that."""
+
+
+def run(options: Options, report: Path) -> None:
+    """Make a run, and leave in `report` everything from which it can be judged."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-torture-"))
+    folder.chmod(0o755)  # Tasks have users of their own, and write the ledger that is in it.
+    try:
+        with (
+            Network() as network,
+            PostgresPair(network, folder) as postgres,
+            Cluster(network, postgres, folder, nodes=NODES) as cluster,
+        ):
+            try:
+                _play(cluster, folder, options)
+            finally:
+                _keep(folder, report)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def commit() -> str:
+    """Return what is checked out here."""
+    asked = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return asked.stdout.strip() or "unknown"
+
+
+def _play(cluster: Cluster, folder: Path, options: Options) -> None:
+    journal.begin(cluster.postgres.local_dsn)
+    scourge = Scourge(cluster, options.cards, options.seed, folder / records.SIGHTS)
+    began = clock.monotonic()
+    with _watched(cluster, folder), _loaded(cluster, folder, options):
+        scourge.rage(began + options.minutes * 60, options.decks)
+    gone = [
+        f"[lab] {name} has ended by itself" for name in cluster.names if _is_gone(cluster, name)
+    ]
+    cluster.heal()
+    _await_the_end(cluster)
+    books.read(cluster.postgres.local_dsn).save(folder / records.BOOKS)
+    Record(
+        seed=options.seed,
+        commit=commit(),
+        minutes=options.minutes,
+        began=began,
+        ended=clock.monotonic(),
+        episodes=tuple(scourge.episodes),
+        mishaps=(*scourge.mishaps, *gone),
+    ).save(folder)
+
+
+@contextmanager
+def _loaded(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
+    """Let clients do their work meanwhile."""
+    file = folder / "load.orders"
+    Orders(cluster.urls, cluster.key, options.seed, folder, rate=options.rate).write(file)
+    program = _python(cluster, folder, "load", file)
+    try:
+        yield
+        assert program.is_running(), f"the clients ended: {program.log.read_text()[-2000:]}"
+    finally:
+        code = program.stop(90)
+    assert code == 0, f"the clients failed: {program.log.read_text()[-2000:]}"
+
+
+@contextmanager
+def _watched(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """Let somebody look at the cluster meanwhile."""
+    file = folder / "watch.orders"
+    servers = {name: cluster.url(name) for name in cluster.server_names}
+    watch.Orders(cluster.key, servers, str(folder / records.SIGHTS)).write(file)
+    program = _python(cluster, folder, "watch", file)
+    try:
+        yield
+    finally:
+        program.kill()
+
+
+def _python(cluster: Cluster, folder: Path, module: str, orders: Path) -> Program:
+    """Start a module of ours on the clients' host."""
+    args = [sys.executable, "-m", f"tests.torture.{module}", str(orders)]
+    env = {"PYTHONPATH": str(ROOT)}
+    return cluster.client_host.spawn(args, log=folder / f"{module}.log", env=env)
+
+
+def _await_the_end(cluster: Cluster) -> None:
+    """Wait until nothing is left to be done, for as long as that may take; the judge looks."""
+
+    def all_ended() -> bool:
+        rows = cluster.postgres.primary.query("select count(*) from duly.live")
+        return rows[0][0] == 0
+
+    try:
+        until(all_ended, "everything to end", QUIET)
+    except AssertionError:
+        return
+
+
+def _is_gone(cluster: Cluster, name: str) -> bool:
+    return not cluster.program(name).is_running()
+
+
+def _keep(folder: Path, report: Path) -> None:
+    """Take what the run wrote out of its folder, but for disks and secrets."""
+    report.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.is_file() and file.stat().st_mode & 0o077:
+            target = report / ("logs" if file.suffix == ".log" else ".") / file.name
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, target)

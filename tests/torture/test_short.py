@@ -1,0 +1,31 @@
+"""A short storm: a cluster under load, a handful of faults, and the same judge as in a long run.
+
+`make torture` is the long one. Here the times of recovery are looked at with patience, because
+other tests run on the same machine at the same time; what must not happen must not happen here.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture import namespaces, records, report, runner
+from tests.torture.cards import cards
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+FEW = ("leader killed", "agent killed", "PostgreSQL killed")
+PATIENCE = 3
+SEED = 1
+
+
+def test_a_cluster_under_load_comes_through_a_handful_of_faults(tmp_path: Path) -> None:
+    why_not = namespaces.lacking()
+    if why_not:
+        pytest.skip(why_not)
+    options = runner.Options(SEED, minutes=3, cards=cards(FEW), rate=12.0, decks=1)
+    runner.run(options, tmp_path)
+    run = records.tell(tmp_path)
+    report.write(run, tmp_path)
+    assert run.violations == (), tmp_path
+    assert sorted(one.fault for one in run.episodes) == sorted(FEW)
+    assert [one for one in run.recoveries if not one.is_within(PATIENCE * one.target)] == []
+    assert run.tasks > 100
