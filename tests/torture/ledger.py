@@ -6,10 +6,12 @@ events, and no part of Duly has written it. The time is that of CLOCK_BOOTTIME, 
 starting a process, and the same for all who look at it, whatever the clocks are set to.
 """
 
+import re
 from pathlib import Path, PurePath
 
 import msgspec
 
+LINE = re.compile(r"([a-z]+) (\d+) (\d+) (\d+) (\d+) (\d+) (\S+) ([\d.]+)\n")
 MARK = "# writes the ledger"
 SCRIPT = f"""#!/bin/sh
 {MARK}
@@ -68,22 +70,24 @@ class Ledger:
 
 
 def read(path: Path) -> list[Entry]:
-    """Return the entries in the order in which they were written."""
-    return [_entry(line.split()) for line in path.read_text().splitlines()]
+    """Return the entries in the order in which they were written.
 
-
-def _entry(fields: list[str]) -> Entry:
-    what, task, attempt, token, pid, cpu, home, at = fields
-    return Entry(
-        what=what,
-        task=int(task),
-        attempt=int(attempt),
-        token=int(token),
-        pid=int(pid),
-        cpu_milli=int(cpu),
-        node=_node(home),
-        at=float(at),
-    )
+    A payload that is killed while it writes across the end of a page leaves part of a line,
+    to which the next line is joined; the part says nothing and is passed over.
+    """
+    return [
+        Entry(
+            what=what,
+            task=int(task),
+            attempt=int(attempt),
+            token=int(token),
+            pid=int(pid),
+            cpu_milli=int(cpu),
+            node=_node(home),
+            at=float(at),
+        )
+        for what, task, attempt, token, pid, cpu, home, at in LINE.findall(path.read_text())
+    ]
 
 
 def _node(home: str) -> str:

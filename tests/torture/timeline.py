@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.torture.chronicle import Chronicle, Episode, Lease, Recovery, rates
 from tests.torture.svg import Scale, Sheet
 
-WIDTH, LEFT, RIGHT, TOP = 1600.0, 210.0, 24.0, 78.0
+WIDTH, LEFT, RIGHT, TOP = 1680.0, 300.0, 24.0, 78.0
 RATES, TERMS, ROW, GAP = 190.0, 90.0, 19.0, 46.0
 GRID, FAINT, GOOD, BAD = "#e6e6e6", "#777", "#1a7f37", "#d1242f"
 LINES = {"submitted": "#8250df", "started": "#0969da", "ended": "#1a7f37"}

@@ -11,15 +11,17 @@ from duly.client.shapes import ResourceFields, TaskFields
 
 Draw = Callable[[Random], TaskFields]
 
+DISK = 100
+"""Megabytes: no file that a task writes may be larger, and the ledger is one for all."""
 SIZES: tuple[ResourceFields, ...] = (
-    {"cpu": 0.1, "memory_mb": 16, "disk_mb": 1},
-    {"cpu": 0.25, "memory_mb": 32, "disk_mb": 1},
-    {"cpu": 0.5, "memory_mb": 64, "disk_mb": 8},
-    {"cpu": 1, "memory_mb": 64, "disk_mb": 8},
+    {"cpu": 0.1, "memory_mb": 16, "disk_mb": DISK},
+    {"cpu": 0.25, "memory_mb": 32, "disk_mb": DISK},
+    {"cpu": 0.5, "memory_mb": 64, "disk_mb": DISK},
+    {"cpu": 1, "memory_mb": 64, "disk_mb": DISK},
 )
 LONGEST = 20.0
 """Seconds that a task takes at most."""
-LARGE: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": 16}
+LARGE: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": DISK}
 FAILS_BEFORE = "[ $DULY_ATTEMPT -gt {} ] || exit 3"
 
 
@@ -36,7 +38,7 @@ def short(dice: Random) -> TaskFields:
 def long(dice: Random) -> TaskFields:
     """Long enough that a kill or a partition finds it at work, and its rerun can be seen."""
     seconds = dice.uniform(1, LONGEST)
-    work = f"beats {seconds * 5:.0f}" if dice.random() < 0.3 else f"sleep {seconds:.1f}"
+    work = f"beats {seconds * 5:.0f}" if dice.random() < 0.1 else f"sleep {seconds:.1f}"
     return {"source": work, "resources": dice.choice(SIZES[:2])}
 
 
