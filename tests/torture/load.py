@@ -47,6 +47,8 @@ class Orders:
     clients: int = 8
     rate: float = 24.0
     """Calls per second, all clients together."""
+    longest: float = 20.0
+    """Seconds that a task takes at most."""
     backlog: int = 600
     """Waiting tasks from which on nobody submits, so that a run ends soon after its last fault."""
 
@@ -103,6 +105,7 @@ class Caller(threading.Thread):
         self._interval = orders.clients / orders.rate
         self._traffic = traffic
         self._recorder = Recorder(orders.folder / HISTORY, self.name)
+        self._longest = orders.longest
         self._ledger = Ledger(orders.folder)
         self._made: list[Submission] = []
         self._count = 0
@@ -172,7 +175,7 @@ class Caller(threading.Thread):
                 self._recorder.call("wait", wait, args=args)
 
     def _task(self) -> TaskFields:
-        fields = work.draw(self._dice)
+        fields = work.draw(self._dice, self._longest)
         milli = round(fields["resources"]["cpu"] * 1000)
         return {**fields, "source": self._ledger.script(fields["source"], cpu_milli=milli)}
 

@@ -63,7 +63,7 @@ def tell(folder: Path) -> Chronicle:
         troubles=troubles(record.episodes),
         phase="quiet",
     )
-    traces = Traces(stored.journal, entries, calls, sights)
+    traces = Traces(stored.journal, entries, calls, sights, evidence.nodes)
     found = recoveries.measure(record.episodes, traces)
     return Chronicle(
         seed=record.seed,

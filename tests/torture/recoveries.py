@@ -5,8 +5,8 @@ ledger of the payloads, the history of the clients, and what was seen from outsi
 """
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tests.torture.chronicle import Episode, Lease, Recovery
@@ -26,6 +26,8 @@ class Traces:
     entries: Sequence[Entry] = ()
     calls: Sequence[Call] = ()
     sights: Sequence[Sight] = ()
+    nodes: Mapping[int, str] = field(default_factory=dict)
+    """The names of the nodes, by the ids that the journal has."""
 
     @cached_property
     def leases(self) -> list[Step]:
@@ -40,13 +42,9 @@ class Traces:
         return sorted(found, key=lambda step: step.boot)
 
     @cached_property
-    def losses(self) -> dict[int, float]:
-        """When attempts were given up as lost, by token."""
-        return {
-            step.token: step.boot
-            for step in self.journal
-            if step.what == "attempt" and step.outcome == "lost" and step.token is not None
-        }
+    def losses(self) -> list[Step]:
+        """The attempts that were given up as lost."""
+        return [step for step in self.journal if (step.what, step.outcome) == ("attempt", "lost")]
 
     @cached_property
     def admissions(self) -> list[float]:
@@ -99,16 +97,16 @@ def submit(episode: Episode, traces: Traces) -> Iterator[float | None]:
 
 
 def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
-    """Tell when the last task that was lost with the node was begun elsewhere.
+    """Tell when the last task that was lost with the node was begun again.
 
-    Nothing is told when none was: then nothing was at work there, or nothing is begun again.
+    Nothing is told when none was: then nothing was at work there, or what was is not repeated.
     """
     again = [
         at
-        for entry in traces.entries
-        if entry.what == "start" and entry.node in episode.hosts and entry.at < episode.began
-        if traces.losses.get(entry.token, 0.0) > episode.began
-        if (at := _started_after(entry, traces.entries)) is not None
+        for step in traces.losses
+        if traces.nodes.get(step.node or 0) in episode.hosts
+        and episode.began < step.boot < episode.healed + episode.target
+        if (at := _started_after(step, traces.entries)) is not None
     ]
     if again:
         yield max(again)
@@ -128,11 +126,11 @@ def leases_of(traces: Traces, since: float) -> tuple[Lease, ...]:
     return tuple(Lease(step.boot - since, step.term or 0) for step in traces.leases)
 
 
-def _started_after(lost: Entry, entries: Iterable[Entry]) -> float | None:
+def _started_after(lost: Step, entries: Iterable[Entry]) -> float | None:
     starts = (
         one.at
         for one in entries
-        if one.task == lost.task and one.token > lost.token and one.what == "start"
+        if one.task == lost.task and one.token > (lost.token or 0) and one.what == "start"
     )
     return next(starts, None)
 

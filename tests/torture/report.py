@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,9 @@ from tests.torture.chronicle import Chronicle, Recovery
 
 SHOWN = 50
 """How many violations are written out for people; all of them are in the JSON."""
+EXCUSED = (
+    "Excused is a node that came back late while servers or the database had a fault, too.\n\n"
+)
 Key = tuple[str, str, float]
 
 
@@ -38,7 +41,7 @@ def as_text(run: Chronicle) -> str:
             "![timeline](timeline.svg)",
             "## What clients were told\n\n" + _table(("call", "times"), run.calls.items()),
             "## Faults\n\n" + _table(("fault", "times", "seconds in all"), _faults(run)),
-            "## Recovery times, in seconds\n\n" + _recoveries(run.recoveries),
+            "## Recovery times, in seconds\n\n" + EXCUSED + _recoveries(run.recoveries),
             "## Violations\n\n" + _violations(run.violations),
         ]
     )
@@ -55,14 +58,17 @@ def verdict(run: Chronicle) -> str:
 def summaries(recoveries: Iterable[Recovery]) -> list[dict[str, Any]]:
     """Return the median, the 99th percentile and the worst of each fault's recoveries."""
     groups: defaultdict[Key, list[float]] = defaultdict(list)
+    excused: Counter[Key] = Counter()
     for one in recoveries:
-        took = math.inf if one.took is None else one.took
-        groups[one.fault, one.clock, one.target].append(took)
+        key = one.fault, one.clock, one.target
+        excused[key] += one.excuse is not None
+        groups[key].append(math.inf if one.took is None else one.took)
     return [
         {
             "fault": fault,
             "clock": clock,
             "count": len(values),
+            "excused": excused[fault, clock, target],
             "p50": percentile(values, 0.5),
             "p99": percentile(values, 0.99),
             "max": _finite(max(values)),
@@ -90,7 +96,7 @@ def _faults(run: Chronicle) -> list[tuple[Any, ...]]:
 
 
 def _recoveries(recoveries: Iterable[Recovery]) -> str:
-    head = ("fault", "clock", "count", "p50", "p99", "max", "target")
+    head = ("fault", "clock", "count", "excused", "p50", "p99", "max", "target")
     rows = [
         [("never" if row[name] is None else row[name]) for name in head]
         for row in summaries(recoveries)

@@ -39,6 +39,8 @@ class Options:
     cards: tuple[Card, ...]
     rate: float = 24.0
     """Calls of clients per second."""
+    longest: float = 20.0
+    """Seconds that a task of theirs takes at most."""
     decks: int | None = None
     """How often every fault comes, if the run is to end with that."""
 
@@ -96,7 +98,15 @@ def _play(cluster: Cluster, folder: Path, options: Options) -> None:
 def _loaded(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
     """Let clients do their work meanwhile."""
     file = folder / "load.orders"
-    Orders(cluster.urls, cluster.key, options.seed, folder, rate=options.rate).write(file)
+    orders = Orders(
+        cluster.urls,
+        cluster.key,
+        options.seed,
+        folder,
+        rate=options.rate,
+        longest=options.longest,
+    )
+    orders.write(file)
     program = _python(cluster, folder, "load", file)
     try:
         yield

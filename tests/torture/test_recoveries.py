@@ -1,5 +1,7 @@
 """The clocks of recovery, on stories of a few lines."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.torture.chronicle import Episode
@@ -60,8 +62,11 @@ def test_submit_needs_an_admission_and_a_lease() -> None:
     assert took(episode("submit"), Traces(journal[:1], calls=calls)) == [None]
 
 
-def lost(at: float, token: int) -> Step:
-    return Step(seq=token, boot=at, what="attempt", op="insert", token=token, outcome="lost")
+def lost(at: float, task: int, node: int) -> Step:
+    return Step(
+        seq=task, boot=at, what="attempt", op="insert", task=task, token=task, node=node,
+        outcome="lost",
+    )  # fmt: skip
 
 
 def test_rerun_counts_to_the_last_lost_task_that_was_begun_again() -> None:
@@ -75,10 +80,11 @@ def test_rerun_counts_to_the_last_lost_task_that_was_begun_again() -> None:
         wrote("start", 3, 7, "node-b", 140),
         wrote("start", 4, 8, "node-b", 150),
     ]
-    journal = [lost(115, 1), lost(115, 2), lost(115, 3)]
+    journal = [lost(99, 4, 7), lost(114, 1, 7), lost(114, 2, 7), lost(114, 3, 8)]
+    names = {7: "node-a", 8: "node-b"}
     one = episode("rerun", ("node-a",))
-    assert took(one, Traces(journal, entries)) == [17.0]
-    assert took(one, Traces(journal, entries[:4])) == []
+    assert took(one, Traces(journal, entries, nodes=names)) == [17.0]
+    assert took(one, Traces(journal, entries[:4], nodes=names)) == []
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,19 @@ def test_converged_needs_a_leader_and_everybody_who_was_hit(
 ) -> None:
     one = episode("converged", ("server-0", "db1"))
     assert took(one, Traces(sights=sights)) == expected
+
+
+def test_a_node_that_comes_back_late_is_excused_by_a_fault_of_servers_only() -> None:
+    late = episode("converged", ("node-a",))
+    sights = [Sight(120.0, frozenset(), frozenset({"node-a"}), "server-0")]
+    other = Episode("failover", "database", "", (), 102.0, 103.0, "control")
+    before = replace(other, began=90.0, healed=95.0)
+    neighbour = replace(other, lane="nodes")
+    excuses = {
+        one: measure([late, one], Traces(sights=sights))[0].excuse
+        for one in (other, before, neighbour)
+    }
+    assert excuses == {other: "failover", before: None, neighbour: None}
 
 
 def test_nothing_is_measured_where_nothing_was_promised() -> None:

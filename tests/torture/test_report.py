@@ -54,7 +54,7 @@ def test_the_report_is_written_for_people_and_for_programs(tmp_path: Path) -> No
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# NOT GOOD: 1,234 tasks, 2 faults, 60 violations, 0 of 1 recoveries")
     assert "- and 10 more" in text
-    assert "| leader killed | dispatch | 1 | 3.25 | 3.25 | 3.25 | 5.0 |" in text
+    assert "| leader killed | dispatch | 1 | 0 | 3.25 | 3.25 | 3.25 | 5.0 |" in text
 
 
 def test_the_picture_is_well_formed_and_shows_every_fault_and_term() -> None:

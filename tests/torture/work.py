@@ -9,7 +9,8 @@ from random import Random
 
 from duly.client.shapes import ResourceFields, TaskFields
 
-Draw = Callable[[Random], TaskFields]
+Draw = Callable[[Random, float], TaskFields]
+"""Draws a task that takes no longer than so many seconds."""
 
 DISK = 100
 """Megabytes: no file that a task writes may be larger, and the ledger is one for all."""
@@ -19,35 +20,33 @@ SIZES: tuple[ResourceFields, ...] = (
     {"cpu": 0.5, "memory_mb": 64, "disk_mb": DISK},
     {"cpu": 1, "memory_mb": 64, "disk_mb": DISK},
 )
-LONGEST = 20.0
-"""Seconds that a task takes at most."""
 LARGE: ResourceFields = {"cpu": 2, "memory_mb": 256, "disk_mb": DISK}
 FAILS_BEFORE = "[ $DULY_ATTEMPT -gt {} ] || exit 3"
 
 
-def quick(dice: Random) -> TaskFields:
+def quick(dice: Random, longest: float) -> TaskFields:
     """Over at once: there are most of these."""
     return {"source": ":", "resources": dice.choice(SIZES)}
 
 
-def short(dice: Random) -> TaskFields:
+def short(dice: Random, longest: float) -> TaskFields:
     """A good part of a second."""
     return {"source": f"sleep {dice.uniform(0.1, 1):.2f}", "resources": dice.choice(SIZES)}
 
 
-def long(dice: Random) -> TaskFields:
+def long(dice: Random, longest: float) -> TaskFields:
     """Long enough that a kill or a partition finds it at work, and its rerun can be seen."""
-    seconds = dice.uniform(1, LONGEST)
+    seconds = dice.uniform(1, longest)
     work = f"beats {seconds * 5:.0f}" if dice.random() < 0.1 else f"sleep {seconds:.1f}"
     return {"source": work, "resources": dice.choice(SIZES[:2])}
 
 
-def large(dice: Random) -> TaskFields:
+def large(dice: Random, longest: float) -> TaskFields:
     """Takes half of a node, so that room is scarce now and then."""
     return {"source": f"sleep {dice.uniform(0.1, 2):.2f}", "resources": LARGE}
 
 
-def flaky(dice: Random) -> TaskFields:
+def flaky(dice: Random, longest: float) -> TaskFields:
     """Fails at first and succeeds in the end, if losses do not delay it."""
     return {
         "source": FAILS_BEFORE.format(dice.randint(1, 2)),
@@ -56,7 +55,7 @@ def flaky(dice: Random) -> TaskFields:
     }
 
 
-def hopeless(dice: Random) -> TaskFields:
+def hopeless(dice: Random, longest: float) -> TaskFields:
     """Fails every time, and so becomes a dead letter."""
     return {
         "source": "exit 4",
@@ -65,7 +64,7 @@ def hopeless(dice: Random) -> TaskFields:
     }
 
 
-def endless(dice: Random) -> TaskFields:
+def endless(dice: Random, longest: float) -> TaskFields:
     """Would run for an hour, but its cap ends it; some do not heed the first signal."""
     deaf = dice.random() < 0.3
     return {
@@ -76,7 +75,7 @@ def endless(dice: Random) -> TaskFields:
     }
 
 
-def begun_once(dice: Random) -> TaskFields:
+def begun_once(dice: Random, longest: float) -> TaskFields:
     """Must not be begun twice: losing its node ends it."""
     return {
         "source": f"sleep {dice.uniform(0.1, 5):.1f}",
@@ -97,7 +96,7 @@ MIX: dict[Draw, int] = {
 }
 
 
-def draw(dice: Random) -> TaskFields:
+def draw(dice: Random, longest: float) -> TaskFields:
     """Draw one task; its `source` is only what is to be done between two lines of the ledger."""
     chosen = dice.choices(list(MIX), weights=list(MIX.values()))[0]
-    return {"name": chosen.__name__, **chosen(dice)}
+    return {"name": chosen.__name__, **chosen(dice, longest)}
