@@ -5,6 +5,7 @@ status is 0 only if nothing happened that must not happen, and everything recove
 """
 
 import argparse
+import functools
 import random
 import shutil
 import sys
@@ -30,7 +31,8 @@ def torture(options: argparse.Namespace) -> int:
         return 2
     print(f"torture: {options.minutes:g} minutes, seed {options.seed}", flush=True)
     shutil.rmtree(options.report, ignore_errors=True)
-    runner.run(runner.Options(options.seed, options.minutes, cards(), options.rate), options.report)
+    chosen = runner.Options(options.seed, options.minutes, cards(), options.rate)
+    runner.run(chosen, options.report, say=functools.partial(print, flush=True))
     return tell(options.report)
 
 

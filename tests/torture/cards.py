@@ -22,14 +22,14 @@ OFTEN = {"leader killed": 3, "PostgreSQL killed": 2, "server killed": 2}
 
 
 def cards(names: Iterable[str] | None = None) -> tuple[Card, ...]:
-    """Return a card for every fault that this machine can have, or only for those named."""
+    """Return cards for every fault that this machine can have, or one for each of those named."""
     chosen = None if names is None else set(names)
     return tuple(
         Card(
             fault.name,
             "nodes" if fault.kind == "node" or fault.name in ON_NODES else "control",
             is_alone=fault.name in ALONE,
-            count=OFTEN.get(fault.name, 1),
+            count=OFTEN.get(fault.name, 1) if chosen is None else 1,
         )
         for fault in possible()
         if chosen is None or fault.name in chosen

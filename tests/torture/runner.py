@@ -22,7 +22,7 @@ from tests.torture.plan import Card
 from tests.torture.postgres import PostgresPair
 from tests.torture.processes import Program, until
 from tests.torture.records import Record
-from tests.torture.scourge import Scourge
+from tests.torture.scourge import Say, Scourge
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node-a", "node-b", "node-c")
@@ -45,7 +45,7 @@ class Options:
     """How often every fault comes, if the run is to end with that."""
 
 
-def run(options: Options, report: Path) -> None:
+def run(options: Options, report: Path, say: Say = lambda _: None) -> None:
     """Make a run, and leave in `report` everything from which it can be judged."""
     folder = Path(tempfile.mkdtemp(prefix="duly-torture-"))
     folder.chmod(0o755)  # Tasks have users of their own, and write the ledger that is in it.
@@ -56,7 +56,7 @@ def run(options: Options, report: Path) -> None:
             Cluster(network, postgres, folder, nodes=NODES) as cluster,
         ):
             try:
-                _play(cluster, folder, options)
+                _play(cluster, folder, options, say)
             finally:
                 _keep(folder, report)
     finally:
@@ -71,9 +71,9 @@ def commit() -> str:
     return asked.stdout.strip() or "unknown"
 
 
-def _play(cluster: Cluster, folder: Path, options: Options) -> None:
+def _play(cluster: Cluster, folder: Path, options: Options, say: Say) -> None:
     journal.begin(cluster.postgres.local_dsn)
-    scourge = Scourge(cluster, options.cards, options.seed, folder / records.SIGHTS)
+    scourge = Scourge(cluster, options.cards, options.seed, folder / records.SIGHTS, say)
     began = clock.monotonic()
     with _watched(cluster, folder), _loaded(cluster, folder, options):
         scourge.rage(began + options.minutes * 60, options.decks)

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -16,6 +16,8 @@ from tests.torture.cluster import Cluster
 from tests.torture.faults import FAULTS, Fault, Inflicted, Recovered
 from tests.torture.plan import Card
 
+Say = Callable[[str], None]
+"""Tells whoever waits for a run how far it is."""
 WARM_UP = 5.0
 LAST_FAULT = 30.0
 """Seconds before the end in which no fault begins any more."""
@@ -26,7 +28,9 @@ PEACE = 1.0
 class Scourge:
     """What is done to a cluster; each lane is a thread."""
 
-    def __init__(self, cluster: Cluster, cards: Sequence[Card], seed: int, sights: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, cards: Sequence[Card], seed: int, sights: Path, say: Say
+    ) -> None:
         self.episodes: list[Episode] = []
         self.mishaps: list[str] = []
         """What the lab itself could not do; a run with one of these shows nothing."""
@@ -34,6 +38,8 @@ class Scourge:
         self._cards = cards
         self._seed = seed
         self._sights = sights
+        self._say = say
+        self._began = clock.monotonic()
         self._counts: Counter[str] = Counter()
         self._lanes = {lane: threading.Lock() for lane in plan.lanes(cards)}
 
@@ -83,10 +89,13 @@ class Scourge:
             inflicted.heal()
         except Exception as error:  # whatever it is, the other faults can still be tried
             self.mishaps.append(f"[lab] {card.name}: {type(error).__name__}: {error}")
+            self._say(self.mishaps[-1])
             self._cluster.heal()
             return
         episode = self._episode(card, fault, inflicted)
         self.episodes.append(episode)
+        lasted = episode.healed - episode.began
+        self._say(f"{self._elapsed(episode.began)} {card.name}: {episode.on} ({lasted:.0f} s)")
         self._settle(episode)
 
     def _episode(self, card: Card, fault: Fault, inflicted: Inflicted) -> Episode:
@@ -103,6 +112,10 @@ class Scourge:
             since=fault.clock_starts(inflicted) or clock.monotonic(),
             target=fault.target,
         )
+
+    def _elapsed(self, at: float) -> str:
+        minutes, seconds = divmod(int(at - self._began), 60)
+        return f"{minutes:3}:{seconds:02}"
 
     def _settle(self, episode: Episode) -> None:
         """Wait until those that were hit are at work again, for as long as that may take."""
