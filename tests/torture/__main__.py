@@ -49,7 +49,7 @@ def _options(args: list[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how long the load lasts")
     seed = random.randrange(10**6)
     parser.add_argument("--seed", type=int, default=seed, help="which faults, in which order")
-    parser.add_argument("--rate", type=float, default=24.0, help="calls of clients per second")
+    parser.add_argument("--rate", type=float, default=28.0, help="calls of clients per second")
     parser.add_argument("--report", type=Path, default=HERE, help="the folder for the report")
     return parser.parse_args(args)
 

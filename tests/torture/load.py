@@ -45,7 +45,7 @@ class Orders:
     seed: int
     folder: Path
     clients: int = 8
-    rate: float = 24.0
+    rate: float = 28.0
     """Calls per second, all clients together."""
     longest: float = 20.0
     """Seconds that a task takes at most."""

@@ -29,7 +29,10 @@ def lacking() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [program for program in NEEDED if shutil.which(program) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True)
+    return f"no namespaces for us here: {tried.stderr.strip()}" if tried.returncode else None
 
 
 def prefix_of(pid: int) -> str | None:

@@ -37,7 +37,7 @@ class Options:
     seed: int
     minutes: float
     cards: tuple[Card, ...]
-    rate: float = 24.0
+    rate: float = 28.0
     """Calls of clients per second."""
     longest: float = 20.0
     """Seconds that a task of theirs takes at most."""

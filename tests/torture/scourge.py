@@ -51,7 +51,7 @@ class Scourge:
         time.sleep(WARM_UP)
         last = until - LAST_FAULT
         threads = [
-            threading.Thread(target=self._go, args=(lane, last, decks), name=lane)
+            threading.Thread(target=self._go, args=(lane, last, decks), name=lane, daemon=True)
             for lane in self._lanes
         ]
         for thread in threads:
