@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.torture import namespaces, records, report, runner
 from tests.torture.cards import cards
+from tests.torture.faults import FAULTS
 
 HERE = Path("build/torture")
 
@@ -31,7 +32,7 @@ def torture(options: argparse.Namespace) -> int:
         return 2
     print(f"torture: {options.minutes:g} minutes, seed {options.seed}", flush=True)
     shutil.rmtree(options.report, ignore_errors=True)
-    chosen = runner.Options(options.seed, options.minutes, cards(), options.rate)
+    chosen = runner.Options(options.seed, options.minutes, cards(options.only), options.rate)
     runner.run(chosen, options.report, say=functools.partial(print, flush=True))
     return tell(options.report)
 
@@ -50,6 +51,9 @@ def _options(args: list[str]) -> argparse.Namespace:
     seed = random.randrange(10**6)
     parser.add_argument("--seed", type=int, default=seed, help="which faults, in which order")
     parser.add_argument("--rate", type=float, default=28.0, help="calls of clients per second")
+    parser.add_argument(
+        "--only", action="append", metavar="FAULT", choices=sorted(FAULTS), help="may be repeated"
+    )
     parser.add_argument("--report", type=Path, default=HERE, help="the folder for the report")
     return parser.parse_args(args)
 

@@ -11,8 +11,6 @@ ON_NODES = frozenset(
         "agent cut off one way",
         "agent's link flaps",
         "agent's clock jumps",
-        "connections of agents reset",
-        "connections of agents half-open",
         "node's disk full",
     }
 )

@@ -4,7 +4,6 @@ Four clocks, each read from what was written down by others: the journal of Post
 ledger of the payloads, the history of the clients, and what was seen from outside.
 """
 
-import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,8 @@ from tests.torture.journal import Step
 from tests.torture.ledger import Entry
 from tests.torture.watch import Sight
 
+PAUSE = 3.0
+"""Seconds without a single start that mean, under load, that nothing works."""
 ADMITTING = frozenset({"submit", "repeat", "batch"})
 
 
@@ -42,15 +43,20 @@ class Traces:
         return sorted(found, key=lambda step: step.boot)
 
     @cached_property
+    def starts(self) -> list[Entry]:
+        """When payloads began."""
+        return [one for one in self.entries if one.what == "start"]
+
+    @cached_property
     def losses(self) -> list[Step]:
         """The attempts that were given up as lost."""
         return [step for step in self.journal if (step.what, step.outcome) == ("attempt", "lost")]
 
     @cached_property
-    def admissions(self) -> list[float]:
-        """When clients were told that something is stored."""
+    def admissions(self) -> list[tuple[float, float]]:
+        """When clients were told that something is stored, and when they had asked."""
         return sorted(
-            call.returned
+            (call.returned, call.invoked)
             for call in self.calls
             if call.op in ADMITTING and call.outcome == "ok" and call.returned is not None
         )
@@ -90,10 +96,15 @@ def dispatch(episode: Episode, traces: Traces) -> Iterator[float | None]:
 
 
 def submit(episode: Episode, traces: Traces) -> Iterator[float | None]:
-    """Tell when a task was admitted again, and one was leased again: both must work."""
-    admitted = _first(traces.admissions, episode.since)
-    leased = _first([step.boot for step in traces.leases], episode.since)
-    yield None if admitted is None or leased is None else max(admitted, leased)
+    """Tell when all worked again: a client that asked was told yes, and a task that was leased ran.
+
+    Both had to begin after the fault; what was under way may have been past the trouble.
+    """
+    since = episode.since
+    admitted = next((told for told, asked in traces.admissions if asked >= since), None)
+    leased = {step.token for step in traces.leases if step.boot >= since}
+    started = _steadily([one.at for one in traces.starts if one.token in leased], episode)
+    yield None if admitted is None or started is None else max(admitted, started)
 
 
 def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
@@ -135,6 +146,18 @@ def _started_after(lost: Step, entries: Iterable[Entry]) -> float | None:
     return next(starts, None)
 
 
+def _steadily(instants: Sequence[float], episode: Episode) -> float | None:
+    """Return when things began to happen again, and did not pause before the fault was healed."""
+    found, before = None, float("-inf")
+    for at in instants:
+        if found is not None and before > episode.healed:
+            break
+        if at - before > PAUSE:
+            found = at
+        before = at
+    return found
+
+
 def _excuse(late: Episode, at: float | None, episodes: Iterable[Episode]) -> str | None:
     """Name the fault of servers or databases that kept a node from coming back in time, if any."""
     last = late.since + late.target
@@ -148,8 +171,3 @@ def _excuse(late: Episode, at: float | None, episodes: Iterable[Episode]) -> str
         ),
         None,
     )
-
-
-def _first(instants: Sequence[float], since: float) -> float | None:
-    place = bisect.bisect_left(instants, since)
-    return instants[place] if place < len(instants) else None

@@ -54,12 +54,24 @@ def test_a_step_that_changes_no_token_is_no_lease() -> None:
     assert took(episode("dispatch"), Traces([first, asked])) == [None]
 
 
-def test_submit_needs_an_admission_and_a_lease() -> None:
-    calls = [submitted(99), submitted(100.5, "info"), submitted(101), submitted(102)]
-    journal = [lease(99, 1, 4), lease(104, 2, 4)]
-    assert took(episode("submit"), Traces(journal, calls=calls)) == [4.0]
-    assert took(episode("submit"), Traces(journal, calls=calls[:2])) == [None]
-    assert took(episode("submit"), Traces(journal[:1], calls=calls)) == [None]
+def test_submit_needs_an_admission_and_a_start_that_began_after_the_fault() -> None:
+    calls = [submitted(99), submitted(100.5), submitted(101.5, "info"), submitted(102)]
+    journal = [lease(99, 1, 4), lease(101, 2, 4)]
+    soon = [wrote("start", 1, 990, "node-a", 101), wrote("start", 2, 1010, "node-a", 101.2)]
+    late = [soon[0], wrote("start", 2, 1010, "node-a", 104)]
+    one = episode("submit")
+    assert took(one, Traces(journal, soon, calls)) == [2.0]
+    assert took(one, Traces(journal, late, calls)) == [4.0]
+    assert took(one, Traces(journal, soon, calls[:3])) == [None]
+    assert took(one, Traces(journal, soon[:1], calls)) == [None]
+
+
+def test_what_stops_again_before_the_fault_is_healed_does_not_work_yet() -> None:
+    calls = [submitted(101.5)]
+    at = [100.5, 101.0, 107.0, 109.0, 112.0, 130.0]
+    journal = [lease(moment, task, 4) for task, moment in enumerate(at)]
+    entries = [wrote("start", step.task or 0, step.token or 0, "", step.boot) for step in journal]
+    assert took(episode("submit"), Traces(journal, entries, calls)) == [7.0]
 
 
 def lost(at: float, task: int, node: int) -> Step:
