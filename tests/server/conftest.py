@@ -12,6 +12,7 @@ from duly.config import Settings
 from duly.store.database import Database
 from tests.conftest import with_database
 from tests.server.lab import CLOCK, Clock, Lab, today
+from tests.server.standby import Standby, open_standby
 from tests.server.watch import Watch
 
 
@@ -59,3 +60,10 @@ async def lab(
 def watch(lab: Lab) -> Watch:
     """The lab's auditor, driven by hand."""
     return Watch(lab)
+
+
+@pytest.fixture
+async def standby(postgres: str) -> AsyncIterator[Standby]:
+    """The standby that commits wait for, once it is lost."""
+    async with open_standby(postgres) as standby:
+        yield standby

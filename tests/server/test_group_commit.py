@@ -6,7 +6,6 @@ import pytest
 
 from duly import telemetry
 from duly.errors import Invalid, Unavailable
-from tests.conftest import with_database
 from tests.server.lab import answers
 
 
@@ -136,33 +135,21 @@ async def test_a_commit_that_was_cut_off_before_it_happened_is_told_as_unknown(l
     assert await lab.count("tasks") == 1
 
 
-async def test_a_commit_whose_answer_was_lost_is_told_as_stored(lab, postgres):
+async def test_a_commit_whose_answer_was_lost_is_told_as_stored_once_it_is_certain(lab, standby):
     await lab.submit()
-    admin = await asyncpg.connect(with_database(postgres, "postgres"))
     # A commit waits for a standby that does not exist, after it has been written here.
-    await admin.execute("alter system set synchronous_standby_names = 'nobody'")
-    await admin.execute("select pg_reload_conf()")
-    try:
-        await standby_is(lab.conn, "nobody")
-        async with asyncio.TaskGroup() as group:
-            asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
-            pid = await backend_in_line(lab)
-            await lab.conn.execute("select pg_terminate_backend($1)", pid)
-    finally:
-        await admin.execute("alter system reset synchronous_standby_names")
-        await admin.execute("select pg_reload_conf()")
-        await standby_is(lab.conn, "")
-        await admin.close()
+    await standby.lose()
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
+        pid = await backend_in_line(lab)
+        await lab.conn.execute("select pg_terminate_backend($1)", pid)
+        await standby.waiting("pg_logical_emit_message")
+        assert not asked.done()
+        await standby.forget()
     got = asked.result()
     assert [answer.created for answer in got] == [True] * 3
     assert [answer.stored.status for answer in got] == ["waiting"] * 3
     assert {answer.id for answer in got} < await ids_in(lab)
-
-
-async def standby_is(conn, name):
-    """Wait until PostgreSQL has read its configuration."""
-    while await conn.fetchval("show synchronous_standby_names") != name:
-        await asyncio.sleep(0)
 
 
 async def test_a_server_that_cannot_renew_its_number_admits_nothing(lab):
