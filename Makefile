@@ -46,6 +46,6 @@ bench:
 
 torture:
 	@scripts/setup dev
-	DULY_SEEDS=2000 .venv/bin/pytest $(PYTEST_ARGS) --timeout 1800 \
+	DULY_SEEDS=2000 DULY_TORTURE=1 .venv/bin/pytest $(PYTEST_ARGS) --timeout 1800 \
 		tests/interleavings tests/faults tests/torture
 	.venv/bin/python -m tests.torture $(TORTURE_ARGS)

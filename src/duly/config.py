@@ -74,8 +74,8 @@ class AuditSettings(msgspec.Struct, frozen=True):
     """The pause between two rounds through what lives."""
     history_interval: timedelta = timedelta(minutes=10)
     """The pause between two rounds through what is remembered."""
-    batch: int = 2000
-    """How many rows are looked at in one go, twice a second at most."""
+    batch: int = 1000
+    """How many rows are looked at in one go, once a second at most."""
     after: timedelta = timedelta(seconds=60)
     """How long something must have been wrong, or be late, to count as drift."""
 

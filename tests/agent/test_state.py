@@ -5,7 +5,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from duly.agent.outcome import CANCELLED_BEFORE, INTENDED, NEVER_BEGUN, Conclusion, Exit
+from duly.agent.outcome import (
+    CANCELLED_BEFORE,
+    END_LOST,
+    INTENDED,
+    NEVER_BEGUN,
+    Conclusion,
+    Exit,
+)
 from duly.agent.state import (
     FROZEN_LIMIT,
     MARGIN,
@@ -70,8 +77,23 @@ def test_a_late_assignment_of_an_ended_attempt_starts_nothing():
     node.handle(Assigned(A), 1.0)
     node.handle(Exited(A, DONE), 2.0)
     node.handle(Answered(A), 3.0)
-    assert node.handle(Assigned(A), 4.0) == []
+    assert node.handle(Assigned(A), 4.0) == [Report(A, END_LOST)]
+    assert node.handle(Assigned(A), 5.0) == []
+    assert node.handle(Answered(A), 6.0) == [Forget(A)]
     assert node.held == []
+
+
+def test_an_order_to_end_what_has_ended_is_answered_too():
+    node = agent()
+    node.handle(Assigned(A), 1.0)
+    node.handle(Exited(A, DONE), 2.0)
+    node.handle(Answered(A), 3.0)
+    assert node.handle(StopOrdered(Stop(ref=A, why="capped")), 4.0) == [Report(A, END_LOST)]
+    node.handle(Answered(A), 5.0)
+    cancel = StopOrdered(Stop(ref=A, why="cancelled"))
+    assert node.handle(cancel, 6.0) == [Report(A, CANCELLED_BEFORE)]
+    node.handle(Answered(A), 7.0)
+    assert node.handle(StopOrdered(Stop(ref=A, why="lost")), 8.0) == []
 
 
 def test_what_is_remembered_of_the_past_is_bounded():
@@ -165,8 +187,8 @@ def test_an_attempt_that_never_arrived_is_answered_for_and_never_started(why, co
     assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == []
     assert node.handle(Assigned(A), 0) == []
     assert node.held == [A]
-    node.handle(Answered(A), 0)
-    assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == []
+    assert node.handle(Answered(A), 0) == [Forget(A)]
+    assert node.held == []
 
 
 def test_a_lost_attempt_that_has_ended_is_forgotten_at_once():
@@ -229,7 +251,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.trust = float("-inf")
         self.running: dict[AttemptRef, str] = {}
         self.started: list[AttemptRef] = []
-        self.reported: dict[AttemptRef, int] = {}
+        self.reported: set[AttemptRef] = set()
         self.answered: set[AttemptRef] = set()
         self.discarded: set[AttemptRef] = set()
         self.joined = False
@@ -258,8 +280,11 @@ class AgentMachine(RuleBasedStateMachine):
                     self.trust = until
                 case Report(ref, _):
                     assert ref not in self.running
-                    self.reported[ref] = self.reported.get(ref, 0) + 1
-                    assert self.reported[ref] == 1, "the sender repeats, not the machine"
+                    done_with = self.answered | self.discarded
+                    assert ref not in self.reported - done_with, "the sender repeats, not we"
+                    self.reported.add(ref)
+                    self.answered.discard(ref)
+                    self.discarded.discard(ref)
                 case Forget(ref):
                     assert ref not in self.running, "forgotten while it ran"
                 case Rejoin():
@@ -340,7 +365,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_ended_is_held_until_it_was_answered(self):
-        due = set(self.reported) - self.answered - self.discarded
+        due = self.reported - self.answered - self.discarded
         assert due <= set(self.node.held)
         assert set(self.running) <= set(self.node.held)
 

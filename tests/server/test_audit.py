@@ -71,7 +71,7 @@ async def test_a_leader_whose_term_is_over_repairs_and_publishes_nothing(lab, wa
     with pytest.raises(NotLeading):
         for _ in range(20):
             await lab.parts.auditor.tick()
-            await lab.clock.move(seconds(0.1))
+            await lab.clock.move(seconds(0.2))
     assert await lab.status(task) is None
     assert await watch.completed() == before
 

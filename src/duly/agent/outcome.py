@@ -70,6 +70,9 @@ CANCELLED_BEFORE = Conclusion(
 NEVER_BEGUN = Conclusion(
     Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
 )
+END_LOST = Conclusion(
+    Outcome.LOST, Reason("end_lost", "It ended, but how it ended was lost with a database.")
+)
 
 
 def conclude(end: Exit, intent: Outcome | None) -> Conclusion:

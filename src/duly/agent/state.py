@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from duly.agent.outcome import (
     CANCELLED_BEFORE,
+    END_LOST,
     INTENDED,
     NEVER_BEGUN,
     Conclusion,
@@ -238,13 +239,16 @@ class Agent:
         return effects
 
     def _assigned(self, ref: AttemptRef, now: float) -> list[Effect]:
-        if ref in self.attempts or ref in self.past or self.fenced:
+        if ref in self.attempts or self.fenced:
             return []
+        if ref in self.past:
+            # Most often its end and this have crossed, and what we say is stale. But a database
+            # that was failed over may have lost that end, and would wait for it for ever.
+            return self._answer_for(ref, END_LOST)
         if now >= self.trusted_until:
             return []  # Not held, so that it comes again when we are trusted again.
         if self.stopping:
-            self.attempts[ref] = Attempt(ended=True)
-            return [Report(ref, Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]))]
+            return self._answer_for(ref, Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]))
         self.attempts[ref] = Attempt()
         return [Start(ref)]
 
@@ -285,15 +289,21 @@ class Agent:
                 return self._terminate(stop.ref, attempt, Outcome.CANCELLED)
 
     def _decline(self, stop: Stop) -> list[Effect]:
-        """Answer for an attempt that never reached us: it can only end once we say so.
+        """Answer for an attempt that never reached us, or that we have done with."""
+        if stop.why == "lost" or self.fenced:
+            return []
+        if stop.why == "cancelled":
+            return self._answer_for(stop.ref, CANCELLED_BEFORE)
+        return self._answer_for(stop.ref, END_LOST if stop.ref in self.past else NEVER_BEGUN)
+
+    def _answer_for(self, ref: AttemptRef, conclusion: Conclusion) -> list[Effect]:
+        """Report on an attempt that does not run here: it can only end once we say so.
 
         It is held like any other, so that an assignment that comes late starts nothing.
         """
-        if stop.why == "lost" or stop.ref in self.past or self.fenced:
-            return []
-        self.attempts[stop.ref] = Attempt(ended=True)
-        cancelled = stop.why == "cancelled"
-        return [Report(stop.ref, CANCELLED_BEFORE if cancelled else NEVER_BEGUN)]
+        self.past.pop(ref, None)
+        self.attempts[ref] = Attempt(ended=True)
+        return [Report(ref, conclusion)]
 
     def _stop_all(self) -> list[Effect]:
         if self.stopping:

@@ -27,7 +27,7 @@ from duly.store.database import Database
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
-PACE = timedelta(seconds=0.5)
+PACE = timedelta(seconds=1)
 """The pause between two pieces."""
 EXAMPLES = 5
 
