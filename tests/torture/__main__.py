@@ -31,7 +31,7 @@ def torture(options: argparse.Namespace) -> int:
         print(f"torture: {lacking}", file=sys.stderr)
         return 2
     print(f"torture: {options.minutes:g} minutes, seed {options.seed}", flush=True)
-    shutil.rmtree(options.report, ignore_errors=True)
+    _clear(options.report)
     chosen = runner.Options(options.seed, options.minutes, cards(options.only), options.rate)
     runner.run(chosen, options.report, say=functools.partial(print, flush=True))
     return tell(options.report)
@@ -43,6 +43,13 @@ def tell(folder: Path) -> int:
     report.write(run, folder)
     print((folder / "report.md").read_text())
     return 0 if run.is_good else 1
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier run left, and nothing else."""
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    for name in (*records.FILES, *report.FILES):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _options(args: list[str]) -> argparse.Namespace:

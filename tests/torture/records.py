@@ -16,6 +16,7 @@ from tests.torture.ledger import Entry
 from tests.torture.recoveries import Traces
 
 BOOKS, HISTORY, LEDGER, SIGHTS, RUN = "books", "history.jsonl", "ledger", "sights.jsonl", "run.json"
+FILES = (BOOKS, HISTORY, LEDGER, SIGHTS, RUN)
 KINDS = {
     "node frozen": "node_frozen",
     "node killed": "node_killed",

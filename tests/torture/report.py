@@ -13,6 +13,7 @@ from tests.torture.chronicle import Chronicle, Recovery
 
 SHOWN = 50
 """How many violations are written out for people; all of them are in the JSON."""
+FILES = ("report.json", "report.md", "timeline.svg")
 EXCUSED = (
     "Excused is a node that came back late while servers or the database had a fault, too.\n\n"
 )
@@ -21,9 +22,9 @@ Key = tuple[str, str, float]
 
 def write(run: Chronicle, folder: Path) -> None:
     """Write report.json, report.md and timeline.svg."""
-    (folder / "report.json").write_text(json.dumps(as_json(run), indent=1) + "\n")
-    (folder / "report.md").write_text(as_text(run))
-    (folder / "timeline.svg").write_text(timeline.draw(run))
+    told = (json.dumps(as_json(run), indent=1) + "\n", as_text(run), timeline.draw(run))
+    for name, text in zip(FILES, told, strict=True):
+        (folder / name).write_text(text)
 
 
 def as_json(run: Chronicle) -> dict[str, Any]:

@@ -6,9 +6,10 @@ other tests run on the same machine at the same time; what must not happen must 
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.torture import namespaces, records, report, runner
+from tests.torture import books, history, namespaces, records, report, runner
 from tests.torture.cards import cards
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -30,3 +31,14 @@ def test_a_cluster_under_load_comes_through_a_handful_of_faults(tmp_path: Path) 
     assert sorted(one.fault for one in run.episodes) == sorted(FEW)
     assert [one for one in run.recoveries if not one.is_within(PATIENCE * one.target)] == []
     assert run.tasks > 100
+    assert "is gone" in " ".join(after_losing_a_task(tmp_path))
+
+
+def after_losing_a_task(folder: Path) -> tuple[str, ...]:
+    """Judge the same run as if one acknowledged task were not there: it must not pass."""
+    stored = books.load(folder / records.BOOKS)
+    calls = history.read([folder / records.HISTORY])
+    told = next(call for call in calls if (call.op, call.outcome) == ("submit", "ok"))
+    left = [row for row in stored.tasks if row.id != int((told.result or {})["id"])]
+    msgspec.structs.replace(stored, tasks=left).save(folder / records.BOOKS)
+    return records.tell(folder).violations
