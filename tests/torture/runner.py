@@ -154,10 +154,11 @@ def _is_gone(cluster: Cluster, name: str) -> bool:
 
 
 def _keep(folder: Path, report: Path) -> None:
-    """Take what the run wrote out of its folder, but for disks and secrets."""
-    report.mkdir(parents=True, exist_ok=True)
+    """Take out of the run's folder what it is judged by, and what every process wrote."""
+    logs = report / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
-        if file.is_file() and file.stat().st_mode & 0o077:
-            target = report / ("logs" if file.suffix == ".log" else ".") / file.name
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, target)
+        if file.name in records.FILES:
+            shutil.copyfile(file, report / file.name)
+        elif file.suffix == ".log":
+            shutil.copyfile(file, logs / file.name)
