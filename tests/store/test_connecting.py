@@ -40,6 +40,7 @@ def test_a_port_that_is_none_is_refused() -> None:
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a host that takes connections and never says a word."""
     monkeypatch.setattr(connecting, "PATIENCE", 0.2)
+    monkeypatch.setattr(connecting, "LONGEST", 0.6)
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -91,6 +92,18 @@ async def test_hosts_that_are_mute_or_gone_do_not_hide_the_one_that_works(
     dsn = _with_hosts(tcp_dsn, mute, _closed_port())
     async with await Database.connect(dsn) as database, database.connection() as conn:
         assert await conn.fetchval("select 1") == 1
+
+
+async def test_a_host_that_is_slow_is_used_all_the_same(
+    tcp_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "PATIENCE", 0.001)
+    monkeypatch.setattr(connecting, "LONGEST", 10)
+    own = urlsplit(tcp_dsn).netloc.rpartition("@")[2]
+    dsn = tcp_dsn.replace(own, f"{own},127.0.0.1:{_closed_port()}")
+    conn = await Connector(dsn, {}).connect()
+    assert await conn.fetchval("select 1") == 1
+    conn.terminate()
 
 
 async def test_the_host_that_worked_is_asked_first_the_next_time(tcp_dsn: str, mute: int) -> None:

@@ -1,12 +1,13 @@
 """Opens connections: to whichever host takes writes, and so that a dead one is noticed.
 
 A DSN may name several hosts. They are asked one after another, beginning with the one
-that answered last, and each has a deadline of its own: a host that swallows packets
-must not keep us from the one that has taken over from it.
+that answered last, and none waits for another: a host that swallows packets must not
+keep us from the one that has taken over from it.
 """
 
 import asyncio
 import socket
+from asyncio import FIRST_COMPLETED
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -18,7 +19,9 @@ from duly.errors import ConfigError
 
 PORT = 5432
 PATIENCE = 3.0
-"""Seconds that one host gets to answer."""
+"""Seconds until another host is asked, too."""
+LONGEST = 9.0
+"""Seconds that each host has to answer."""
 MOMENT = 0.2
 """Seconds that a statement gets to end after its caller went away."""
 KEEPALIVE = {
@@ -77,16 +80,33 @@ class Connector:
         self._hosts = hosts_of(dsn)
 
     async def connect(self, *, name: str | None = None) -> PatientConnection:
-        """Return a connection to the host that takes writes."""
+        """Return a connection to the host that takes writes.
+
+        A host that has not answered after a while gets company: it may be dead, or only slow.
+        """
+        hosts = list(self._hosts)
+        asked: dict[asyncio.Task[PatientConnection], Host | None] = {}
         error: BaseException | None = None
-        for host in list(self._hosts):
-            try:
-                conn = await self._try(host, name)
-            except UNUSABLE as failure:
-                error = failure
-            else:
-                self._prefer(host)
-                return conn
+        try:
+            while hosts or asked:
+                if hosts:
+                    host = hosts.pop(0)
+                    asked[asyncio.create_task(self._try(host, name))] = host
+                wait = PATIENCE if hosts else None
+                done, _ = await asyncio.wait(asked, timeout=wait, return_when=FIRST_COMPLETED)
+                for task in done:
+                    host = asked.pop(task)
+                    try:
+                        conn = task.result()
+                    except UNUSABLE as failure:
+                        error = failure
+                    else:
+                        self._prefer(host)
+                        return conn
+        finally:
+            for task in asked:
+                task.cancel()
+                task.add_done_callback(_hang_up)
         raise error or ConfigError("The DSN names no host.")
 
     async def connect_for_pool(self, *_: Any, **__: Any) -> PatientConnection:
@@ -98,7 +118,7 @@ class Connector:
             self._dsn,
             host=None if host is None else host[0],
             port=None if host is None else host[1],
-            timeout=PATIENCE * (1 if len(self._hosts) > 1 else 3),
+            timeout=LONGEST,
             connection_class=PatientConnection,
             server_settings={**self._settings, **({"application_name": name} if name else {})},
             target_session_attrs=None if _says_which(self._dsn) else SessionAttribute.read_write,
@@ -110,6 +130,12 @@ class Connector:
         if self._hosts[0] != host:
             self._hosts.remove(host)
             self._hosts.insert(0, host)
+
+
+def _hang_up(task: asyncio.Task[PatientConnection]) -> None:
+    """Let go of a connection that came too late."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().terminate()
 
 
 def hosts_of(dsn: str) -> list[Host | None]:
