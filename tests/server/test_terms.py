@@ -86,7 +86,9 @@ async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
 
 
 async def lease(conn, term, task, node):
-    return await leases.lease(conn, term, [(task, node.incarnation, 0)], backstop=seconds(15))
+    shape = await conn.fetchval("select shape_id from live where id = $1", task)
+    placement = (task, node.incarnation, 0, shape)
+    return await leases.lease(conn, term, [placement], backstop=seconds(15))
 
 
 async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab):
@@ -147,3 +149,13 @@ async def test_whoever_takes_over_waits_for_what_is_open_in_the_old_term(lab):
         assert not taking.done()
         assert await term_of(lab) == (1, term.server)
     assert other.cluster_manager.term is not None
+
+
+async def test_a_term_is_renewed_at_even_times_however_late_the_answers_come(lab):
+    manager, interval = lab.parts.cluster_manager, lab.settings.leases.term_renewal
+    await manager.tick()
+    assert manager.pause() == interval
+    await lab.clock.move(interval / 4)
+    assert manager.pause() == interval * 3 / 4
+    await lab.clock.move(interval)
+    assert manager.pause() == seconds(0)

@@ -54,6 +54,7 @@ class ClusterManager(Service):
         self._term: Term | None = None
         self._trusted_until = 0.0
         self._led_since = 0.0
+        self._ticked_at = 0.0
 
     @property
     def number(self) -> int:
@@ -77,8 +78,14 @@ class ClusterManager(Service):
         """Return since when this server could renew its term without a gap, if it leads."""
         return self._led_since
 
+    def pause(self) -> timedelta:
+        """Wait so that renewals are sent at even times, however late their answers come."""
+        took = timedelta(seconds=clock.monotonic() - self._ticked_at)
+        return max(timedelta(0), self._interval - took)
+
     async def tick(self) -> bool:
         """Renew the number and the term, or take over a term that has run out."""
+        self._ticked_at = clock.monotonic()
         await self._keep_number()
         await self._keep_term()
         telemetry.LEADS.set(self.term is not None)
