@@ -20,6 +20,11 @@ NAMES = itertools.count()
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("faults") is None)
+
+
 def with_database(dsn: str, name: str) -> str:
     """Return `dsn` for another database of the same cluster."""
     return urlunsplit(urlsplit(dsn)._replace(path=f"/{name}"))
