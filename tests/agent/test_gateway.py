@@ -208,3 +208,26 @@ async def test_when_one_call_finds_a_server_silent_no_other_waits_for_it(server)
                 await asyncio.wait_for(poll, 5)
             server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
             assert await gateway.call("heartbeat", beat, Renewed, timeout=5)
+
+
+async def test_a_silent_server_is_not_waited_for_while_another_can_be_asked(server):
+    beat = Heartbeat(incarnation=3, held=[])
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        silent = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        async with Gateway([silent, server.url]) as gateway:
+            with pytest.raises(Unavailable):
+                async with asyncio.timeout(5):
+                    await gateway.call("heartbeat", beat, Renewed, timeout=60, soon=0.1)
+            server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+            assert await gateway.call("heartbeat", beat, Renewed, timeout=60, soon=0.1)
+
+
+async def test_when_there_is_no_other_server_a_slow_one_is_waited_for(server):
+    beat = Heartbeat(incarnation=3, held=[])
+    async with Gateway([server.url]) as gateway:
+        call = gateway.call("heartbeat", beat, Renewed, timeout=60, soon=0.001)
+        asked = asyncio.ensure_future(call)
+        while not server.seen:
+            await asyncio.sleep(0.01)
+        server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+        assert await asked

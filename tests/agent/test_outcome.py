@@ -44,6 +44,16 @@ def test_each_end_means_one_thing(end, intent, outcome, code, exit_code):
     assert conclusion.exit_code == exit_code
 
 
+def test_what_is_ended_for_its_cap_before_its_time_is_not_its_fault():
+    early = Exit(code=-9, stopped=True, ran=0.1, execution_cap=10.0)
+    conclusion = conclude(early, Outcome.CAPPED)
+    assert conclusion.outcome is Outcome.LOST
+    assert conclusion.reason is not None
+    assert conclusion.reason.code == "too_late"
+    late = Exit(code=-9, stopped=True, ran=10.0, execution_cap=10.0)
+    assert conclude(late, Outcome.CAPPED).outcome is Outcome.CAPPED
+
+
 def test_the_figures_are_told():
     capped = Exit(code=-9, stopped=True, capped=True, ran=10.5, execution_cap=10.0)
     reason = conclude(capped, None).reason

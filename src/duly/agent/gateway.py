@@ -8,7 +8,7 @@ nothing waits for it any longer.
 import asyncio
 import random
 import ssl
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -78,6 +78,8 @@ class Gateway:
         self._current = 0
         self._waiting: dict[int, set[asyncio.Timeout]] = defaultdict(set)
         """The calls that are under way, by the server that they wait for."""
+        self._unanswered: Counter[str] = Counter()
+        """How often each purpose was last left without an answer, one time after the other."""
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> "Gateway":
@@ -102,9 +104,19 @@ class Gateway:
         except msgspec.DecodeError as error:
             raise Unavailable(f"The server's answer makes no sense: {error}") from error
 
-    async def call(self, name: str, message: Any, kind: type[T], *, timeout: float) -> T:
-        """Send `message` to the gateway's `name`, and return the answer."""
+    async def call(
+        self, name: str, message: Any, kind: type[T], *, timeout: float, soon: float | None = None
+    ) -> T:
+        """Send `message` to the gateway's `name`, and return the answer.
+
+        One that should come `soon` is waited for no longer than that while there is a server
+        that has not been asked: this one may be stopped. When all are silent, all are slow.
+        """
+        if soon is not None and self._unanswered[name] < len(self._urls) - 1:
+            timeout = min(soon, timeout)
+        self._unanswered[name] += 1
         answer = await self.send(name, message, timeout=timeout)
+        self._unanswered[name] = 0
         try:
             return wire.decode(answer, kind)
         except Malformed as error:

@@ -85,7 +85,7 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.out_of_memory:
         return Conclusion(Outcome.OVERUSED, _memory(end), code)
     if end.capped or (end.stopped and intent is Outcome.CAPPED):
-        return Conclusion(Outcome.CAPPED, _cap(end), code)
+        return _capped(end, code)
     if end.stopped and intent is not None:
         return Conclusion(intent, INTENDED[intent], code)
     if end.code == 0:
@@ -95,6 +95,18 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.code == -signal.SIGXFSZ:
         return Conclusion(Outcome.OVERUSED, _disk(end), code)
     return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
+
+
+def _capped(end: Exit, code: int | None) -> Conclusion:
+    """Say that an attempt reached its cap, or that it was ended for it and had time left.
+
+    The server counts from the lease, and by the database's clock. When the attempt arrived late,
+    or that clock stepped, it is not the task's fault.
+    """
+    if end.capped or end.ran is None or end.ran >= end.execution_cap:
+        return Conclusion(Outcome.CAPPED, _cap(end), code)
+    message = f"Ended after {end.ran:.1f} s: too long after it was given to its node."
+    return Conclusion(Outcome.LOST, Reason("too_late", message, {"ran": end.ran}), code)
 
 
 def _exit_code(end: Exit, code: int) -> Reason:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 MOST_REPORTS = 500
 MOST_BYTES = 2**20
 TIMEOUT = 15.0
+SOON = 2.5
+"""Seconds after which another server is asked, if there is one."""
 
 
 class ReportSender:
@@ -78,7 +80,7 @@ class ReportSender:
 
     async def _send(self, batch: list[AttemptReport], incarnation: int) -> None:
         message = Reports(incarnation=incarnation, reports=batch)
-        receipts = await self._gateway.call("report", message, Receipts, timeout=TIMEOUT)
+        receipts = await self._gateway.call("report", message, Receipts, timeout=TIMEOUT, soon=SOON)
         if len(receipts.accepted) != len(batch):
             raise Unavailable("The server answered another number of reports than we sent.")
         for report, accepted in zip(batch, receipts.accepted, strict=True):

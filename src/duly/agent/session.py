@@ -219,7 +219,11 @@ class Session:
             )
             try:
                 renewed = await self._gateway.call(
-                    "heartbeat", message, Renewed, timeout=joined.lease_ttl / 3
+                    "heartbeat",
+                    message,
+                    Renewed,
+                    timeout=joined.lease_ttl / 3,
+                    soon=joined.lease_ttl / 6,
                 )
             except Unavailable as error:
                 log.warning("cannot renew the lease", extra={"error": error.message})
