@@ -108,20 +108,19 @@ def submit(episode: Episode, traces: Traces) -> Iterator[float | None]:
 
 
 def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
-    """Tell when all that was lost with the node was back in line, and the first was begun again.
+    """Tell when the last task that was lost with the node was begun again.
 
-    The others begin when there is room: under this load the nodes that are left are full.
-    Nothing is told when none began: then nothing was at work there, or it is not repeated.
+    Nothing is told when none was: then nothing was at work there, or what was is not repeated.
     """
-    lost = [
-        step
+    again = [
+        at
         for step in traces.losses
         if traces.nodes.get(step.node or 0) in episode.hosts
         and episode.began < step.boot < episode.healed + episode.target
+        if (at := _started_after(step, traces.entries)) is not None
     ]
-    again = [at for step in lost if (at := _started_after(step, traces.entries)) is not None]
     if again:
-        yield max(min(again), *(step.boot for step in lost))
+        yield max(again)
 
 
 def converged(episode: Episode, traces: Traces) -> Iterator[float | None]:
