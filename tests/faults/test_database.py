@@ -14,6 +14,7 @@ from duly.errors import Unavailable
 from duly.store.embedded import EmbeddedPostgres
 from tests.faults.lab import Lab, until
 from tests.faults.test_kills import kill_postgres, submit
+from tests.server.standby import Standby
 
 pytestmark = pytest.mark.faults
 TTL = 2.0
@@ -69,7 +70,7 @@ def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
 ) -> None:
     lab = Lab(folder, own_postgres.start())
     try:
-        server = lab.start_server()
+        server = lab.start_server(REQUESTS__TIMEOUT="2s")
         lab.client().submit(command=["true"])
         asyncio.run(_lose_standby(own_postgres.start()))
         with pytest.raises(Unavailable, match="not known whether"):
@@ -81,9 +82,6 @@ def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
 
 
 async def _lose_standby(dsn: str) -> None:
-    conn = await asyncpg.connect(dsn)
-    await conn.execute("alter system set synchronous_standby_names = 'nobody'")
-    await conn.execute("select pg_reload_conf()")
-    while await conn.fetchval("show synchronous_standby_names") != "nobody":
-        await asyncio.sleep(0.01)
+    conn = await asyncpg.connect(dsn, server_settings={"synchronous_commit": "local"})
+    await Standby(dsn, conn).lose()
     await conn.close()

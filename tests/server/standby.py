@@ -8,16 +8,22 @@ from typing import Any
 import asyncpg
 
 WAITING = "select pid, query from pg_stat_activity where wait_event = 'SyncRep'"
+COMMIT = "select pg_logical_emit_message(true, 'probe', '')"
+"""Writes something that has to be committed, and nothing that anybody reads."""
 
 
 class Standby:
     """The one that PostgreSQL waits for."""
 
-    def __init__(self, admin: asyncpg.Connection) -> None:
+    def __init__(self, dsn: str, admin: asyncpg.Connection) -> None:
+        self._dsn = dsn
         self._admin = admin
 
     async def lose(self) -> None:
+        """Let every commit wait from now on."""
         await self._set("nobody")
+        while not await self._holds_a_commit():
+            await asyncio.sleep(0.01)
 
     async def forget(self) -> None:
         """Let PostgreSQL do without it; whoever waits goes on."""
@@ -41,6 +47,22 @@ class Standby:
                 await self._admin.execute("select pg_cancel_backend($1)", row["pid"])
             await asyncio.sleep(0.01)
 
+    async def _holds_a_commit(self) -> bool:
+        """Return whether commits wait already, which is up to PostgreSQL's checkpointer.
+
+        That a session sees the setting says nothing: the checkpointer may read it later.
+        """
+        async with _connected(self._dsn, "on") as conn:
+            pid = conn.get_server_pid()
+            commit = asyncio.ensure_future(conn.execute(COMMIT))
+            held = False
+            while not (held or commit.done()):
+                held = any(row["pid"] == pid for row in await self._admin.fetch(WAITING))
+            if held:
+                await self._admin.execute("select pg_cancel_backend($1)", pid)
+            await commit
+            return held
+
     async def _set(self, name: str) -> None:
         await self._admin.execute(f"alter system set synchronous_standby_names = '{name}'")
         await self._admin.execute("select pg_reload_conf()")
@@ -50,10 +72,20 @@ class Standby:
 
 @asynccontextmanager
 async def open_standby(dsn: str) -> AsyncIterator[Standby]:
-    admin = await asyncpg.connect(dsn, server_settings={"synchronous_commit": "local"})
-    standby = Standby(admin)
+    """Give a standby to lose, which is forgotten at the end."""
+    async with _connected(dsn, "local") as admin:
+        standby = Standby(dsn, admin)
+        try:
+            yield standby
+        finally:
+            await standby.forget()
+
+
+@asynccontextmanager
+async def _connected(dsn: str, synchronous_commit: str) -> AsyncIterator[asyncpg.Connection]:
+    settings = {"synchronous_commit": synchronous_commit}
+    conn = await asyncpg.connect(dsn, server_settings=settings)
     try:
-        yield standby
+        yield conn
     finally:
-        await standby.forget()
-        await admin.close()
+        await conn.close()

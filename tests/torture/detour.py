@@ -65,7 +65,14 @@ class Detour:
             log=self._folder / f"{self._host.name}-proxy.log",
             env={"PYTHONPATH": str(ROOT)},
         )
-        until(self._control.exists, "the proxy")
+        until(self._listens, "the proxy")
+
+    def _listens(self) -> bool:
+        try:
+            self.behave(Behaviour())
+        except (FileNotFoundError, ConnectionRefusedError):  # there a moment before it listens
+            return False
+        return True
 
     def _nft(self, words: str) -> None:
         command(*inside(self._host.namespace, "nft", words))

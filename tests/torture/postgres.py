@@ -246,6 +246,8 @@ class PostgresPair:
         self.primary.query(f"alter system set synchronous_standby_names = '{self.standby.name}'")
         self.primary.query("select pg_reload_conf()")
         until(lambda: self._state() == "sync", "the standby to be synchronous")
+        # Commits wait once the checkpointer has read the setting, which it does before this.
+        self.primary.query("checkpoint")
 
     def await_standby(self, seconds: float = 60) -> None:
         """Wait until the standby follows the primary."""
