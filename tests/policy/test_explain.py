@@ -86,7 +86,8 @@ FAILED = Reason("exit_code", "Exit code 3.")
         (
             facts(offers=[offer(4)]),
             "not_its_turn",
-            "There is room for it; it is placed in one of the next rounds.",
+            "There is room for it; it is placed in one of the next rounds, unless that room is kept"
+            " for a larger task that must start earlier.",
         ),
         (
             facts(Status.RUNNING, node="a", leased_at=NOW),

@@ -53,6 +53,39 @@ async def test_what_fits_nowhere_now_waits_while_smaller_tasks_are_placed(lab):
     assert await lab.status(small) == "running"
 
 
+async def test_room_is_kept_for_a_large_task_that_has_waited_for_half_of_its_tolerance(lab):
+    node = await lab.node(cpu=2)
+    first, second = await lab.run(node, cpu=1), await lab.run(node, cpu=1)
+    large = await lab.submit(cpu=2, delay_tolerance="20s")
+    await lab.clock.move(seconds(10))
+    await node.heartbeat(first, second)
+    small = [await lab.submit(cpu=1) for _ in range(3)]
+    for ref in (first, second):
+        await node.report(ref)
+        await lab.schedule()
+        assert [await lab.status(task) for task in small] == ["waiting"] * 3
+    assert await lab.status(large) == "running"
+
+
+async def test_room_is_kept_for_every_large_task_of_a_lost_node(lab):
+    lost = await lab.node(cpu=4)
+    large = [(await lab.run(lost, cpu=2)).task for _ in range(2)]
+    stays = await lab.node(cpu=2)
+    running = [await lab.run(stays, cpu=1) for _ in range(2)]
+    small = [await lab.submit(cpu=1) for _ in range(3)]
+    await lab.rejoin(lost, cpu=0.5)
+    await lab.sweep()
+    for task in large:
+        assert await lab.tally(task) == (0, 1)
+        for ref in running:
+            assert await lab.status(task) == "waiting"
+            await stays.report(ref)
+            await lab.schedule()
+            assert [await lab.status(task) for task in small] == ["waiting"] * 3
+        running = await stays.starts()
+        assert [ref.task for ref in running] == [task]
+
+
 async def test_the_earliest_start_by_goes_first(lab):
     node = await lab.node(cpu=1)
     late = await lab.submit(cpu=1, delay_tolerance="60s")

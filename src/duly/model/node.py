@@ -1,10 +1,11 @@
 """Nodes: the machines that run tasks, and the incarnations of their agents."""
 
+from datetime import timedelta
 from enum import StrEnum
 
 import msgspec
 
-from duly.model.resources import Resources
+from duly.model.resources import NOTHING, Resources
 
 
 class NodeStatus(StrEnum):
@@ -31,6 +32,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     capacity: Resources
     free: Resources
+    used: Resources = NOTHING
+    """What tasks have of it: it comes free again, unlike what is reserved."""
+    next_end: timedelta = timedelta(0)
+    """How long it is at most until the first of these tasks ends, by its cap."""
     labels: dict[str, str] = {}
     draining: bool = False
     penalty: int = 0

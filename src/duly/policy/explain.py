@@ -121,7 +121,11 @@ def _waiting(facts: Facts) -> Reason:
             else f"{facts.ahead} tasks like it that must start earlier go first.",
             {"ahead": facts.ahead},
         )
-    return Reason("not_its_turn", "There is room for it; it is placed in one of the next rounds.")
+    return Reason(
+        "not_its_turn",
+        "There is room for it; it is placed in one of the next rounds, unless that room is kept"
+        " for a larger task that must start earlier.",
+    )
 
 
 def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:

@@ -4,14 +4,21 @@ First a filter that can say why not, then a score: the node that the task fills
 most, so that big gaps stay open for big tasks and light tasks leave heavy machines
 alone. The work is done per shape: once a shape fits nowhere, the rest of that
 shape is passed over without another look.
+
+On full nodes small tasks would take every gap, and a large one would never start. So a
+task that presses and fits nowhere gets a *hold*: the node that is nearest to fitting
+it keeps room for it. Others may use what the hold leaves over, or slip in if they must have
+ended, by their caps, before anything else that runs there. Holds are decided anew in every
+round; the node that has one fills up no further, and so stays the nearest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 import msgspec
 
 from duly.model.node import Known, Offer
-from duly.model.resources import describe
+from duly.model.resources import Resources, describe
 from duly.model.shape import Shape
 
 
@@ -22,6 +29,9 @@ class Ask(msgspec.Struct, frozen=True):
     shape_id: int
     shape: Shape
     avoid_node: int | None = None
+    cap: timedelta = timedelta.max
+    presses: bool = False
+    """Whether room is kept for it if there is none."""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -35,24 +45,67 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     """Give each task in turn the best node that can take it.
 
     `asks` come in the order in which they are to be served. A task that fits nowhere now
-    is passed over, not waited for.
+    is passed over; if it presses, a node keeps room for it.
     """
     left = {offer.incarnation_id: offer for offer in offers}
-    hopeless: set[int] = set()
+    holds: dict[int, Resources] = {}
+    hopeless: set[tuple[int, timedelta]] = set()
     placements = []
     for ask in asks:
-        if ask.shape_id in hopeless:
-            continue
-        fit = [offer for offer in left.values() if fits(ask.shape, offer)]
-        if not fit:
-            hopeless.add(ask.shape_id)
-            continue
-        best = max(fit, key=lambda offer: score(ask, offer))
-        placements.append(Placement(ask.task, best.incarnation_id))
-        left[best.incarnation_id] = msgspec.structs.replace(
-            best, free=best.free.plus(ask.shape.needs, -1)
+        kind = (ask.shape_id, ask.cap)
+        fit = (
+            []
+            if kind in hopeless
+            else [o for o in left.values() if _takes(o, ask, holds.get(o.incarnation_id))]
         )
+        if fit:
+            best = max(fit, key=lambda offer: score(ask, offer))
+            placements.append(Placement(ask.task, best.incarnation_id))
+            left[best.incarnation_id] = msgspec.structs.replace(
+                best, free=best.free.plus(ask.shape.needs, -1)
+            )
+            continue
+        hopeless.add(kind)
+        if ask.presses and len(holds) < len(left):
+            free = (offer for offer in left.values() if offer.incarnation_id not in holds)
+            if (nearest := nearest_room(ask, free)) is not None:
+                holds[nearest.incarnation_id] = ask.shape.needs
     return placements
+
+
+def _takes(offer: Offer, ask: Ask, hold: Resources | None) -> bool:
+    if not fits(ask.shape, offer):
+        return False
+    if hold is None or ask.cap < offer.next_end:
+        return True
+    beside = msgspec.structs.replace(offer, free=offer.free.plus(hold, -1))
+    return fits(ask.shape, beside)
+
+
+def nearest_room(ask: Ask, offers: Iterable[Offer]) -> Offer | None:
+    """Return the node that can take a task soonest once others have ended, or None.
+
+    The times at which tasks will end are not known; how much is missing is.
+    """
+    able = [offer for offer in offers if could_fit(ask.shape, offer)]
+    if not able:
+        return None
+    return min(
+        able,
+        key=lambda offer: (
+            offer.node_id == ask.avoid_node,
+            offer.penalty,
+            _missing_share(ask.shape, offer),
+            offer.node_id,
+        ),
+    )
+
+
+def _missing_share(shape: Shape, offer: Offer) -> float:
+    """Return the largest share of the node's capacity that is still missing of any kind."""
+    missing = offer.free.shortage(shape.needs, offer.capacity)
+    whole = dict(offer.capacity.items())
+    return max((amount / whole[kind] for kind, amount in missing.items()), default=0.0)
 
 
 def fits(shape: Shape, offer: Offer) -> bool:
@@ -62,6 +115,11 @@ def fits(shape: Shape, offer: Offer) -> bool:
         and not offer.free.shortage(shape.needs, offer.capacity)
         and not shape.missing(offer.labels)
     )
+
+
+def could_fit(shape: Shape, offer: Offer) -> bool:
+    """Say whether `offer` can take a task of this shape once the tasks there have ended."""
+    return fits(shape, msgspec.structs.replace(offer, free=offer.free.plus(offer.used)))
 
 
 def could_ever_fit(shape: Shape, nodes: Sequence[Known]) -> bool:

@@ -24,12 +24,32 @@ class Ranked(Protocol):
     def execution_cap(self) -> timedelta: ...  # noqa: D102
 
 
+class Waiting(Protocol):
+    """What is needed of a task to tell whether it may wait for longer."""
+
+    @property
+    def slack(self) -> timedelta: ...  # noqa: D102
+    @property
+    def delay_tolerance(self) -> timedelta: ...  # noqa: D102
+    @property
+    def losses(self) -> int: ...  # noqa: D102
+
+
 Task = TypeVar("Task", bound=Ranked)
 
 
 def rank(task: Ranked) -> tuple[datetime, int, timedelta, int]:
     """Return the key by which a task is ordered; the smallest goes first."""
     return task.start_by, -task.priority, task.execution_cap, task.id
+
+
+def presses(task: Waiting) -> bool:
+    """Say whether room should be kept for a task that fits nowhere yet.
+
+    The other half of its delay tolerance is what it takes until the room is there. A task
+    that was lost had begun: it should go on at once, however patient it was.
+    """
+    return task.losses > 0 or task.slack <= task.delay_tolerance / 2
 
 
 def window(tasks: Iterable[Task], size: int) -> Sequence[Task]:

@@ -87,9 +87,9 @@ class Inspections:
 async def _in_use(conn: Connection) -> dict[int, Resources]:
     """Return what runs on each incarnation; what is not known of a shape does not count."""
     in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
     used: dict[int, Resources] = {}
-    for incarnation, shape, times in in_use:
+    for incarnation, shape, times, _ in in_use:
         if shape in shapes:
             used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
     return used

@@ -22,7 +22,7 @@ from duly.model.node import Known, Offer
 from duly.model.resources import describe
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
-from duly.policy import placement
+from duly.policy import placement, queueing
 from duly.policy.explain import missing_labels
 from duly.policy.placement import Ask
 from duly.server.bell import Bell
@@ -30,7 +30,7 @@ from duly.server.cluster_manager import ClusterManager
 from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.news import Ids, News
-from duly.server.prioritizer import Prioritizer
+from duly.server.prioritizer import Prioritizer, Room
 from duly.server.service import Service
 from duly.store import leases, nodes, reservations, servers
 from duly.store.database import Connection, Database, confirm, now
@@ -79,7 +79,7 @@ class ResourceManager(Service):
             if not pairs:
                 return False
             offers = await self._offers(conn, {shape for _, shape in pairs})
-            window = await self._prioritizer.window(conn, lambda shape: self._fits(shape, offers))
+            window = await self._prioritizer.window(conn, lambda shape: self._room(shape, offers))
             placed = await self._lease(conn, term, window, offers)
         await self._end_hopeless(term, {shape for _, shape in pairs})
         return placed == self._settings.scheduling.window
@@ -92,7 +92,7 @@ class ResourceManager(Service):
         """
         offers = await leases.read_offers(conn)
         in_use = await leases.read_in_use(conn)
-        unknown = (shapes | {shape for _, shape, _ in in_use}) - self._shapes.keys()
+        unknown = (shapes | {one.shape_id for one in in_use}) - self._shapes.keys()
         if unknown:
             learned = await leases.read_shapes(conn, sorted(unknown))
             await confirm(conn)
@@ -104,16 +104,29 @@ class ResourceManager(Service):
             for offer in leases.free_on(offers, in_use, self._shapes, reserved)
         ]
 
-    def _fits(self, shape: int, offers: Sequence[Offer]) -> bool:
+    def _room(self, shape: int, offers: Sequence[Offer]) -> Room:
         known = self._shapes.get(shape)
         # A shape that was noted during this tick is not known yet; its turn is the next one.
-        return known is not None and any(placement.fits(known, offer) for offer in offers)
+        if known is None:
+            return Room.NEVER
+        if any(placement.fits(known, offer) for offer in offers):
+            return Room.NOW
+        return (
+            Room.LATER if any(placement.could_fit(known, offer) for offer in offers) else Room.NEVER
+        )
 
     async def _lease(
         self, conn: Connection, term: Term, window: Sequence[Head], offers: Sequence[Offer]
     ) -> int:
         asks = [
-            Ask(head.id, head.shape_id, self._shapes[head.shape_id], head.avoid_node_id)
+            Ask(
+                head.id,
+                head.shape_id,
+                self._shapes[head.shape_id],
+                head.avoid_node_id,
+                head.execution_cap,
+                queueing.presses(head),
+            )
             for head in window
         ]
         placements = placement.place(asks, offers)

@@ -4,8 +4,10 @@ Every write about a running task names (task, attempt, token). A row that does n
 match is left alone and left out of the answer: whoever wrote it is fenced.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +31,19 @@ class Head(msgspec.Struct, frozen=True):
     priority: int
     execution_cap: timedelta
     avoid_node_id: int | None
-    ready_at: datetime
+    slack: timedelta
+    """How long it is until `start_by`."""
+    delay_tolerance: timedelta
+    losses: int
+
+
+class InUse(NamedTuple):
+    """How many attempts of a shape an incarnation has, and when the first must have ended."""
+
+    incarnation_id: int
+    shape_id: int
+    times: int
+    next_end: timedelta
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -91,9 +105,9 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     task_reason: Reason | None
 
 
-async def pairs_with_work(conn: Connection) -> set[tuple[int, int]]:
-    """Return the (tenant, shape) pairs that have waiting tasks."""
-    return {(row[0], row[1]) for row in await conn.fetch(SQL["pairs_with_work"])}
+async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
+    """Return the (tenant, shape) pairs with waiting tasks, and by when the first must start."""
+    return {(row[0], row[1]): row[2] for row in await conn.fetch(SQL["pairs_with_work"])}
 
 
 async def read_heads(
@@ -139,9 +153,9 @@ async def read_known(conn: Connection) -> list[Known]:
     return [Known(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
 
 
-async def read_in_use(conn: Connection) -> list[tuple[int, int, int]]:
-    """Return (incarnation, shape, how many) for everything that runs."""
-    return [(row[0], row[1], row[2]) for row in await conn.fetch(SQL["read_in_use"])]
+async def read_in_use(conn: Connection) -> list[InUse]:
+    """Return what runs where."""
+    return [InUse(*row) for row in await conn.fetch(SQL["read_in_use"])]
 
 
 async def lease(
@@ -260,7 +274,7 @@ async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int,
 
 def free_on(
     offers: Sequence[Offer],
-    in_use: Sequence[tuple[int, int, int]],
+    in_use: Sequence[InUse],
     shapes: Mapping[int, Shape],
     reserved: Mapping[int, Resources],
 ) -> list[Offer]:
@@ -268,24 +282,29 @@ def free_on(
 
     Where something runs of which nobody can tell what it needs, nothing is free for sure.
     """
-    used: dict[int, Resources] = {}
-    unknown = {incarnation for incarnation, shape, _ in in_use if shape not in shapes}
-    for incarnation, shape, times in in_use:
-        if shape in shapes:
-            used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
+    running: defaultdict[int, list[InUse]] = defaultdict(list)
+    for one in in_use:
+        running[one.incarnation_id].append(one)
     return [
-        msgspec.structs.replace(
-            offer,
-            free=(
-                NOTHING
-                if offer.incarnation_id in unknown
-                else offer.capacity.plus(used.get(offer.incarnation_id, NOTHING), -1).plus(
-                    reserved.get(offer.node_id, NOTHING), -1
-                )
-            ),
-        )
+        _less(offer, running[offer.incarnation_id], shapes, reserved.get(offer.node_id, NOTHING))
         for offer in offers
     ]
+
+
+def _less(
+    offer: Offer, running: Sequence[InUse], shapes: Mapping[int, Shape], reserved: Resources
+) -> Offer:
+    if any(one.shape_id not in shapes for one in running):
+        return msgspec.structs.replace(offer, free=NOTHING)
+    used = NOTHING
+    for one in running:
+        used = used.plus(shapes[one.shape_id].needs, one.times)
+    return msgspec.structs.replace(
+        offer,
+        free=offer.capacity.plus(used, -1).plus(reserved, -1),
+        used=used,
+        next_end=min((one.next_end for one in running), default=timedelta(0)),
+    )
 
 
 def _held(row: "msgspec.Struct | object") -> Held:

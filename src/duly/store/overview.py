@@ -112,11 +112,11 @@ async def read_nodes(
     """Return nodes, newest first, with what is free on each."""
     rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
     in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
     reserved = await reservations.read_reserved(conn)
     used: dict[int, Resources] = {}
     tasks: dict[int, int] = {}
-    for incarnation, shape, times in in_use:
+    for incarnation, shape, times, _ in in_use:
         if shape in shapes:
             used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
         tasks[incarnation] = tasks.get(incarnation, 0) + times
@@ -150,7 +150,7 @@ async def read_offers(conn: Connection) -> list[Offer]:
     """Return what every live node has left, as it is seen when tasks are placed."""
     offers = await leases.read_offers(conn)
     in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({shape for _, shape, _ in in_use}))
+    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
     return leases.free_on(offers, in_use, shapes, await reservations.read_reserved(conn))
 
 

@@ -3,37 +3,39 @@
 -- a lateral that cannot be flattened (it locks, or says `offset 0`), or by `= any(array(…))`.
 
 -- name: pairs_with_work
--- Return the (tenant, shape) pairs that have a waiting task, by skipping through the
--- index: the cost follows the number of pairs, not the number of tasks.
+-- Return the (tenant, shape) pairs that have a waiting task, and when the first of each must
+-- start, by skipping through the index: the cost follows the number of pairs, not of tasks.
 with recursive pairs as (
-        (select tenant_id, shape_id
+        (select tenant_id, shape_id, start_by
            from live
           where status = 'waiting'
-          order by tenant_id, shape_id
+          order by tenant_id, shape_id, start_by
           limit 1)
         union all
-        select next.tenant_id, next.shape_id
+        select next.tenant_id, next.shape_id, next.start_by
           from pairs
          cross join lateral (
-                select tenant_id, shape_id
+                select tenant_id, shape_id, start_by
                   from live
                  where status = 'waiting'
                    and (tenant_id, shape_id) > (pairs.tenant_id, pairs.shape_id)
-                 order by tenant_id, shape_id
+                 order by tenant_id, shape_id, start_by
                  limit 1
                ) as next
      )
-select tenant_id, shape_id
+select tenant_id, shape_id, start_by
   from pairs
 
 -- name: read_heads
 -- Return the first $3 waiting tasks of each (tenant, shape) pair, in the order of their rank.
 --   $1 tenant ids, $2 shape ids, $3 how many of each
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
-       head.execution_cap, head.avoid_node_id, head.ready_at
+       head.execution_cap, head.avoid_node_id, head.start_by - duly.now() as slack,
+       head.delay_tolerance, head.losses
   from unnest($1::int[], $2::int[]) as pair (tenant_id, shape_id)
  cross join lateral (
-        select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id, ready_at
+        select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id,
+               delay_tolerance, losses
           from live
          where status = 'waiting'
            and tenant_id = pair.tenant_id
@@ -75,7 +77,8 @@ select last.capacity || n.capacity_override as capacity, n.labels
 -- name: read_in_use
 -- Count what runs where, by shape: what is in use is derived from live leases, so that it
 -- cannot leak. A lease whose incarnation has ended still counts until it is swept.
-select incarnation_id, shape_id, count(*) as times
+select incarnation_id, shape_id, count(*) as times,
+       min(leased_at + execution_cap) - duly.now() as next_end
   from live
  where status = 'running'
  group by incarnation_id, shape_id
