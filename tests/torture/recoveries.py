@@ -111,12 +111,15 @@ def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
     """Tell when the last task that was lost with the node was begun again.
 
     Nothing is told when none was: then nothing was at work there, or what was is not repeated.
+    What was leased to the node once it was back is lost to a later fault.
     """
+    later = {step.token for step in traces.leases if step.boot >= episode.healed}
     again = [
         at
         for step in traces.losses
         if traces.nodes.get(step.node or 0) in episode.hosts
         and episode.began < step.boot < episode.healed + episode.target
+        and step.token not in later
         if (at := _started_after(step, traces.entries)) is not None
     ]
     if again:

@@ -99,6 +99,20 @@ def test_rerun_counts_to_the_last_lost_task_that_was_begun_again() -> None:
     assert took(one, Traces(journal, entries[:4], nodes=names)) == []
 
 
+def test_what_was_leased_to_the_node_once_it_was_back_is_lost_to_a_later_fault() -> None:
+    names = {7: "node-a"}
+    for leased_at, expected in ((109, [18.0]), (110, [17.0])):
+        task = leased_at * 10
+        journal = [lost(114, 1, 7), lease(leased_at, task, 4), lost(114.5, task, 7)]
+        entries = [
+            wrote("start", 1, 5, "node-b", 117),
+            wrote("start", task, 2000, "node-b", 118),
+        ]
+        assert (
+            took(episode("rerun", ("node-a",)), Traces(journal, entries, nodes=names)) == expected
+        )
+
+
 @pytest.mark.parametrize(
     ("sights", "expected"),
     [
