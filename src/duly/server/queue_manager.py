@@ -22,6 +22,7 @@ from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.news import NONE, News
+from duly.server.pace import Pace
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
@@ -63,6 +64,7 @@ class QueueManager(Service):
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
+        self._sweep = Pace(timedelta(0))
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next task is due."""
@@ -92,7 +94,12 @@ class QueueManager(Service):
         if self._patience.is_over(term, self._cluster_manager.led_since, started_at, at):
             for incarnation, node in await leases.expire_incarnations(conn, at):
                 log.warning("node %s is lost (incarnation %s)", node, incarnation)
-        return await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
+                self._sweep.hurry()
+        if not self._sweep.is_due:
+            return []
+        with self._sweep.step():
+            orphans = await leases.lock_orphans(conn, limit=BATCH)
+        return await self.take_back(conn, orphans)
 
     async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
         """End attempts whose agent has ended; their rows are locked."""

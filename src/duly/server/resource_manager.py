@@ -29,6 +29,7 @@ from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.health import Health
 from duly.server.herald import Herald
+from duly.server.holdings import Holdings
 from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer, Room
 from duly.server.service import Service
@@ -68,6 +69,7 @@ class ResourceManager(Service):
         self._hopeless_since: dict[int, float] = {}
         self._polls = Bell()
         self._told: defaultdict[int, set[wire.AttemptRef]] = defaultdict(set)
+        self._holdings = Holdings()
 
     async def tick(self) -> bool:
         """Place what can be placed; end what no node could ever take."""
@@ -216,9 +218,10 @@ class ResourceManager(Service):
 
     async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         async with self._database.connection(Lane.NODE) as conn:
-            should_hold = await nodes.read_held(conn, poll.incarnation, node_id)
+            should_hold = await self._holdings.read(conn, node_id, poll.incarnation, poll.held)
             if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
                 self._told.pop(poll.incarnation, None)
+                self._holdings.forget(poll.incarnation)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
             missing = [
@@ -247,7 +250,7 @@ class ResourceManager(Service):
     async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
         """Return everything that the agent is to end, told before or not."""
         async with self._database.connection(Lane.NODE) as conn:
-            should_hold = await nodes.read_held(conn, beat.incarnation, node_id)
+            should_hold = await self._holdings.read(conn, node_id, beat.incarnation, beat.held)
             return await _certain_stops(conn, beat.held, should_hold)
 
 

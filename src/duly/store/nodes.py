@@ -130,9 +130,11 @@ async def read_records(conn: Connection, *, window: timedelta) -> dict[int, tupl
     return {row["node_id"]: (row["failures"], row["losses"], row["joins"]) for row in rows}
 
 
-async def read_held(conn: Connection, incarnation: int, node_id: int) -> list[HeldAttempt]:
-    """Return what an incarnation should be running."""
-    rows = await conn.fetch(SQL["read_held"], incarnation, node_id)
+async def read_held(
+    conn: Connection, incarnation: int, node_id: int, above: int, tasks: Sequence[int]
+) -> list[HeldAttempt]:
+    """Return what an incarnation should be running: what came above a token, and named tasks."""
+    rows = await conn.fetch(SQL["read_held"], incarnation, node_id, above, list(tasks))
     return [HeldAttempt(*row) for row in rows]
 
 

@@ -883,7 +883,7 @@ CREATE UNIQUE INDEX incarnations_one_live_per_node ON duly.incarnations USING bt
 
 CREATE INDEX live_due ON duly.live USING btree (ready_at) WHERE (status = 'scheduled'::duly.status);
 
-CREATE INDEX live_running ON duly.live USING btree (incarnation_id) WHERE (status = 'running'::duly.status);
+CREATE INDEX live_running ON duly.live USING btree (incarnation_id, token) WHERE (status = 'running'::duly.status);
 
 CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, priority DESC, id) WHERE (status = 'waiting'::duly.status);
 

@@ -77,15 +77,27 @@ select remove_node($1)
 select override_capacity($1, $2::jsonb)
 
 -- name: read_held
--- Return what an incarnation should be running: the truth that a poll is answered from.
---   $1 incarnation_id, $2 node_id
+-- Return what an incarnation should be running: the truth that a poll is answered from. Of
+-- what came up to a token, only the tasks that are named are looked up, each by its id.
+--   $1 incarnation_id, $2 node_id, $3 above this token, $4 task ids
 select l.id, l.attempt, l.token,
        l.cancel_requested_at is not null as is_cancelled,
        l.kill_at <= duly.now() as is_overdue
-  from live l
-  join incarnations i on i.id = l.incarnation_id
- where l.status = 'running'
-   and l.incarnation_id = $1
+  from incarnations i
+ cross join lateral (
+        select id, attempt, token, cancel_requested_at, kill_at
+          from live
+         where status = 'running'
+           and incarnation_id = i.id
+           and token > $3
+         union all
+        select id, attempt, token, cancel_requested_at, kill_at
+          from live
+         where id = any($4::bigint[])
+           and incarnation_id = i.id
+           and token <= $3
+       ) as l
+ where i.id = $1
    and i.node_id = $2
    and i.ended_at is null
 

@@ -1,0 +1,36 @@
+"""Keeps what grows with the store from taking more than its share of the time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from duly import clock
+
+SHARE = 20
+"""One part in so many of the time, at most."""
+
+
+class Pace:
+    """Lets something be done so often, and more seldom when it takes long."""
+
+    def __init__(self, interval: timedelta) -> None:
+        self._interval = interval.total_seconds()
+        self._next_at = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether its time has come."""
+        return clock.monotonic() >= self._next_at
+
+    def hurry(self) -> None:
+        """Let its time come now."""
+        self._next_at = float("-inf")
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Do it once; what fails stays due."""
+        began_at = clock.monotonic()
+        self._next_at = float("-inf")
+        yield
+        took = clock.monotonic() - began_at
+        self._next_at = began_at + max(self._interval, SHARE * took)
