@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import typer
 
 import duly
 from duly.cli.main import COMMANDS, load
+from tests.cli.imports import HEAVY, imported_by
 
 DULY = Path(sys.executable).with_name("duly")
 NOWHERE = "http://127.0.0.1:9"
@@ -107,28 +107,10 @@ def test_completion_offers_the_commands():
 
 
 def test_looking_for_help_imports_no_command_and_nothing_heavy():
-    script = (
-        "import sys\n"
-        "from duly.cli.main import app\n"
-        "try:\n    app(['--help'], prog_name='duly')\n"
-        "except SystemExit:\n    pass\n"
-        "heavy = ['rich.console', 'aiohttp', 'msgspec', 'http.client', 'pydantic']\n"
-        "print('HEAVY', [m for m in heavy if m in sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines()[-1] == "HEAVY []"
-
-
-def test_the_help_appears_at_once():
-    took = []
-    for _ in range(5):
-        start = time.perf_counter()
-        run("--help")
-        took.append(time.perf_counter() - start)
-    # Twice what it takes on an idle machine: the best of five, because tests run side by side.
-    assert min(took) < 0.4
+    imported = imported_by(run("--help", PYTHONPROFILEIMPORTTIME="1").stderr)
+    ours = {name for name in imported if name.startswith("duly.")}
+    assert ours == {"duly.cli", "duly.cli.main", "duly.errors"}
+    assert imported & {*HEAVY, "http.client", "rich", "ssl"} == set()
 
 
 def test_commands_are_functions_or_groups_of_their_own():

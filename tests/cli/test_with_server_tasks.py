@@ -7,6 +7,8 @@ import uuid
 
 import pytest
 
+from tests.cli.imports import HEAVY, imported_by
+
 
 def submit(server, *args: str) -> str:
     done = server.duly("submit", "-o", "id", *args)
@@ -167,3 +169,13 @@ def test_a_reader_that_leaves_a_list_is_no_error(server):
     assert process.wait(60) == 0
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_showing_a_task_imports_nothing_heavy(server):
+    task = ended(server, "--", "true")
+    timing = {**server.environment, "PYTHONPROFILEIMPORTTIME": "1"}
+    done = server.duly("show", task, env=timing)
+    imported = imported_by(done.stderr)
+    assert task in done.stdout
+    assert "duly.client.sync" in imported
+    assert imported & HEAVY == set()

@@ -164,7 +164,8 @@ def agent(
     It listens on nothing. Ctrl-C hands its tasks back to their queue; a second one hurries.
     """
     from duly.cli.node_flags import read_amounts, read_pairs, read_range, read_size
-    from duly.launch.agent import AgentFlags, run_until_interrupted
+    from duly.launch.agent import run_until_interrupted
+    from duly.launch.agent_part import AgentFlags
     from duly.launch.logs import log_to_stderr
     from duly.launch.running import run
 

@@ -15,6 +15,7 @@ from duly.client.retry import Patience
 from duly.dashboard.access import App, Gate
 from duly.dashboard.feed import Feed
 from duly.http_limits import LimitedHttp
+from duly.http_server import HttpServer
 
 INTERVAL = timedelta(seconds=2)
 IMPATIENT = Patience(total=timedelta(0))
@@ -38,7 +39,7 @@ def run(url: str, key: str, host: str, port: int, token: str) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    uvicorn.Server(config).run()
+    HttpServer(config).run()
 
 
 def _pages(url: str, key: str) -> App:

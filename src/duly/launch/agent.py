@@ -6,64 +6,15 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from duly.agent.agent import AgentOptions, run_agent
 from duly.agent.capacity import detect
 from duly.errors import ConfigError, DulyError
+from duly.launch.agent_part import AgentFlags, check_isolation
 from duly.launch.interrupts import Interrupts
 from duly.launch.logs import log_to_stderr
-from duly.launch.part import Part, receive, say_started
+from duly.launch.part import receive, say_started
 from duly.launch.running import run
 from duly.model.resources import Resources
-
-ISOLATIONS = ("process",)
-UP_PORTS = (20_000, 20_999)
-"""Ports that `duly up` gives to tasks: below those that the kernel hands out by itself."""
-
-
-class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent was told; of what it has, None means what the machine has."""
-
-    url: str
-    data: str
-    join_token_file: str | None = None
-    ca_file: str | None = None
-    name: str | None = None
-    isolation: str = "process"
-    tasks_as: str | None = None
-    cpu: float | None = None
-    memory_mb: int | None = None
-    disk_mb: int | None = None
-    iops: int = 0
-    bandwidth_mbps: int = 0
-    port_range: tuple[int, int] | None = None
-    extra: dict[str, int] = {}
-    labels: dict[str, str] = {}
-    verbose: bool = False
-
-
-def check_isolation(name: str) -> None:
-    """Raise ConfigError for a level of isolation that this version cannot give."""
-    if name not in ISOLATIONS:
-        raise ConfigError(
-            f"There is no isolation {name!r} in this version of Duly; use --isolation process."
-        )
-
-
-def agent_part(
-    *, url: str, data: Path, join_token_file: Path, isolation: str, verbose: bool
-) -> Part:
-    """Return the agent of `duly up`, which offers all that this machine has."""
-    flags = AgentFlags(
-        url=url,
-        data=str(data),
-        join_token_file=str(join_token_file),
-        isolation=isolation,
-        port_range=UP_PORTS,
-        verbose=verbose,
-    )
-    return Part("agent", "duly.launch.agent", lambda: flags, is_essential=True)
 
 
 async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -> int:

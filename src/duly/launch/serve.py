@@ -14,6 +14,7 @@ from duly.api.door import Door
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http_limits import LimitedHttp
+from duly.http_server import HttpServer
 from duly.launch.tls import Certificate
 from duly.server import parts as server_parts
 from duly.server.parts import Parts
@@ -71,7 +72,7 @@ async def serve(
         await _run(Api(parts, options.certificate), parts, sock, stop, ready)
 
 
-class Api(uvicorn.Server):
+class Api(HttpServer):
     """The HTTP server, without signal handlers: those are the launcher's."""
 
     def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
@@ -109,7 +110,7 @@ class Api(uvicorn.Server):
             serving = group.create_task(self.serve(sockets=[sock]))
             stopping = group.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            self.should_exit = True
+            self.end()
             await serving
             stopping.cancel()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from duly.config import Settings
 from duly.errors import ConfigError
 from duly.launch import greeting
-from duly.launch.agent import agent_part, check_isolation
+from duly.launch.agent_part import agent_part, check_isolation
 from duly.launch.dashboard import Pages
 from duly.launch.data_folder import claim
 from duly.launch.database import bring_up_to_date, create_join_token, ensure_admin_key

@@ -1,0 +1,25 @@
+"""What a process does not need it does not carry along."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("duly.launch.up", {"aiohttp", "duly.agent", "duly.dashboard", "nicegui"}),
+        ("duly.launch.serve", {"aiohttp", "duly.agent", "duly.dashboard", "rich", "typer"}),
+        ("duly.launch.agent", {"asyncpg", "litestar", "rich", "typer", "uvicorn"}),
+        ("duly.launch.dashboard", {"aiohttp", "litestar", "nicegui", "rich", "typer"}),
+    ],
+)
+def test_a_process_imports_nothing_of_the_others(module: str, needless: set[str]) -> None:
+    script = f"import sys, {module}\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    imported = set(done.stdout.split())
+    assert module in imported
+    assert imported & needless == set()
