@@ -5,7 +5,7 @@
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make docs    writes the reference of the command line anew
-#   make bench   measures Duly beside what this machine can do
+#   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
 PYTEST_ARGS ?= -n 2 --dist loadfile
@@ -42,7 +42,7 @@ docs:
 
 bench:
 	@scripts/setup
-	@.venv/bin/python scripts/bench.py
+	@.venv/bin/python -m benchmarks $(PARTS) $(BENCH_ARGS)
 
 torture:
 	@scripts/setup dev

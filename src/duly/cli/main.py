@@ -76,6 +76,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "processes:doctor",
             "Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it.",
         ),
+        "bench": Entry(
+            "bench:bench",
+            "Measure the installation from here: submits, runs of /bin/true, how soon one starts.",
+        ),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -1,0 +1,1 @@
+"""Measures Duly beside what the machine can do: `make bench`, or `python -m benchmarks`."""

@@ -1,0 +1,55 @@
+"""`python -m benchmarks [PART …]`: measure, and tell it as a table, as JSON and as a picture."""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import page, report, suite
+from benchmarks.rig import Sizes
+
+FULL_SNAPSHOT = 600.0
+
+
+def main() -> int:
+    """Run the parts that were asked for; 1 means that a task was lost, or a part failed."""
+    arguments = _arguments()
+    if arguments.page:
+        page.update(page.PAGE, report.load(arguments.out / report.JSON))
+        return 0
+    sizes = Sizes()
+    if arguments.scale != 1:
+        sizes = sizes.scaled(arguments.scale)
+    if arguments.full:
+        sizes = replace(sizes, snapshot_seconds=FULL_SNAPSHOT)
+    if arguments.minutes is not None:
+        sizes = replace(sizes, snapshot_seconds=arguments.minutes * 60)
+    parts = arguments.parts or list(suite.PARTS)
+    measured = suite.run(parts, sizes, lambda text: print(text, file=sys.stderr, flush=True))
+    report.write(measured, arguments.out)
+    report.draw(measured)
+    return 0 if measured.is_right else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"all unless named: {', '.join(suite.PARTS)}"
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder to write to")
+    parser.add_argument("--scale", type=float, default=1.0, help="do less, for trying it out")
+    parser.add_argument("--minutes", type=float, help="how long the snapshot is held")
+    parser.add_argument("--full", action="store_true", help="hold the snapshot for ten minutes")
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing; write the last table to the docs"
+    )
+    arguments = parser.parse_args()
+    arguments.parts = [part for given in arguments.parts for part in given.split(",") if part]
+    unknown = [part for part in arguments.parts if part not in suite.PARTS]
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(suite.PARTS)}")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

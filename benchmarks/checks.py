@@ -1,0 +1,49 @@
+"""Whether all tasks have ended, each exactly once: otherwise the run is red."""
+
+from benchmarks import cluster
+
+COUNTS = """
+select *
+  from (select count(*) as tasks from duly.tasks) as a,
+       (select count(*) as live,
+               count(*) filter (where status = 'waiting' and attempt = 0) as untouched,
+               count(*) filter (where status = 'running' and attempt = 1) as running
+          from duly.live) as b,
+       (select count(*) as ends,
+               count(*) filter (where status = 'done' and attempt = 1 and losses = 0) as done
+          from duly.ends) as c,
+       (select count(*) as attempts,
+               count(*) filter (where outcome = 'succeeded' and attempt = 1) as succeeded
+          from duly.attempts) as d
+"""
+
+
+class Wrong(RuntimeError):
+    """A task was lost, ran twice, or did not succeed."""
+
+
+def all_done(dsn: str, tasks: int) -> None:
+    """Make sure that the store holds `tasks` and nothing else, each done at its only attempt."""
+    row = cluster.rows(dsn, COUNTS)[0]
+    counts = (
+        row["live"],
+        row["tasks"],
+        row["done"],
+        row["ends"],
+        row["succeeded"],
+        row["attempts"],
+    )
+    if counts != (0, tasks, tasks, tasks, tasks, tasks):
+        raise Wrong(f"{tasks:,} tasks should be done, each once: {dict(row)}")
+
+
+def none_lost(dsn: str, tasks: int) -> None:
+    """Make sure that of `tasks` each waits, runs or is done, and that none ran twice.
+
+    One statement sees one moment, so that tasks on their way are not missed.
+    """
+    row = cluster.rows(dsn, COUNTS)[0]
+    is_whole = row["tasks"] == tasks and row["live"] + row["ends"] == tasks
+    once = row["done"] == row["ends"] == row["succeeded"] == row["attempts"]
+    if not is_whole or not once or row["live"] != row["untouched"] + row["running"]:
+        raise Wrong(f"{tasks:,} tasks should wait, run or be done once: {dict(row)}")

@@ -1,0 +1,39 @@
+"""How long a person waits for the command line."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+
+from benchmarks import installation
+from benchmarks.installation import DULY
+from benchmarks.load import TRUE
+from benchmarks.rig import Rig
+from duly.bench.figure import Figure, at_most, median
+
+
+def measure(rig: Rig) -> Iterator[Figure]:
+    """Start commands again and again, and take the one in the middle."""
+    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as place:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(place.folder / "home"),
+            "DULY_URL": place.url,
+            "DULY_KEY": place.key,
+        }
+        with place.client() as client:
+            task = client.submit(**TRUE)["id"]
+        for arguments, bound in ((("--help",), 0.2), (("show", task), 0.35)):
+            name = "duly --help" if len(arguments) == 1 else "duly show ID"
+            taken = [_time(arguments, environment) for _ in range(rig.sizes.cli_starts)]
+            yield Figure(
+                part="cli", name=name, value=median(taken), unit="s", target=at_most(bound)
+            )
+
+
+def _time(arguments: tuple[str, ...], environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    done = subprocess.run([DULY, *arguments], env=environment, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"duly {arguments[0]}: {done.stderr.decode()}")
+    return time.perf_counter() - began

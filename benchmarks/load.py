@@ -1,0 +1,111 @@
+"""Clients that cost next to nothing: prepared requests over bare sockets.
+
+A client library would take from the machine what the server could use, and then it
+would be measured, too. Each client sends its next request when the answer to the last
+one is complete.
+"""
+
+import json
+import selectors
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+SMALL = {"cpu": 0.1, "memory_mb": 16, "disk_mb": 1}
+TRUE: dict[str, Any] = {"command": ["/bin/true"], "resources": SMALL}
+
+
+class Refused(RuntimeError):
+    """A request was not answered with 201."""
+
+
+class Requests:
+    """Prepared requests for one server."""
+
+    def __init__(self, url: str, key: str) -> None:
+        parts = urlsplit(url)
+        self.address = parts.hostname or "", parts.port or 80
+        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n"
+
+    def post(self, path: str, body: Any) -> bytes:
+        """Return a whole request as it goes over the wire."""
+        data = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        )
+        return head.encode() + data
+
+    def batch(self, count: int, task: dict[str, Any]) -> bytes:
+        """Return the request that submits `count` times the same task."""
+        return self.post("/v1/tasks/batch", {"tasks": [task] * count})
+
+
+class _Client:
+    """One connection, and what has come of the answer that it waits for."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+
+    def send(self, request: bytes) -> None:
+        """Send a whole request; the server reads while we write, so this cannot lock up."""
+        self._received = b""
+        self.socket.sendall(request)
+
+    def receive(self) -> bytes | None:
+        """Take what has come; return the body once the answer is complete."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise Refused("the server has closed the connection")
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found or len(body) < _length(head):
+            return None
+        if head.split(b" ", 2)[1] != b"201":
+            raise Refused(f"{head.splitlines()[0].decode()}: {body[:500].decode()}")
+        return body
+
+
+def send_all(
+    requests: Requests, prepared: Iterable[bytes], clients: int
+) -> tuple[float, list[bytes]]:
+    """Send every request, from `clients` at once; return the seconds it took, and the answers."""
+    left, answers = iter(prepared), list[bytes]()
+    with selectors.DefaultSelector() as selector:
+        try:
+            for _ in range(clients):
+                client = _Client(requests.address)
+                selector.register(client.socket, selectors.EVENT_READ, client)
+            began = time.perf_counter()
+            for key in list(selector.get_map().values()):
+                _next(selector, key.data, left)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    body = key.data.receive()
+                    if body is not None:
+                        answers.append(body)
+                        _next(selector, key.data, left)
+            return time.perf_counter() - began, answers
+        finally:
+            for key in list(selector.get_map().values()):
+                key.data.socket.close()
+
+
+def _next(selector: selectors.BaseSelector, client: _Client, left: Iterator[bytes]) -> None:
+    request = next(left, None)
+    if request is None:
+        selector.unregister(client.socket)
+        client.socket.close()
+    else:
+        client.send(request)
+
+
+def _length(head: bytes) -> int:
+    for line in head.lower().splitlines():
+        if line.startswith(b"content-length:"):
+            return int(line.split(b":")[1])
+    raise Refused("an answer without a length")

@@ -1,0 +1,67 @@
+"""Where and what was measured: without that, a figure says nothing."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import cluster
+from benchmarks.cluster import Cluster
+
+ROOT = Path(__file__).parents[1]
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine, the program, and when."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    postgresql: str
+    fsync: str
+    commit: str
+    at: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores of {self.cpu}, {self.memory_gib:.0f} GiB, {self.system}, "
+            f"Python {self.python}, PostgreSQL {self.postgresql} (fsync {self.fsync}), "
+            f"commit {self.commit}, {self.at}"
+        )
+
+
+def describe(postgres: Cluster) -> Machine:
+    """Return what the figures of this run belong to."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Machine(
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(pages / 2**30, 1),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        postgresql=cluster.value(postgres.dsn, "show server_version").split()[0],
+        fsync=cluster.value(postgres.dsn, "show fsync"),
+        commit=_commit(),
+        at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "--short", "HEAD")
+    return f"{commit or 'unknown'}{' with changes' if git('status', '--porcelain') else ''}"

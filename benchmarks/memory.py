@@ -1,0 +1,82 @@
+"""What a waiting task and a running attempt cost in memory, beside what an idle Duly needs."""
+
+import time
+from collections.abc import Iterator
+
+from benchmarks import cluster, installation, usage
+from benchmarks.installation import Installation
+from benchmarks.load import Requests, send_all
+from benchmarks.rig import Rig
+from duly.bench.figure import Figure
+
+SLEEP = {
+    "command": ["/bin/sleep", "600"],
+    "resources": {"cpu": 0.01, "memory_mb": 16, "disk_mb": 1},
+}
+SETTLING = 3.0
+SIZE = "select pg_total_relation_size('duly.live') + sum(pg_total_relation_size(relid)) "
+SIZE += "from pg_partition_tree('duly.tasks') where isleaf"
+
+
+def measure(rig: Rig) -> Iterator[Figure]:
+    """Compare an idle Duly with one beside many waiting tasks, and with one that runs many."""
+    yield from _waiting(rig)
+    yield from _running(rig)
+
+
+def _waiting(rig: Rig) -> Iterator[Figure]:
+    count = rig.sizes.waiting_some
+    sizes = []
+    for waiting in (0, count):
+        with rig.store(waiting=waiting) as dsn, installation.serve(rig.postgres, dsn) as place:
+            time.sleep(SETTLING)
+            on_disk: int = cluster.value(dsn, SIZE)
+            sizes.append((usage.memory([place.process.pid]).pss, on_disk))
+    (empty, nothing), (full, stored) = sizes
+    yield Figure(
+        part="memory",
+        name=f"memory of the server per waiting task, of {count:,}",
+        value=(full - empty) * 2**20 / count,
+        unit="bytes",
+    )
+    yield Figure(
+        part="memory",
+        name="disk per waiting task, indexes included",
+        value=(stored - nothing) / count,
+        unit="bytes",
+    )
+
+
+def _running(rig: Rig) -> Iterator[Figure]:
+    count = rig.sizes.attempts_at_once
+    with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
+        time.sleep(SETTLING)
+        idle = _ours(place, place.pids)
+        ours = place.pids
+        requests = Requests(place.url, place.key)
+        send_all(requests, [requests.batch(count, SLEEP)], 1)
+        _await_running(dsn, count)
+        time.sleep(SETTLING)
+        busy = _ours(place, ours)
+        with place.client() as client:
+            client.cancel_tasks(status=["waiting", "running"])
+    yield Figure(
+        part="memory",
+        name=f"memory of server and agent per running attempt, of {count}",
+        value=(busy - idle) * 1024 / count,
+        unit="KiB",
+        note="without the task's own process",
+    )
+
+
+def _ours(place: Installation, pids: list[int]) -> float:
+    return usage.memory(pids).pss
+
+
+def _await_running(dsn: str, count: int) -> None:
+    until = time.monotonic() + 60
+    running = "select count(*) from duly.live where status = 'running'"
+    while cluster.value(dsn, running) < count:
+        if time.monotonic() > until:
+            raise RuntimeError(f"{count} tasks should run at once, and do not")
+        time.sleep(0.1)

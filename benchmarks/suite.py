@@ -1,0 +1,55 @@
+"""Runs the parts one after the other, on one PostgreSQL."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+from benchmarks import (
+    cluster,
+    commands,
+    fill,
+    idle,
+    latency,
+    machine,
+    memory,
+    plane,
+    runs,
+    snapshot,
+    stores,
+    submits,
+)
+from benchmarks.measured import Measured
+from benchmarks.rig import Rig, Sizes
+from duly.bench.figure import Figure
+
+PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
+    "submit": submits.measure,
+    "run": runs.measure,
+    "latency": latency.measure,
+    "plane": plane.measure,
+    "waiting": stores.waiting,
+    "tenants": stores.tenants,
+    "finished": stores.finished,
+    "snapshot": snapshot.measure,
+    "idle": idle.measure,
+    "memory": memory.measure,
+    "cli": commands.measure,
+}
+
+
+def run(parts: Sequence[str], sizes: Sizes, say: Callable[[str], None]) -> Measured:
+    """Measure `parts`; one that fails is told, and does not keep the others from being run."""
+    figures, failures = list[Figure](), dict[str, str]()
+    with cluster.started() as postgres:
+        say("preparing")
+        fill.make_template(postgres)
+        for part in parts:
+            began = time.monotonic()
+            say(f"{part} …")
+            try:
+                figures.extend(PARTS[part](Rig(postgres, sizes)))
+            except Exception as error:
+                failures[part] = f"{type(error).__name__}: {error}"
+                say("".join(traceback.format_exception(error)))
+            say(f"{part} took {time.monotonic() - began:.0f} s")
+        return Measured(machine=machine.describe(postgres), figures=figures, failures=failures)

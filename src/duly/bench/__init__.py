@@ -1,0 +1,1 @@
+"""How fast an installation is: what `duly bench` measures, and how figures are told."""

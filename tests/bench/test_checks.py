@@ -1,0 +1,94 @@
+"""The benchmark's own checks: a task that was lost, or ran twice, makes a run red."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from benchmarks import checks, endings
+from benchmarks.checks import Wrong
+from tests.store import rows
+
+
+@pytest.fixture
+def store(dsn):
+    """A store with two tasks that were done, each at one attempt."""
+
+    async def make():
+        conn = await asyncpg.connect(dsn)
+        first = await rows.first_id(conn)
+        for task in (first, first + 1):
+            await rows.add_task(conn, task, live=False)
+            await rows.add_attempt(conn, task)
+        await conn.execute("update duly.attempts set outcome = 'succeeded'")
+        await conn.close()
+        return first
+
+    return dsn, asyncio.run(make())
+
+
+def change(dsn, statement):
+    async def run():
+        conn = await asyncpg.connect(dsn)
+        await conn.execute(statement)
+        await conn.close()
+
+    asyncio.run(run())
+
+
+def test_all_is_well_when_each_was_done_once(store):
+    dsn, _ = store
+    checks.all_done(dsn, 2)
+    checks.none_lost(dsn, 2)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from duly.ends where task_id = (select max(task_id) from duly.ends)",
+        "delete from duly.attempts where task_id = (select max(task_id) from duly.attempts)",
+        "insert into duly.attempts select task_id, 2, token, node_id, incarnation_id, outcome, "
+        "exit_code, reason, leased_at, started_at, finished_at from duly.attempts limit 1",
+        "update duly.attempts set outcome = 'lost' where task_id in "
+        "(select max(task_id) from duly.attempts)",
+        "update duly.ends set status = 'failed' where task_id in "
+        "(select max(task_id) from duly.ends)",
+        "delete from duly.tasks where id = (select max(id) from duly.tasks)",
+    ],
+    ids=["no end", "no attempt", "ran twice", "lost", "failed", "no task"],
+)
+def test_what_is_not_so_is_found(store, statement):
+    dsn, _ = store
+    change(dsn, statement)
+    for check in (checks.all_done, checks.none_lost):
+        with pytest.raises(Wrong):
+            check(dsn, 2)
+
+
+def test_a_task_that_waits_is_neither_done_nor_lost(store):
+    dsn, first = store
+
+    async def add():
+        conn = await asyncpg.connect(dsn)
+        await rows.add_task(conn, first + 2)
+        await conn.close()
+
+    asyncio.run(add())
+    checks.none_lost(dsn, 3)
+    with pytest.raises(Wrong):
+        checks.all_done(dsn, 3)
+
+
+def test_a_rate_of_fewer_ends_than_there_should_be_is_no_rate(store):
+    dsn, _ = store
+    since = asyncio.run(_an_hour_ago(dsn))
+    assert endings.rate(dsn, since, 2) > 0
+    with pytest.raises(Wrong, match="only 2 of 3"):
+        endings.rate(dsn, since, 3)
+
+
+async def _an_hour_ago(dsn):
+    conn = await asyncpg.connect(dsn)
+    found = await conn.fetchval("select duly.now() - interval '1 hour'")
+    await conn.close()
+    return found

@@ -1,0 +1,90 @@
+"""What is kept, drawn and written from a run."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import page, picture, report
+from benchmarks.machine import Machine
+from benchmarks.measured import Measured
+from benchmarks.rig import Sizes
+from duly.bench.figure import Figure, at_least, at_most
+
+MACHINE = Machine(
+    cpu="a <fast> one",
+    cores=2,
+    memory_gib=4.0,
+    system="Linux",
+    python="3.11",
+    postgresql="18",
+    fsync="on",
+    commit="abc",
+    at="now",
+)
+FAST = Figure(part="a", name="a & b", value=50, unit="/s", limit=100.0, target=at_least(0.4))
+SLOW = Figure(part="b", name="slow", value=12.0, unit="ms", target=at_most(6.0))
+PLAIN = Figure(part="b", name="no target", value=1.0, unit="ms")
+
+
+def measured(*figures, failures=None):
+    return Measured(machine=MACHINE, figures=list(figures), failures=failures or {})
+
+
+def test_what_is_written_can_be_read_again(tmp_path):
+    run = measured(FAST, SLOW, PLAIN, failures={"b": "lost one"})
+    report.write(run, tmp_path / "new")
+    assert report.load(tmp_path / "new" / report.JSON) == run
+    assert not run.is_right
+
+
+def test_longer_is_better_in_the_picture_whichever_way_the_target_points():
+    assert picture.score(FAST) == pytest.approx(1.25)
+    assert picture.score(SLOW) == pytest.approx(0.5)
+
+
+def test_the_picture_is_valid_and_shows_what_has_a_target():
+    drawn = ElementTree.fromstring(picture.draw(measured(FAST, SLOW, PLAIN)))
+    words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "1 of 2 targets met" in words
+    assert "a & b" in words
+    assert "no target" not in words
+
+
+def test_the_picture_is_valid_when_nothing_was_measured():
+    ElementTree.fromstring(picture.draw(measured()))
+
+
+def test_the_terminal_shows_every_figure_and_what_went_wrong(capsys):
+    report.draw(measured(FAST, SLOW, PLAIN, failures={"run": "lost one"}))
+    shown = capsys.readouterr().out
+    for words in ("a & b", "50%", "≥ 40%", "NO", "no target", "fsync on", "WRONG: run: lost one"):
+        assert words in shown
+
+
+def test_only_the_figures_of_a_page_are_replaced():
+    text = f"before\n{page.BEGIN}\nold figures\n{page.END}\nafter\n"
+    new = page.replaced(text, measured(FAST))
+    assert new.startswith("before\n") and new.endswith("\nafter\n")
+    assert "old figures" not in new and "50.0/s" in new and "commit abc" in new
+    assert page.replaced(new, measured(FAST)) == new
+
+
+def test_a_page_without_marks_is_left_alone():
+    with pytest.raises(ValueError, match="no marks"):
+        page.replaced("nothing here", measured(FAST))
+
+
+def test_figures_of_a_run_that_went_wrong_do_not_get_onto_the_page(tmp_path):
+    with pytest.raises(SystemExit, match="went wrong"):
+        page.update(tmp_path / "page.md", measured(FAST, failures={"run": "lost one"}))
+
+
+def test_the_page_of_the_documentation_has_room_for_figures():
+    text = page.PAGE.read_text()
+    assert page.BEGIN in text and page.END in text
+
+
+def test_smaller_sizes_are_never_nothing():
+    small = Sizes().scaled(0.0001)
+    assert (small.rounds, small.latencies, small.snapshot_seconds) == (1, 1, 1)
+    assert small.waiting_many == 100
