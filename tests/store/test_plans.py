@@ -278,6 +278,7 @@ HOT = {
     "leases.release_due": {"live_due", "live_pkey"},
     "leases.next_due": {"live_due"},
     "leases.lock_orphans": {"live_running", "live_pkey"},
+    "leases.read_vitals": {"live_running"},
     "nodes.read_held": {"live_running", "live_pkey"},
     "nodes.holds_attempt": {"live_pkey"},
     "tasks.lock_unstarted": {"live_pkey"},

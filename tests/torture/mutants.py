@@ -102,6 +102,8 @@ def local_clock() -> None:
     """Decide about leases by the clock of a server, which is an hour ahead."""
     ahead = "expires_at <= $1::timestamptz + interval '1 hour'"
     _rewrite(leases.SQL, "expire_incarnations", "expires_at <= $1", ahead)
+    sooner = "expires_at <= clock.now + interval '1 hour'"
+    _rewrite(leases.SQL, "read_vitals", "expires_at <= clock.now", sooner)
 
 
 def release_too_early() -> None:

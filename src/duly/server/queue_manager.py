@@ -77,29 +77,39 @@ class QueueManager(Service):
         term = self._cluster_manager.term
         if term is None:
             return False
-        async with self._database.transaction() as conn:
-            await servers.hold(conn, term)
-            due = await leases.release_due(conn, limit=BATCH)
-            self._until_due = await leases.next_due(conn)
+        due = await self._release(term)
         if due:
             self._wake(due)
-        async with self._database.transaction() as conn:
-            await servers.hold(conn, term)
-            lost = await self._expire(conn, term)
+        lost = await self._take_back_lost(term)
         self.wake_ended(lost)
         return len(due) == BATCH or len(lost) == BATCH
 
-    async def _expire(self, conn: Connection, term: Term) -> list[Ended]:
-        started_at, at = await leases.read_vitals(conn)
-        if self._patience.is_over(term, self._cluster_manager.led_since, started_at, at):
-            for incarnation, node in await leases.expire_incarnations(conn, at):
-                log.warning("node %s is lost (incarnation %s)", node, incarnation)
-                self._sweep.hurry()
-        if not self._sweep.is_due:
-            return []
-        with self._sweep.step():
-            orphans = await leases.lock_orphans(conn, limit=BATCH)
-        return await self.take_back(conn, orphans)
+    async def _release(self, term: Term) -> list[tuple[int, int]]:
+        """Let the tasks wait for their turn whose time has come."""
+        async with self._database.connection() as conn:
+            self._until_due = await leases.next_due(conn)
+            if self._until_due != timedelta(0):
+                return []
+            async with conn.transaction():
+                await servers.hold(conn, term)
+                due = await leases.release_due(conn, limit=BATCH)
+                self._until_due = await leases.next_due(conn)
+        return due
+
+    async def _take_back_lost(self, term: Term) -> list[Ended]:
+        """Expire silent nodes, and end what ran on those that are gone."""
+        async with self._database.connection() as conn:
+            vitals = await leases.read_vitals(conn)
+            may_expire = self._patience.is_over(
+                term, self._cluster_manager.led_since, vitals.started_at, vitals.now
+            )
+            if not (vitals.has_orphans or (vitals.has_silent and may_expire)):
+                return []
+            async with conn.transaction():
+                await servers.hold(conn, term)
+                if may_expire:
+                    await _expire(conn, vitals.now)
+                return await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
 
     async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
         """End attempts whose agent has ended; their rows are locked."""
@@ -272,6 +282,11 @@ class Patience:
         if is_new:
             self._until = self._looked_at + self._ttl.total_seconds()
         return self._looked_at >= self._until
+
+
+async def _expire(conn: Connection, at: datetime) -> None:
+    for incarnation, node in await leases.expire_incarnations(conn, at):
+        log.warning("node %s is lost (incarnation %s)", node, incarnation)
 
 
 def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:

@@ -37,6 +37,17 @@ class Head(msgspec.Struct, frozen=True):
     losses: int
 
 
+class Vitals(NamedTuple):
+    """When PostgreSQL was started, what time it is there, and whether anything may be lost."""
+
+    started_at: datetime
+    now: datetime
+    has_silent: bool
+    """Whether the lease of an incarnation has run out."""
+    has_orphans: bool
+    """Whether something runs in an incarnation that has ended."""
+
+
 class InUse(NamedTuple):
     """How many attempts of a shape an incarnation has, and when the first must have ended."""
 
@@ -260,11 +271,11 @@ async def next_due(conn: Connection) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=max(0.0, seconds))
 
 
-async def read_vitals(conn: Connection) -> tuple[datetime, datetime]:
-    """Return when PostgreSQL was started, and what time it is there."""
+async def read_vitals(conn: Connection) -> Vitals:
+    """Return how PostgreSQL and the nodes are."""
     row = await conn.fetchrow(SQL["read_vitals"])
-    assert row is not None  # noqa: S101 -- a select without a from has one row
-    return row["started_at"], row["now"]
+    assert row is not None  # noqa: S101 -- the clock has one row
+    return Vitals(**row)
 
 
 async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int, int]]:

@@ -250,8 +250,27 @@ select extract(epoch from ready_at - duly.now())::float8
  limit 1
 
 -- name: read_vitals
--- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time.
-select pg_postmaster_start_time() as started_at, duly.now() as now
+-- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time; and
+-- whether there is anything to take back, so that a leader with nothing to do writes nothing.
+with clock as materialized (
+        select duly.now() as now
+     )
+select pg_postmaster_start_time() as started_at,
+       clock.now,
+       exists (
+        select
+          from incarnations
+         where ended_at is null
+           and expires_at <= clock.now
+       ) as has_silent,
+       exists (
+        select
+          from live l
+          join incarnations i on i.id = l.incarnation_id
+         where l.status = 'running'
+           and i.ended_at is not null
+       ) as has_orphans
+  from clock
 
 -- name: expire_incarnations
 -- End the incarnations whose lease had run out by $1. Waits for leases that are being made on
