@@ -74,7 +74,7 @@ async def test_a_frozen_attempt_still_ends_at_its_cap(doorbell):
     async with running("cgroup") as node:
         if not node.layout.can_freeze:
             pytest.skip("no freezer can be had here")
-        ref = node.start("sh", "-c", clock_of(doorbell), cap=0.5, grace=0.2)
+        ref = node.start("sh", "-c", clock_of(doorbell), cap=1.5, grace=0.2)
         await doorbell.ring()
         node.link.send("trust", monotonic())
         _, report = await node.end(ref)

@@ -1,10 +1,12 @@
 """Servers, agents and PostgreSQL as real processes that can be killed and stopped."""
 
 import asyncio
+import random
 import signal
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from tests.torture.invariants import judge
 from tests.torture.ledger import Ledger
 from tests.torture.processes import Program, until
 
+PORTS = iter(random.sample(range(10_000, 20_000), 10_000))
+"""Below those that the kernel hands out, and in another order in every process."""
 QUICK = {
     "DULY_LEASES__HEARTBEAT": "0.3s",
     "DULY_LEASES__TTL": "2s",
@@ -27,10 +31,16 @@ QUICK = {
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody takes while its server is away.
+
+    Those that the kernel hands out by itself are at times the other ends of connections, and
+    even that of one with itself: of whoever asks for a server that is not there.
+    """
+    while True:
+        port = next(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _running(source: Path | None) -> dict[str, str]:

@@ -24,13 +24,15 @@ def test_a_node_whose_first_join_was_never_answered_joins_all_the_same(lab: Lab)
 
 
 def test_an_agent_that_stops_is_given_no_more_work(lab: Lab) -> None:
-    lab.start_server()
+    lab.start_server(EXECUTION__GRACE="30s")
     agent = lab.start_agent()
-    task = submit(lab, "trap '' TERM; sleep 60 & wait; sleep 60")
+    told = lab.folder / "told"
+    task = submit(lab, f"trap '' TERM; {UNTIL_TOLD.format(told)}")
     until(lambda: lab.ledger.starts(task), "the task to start")
     agent.send(signal.SIGTERM)
     until(lambda: lab.node("node-a") == "draining", "the agent to say that it stops")
     other = submit(lab, "true")
+    told.touch()
     assert agent.process.wait(30) == 0
     assert lab.client().get_task(other)["attempt"] == 0
     lab.start_agent("node-b")

@@ -7,6 +7,7 @@ import pytest
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
 from tests.faults.test_kills import submit
+from tests.faults.test_nodes import UNTIL_TOLD
 
 pytestmark = pytest.mark.faults
 LONG_AT_FIRST = 'sleep "$(if [ $DULY_ATTEMPT = 1 ]; then echo 60; else echo 0.1; fi)"'
@@ -60,10 +61,12 @@ def test_a_report_that_comes_after_the_attempt_was_given_away_changes_nothing(la
     lab.start_server()
     proxy = Proxy(lab.port)
     lab.start_agent("node-a", url=proxy.url)
-    task = submit(lab, "sleep 0.5; [ $DULY_ATTEMPT = 2 ] || exit 1")
+    told = lab.folder / "told"
+    task = submit(lab, f"{UNTIL_TOLD.format(told)}; [ $DULY_ATTEMPT = 2 ] || exit 1")
     until(lambda: lab.ledger.starts(task), "the first attempt to start")
 
     proxy.part()
+    told.touch()
     lab.start_agent("node-b")
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["attempt"], ended["failures"], ended["losses"]) == (
