@@ -9,6 +9,7 @@ from duly.bench.figure import Figure, at_most
 
 SETTLING = 5.0
 MIB_OF_200_MB = 200e6 / 2**20
+POSTGRESQL = "PostgreSQL"
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
@@ -16,37 +17,43 @@ def measure(rig: Rig) -> Iterator[Figure]:
     seconds = rig.sizes.idle_seconds
     with rig.store() as dsn, installation.up(rig.postgres, dsn, pages=True) as place:
         time.sleep(min(SETTLING, seconds))
-        parts, postgres = place.parts, rig.postgres.pids
-        before = {name: usage.cpu(pids) for name, pids in parts.items()}
-        database = usage.cpu(postgres)
-        began = time.perf_counter()
+        parts = place.parts
+        watched = parts | {POSTGRESQL: rig.postgres.pids}
+        before, began = {name: usage.cpu(pids) for name, pids in watched.items()}, time.monotonic()
         time.sleep(seconds)
-        span = time.perf_counter() - began
-        spent = {name: (usage.cpu(pids) - before[name]).own for name, pids in parts.items()}
-        database -= database - usage.cpu(postgres)
+        span = time.monotonic() - began
+        shares = {
+            name: (usage.cpu(pids) - before[name]).own / span * 100
+            for name, pids in watched.items()
+        }
         memory = {name: usage.memory(pids) for name, pids in parts.items()}
+    yield from _cpu(shares)
+    yield from _memory(memory)
+
+
+def _cpu(shares: dict[str, float]) -> Iterator[Figure]:
+    database = shares.pop(POSTGRESQL)
     yield Figure(
         part="idle",
         name="idle, all processes but PostgreSQL",
-        value=sum(spent.values()) / span * 100,
+        value=sum(shares.values()),
         unit="% of a core",
         target=at_most(1.0),
-        note=", ".join(f"{name} {cpu / span:.2%}" for name, cpu in spent.items()),
+        note=", ".join(f"{name} {share:.2f} %" for name, share in shares.items()),
     )
-    whole = sum(memory.values(), usage.Memory())
-    yield Figure(
-        part="idle",
-        name="memory when idle, PSS: what is shared counts once",
-        value=whole.pss,
-        unit="MiB",
-        target=at_most(MIB_OF_200_MB),
-        note=", ".join(f"{name} {each.pss:.0f}" for name, each in memory.items()),
-    )
-    yield Figure(
-        part="idle",
-        name="memory when idle, RSS",
-        value=whole.rss,
-        unit="MiB",
-        target=at_most(MIB_OF_200_MB),
-        note=", ".join(f"{name} {each.rss:.0f}" for name, each in memory.items()),
-    )
+    yield Figure(part="idle", name="idle, PostgreSQL beside it", value=database, unit="% of a core")
+
+
+def _memory(memory: dict[str, usage.Memory]) -> Iterator[Figure]:
+    for name, sizes in (
+        ("PSS, what is shared counts once", {one: each.pss for one, each in memory.items()}),
+        ("RSS", {one: each.rss for one, each in memory.items()}),
+    ):
+        yield Figure(
+            part="idle",
+            name=f"memory when idle, {name}",
+            value=sum(sizes.values()),
+            unit="MiB",
+            target=at_most(MIB_OF_200_MB),
+            note=", ".join(f"{one} {size:.0f}" for one, size in sizes.items()),
+        )

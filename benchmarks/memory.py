@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import cluster, installation, usage
-from benchmarks.installation import Installation
 from benchmarks.load import Requests, send_all
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure
@@ -51,13 +50,13 @@ def _running(rig: Rig) -> Iterator[Figure]:
     count = rig.sizes.attempts_at_once
     with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
         time.sleep(SETTLING)
-        idle = _ours(place, place.pids)
         ours = place.pids
+        idle = usage.memory(ours).pss
         requests = Requests(place.url, place.key)
         send_all(requests, [requests.batch(count, SLEEP)], 1)
         _await_running(dsn, count)
         time.sleep(SETTLING)
-        busy = _ours(place, ours)
+        busy = usage.memory(ours).pss
         with place.client() as client:
             client.cancel_tasks(status=["waiting", "running"])
     yield Figure(
@@ -67,10 +66,6 @@ def _running(rig: Rig) -> Iterator[Figure]:
         unit="KiB",
         note="without the task's own process",
     )
-
-
-def _ours(place: Installation, pids: list[int]) -> float:
-    return usage.memory(pids).pss
 
 
 def _await_running(dsn: str, count: int) -> None:

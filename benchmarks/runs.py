@@ -3,6 +3,7 @@
 What it costs is taken from the same rounds: CPU by part, and WAL.
 """
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -27,15 +28,22 @@ def measure(rig: Rig) -> Iterator[Figure]:
         for _ in range(sizes.rounds):
             through.append(run_all(place, sizes.runs))
         cost, wal = {name: cpu - before[name] for name, cpu in _cpu(place).items()}, _wal(dsn) - wal
-        for _ in range(sizes.rounds):
-            spawned.append(limits.spawn_rate(sizes.spawns))
-            by_xargs.append(limits.xargs_rate(sizes.spawns))
+        alone = os.times()
+        spawned += [limits.spawn_rate(sizes.spawns) for _ in range(sizes.rounds)]
+        alone_cost = _children(os.times()) - _children(alone)
+        by_xargs += [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
         # Beside an idle Duly, not a stopped one: both had the same machine.
         through += [run_all(place, sizes.runs) for _ in range(sizes.rounds)]
         tasks = min(WARM, sizes.runs) + 2 * sizes.rounds * sizes.runs
         checks.all_done(dsn, tasks)
     yield from _rates(median(through), median(spawned), median(by_xargs))
     yield from _costs(cost, wal, sizes.rounds * sizes.runs)
+    yield Figure(
+        part="run",
+        name="CPU per process, posix_spawn alone",
+        value=alone_cost / (sizes.rounds * sizes.spawns) * 1e6,
+        unit="µs",
+    )
 
 
 def run_all(place: Installation, count: int) -> float:
@@ -51,6 +59,10 @@ def run_all(place: Installation, count: int) -> float:
 def _cpu(place: Installation) -> dict[str, Cpu]:
     parts = {name: usage.cpu(pids) for name, pids in place.parts.items()}
     return parts | {"postgresql": usage.cpu(place.cluster.pids)}
+
+
+def _children(times: os.times_result) -> float:
+    return times.children_user + times.children_system
 
 
 def _wal(dsn: str) -> int:

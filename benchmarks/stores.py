@@ -5,7 +5,7 @@ started, once by a stub agent (the control plane alone, where a slow statement s
 once for real. The empty store holds just enough of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks import checks, cluster, endings, installation
 from benchmarks.rig import Rig
@@ -14,54 +14,60 @@ from duly.bench.figure import Figure, at_least
 
 SPARE = 1.2
 """Of what is run off, so that the end of the line is not in sight."""
-BY_STUB, FOR_REAL = "control plane", "/bin/true end to end"
+BY_STUB, FOR_REAL = BOTH = ("control plane", "/bin/true end to end")
 
 
 def waiting(rig: Rig) -> Iterator[Figure]:
     """Compare stores with many waiting tasks with an empty one."""
-    sizes = rig.sizes
-    base = {BY_STUB: _by_stub(rig), FOR_REAL: _for_real(rig)}
-    for count in (sizes.waiting_some, sizes.waiting_many):
-        name = f"{count:,} waiting"
-        yield _figure("waiting", BY_STUB, name, _by_stub(rig, waiting=count), base)
-    yield _figure("waiting", FOR_REAL, name, _for_real(rig, waiting=count), base)
+    base = _empty(rig)
+    some, many = rig.sizes.waiting_some, rig.sizes.waiting_many
+    yield from _compared("waiting", f"{some:,} waiting", base, _rates(rig, [BY_STUB], some))
+    yield from _compared("waiting", f"{many:,} waiting", base, _rates(rig, BOTH, many))
 
 
 def tenants(rig: Rig) -> Iterator[Figure]:
-    """Compare stores whose tasks are of many tenants with one of a single tenant."""
-    sizes = rig.sizes
-    base = {BY_STUB: _by_stub(rig), FOR_REAL: _for_real(rig)}
-    for count in (1, sizes.tenants_some, sizes.tenants_many):
-        name = f"{sizes.waiting_some:,} waiting of {count:,} tenants"
-        value = _by_stub(rig, waiting=sizes.waiting_some, tenants=count)
-        yield _figure("tenants", BY_STUB, name, value, base)
-    value = _for_real(rig, waiting=sizes.waiting_some, tenants=count)
-    yield _figure("tenants", FOR_REAL, name, value, base)
+    """Compare stores whose tasks are of many tenants with an empty one."""
+    base = _empty(rig)
+    waiting, many = rig.sizes.waiting_some, rig.sizes.tenants_many
+    for count in (1, rig.sizes.tenants_some, many):
+        rates = _rates(rig, BOTH if count == many else [BY_STUB], waiting, tenants=count)
+        name = f"{waiting:,} waiting of {count:,} tenant{'s' if count > 1 else ''}"
+        yield from _compared("tenants", name, base, rates)
 
 
 def finished(rig: Rig) -> Iterator[Figure]:
     """Compare a store that remembers millions of tasks with an empty one."""
-    base = {BY_STUB: _by_stub(rig), FOR_REAL: _for_real(rig)}
-    count = rig.sizes.finished
-    work = round(max(rig.sizes.drained, rig.sizes.drained_runs) * SPARE)
-    with rig.store(waiting=work, finished=count) as full:
-        # What is stopped half-way leaves traces: each begins with a store of its own.
-        for kind, run in ((BY_STUB, _stub), (FOR_REAL, _run)):
+    base = _empty(rig)
+    count, enough = rig.sizes.finished, max(_enough(rig, kind) for kind in BOTH)
+    rates = _rates(rig, BOTH, enough, finished=count)
+    yield from _compared("finished", f"{count:,} finished", base, rates)
+
+
+def _empty(rig: Rig) -> dict[str, float]:
+    """Return the rates with a store that holds just enough."""
+    rates: dict[str, float] = {}
+    for kind in BOTH:
+        rates |= _rates(rig, [kind], _enough(rig, kind))
+    return rates
+
+
+def _enough(rig: Rig, kind: str) -> int:
+    run_off = rig.sizes.drained if kind == BY_STUB else rig.sizes.drained_runs
+    return round(run_off * SPARE)
+
+
+def _rates(
+    rig: Rig, kinds: Sequence[str], waiting: int, *, finished: int = 0, tenants: int = 1
+) -> dict[str, float]:
+    """Return how fast tasks end in such a store, by the kind of agent."""
+    rates = {}
+    with rig.store(waiting=waiting, finished=finished, tenants=tenants) as full:
+        for kind in kinds:
+            # What is stopped half-way leaves traces: each begins with a copy of its own.
             with rig.copy(full) as dsn:
-                value = run(rig, dsn, count + work)
-            yield _figure("finished", kind, f"{count:,} finished", value, base)
-
-
-def _by_stub(rig: Rig, *, waiting: int = 0, tenants: int = 1) -> float:
-    waiting = max(waiting, round(rig.sizes.drained * SPARE))
-    with rig.store(waiting=waiting, tenants=tenants) as dsn:
-        return _stub(rig, dsn, waiting)
-
-
-def _for_real(rig: Rig, *, waiting: int = 0, tenants: int = 1) -> float:
-    waiting = max(waiting, round(rig.sizes.drained_runs * SPARE))
-    with rig.store(waiting=waiting, tenants=tenants) as dsn:
-        return _run(rig, dsn, waiting)
+                run_off = _stub if kind == BY_STUB else _run
+                rates[kind] = run_off(rig, dsn, waiting + finished)
+    return rates
 
 
 def _stub(rig: Rig, dsn: str, tasks: int) -> float:
@@ -84,13 +90,16 @@ def _run(rig: Rig, dsn: str, tasks: int) -> float:
     return endings.rate(dsn, since, count)
 
 
-def _figure(part: str, kind: str, name: str, value: float, base: dict[str, float]) -> Figure:
-    return Figure(
-        part=part,
-        name=f"{kind} with {name}",
-        value=value,
-        unit="/s",
-        limit=base[kind],
-        against="an empty store",
-        target=at_least(0.9),
-    )
+def _compared(
+    part: str, name: str, base: dict[str, float], rates: dict[str, float]
+) -> Iterator[Figure]:
+    for kind, value in rates.items():
+        yield Figure(
+            part=part,
+            name=f"{kind} with {name}",
+            value=value,
+            unit="/s",
+            limit=base[kind],
+            against="an empty store",
+            target=at_least(0.9),
+        )
