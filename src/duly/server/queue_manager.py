@@ -22,7 +22,6 @@ from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.news import NONE, News
-from duly.server.pace import Pace
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
@@ -64,7 +63,6 @@ class QueueManager(Service):
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
-        self._sweep = Pace(timedelta(0))
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next task is due."""
