@@ -1,6 +1,7 @@
 """`python -m benchmarks [PART …]`: measure, and tell it as a table, as JSON and as a picture."""
 
 import argparse
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ def main() -> int:
     if arguments.minutes is not None:
         sizes = replace(sizes, snapshot_seconds=arguments.minutes * 60)
     parts = arguments.parts or list(suite.PARTS)
+    # However it is ended, what it has started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     measured = suite.run(parts, sizes, lambda text: print(text, file=sys.stderr, flush=True))
     report.write(measured, arguments.out)
     report.draw(measured)

@@ -25,15 +25,8 @@ class Wrong(RuntimeError):
 def all_done(dsn: str, tasks: int) -> None:
     """Make sure that the store holds `tasks` and nothing else, each done at its only attempt."""
     row = cluster.rows(dsn, COUNTS)[0]
-    counts = (
-        row["live"],
-        row["tasks"],
-        row["done"],
-        row["ends"],
-        row["succeeded"],
-        row["attempts"],
-    )
-    if counts != (0, tasks, tasks, tasks, tasks, tasks):
+    each = [row[name] for name in ("tasks", "ends", "done", "attempts", "succeeded")]
+    if row["live"] or each != [tasks] * len(each):
         raise Wrong(f"{tasks:,} tasks should be done, each once: {dict(row)}")
 
 

@@ -15,15 +15,12 @@ from benchmarks.cluster import TEMPLATE, Cluster
 from benchmarks.load import TRUE
 
 FAR = "2099-01-01T00:00:00Z"
-IDS = """
-((floor(extract(epoch from duly.now() - timestamptz '2026-01-01 00:00:00+00'))::bigint - {ago}
-  + g / 131072) << 31) | (255::bigint << 17) | (g % 131072)
-"""
-"""Ids as the sequencer makes them, of server 255, from so many seconds ago on."""
+IDS = "(({second} + g / 131072) << 31) | (g % 131072)"
+"""Ids as the sequencer of the first server makes them, in seconds that are long past."""
+NOW = "select floor(extract(epoch from duly.now() - timestamptz '2026-01-01 00:00:00+00'))::bigint"
 AGO_WAITING, AGO_FINISHED = 600, 3600
 LANES = 2
 """Connections that fill at once: one for each core."""
-TABLES = ("tasks", "live", "attempts", "ends")
 KEPT = """
 create schema bench;
 create table bench.done_tasks as select * from duly.tasks where id = {done};
@@ -53,7 +50,8 @@ def fill(dsn: str, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> 
     if tenants > 1:
         cluster.run(dsn, _tenants(tenants))
     asyncio.run(_fill(dsn, waiting, finished, tenants))
-    cluster.run(dsn, "vacuum (analyze)", "checkpoint")
+    beyond = f"select setval('duly.tokens', {finished} + nextval('duly.tokens'))"
+    cluster.run(dsn, beyond, "vacuum (analyze)", "checkpoint")
 
 
 def _tenants(count: int) -> str:
@@ -69,11 +67,13 @@ async def _fill(dsn: str, waiting: int, finished: int, tenants: int) -> None:
     )
     async with pool:
         first: int = await pool.fetchval("select min(id) from duly.tenants")
+        # Read once: rows that belong together must not get ids of different seconds.
+        now: int = await pool.fetchval(NOW)
         statements: list[str] = []
         for low, high in _ranges(waiting):
-            statements += await _waiting(pool, low, high, first, tenants)
+            statements += await _waiting(pool, low, high, now - AGO_WAITING, first, tenants)
         for low, high in _ranges(finished):
-            statements += await _finished(pool, low, high)
+            statements += await _finished(pool, low, high, now - AGO_FINISHED)
         queue = iter(statements)
 
         async def work() -> None:
@@ -89,9 +89,11 @@ def _ranges(count: int, step: int = 100_000) -> list[tuple[int, int]]:
     return [(low, min(low + step, count) - 1) for low in range(0, count, step)]
 
 
-async def _waiting(pool: asyncpg.Pool, low: int, high: int, first: int, tenants: int) -> list[str]:
+async def _waiting(
+    pool: asyncpg.Pool, low: int, high: int, second: int, first: int, tenants: int
+) -> list[str]:
     tenant = f"{first} + g % {tenants}"
-    task = {"id": IDS.format(ago=AGO_WAITING), "tenant_id": tenant, "run_at": "null"}
+    task = {"id": IDS.format(second=second), "tenant_id": tenant, "run_at": "null"}
     live = {
         "id": task["id"],
         "tenant_id": tenant,
@@ -105,8 +107,8 @@ async def _waiting(pool: asyncpg.Pool, low: int, high: int, first: int, tenants:
     ]
 
 
-async def _finished(pool: asyncpg.Pool, low: int, high: int) -> list[str]:
-    ids = IDS.format(ago=AGO_FINISHED)
+async def _finished(pool: asyncpg.Pool, low: int, high: int, second: int) -> list[str]:
+    ids = IDS.format(second=second)
     attempt = {"task_id": ids, "token": "g"}
     return [
         await _copies(pool, "duly.tasks", "bench.done_tasks", {"id": ids}, low, high),

@@ -22,8 +22,9 @@ class Sizes:
     runs: int = 2000
     latencies: int = 200
     plane: int = 20_000
-    drained: int = 30_000
-    drained_runs: int = 1500
+    drains: int = 2
+    drained: int = 20_000
+    drained_runs: int = 1000
     waiting_some: int = 200_000
     waiting_many: int = 1_000_000
     tenants_some: int = 100

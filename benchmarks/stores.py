@@ -63,11 +63,16 @@ def _rates(
     rates = {}
     with rig.store(waiting=waiting, finished=finished, tenants=tenants) as full:
         for kind in kinds:
-            # What is stopped half-way leaves traces: each begins with a copy of its own.
-            with rig.copy(full) as dsn:
-                run_off = _stub if kind == BY_STUB else _run
-                rates[kind] = run_off(rig, dsn, waiting + finished)
+            tries = [_rate(rig, kind, full, waiting + finished) for _ in range(rig.sizes.drains)]
+            # What else goes on in the machine can only make it slower.
+            rates[kind] = max(tries)
     return rates
+
+
+def _rate(rig: Rig, kind: str, full: str, tasks: int) -> float:
+    # What is stopped half-way leaves traces: each begins with a copy of its own.
+    with rig.copy(full) as dsn:
+        return _stub(rig, dsn, tasks) if kind == BY_STUB else _run(rig, dsn, tasks)
 
 
 def _stub(rig: Rig, dsn: str, tasks: int) -> float:

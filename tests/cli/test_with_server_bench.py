@@ -13,7 +13,7 @@ LIVE = ["scheduled", "blocked", "waiting", "paused", "running"]
 
 
 def test_it_tells_figures_and_leaves_nothing_behind(server):
-    done = server.duly("bench", "--tasks", "5", "--seconds", "5", "--output", "json")
+    done = server.duly("bench", "--tasks", "5", "--seconds", "3600", "--output", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {figure["part"] for figure in told["figures"]} >= {"submit", "run"}

@@ -40,9 +40,9 @@ UNSEEN = (
 class Bounds:
     """How much is done at most; whatever `seconds` do not suffice for is left out."""
 
-    batches: int = 5
+    batches: int = 3
     batch: int = 1000
-    singles: int = 800
+    singles: int = 400
     runs: int = 300
     latencies: int = 40
     seconds: float = 60.0
