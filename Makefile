@@ -6,12 +6,14 @@
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make docs    writes the reference of the command line anew
 #   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
+#   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
+PEERS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
 TORTURE_ARGS ?= --minutes 20
 
-.PHONY: demo up test check docs bench torture
+.PHONY: demo up test check docs bench bench-peers torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -43,6 +45,10 @@ docs:
 bench:
 	@scripts/setup
 	@.venv/bin/python -m benchmarks $(PARTS) $(BENCH_ARGS)
+
+bench-peers:
+	@scripts/setup
+	@.venv/bin/python -m benchmarks.peers $(PEERS)
 
 torture:
 	@scripts/setup dev

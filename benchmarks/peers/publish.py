@@ -1,0 +1,34 @@
+"""Puts figures onto the page of the documentation: `python -m benchmarks.peers.publish`.
+
+What is published is what `make bench-peers` left in build/. The page is made from it, from
+what the systems say of themselves, and from nothing else; a test compares.
+"""
+
+import shutil
+
+from benchmarks.peers import table
+from benchmarks.peers.catalog import ALL
+from benchmarks.peers.report import BUILD, ROOT, Report, put_between_marks
+
+PAGE = ROOT / "docs" / "explanation" / "peers.md"
+DATA = ROOT / "docs" / "explanation" / "peers.json"
+
+
+def rendered(page: str, report: Report) -> str:
+    """Return the page with everything that is made filled in anew."""
+    about = [system.about for system in ALL]
+    parts = {
+        "peers.json": report.markdown().strip(),
+        "the brokers": table.durability_table().strip(),
+        "the facts": table.facts_table(about).strip(),
+        "the settings": table.settings_list(about).strip(),
+    }
+    for name, text in parts.items():
+        page = put_between_marks(page, name, text)
+    return page
+
+
+if __name__ == "__main__":
+    if (BUILD / "peers.json").exists():
+        shutil.copyfile(BUILD / "peers.json", DATA)
+    PAGE.write_text(rendered(PAGE.read_text(), Report.read(DATA)))

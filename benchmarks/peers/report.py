@@ -1,0 +1,86 @@
+"""Where figures go: a file of JSON, and a page of markdown made from it and nothing else."""
+
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.peers import table
+from benchmarks.peers.catalog import ALL
+from benchmarks.peers.figures import Row
+
+ROOT = Path(__file__).parents[2]
+BUILD = Path(os.environ.get("PEERS_BUILD", ROOT / "build"))
+BEGIN, END = "<!-- made by benchmarks/peers from {name}: begin -->\n", "<!-- end -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The rows, and the machine they were measured on."""
+
+    machine: str
+    rows: list[Row]
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what `write` wrote."""
+        kept: dict[str, Any] = json.loads(file.read_text())
+        return cls(kept["machine"], [Row.from_json(row) for row in kept["rows"]])
+
+    def write(self, file: Path) -> None:
+        """Keep the report as JSON."""
+        file.parent.mkdir(exist_ok=True)
+        kept = {"machine": self.machine, "rows": [row.as_json() for row in self.rows]}
+        file.write_text(json.dumps(kept, indent=1) + "\n")
+
+    def markdown(self) -> str:
+        """Return the figures, and under which circumstances they were taken."""
+        measured = [row for row in self.rows if row.figures]
+        days = sorted({row.measured_at[:10] for row in measured})
+        commits = sorted({row.commit for row in measured})
+        notes = [
+            f"- {row.system} ({row.broker}): {row.left_out.splitlines()[-1]}\n"
+            for row in self.rows
+            if row.left_out
+        ]
+        return (
+            f"{table.figures_table(self.rows)}\n"
+            f"Measured {', '.join(days)} at {', '.join(commits)} on {self.machine}. "
+            f"{table.versions_line(measured)}.\n" + ("\n" + "".join(notes) if notes else "")
+        )
+
+    def page(self) -> str:
+        """Return a page that can be read alone."""
+        about = [system.about for system in ALL]
+        return (
+            f"# Duly and its peers\n\n{self.markdown()}\n{table.durability_table()}\n"
+            f"{table.facts_table(about)}\n{table.settings_list(about)}"
+        )
+
+
+def put_between_marks(page: str, name: str, text: str) -> str:
+    """Return `page` with `text` in the place that is marked with `name`."""
+    begin = BEGIN.format(name=name)
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise ValueError(f"the page has no place marked {begin.strip()}")
+    return f"{before}{begin}\n{text}\n\n{END}{after}"
+
+
+def machine() -> str:
+    """Return what the figures were taken on, in a few words."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, "
+        f"Linux {platform.release()}, Python {platform.python_version()}"
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,59 @@
+"""procrastinate with PostgreSQL: the peer that makes the same promise of durability."""
+
+from typing import TYPE_CHECKING
+
+from benchmarks.peers.python_queue import PythonQueue
+from benchmarks.peers.system import About, Broker, Facts
+
+if TYPE_CHECKING:
+    from procrastinate import App
+    from procrastinate.tasks import Task
+
+CONCURRENCY = 2
+
+
+class ProcrastinatePostgres(PythonQueue):
+    """Two worker processes, told of new tasks by LISTEN."""
+
+    workers = 2
+    about = About(
+        name="procrastinate",
+        title="procrastinate",
+        packages=("procrastinate", "psycopg[binary]"),
+        brokers=(Broker.POSTGRES,),
+        settings=(
+            f"two worker processes, `concurrency = {CONCURRENCY}` each, `listen_notify`",
+            "PostgreSQL with the programs and settings that Duly brings along, fsync on",
+            "submitted in one batch with `batch_defer`",
+        ),
+        facts=Facts(
+            worker_killed="stays as `doing` until somebody retries stalled jobs: the docs show "
+            "a periodic task that does, 30 s after the last heartbeat at the earliest",
+            isolation="none: tasks are threads of the worker's process",
+            caps="none",
+            logs="the worker's own log; a command's output is the function's to keep",
+        ),
+    )
+
+    def app(self) -> "tuple[App, Task]":
+        """Return the application with a connector for many threads, and its one task."""
+        from procrastinate import App, PsycopgConnector
+
+        app = App(connector=PsycopgConnector(conninfo=self.place.broker))
+        return app, app.task(name="run")(self.function())
+
+    def work(self) -> None:
+        """Run a worker as `procrastinate worker` does."""
+        app, _ = self.app()
+        app.run_worker(concurrency=CONCURRENCY, listen_notify=True)
+
+    def prepare(self) -> None:
+        """Make the tables, start the workers, and connect."""
+        app, self._task = self.app()
+        app.open()
+        app.schema_manager.apply_schema()
+        super().prepare()
+
+    def submit(self, numbers: range, command: list[str]) -> None:
+        """Insert all of them with one statement."""
+        self._task.batch_defer(*({"number": number, "command": command} for number in numbers))

@@ -1,0 +1,73 @@
+"""Brokers are reached by nobody else and keep what they promise; programs come from Debian."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.brokers import FSYNC, redis_options, redis_version
+from benchmarks.peers.debian import find_program, new_packages
+from benchmarks.peers.environment import python_for
+from benchmarks.peers.system import About, Broker, Facts, LeftOut
+
+ANYBODY = About("x", "X", (Broker.NONE,), ("none",), Facts("a", "b", "c", "d"))
+SIMULATION = """\
+NOTE: This is only a simulation!
+The following NEW packages will be installed:
+  libjemalloc2 redis-server redis-tools
+Inst libjemalloc2 (5.3.0-1 Debian:12.15/oldstable [amd64])
+Inst redis-tools (5:7.0.15 Debian:12.15/oldstable [amd64])
+Inst redis-server (5:7.0.15 Debian:12.15/oldstable [amd64])
+Conf redis-server (5:7.0.15 Debian:12.15/oldstable [amd64])
+"""
+
+
+def option(options, name):
+    return options[options.index(name) + 1]
+
+
+@pytest.mark.parametrize(
+    ("broker", "fsync"), [(Broker.REDIS, "everysec"), (Broker.REDIS_ALWAYS, "always")]
+)
+def test_redis_writes_every_command_to_disk_and_listens_on_no_port(broker, fsync):
+    options = redis_options(FSYNC[broker], Path("/home"))
+    assert option(options, "--port") == "0"
+    assert option(options, "--unixsocketperm") == "700"
+    assert option(options, "--appendonly") == "yes"
+    assert option(options, "--appendfsync") == fsync
+
+
+def test_the_version_is_found_in_what_redis_says():
+    assert redis_version("Redis server v=7.0.15 sha=00000000:0 bits=64") == "7.0.15"
+
+
+def test_the_packages_are_those_that_would_be_installed():
+    assert new_packages(SIMULATION) == ["libjemalloc2", "redis-tools", "redis-server"]
+
+
+def test_a_program_of_the_machine_is_taken_as_it_is(tmp_path):
+    assert find_program("sh", tmp_path).variables == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_apt_the_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LeftOut, match="without apt-get it cannot be fetched: install redis-server"):
+        find_program("redis-server", tmp_path)
+
+
+def test_a_package_that_cannot_be_installed_leaves_its_peer_out(tmp_path, monkeypatch):
+    # An index that is an empty folder: the same error as without a network, at once.
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    nowhere = About(
+        **{f: getattr(ANYBODY, f) for f in ("name", "brokers", "settings", "facts")},
+        title="Nobody",
+        packages=("no-such-thing-as-this",),
+    )
+    with pytest.raises(LeftOut, match=r"^Nobody could not be installed: .*no-such-thing-as-this"):
+        python_for(nowhere, tmp_path)
+
+
+def test_a_system_without_packages_runs_in_our_own_python(tmp_path):
+    python_for(ANYBODY, tmp_path)
+    assert list(tmp_path.iterdir()) == []
