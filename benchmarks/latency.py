@@ -4,42 +4,63 @@ The task is `date`, which writes down when it runs: by then it has been forked, 
 executed and linked. The clock is the one by which the submit was sent.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import asyncpg
 
 from benchmarks import checks, cluster, installation
-from benchmarks.endings import await_empty
+from benchmarks.endings import LOOK
+from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Requests, send_all
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, percentile
 
 DATE = TRUE | {"command": ["/bin/date", "+%s.%N"]}
 WARM = 20
-LONGEST_PAUSE = 0.03
+QUIET = 0.04
+"""Seconds in which nobody looks: what is asked meanwhile would be in the task's way."""
+UNEVEN = 0.03
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
     """Submit one task at a time, and read from its output when it started."""
     count = rig.sizes.latencies
-    sent = []
-    dice = random.Random(1)
     with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
-        requests = Requests(place.url, place.key)
-        request = requests.post("/v1/tasks", DATE)
-        for _ in range(WARM + count):
-            # Uneven, so that it does not fall into step with anything that is periodic.
-            time.sleep(dice.random() * LONGEST_PAUSE)
-            at = time.time()
-            send_all(requests, [request], 1)
-            sent.append((at, (time.time() - at) * 1000))
-            await_empty(dsn)
+        sent = asyncio.run(_one_by_one(place, WARM + count))
         checks.all_done(dsn, WARM + count)
         started = _started(dsn)
     waits = [(began - at) * 1000 for (at, _), began in zip(sent, started, strict=True)][WARM:]
     if min(waits) < 0:
         raise checks.Wrong("a task started before it was submitted: the clock was set")
-    answers = [took for _, took in sent][WARM:]
+    answers = [took * 1000 for _, took in sent][WARM:]
+    return _told(waits, answers)
+
+
+async def _one_by_one(place: Installation, count: int) -> list[tuple[float, float]]:
+    """Return when each submit was sent, and how long its answer took."""
+    requests = Requests(place.url, place.key)
+    request = requests.post("/v1/tasks", DATE)
+    sent, dice = [], random.Random(1)
+    conn = await asyncpg.connect(place.dsn)
+    try:
+        for _ in range(count):
+            # Uneven, so that it does not fall into step with anything that is periodic.
+            await asyncio.sleep(dice.random() * UNEVEN)
+            at = time.time()
+            send_all(requests, [request], 1)
+            sent.append((at, time.time() - at))
+            await asyncio.sleep(QUIET)
+            while await conn.fetchval("select exists (select from duly.live)"):
+                await asyncio.sleep(LOOK)
+    finally:
+        await conn.close()
+    return sent
+
+
+def _told(waits: Sequence[float], answers: Sequence[float]) -> Iterator[Figure]:
     for share, bound in ((0.5, 6.0), (0.99, 20.0)):
         yield Figure(
             part="latency",

@@ -6,6 +6,7 @@ What it costs is taken from the same rounds: CPU by part, and WAL.
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from benchmarks import checks, cluster, installation, limits, usage
 from benchmarks.endings import await_empty
@@ -18,32 +19,41 @@ from duly.bench.figure import Figure, at_least, median
 WARM = 100
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What so many tasks have cost: CPU seconds by part, bytes of WAL."""
+
+    tasks: int
+    cpu: dict[str, Cpu]
+    wal: int
+
+
 def measure(rig: Rig) -> Iterator[Figure]:
     """Run /bin/true as tasks, with posix_spawn on two processes, and with xargs."""
     sizes = rig.sizes
-    through, spawned, by_xargs = list[float](), list[float](), list[float]()
+    warm = min(WARM, sizes.runs)
     with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
-        run_all(place, min(WARM, sizes.runs))
-        before, wal = _cpu(place), _wal(dsn)
-        for _ in range(sizes.rounds):
-            through.append(run_all(place, sizes.runs))
-        cost, wal = {name: cpu - before[name] for name, cpu in _cpu(place).items()}, _wal(dsn) - wal
-        alone = os.times()
-        spawned += [limits.spawn_rate(sizes.spawns) for _ in range(sizes.rounds)]
-        alone_cost = _children(os.times()) - _children(alone)
-        by_xargs += [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
-        # Beside an idle Duly, not a stopped one: both had the same machine.
-        through += [run_all(place, sizes.runs) for _ in range(sizes.rounds)]
-        tasks = min(WARM, sizes.runs) + 2 * sizes.rounds * sizes.runs
-        checks.all_done(dsn, tasks)
-    yield from _rates(median(through), median(spawned), median(by_xargs))
-    yield from _costs(cost, wal, sizes.rounds * sizes.runs)
-    yield Figure(
-        part="run",
-        name="CPU per process, posix_spawn alone",
-        value=alone_cost / (sizes.rounds * sizes.spawns) * 1e6,
-        unit="µs",
-    )
+        run_all(place, warm)
+        through, costs = _costed(place, sizes.rounds, sizes.runs)
+        # Beside an idle Duly, not a stopped one: both have the same machine.
+        before = _buried()
+        spawned = [limits.spawn_rate(sizes.spawns) for _ in range(sizes.rounds)]
+        alone = (_buried() - before) / (sizes.rounds * sizes.spawns)
+        by_xargs = [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
+        again, _ = _costed(place, sizes.rounds, sizes.runs)
+        checks.all_done(dsn, warm + 2 * costs.tasks)
+    yield from _rates(median(through + again), median(spawned), median(by_xargs))
+    yield from _told(costs)
+    name = "CPU per process, posix_spawn alone"
+    yield Figure(part="run", name=name, value=alone * 1e6, unit="µs")
+
+
+def _costed(place: Installation, rounds: int, runs: int) -> tuple[list[float], Costs]:
+    """Return the rates of some rounds, and what they have cost in all."""
+    cpu, wal = _cpu(place), _wal(place.dsn)
+    rates = [run_all(place, runs) for _ in range(rounds)]
+    spent = {name: after - cpu[name] for name, after in _cpu(place).items()}
+    return rates, Costs(rounds * runs, spent, _wal(place.dsn) - wal)
 
 
 def run_all(place: Installation, count: int) -> float:
@@ -61,7 +71,9 @@ def _cpu(place: Installation) -> dict[str, Cpu]:
     return parts | {"postgresql": usage.cpu(place.cluster.pids)}
 
 
-def _children(times: os.times_result) -> float:
+def _buried() -> float:
+    """Return the CPU seconds of what this process has started and buried."""
+    times = os.times()
     return times.children_user + times.children_system
 
 
@@ -91,14 +103,14 @@ def _rates(through: float, spawned: float, by_xargs: float) -> Iterator[Figure]:
     )
 
 
-def _costs(cost: dict[str, Cpu], wal: int, tasks: int) -> Iterator[Figure]:
-    agent = cost.get("agent", Cpu())
+def _told(costs: Costs) -> Iterator[Figure]:
+    agent, postgres = costs.cpu.get("agent", Cpu()), costs.cpu["postgresql"]
     told = {
-        "CPU per task, server": cost["server"].own,
+        "CPU per task, server": costs.cpu["server"].own,
         "CPU per task, agent with its supervisor": agent.own,
-        "CPU per task, PostgreSQL": cost["postgresql"].own + cost["postgresql"].buried,
+        "CPU per task, PostgreSQL": postgres.own + postgres.buried,
         "CPU per task, the task's own process, fork and exec included": agent.buried,
     }
     for name, seconds in told.items():
-        yield Figure(part="run", name=name, value=seconds / tasks * 1e6, unit="µs")
-    yield Figure(part="run", name="WAL per task", value=wal / tasks, unit="bytes")
+        yield Figure(part="run", name=name, value=seconds / costs.tasks * 1e6, unit="µs")
+    yield Figure(part="run", name="WAL per task", value=costs.wal / costs.tasks, unit="bytes")

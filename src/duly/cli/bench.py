@@ -33,15 +33,7 @@ def bench(
     figures: list[Figure] = []
     with connect() as client:
         run = Outside(client, Bounds(runs=tasks, seconds=seconds))
-        say(f"The tasks are named {run.name}.")
-        signal.signal(signal.SIGINT, _interrupt(run))
-        try:
-            run.measure(figures.append)
-        except Unfinished as error:
-            say(f"duly: {error}")
-            raise typer.Exit(1) from error
-        except Interrupted:
-            raise typer.Exit(128 + signal.SIGINT) from None
+        _measure(run, figures)
         url = client.endpoint.name
     if output is Output.TABLE:
         _draw(figures, url)
@@ -49,6 +41,18 @@ def bench(
         print_lines(msgspec.to_builtins(figures))
     else:
         print_json({"url": url, "name": run.name, "figures": msgspec.to_builtins(figures)})
+
+
+def _measure(run: Outside, figures: list[Figure]) -> None:
+    say(f"The tasks are named {run.name}.")
+    signal.signal(signal.SIGINT, _interrupt(run))
+    try:
+        run.measure(figures.append)
+    except Unfinished as error:
+        say(f"duly: {error}")
+        raise typer.Exit(1) from error
+    except Interrupted:
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _interrupt(run: Outside) -> Callable[[int, Any], None]:
