@@ -11,7 +11,7 @@ from duly.config import FEWEST_CONNECTIONS, DatabaseSettings
 from duly.errors import Unavailable
 from duly.store import lanes
 from duly.store.database import Database
-from duly.store.lanes import LOOPS, Lane, Lanes, shares
+from duly.store.lanes import LOOPS, Lane, shares
 
 
 @given(st.integers(FEWEST_CONNECTIONS, 1000))
@@ -37,18 +37,19 @@ async def test_duties_find_a_connection_when_everybody_else_waits(dsn, monkeypat
             assert await conn.fetchval("select 1") == 1
 
 
-async def test_a_turn_passes_on_however_it_ends(monkeypatch):
+async def test_a_turn_passes_on_however_it_ends(dsn, monkeypatch):
     monkeypatch.setattr(lanes, "PATIENCE", 0.05)
-    line = Lanes(FEWEST_CONNECTIONS)
-    for _ in range(10):
-        with pytest.raises(ZeroDivisionError):
-            async with line.turn(Lane.GUEST):
-                raise ZeroDivisionError
-        async with line.turn(Lane.GUEST):
-            waiting = asyncio.ensure_future(line.turn(Lane.GUEST).__aenter__())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-    async with line.turn(Lane.GUEST):
-        pass
+    settings = DatabaseSettings(connections=FEWEST_CONNECTIONS)
+    async with await Database.connect(dsn, settings) as database:
+        for _ in range(10):
+            with pytest.raises(ZeroDivisionError):
+                async with database.connection(Lane.GUEST):
+                    raise ZeroDivisionError
+            async with database.connection(Lane.GUEST):
+                waiting = asyncio.ensure_future(database.connection(Lane.GUEST).__aenter__())
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+        async with database.connection(Lane.GUEST) as conn:
+            assert await conn.fetchval("select 1") == 1

@@ -6,9 +6,10 @@ counts only if PostgreSQL has nothing to remark about it. SQL lives in `sql/*.sq
 each statement under a `-- name:` line.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from importlib import resources
 from types import TracebackType
@@ -118,17 +119,12 @@ class Database:
     ) -> None:
         await self.close()
 
-    @asynccontextmanager
-    async def connection(self, lane: Lane = Lane.DUTY) -> AsyncIterator[Connection]:
+    def connection(self, lane: Lane = Lane.DUTY) -> "Lent":
         """Lend a connection; each statement on it commits by itself.
 
         Nothing that was done on it counts before it has been given back without an error.
         """
-        async with self._lanes.turn(lane):
-            with translated():
-                async with self._pool.acquire(timeout=ACQUIRE) as conn:
-                    with _certain(conn):
-                        yield conn
+        return Lent(self._pool, self._lanes, lane)
 
     @asynccontextmanager
     async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[Connection]:
@@ -169,31 +165,62 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
 
 
-@contextmanager
-def _certain(conn: Connection) -> Iterator[None]:
-    """Hold a commit for uncertain about which PostgreSQL warns, and drop a useless connection.
+class Lent:
+    """A connection while it is lent; a class, for a generator each would cost more than a query.
 
-    When somebody cancels its wait for the standby, PostgreSQL reports success with a warning:
-    the row is there, and a failover may yet lose it.
+    A commit is held for uncertain about which PostgreSQL warns. When somebody cancels its wait
+    for the standby, PostgreSQL reports success with a warning: the row is there, and a failover
+    may yet lose it.
     """
-    warnings: list[str] = []
 
-    def hear(_: Any, message: Any) -> None:
-        if message.severity_en == "WARNING":
-            warnings.append(message.message)
+    __slots__ = ("_conn", "_lane", "_lanes", "_pool", "_warnings")
 
-    conn.add_log_listener(hear)
-    try:
-        yield
-    except asyncpg.ReadOnlySQLTransactionError:
-        conn.terminate()
-        raise
-    finally:
+    def __init__(self, pool: "asyncpg.Pool[Any]", lanes: Lanes, lane: Lane) -> None:
+        self._pool = pool
+        self._lanes = lanes
+        self._lane = lane
+        self._warnings: list[str] = []
+
+    async def __aenter__(self) -> Connection:
+        await self._lanes.enter(self._lane)
+        try:
+            with translated():
+                async with asyncio.timeout(ACQUIRE):
+                    self._conn = await self._pool.acquire()
+        except BaseException:
+            self._lanes.leave(self._lane)
+            raise
+        self._conn.add_log_listener(self._hear)
+        return self._conn
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            with translated():
+                await self._give_back(error)
+                if error is not None:
+                    raise error
+        finally:
+            self._lanes.leave(self._lane)
+
+    async def _give_back(self, error: BaseException | None) -> None:
+        """Give the connection back, or drop it when it is of no use any more."""
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            self._conn.terminate()
         # A connection that is lost takes its listeners along, and must not hide why.
         with suppress(asyncpg.InterfaceError):
-            conn.remove_log_listener(hear)
-    if warnings:
-        raise Unavailable(f"PostgreSQL did not confirm the commit: {warnings[0]}")
+            self._conn.remove_log_listener(self._hear)
+        await self._pool.release(self._conn)
+        if error is None and self._warnings:
+            raise Unavailable(f"PostgreSQL did not confirm the commit: {self._warnings[0]}")
+
+    def _hear(self, _: Any, message: Any) -> None:
+        if message.severity_en == "WARNING":
+            self._warnings.append(message.message)
 
 
 async def confirm(conn: Connection) -> None:

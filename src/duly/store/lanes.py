@@ -7,8 +7,7 @@ freezes its tasks. Clients come last; they are told to try again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
 
@@ -45,20 +44,20 @@ class Lanes:
             lane: asyncio.Semaphore(share) for lane, share in shares(connections).items()
         }
 
-    @asynccontextmanager
-    async def turn(self, lane: Lane) -> AsyncIterator[None]:
-        """Wait for a turn and keep it; raises Unavailable when it does not come in time."""
-        if lane is Lane.DUTY:
-            yield
+    async def enter(self, lane: Lane) -> None:
+        """Wait for a turn; raises Unavailable when it does not come in time."""
+        turns = self._turns.get(lane)
+        if turns is None:
             return
-        turns = self._turns[lane]
         if turns.locked():
             await _wait(turns)
         else:
             await turns.acquire()
-        try:
-            yield
-        finally:
+
+    def leave(self, lane: Lane) -> None:
+        """Give the turn to the next one."""
+        turns = self._turns.get(lane)
+        if turns is not None:
             turns.release()
 
 
