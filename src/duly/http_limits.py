@@ -13,6 +13,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from duly.one_write import OneWrite
+
 LONGEST_HEAD = 64 * 1024
 """Bytes without any of a body; one more read of the socket may come on top."""
 PATIENCE = 20.0
@@ -42,7 +44,8 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, unless there are too many who do."""
-        super().connection_made(transport)
+        self._bare = transport
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         if len(self.connections) > most_connections():
             transport.abort()
         else:
@@ -71,6 +74,7 @@ class LimitedHttp(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         """Leave the connection to the websocket."""
         self._unwatch()
+        self.transport = self._bare
         super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:

@@ -36,6 +36,15 @@ class Access(StrEnum):
     ADMIN = "admin"
 
 
+SCOPES = {
+    Access.SUBMIT: Scope.SUBMIT,
+    Access.READ: Scope.READ,
+    Access.MANAGE: Scope.MANAGE,
+    Access.ADMIN: Scope.ADMIN,
+}
+"""What a key must be good for."""
+
+
 async def guard(connection: Connection) -> None:
     """Let the caller pass if the route declares that it may, and note who it is.
 
@@ -56,12 +65,17 @@ async def guard(connection: Connection) -> None:
     if access is Access.JOIN:
         connection.scope["auth"] = bearer
     elif access is Access.NODE:
-        async with parts.timeouts.reading():
-            connection.scope["auth"] = await parts.authenticator.authenticate_node(bearer)
+        node_id = parts.authenticator.recall_node(bearer)
+        if node_id is None:
+            async with parts.timeouts.reading():
+                node_id = await parts.authenticator.authenticate_node(bearer)
+        connection.scope["auth"] = node_id
     else:
-        async with parts.timeouts.reading():
-            credential = await parts.authenticator.authenticate(bearer)
-        _check_scope(credential, Scope(access))
+        credential = parts.authenticator.recall(bearer)
+        if credential is None:
+            async with parts.timeouts.reading():
+                credential = await parts.authenticator.authenticate(bearer)
+        _check_scope(credential, SCOPES[access])
         query = connection.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
         if b"tenant" in query or b"%" in query:

@@ -15,6 +15,7 @@ from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http_limits import LimitedHttp
 from duly.http_server import HttpServer
+from duly.launch.running import spare_the_collector
 from duly.launch.tls import Certificate
 from duly.server import parts as server_parts
 from duly.server.parts import Parts
@@ -69,6 +70,7 @@ async def serve(
         parts = server_parts.build(database, options.settings, options.store_url)
         # The first tick gives the server its number; without one it can admit nothing.
         await parts.cluster_manager.tick()
+        spare_the_collector()
         await _run(Api(parts, options.certificate), parts, sock, stop, ready)
 
 
@@ -85,6 +87,7 @@ class Api(HttpServer):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=CLOSING,
                 ssl_certfile=certificate.chain if certificate else None,

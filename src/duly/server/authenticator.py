@@ -29,6 +29,14 @@ class Authenticator:
         self._known: dict[bytes, tuple[float, Credential]] = {}
         self._nodes: dict[bytes, tuple[float, int]] = {}
 
+    def recall(self, key: str) -> Credential | None:
+        """Return who holds `key`, if that was asked a moment ago: then nobody has to wait."""
+        return _recall(self._known, digest(key))
+
+    def recall_node(self, key: str) -> int | None:
+        """Return the node that holds `key`, if that was asked a moment ago."""
+        return _recall(self._nodes, digest(key))
+
     async def authenticate(self, key: str) -> Credential:
         """Return who holds `key`; raises Unauthenticated when nobody does."""
         hashed = digest(key)
