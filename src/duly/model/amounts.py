@@ -74,13 +74,13 @@ def _cpu(value: float | None, default: int) -> int:
 
 
 def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
-    if amount is not None and text is not None:
-        raise Invalid(
-            f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
-        )
     if text is not None:
+        if amount is not None:
+            raise Invalid(
+                f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
+            )
         amount = parse_size(text, f"resources.{name}")
-    return _amount(amount, f"{name}_mb", default)
+    return default if amount is None else _amount(amount, f"{name}_mb", default)
 
 
 def _amount(value: int | None, name: str, default: int) -> int:

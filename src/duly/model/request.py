@@ -32,6 +32,7 @@ MAX_COMMAND_BYTES = 1024 * 1024
 MAX_SOURCE_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
+WAYS = ("command", "script_path", "source")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -86,8 +87,8 @@ def complete(
         on_lost=_on_lost(request.on_lost),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
         idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
-        labels=check_labels(request.labels or {}),
-        requires=check_labels(request.requires or {}, "requires"),
+        labels=check_labels(request.labels) if request.labels else {},
+        requires=check_labels(request.requires, "requires") if request.requires else {},
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
     )
@@ -147,6 +148,8 @@ def check_text(text: str, field: str) -> str:
     """Return `text`, unless it holds what neither PostgreSQL nor a process can take."""
     if "\0" in text:
         raise Invalid(field, f"{field} contains a NUL character; take it out.")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -186,13 +189,9 @@ def _on_lost(value: str | None) -> OnLost:
 
 
 def _payload(request: TaskRequest) -> Payload:
-    ways = {
-        "command": request.command,
-        "script_path": request.script_path,
-        "source": request.source,
-    }
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) != 1:
+    ways = (request.command, request.script_path, request.source)
+    if ways.count(None) != len(ways) - 1:
+        given = [name for name, way in zip(WAYS, ways, strict=True) if way is not None]
         problem = "says nothing to run" if not given else f"says {' and '.join(given)}"
         raise Invalid(
             given[-1] if given else "command",
@@ -210,7 +209,7 @@ def _payload(request: TaskRequest) -> Payload:
         command=request.command,
         script_path=request.script_path,
         source=request.source,
-        env=_env(request.env or {}),
+        env=_env(request.env) if request.env else {},
     )
 
 
@@ -223,7 +222,9 @@ def _check_command(command: list[str]) -> None:
         raise Invalid("command", f"command may have at most {MAX_ARGUMENTS} arguments.")
     total = 0
     for index, argument in enumerate(command):
-        size = len(check_text(argument, f"command[{index}]").encode())
+        size = len(argument)
+        if not argument.isascii() or "\0" in argument:
+            size = len(check_text(argument, f"command[{index}]").encode())
         total += size
         if size > MAX_ARGUMENT_BYTES:
             raise Invalid(

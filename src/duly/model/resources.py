@@ -35,12 +35,19 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def plus(self, other: "Resources", times: int = 1) -> "Resources":
         """Return this and `times` the other; `times=-1` takes it away."""
-        names = self.extra.keys() | other.extra.keys()
+        extra = self.extra
+        if other.extra:
+            names = extra.keys() | other.extra.keys()
+            extra = {name: extra.get(name, 0) + times * other.extra.get(name, 0) for name in names}
+        # Kind by kind: it is done for every task that is placed.
         return Resources(
-            **{kind: getattr(self, kind) + times * getattr(other, kind) for kind in KINDS},
-            extra={
-                name: self.extra.get(name, 0) + times * other.extra.get(name, 0) for name in names
-            },
+            cpu_milli=self.cpu_milli + times * other.cpu_milli,
+            memory_mb=self.memory_mb + times * other.memory_mb,
+            disk_mb=self.disk_mb + times * other.disk_mb,
+            iops=self.iops + times * other.iops,
+            bandwidth_mbps=self.bandwidth_mbps + times * other.bandwidth_mbps,
+            ports=self.ports + times * other.ports,
+            extra=extra,
         )
 
     def shortage(self, needs: "Resources", declared: "Resources | None" = None) -> dict[str, int]:

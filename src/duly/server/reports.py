@@ -19,10 +19,13 @@ INT4 = 2**31 - 1
 INT8 = 2**63 - 1
 MESSAGE_LENGTH = 2_000
 REASON_BYTES = 16_384
+NO_USAGE = Usage()
 
 
 def storable(report: wire.AttemptReport) -> wire.AttemptReport:
     """Return the report with every value within what can be stored."""
+    if _is_ordinary(report):
+        return report
     return msgspec.structs.replace(
         report,
         exit_code=None if report.exit_code is None else max(-INT4, min(report.exit_code, INT4)),
@@ -32,6 +35,22 @@ def storable(report: wire.AttemptReport) -> wire.AttemptReport:
         usage=None if report.usage is None else _usage(report.usage),
         tail=report.tail[-wire.TAIL_BYTES :],
         log_size=max(0, min(report.log_size, INT8)),
+    )
+
+
+def _is_ordinary(report: wire.AttemptReport) -> bool:
+    """Say whether nothing of it has to be bent, as of almost all; NaN is within no bounds."""
+    usage = report.usage or NO_USAGE
+    return (
+        report.reason is None
+        and (report.exit_code is None or abs(report.exit_code) <= INT4)
+        and (report.ran is None or 0 <= report.ran <= LONGEST)
+        and 0 <= report.ended_ago <= LONGEST
+        and 0 <= usage.cpu_seconds <= MOST
+        and 0 <= usage.peak_memory_mb <= MOST
+        and 0 <= usage.wall_seconds <= MOST
+        and len(report.tail) <= wire.TAIL_BYTES
+        and 0 <= report.log_size <= INT8
     )
 
 

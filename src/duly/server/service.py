@@ -24,6 +24,11 @@ class Service(ABC):
         self._failing = False
         self._finishing = False
 
+    @property
+    def interval(self) -> timedelta:
+        """Return how long it is at most from one tick to the next."""
+        return self._interval
+
     @abstractmethod
     async def tick(self) -> bool:
         """Do one pass; return True when there is more to do right away."""

@@ -19,7 +19,7 @@ from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
 from duly.model.request import revise
 from duly.model.shape import Shape
-from duly.model.task import NOT_STARTED, TaskSpec
+from duly.model.task import NOT_STARTED, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
@@ -187,8 +187,7 @@ class Submitter(Service):
             raise Unavailable(UNKNOWN_BATCH) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
-        self._wake(new, [])
-        telemetry.TASKS_SUBMITTED.inc(len(new))
+        self._wake_batch(new)
         return ids
 
     async def _store_batch(
@@ -210,7 +209,12 @@ class Submitter(Service):
         ids: list[int] = []
         for first in range(0, len(new), CHUNK):
             chunk = new[first : first + CHUNK]
-            stored = await tasks.insert(conn, chunk, server=self._cluster_manager.number)
+            server = self._cluster_manager.number
+            if all(task.spec.idempotency_key is None for task in chunk):
+                await tasks.insert(conn, chunk, server=server, tell=False)
+                ids.extend(task.id for task in chunk)
+                continue
+            stored = await tasks.insert(conn, chunk, server=server)
             known = await self._read_known(conn, chunk, stored)
             fresh = {one.id for one in stored}
             ids.extend(
@@ -276,7 +280,7 @@ class Submitter(Service):
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
             )
-        self._wake([new], [])
+        self._wake_batch([new])
         return new.id
 
     async def _read(self, conn: Connection, credential: Credential, task_id: int) -> StoredSpec:
@@ -347,16 +351,31 @@ class Submitter(Service):
 
     def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
         telemetry.TASKS_SUBMITTED.inc(len(stored))
+        later = {one.id: one for one in stored if one.status is Status.SCHEDULED}
+        pairs = {(task.tenant_id, task.shape_id) for task in new if task.id not in later}
+        # What is due later than that is found by looking, which the queue manager does as often.
+        soon = self._queue_manager.interval
+        due = any(
+            one.ready_at is None or one.ready_at - one.submitted_at <= soon
+            for one in later.values()
+        )
+        self._announce(pairs, due=due)
+
+    def _wake_batch(self, new: Sequence[NewTask]) -> None:
+        telemetry.TASKS_SUBMITTED.inc(len(new))
         pairs = {(task.tenant_id, task.shape_id) for task in new}
         self._announce(pairs, due=any(task.spec.run_at is not None for task in new))
 
     def _announce(self, pairs: Set[tuple[int, int]], *, due: bool) -> None:
         """Let whoever leads look, here or on another server."""
-        if self._cluster_manager.term is None:
-            self._herald.tell(News(work=True, pairs=frozenset(pairs), due=due))
+        if not pairs and not due:
             return
-        self._prioritizer.note(pairs)
-        self._resource_manager.nudge()
+        if self._cluster_manager.term is None:
+            self._herald.tell(News(work=bool(pairs), pairs=frozenset(pairs), due=due))
+            return
+        if pairs:
+            self._prioritizer.note(pairs)
+            self._resource_manager.nudge()
         if due:
             self._queue_manager.nudge()
 

@@ -17,7 +17,7 @@ select id, key
 -- Store tasks that were admitted, and return those that are new. A row left out of the
 -- answer has an idempotency key that was seen before: read it with read_submissions, in
 -- another statement, because only that one sees what has just been committed.
---   one array per column of `given`, $18 admitted_by
+--   one array per column of `given`, $18 admitted_by, $19 whether to answer at all
 with clock as materialized (select duly.now() as now),
      given as materialized (
         select *
@@ -73,6 +73,7 @@ with clock as materialized (select duly.now() as now),
 select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
        (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status
   from admitted
+ where $19::boolean
 
 -- name: read_submissions
 -- Return what is known under idempotency keys.
