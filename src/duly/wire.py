@@ -86,6 +86,8 @@ class Poll(msgspec.Struct, kw_only=True):
     incarnation: int
     held: list[AttemptRef]
     wait: float
+    latest: int | None = None
+    """The highest token that the agent was ever given: a server that gave it need not look."""
 
 
 class Orders(msgspec.Struct, kw_only=True):

@@ -4,7 +4,7 @@ A mistake comes with the theme under which it shows soon.
 """
 
 from duly.server import queue_manager, submitter
-from duly.store import leases, nodes, reservations, servers, tasks
+from duly.store import leases, nodes, reservations, servers, stock, tasks
 from tests.interleavings.explorer import function
 
 
@@ -129,7 +129,7 @@ MUTANTS = {
     ),
     "what is in use is forgotten": (
         "everything",
-        without(leases, "read_in_use", ("where status = 'running'", "where false")),
+        without(stock, "read_stock", ("where status = 'running'", "where false")),
     ),
     "a task is leased for what it asked before": (
         "shapes",
@@ -154,7 +154,11 @@ MUTANTS = {
     ),
     "what is reserved is forgotten": (
         "reservations",
-        without(reservations, "read_reserved", ("where", "where false and")),
+        without(
+            stock,
+            "read_stock",
+            ("where coalesce(expires_at", "where false and coalesce(expires_at"),
+        ),
     ),
     "a reservation is forgotten before its time": (
         "reservations",

@@ -113,6 +113,7 @@ class Node:
     past: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
     reported: set[wire.AttemptRef] = field(default_factory=set)
     """What has ended, and so ends in no other way any more."""
+    latest: int = 0
 
 
 class World:
@@ -275,7 +276,9 @@ class World:
 
     async def poll(self, server: Server, node: Node) -> None:
         self.is_placed = False
-        poll = wire.Poll(incarnation=node.incarnation, held=list(node.held), wait=0.0)
+        poll = wire.Poll(
+            incarnation=node.incarnation, held=list(node.held), wait=0.0, latest=node.latest
+        )
         try:
             orders = await server.resource_manager.orders(node.id, poll)
         except Fenced:
@@ -283,6 +286,7 @@ class World:
             return
         if poll.incarnation == node.incarnation:
             for start in orders.start:
+                node.latest = max(node.latest, start.ref.token)
                 node.held.setdefault(start.ref, self.dice.choice(ENDINGS))
             self._obey(node, orders.stop)
 

@@ -70,9 +70,19 @@ class Node:
         self.key = key
         self.id = joined.node
         self.incarnation = joined.incarnation
+        self.latest = 0
 
     async def poll(self, *held: wire.AttemptRef, wait: float = 0) -> wire.Orders:
-        poll = wire.Poll(incarnation=self.incarnation, held=list(held), wait=wait)
+        """Poll, and take in the answer."""
+        orders = await self.ask(*held, wait=wait)
+        self.latest = max([self.latest, *(start.ref.token for start in orders.start)])
+        return orders
+
+    async def ask(self, *held: wire.AttemptRef, wait: float = 0) -> wire.Orders:
+        """Poll, and lose the answer."""
+        poll = wire.Poll(
+            incarnation=self.incarnation, held=list(held), wait=wait, latest=self.latest
+        )
         return await self.parts.resource_manager.orders(self.id, poll)
 
     async def starts(self, *held: wire.AttemptRef) -> list[wire.AttemptRef]:

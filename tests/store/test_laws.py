@@ -221,7 +221,7 @@ class Laws(RuleBasedStateMachine):
     def finish(self, ref, status, wrong):
         number, attempt, token, node = ref
         ask = (number, attempt + (wrong == "attempt"), token + (wrong == "token"))
-        held = self.run(leases.lock_attempts(self.conn, node + (wrong == "node"), [ask]))
+        held, _ = self.run(leases.lock_attempts(self.conn, node + (wrong == "node"), [ask]))
         task = self.world.tasks[number]
         if wrong or (task.status, task.attempt) != ("running", attempt):
             assert held == {}

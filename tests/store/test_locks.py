@@ -1,11 +1,14 @@
 """What a statement decides holds under the lock that it waited for."""
 
 import asyncio
+from datetime import timedelta
 
 import asyncpg
 
+from duly.model.resources import Resources
 from duly.store import leases, nodes
-from tests.store.rows import add_live, add_node
+from duly.store.servers import Term
+from tests.store.rows import add_live, add_node, add_task, first_id
 
 
 async def is_waiting(conn: asyncpg.Connection, other: asyncpg.Connection) -> None:
@@ -59,8 +62,28 @@ async def test_a_report_of_an_attempt_that_moved_on_while_it_was_waited_for_is_s
             lock = group.create_task(leases.lock_attempts(reporter, 1, [(1, 1, 1)]))
             await is_waiting(conn, reporter)
             await holder.execute("commit")
-        assert lock.result() == {}
+        assert lock.result() == ({}, None)
         await holder.execute("begin")
+
+
+async def test_a_lease_tells_of_a_change_that_it_waited_for(conn, connect):
+    await add_node(conn, 1)
+    task = await first_id(conn)
+    await add_task(conn, task)
+    await conn.execute("insert into duly.terms values ('scheduling', 1, 1, duly.now(), 'infinity')")
+    changer, leader = await connect(), await connect()
+    async with changer.transaction(), leader.transaction():
+        await changer.execute("select 1 from duly.live where id = $1 for update", task)
+        async with asyncio.TaskGroup() as group:
+            lease = group.create_task(
+                leases.lease(leader, Term(1, 1), [(task, 1, 0, 1)], backstop=timedelta(0), told=[1])
+            )
+            await is_waiting(conn, leader)
+            await changer.execute("update duly.tasks set payload = $1", {"command": ["new"]})
+            await changer.execute("commit")
+        (made,) = lease.result()
+        assert made.start(Resources()).payload.command == ["new"]
+        await changer.execute("begin")
 
 
 async def test_draining_waits_for_a_join_and_then_holds_for_the_new_incarnation(conn, connect):

@@ -139,6 +139,7 @@ def inner_statements():
     found = {}
     for name in (
         "lease",
+        "lease_and_tell",
         "end_unstarted",
         "request_cancel",
         "join_node",
@@ -149,14 +150,15 @@ def inner_statements():
         begin = schema.rindex(f"create function {name}(")
         body = schema[begin : schema.index("$$;", begin)]
         parameters = re.findall(r"(p_\w+) ([\w.]+(?:\[\])?)", body[: body.index("returns")])
-        types = [*parameters, ("at", "timestamptz")]
+        declared = re.findall(r"^    (\w+) ([\w.]+(?:\[\])?);", body, re.MULTILINE)
+        types = [*parameters, *declared]
         text = body[body.index("\nbegin\n") :]
         parts = [part.strip() for part in re.split(r";\n", text)]
         for number, part in enumerate(parts):
             sql = re.sub(r"^(begin\s+|perform 1|return query\s+)", "", part)
             if part.removeprefix("begin").strip().startswith("perform 1"):
                 sql = "select 1" + part.split("perform 1", 1)[1]
-            sql = re.sub(r"\breturning \w+\.id into fresh", "", sql)
+            sql = re.sub(r"\breturning \w+\.id into fresh|^\s+into .*$", "", sql, flags=re.M)
             sql = sql.replace("tenant_id, at, kind", 'tenant_id, "at", kind')
             if not re.match(r"\s*(select|update|insert|delete|with)\b", sql):
                 continue
@@ -272,7 +274,7 @@ def test_no_statement_scans_what_grows(plans, state):
 HOT = {
     "leases.pairs_with_work": {"live_waiting"},
     "leases.read_heads": {"live_waiting"},
-    "leases.read_in_use": {"live_running"},
+    "stock.read_stock": {"live_running"},
     "leases.lock_attempts": {"live_pkey"},
     "leases.end_attempts": {"live_pkey"},
     "leases.release_due": {"live_due", "live_pkey"},

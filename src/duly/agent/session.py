@@ -57,6 +57,7 @@ class Session:
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
+        self._latest = 0
 
     # Events in, effects out.
 
@@ -184,7 +185,12 @@ class Session:
     async def _poll(self, incarnation: int, stop: asyncio.Event) -> None:
         backoff = Backoff()
         while not stop.is_set():
-            message = Poll(incarnation=incarnation, held=self._state.held, wait=POLL_WAIT)
+            message = Poll(
+                incarnation=incarnation,
+                held=self._state.held,
+                wait=POLL_WAIT,
+                latest=self._latest,
+            )
             try:
                 orders = await self._gateway.call(
                     "poll", message, Orders, timeout=POLL_WAIT + POLL_SLACK
@@ -203,6 +209,7 @@ class Session:
         for stop in orders.stop:
             self.take(state.StopOrdered(stop))
         for assignment in orders.start:
+            self._latest = max(self._latest, assignment.ref.token)
             self._assignment = assignment
             self.take(state.Assigned(assignment.ref))
         self._assignment = None

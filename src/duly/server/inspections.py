@@ -10,10 +10,10 @@ from datetime import timedelta
 
 from duly.config import Settings
 from duly.model.drift import Finding, Kind
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import NOTHING
 from duly.policy import placement
 from duly.policy.audit import overuse
-from duly.store import audit, leases, overview, reservations
+from duly.store import audit, leases, overview, stock
 from duly.store.audit import Piece, Place
 from duly.store.database import Connection
 
@@ -44,8 +44,9 @@ class Inspections:
     async def _cluster(self, conn: Connection, above: Place) -> Piece:
         findings = await audit.examine_cluster(conn, late=self._late)
         nodes = await audit.read_declared(conn)
-        used = await _in_use(conn)
-        reserved = await reservations.read_reserved(conn)
+        held = await stock.read_stock(conn)
+        used = held.used(await leases.read_shapes(conn, sorted(held.shapes)))
+        reserved = held.reserved_by_node()
         for node in nodes:
             total = used.get(node.incarnation_id, NOTHING).plus(reserved.get(node.node_id, NOTHING))
             kind = overuse(node.declared, node.allowed, total)
@@ -82,14 +83,3 @@ class Inspections:
 
     async def _letters(self, conn: Connection, above: Place) -> Piece:
         return await audit.walk_letters(conn, above, self._settings.audit.batch)
-
-
-async def _in_use(conn: Connection) -> dict[int, Resources]:
-    """Return what runs on each incarnation; what is not known of a shape does not count."""
-    in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
-    used: dict[int, Resources] = {}
-    for incarnation, shape, times, _ in in_use:
-        if shape in shapes:
-            used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
-    return used

@@ -6,6 +6,7 @@ by (task, attempt, token), and cancels what clients cancel.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from random import Random
@@ -140,11 +141,11 @@ class QueueManager(Service):
         refs = [one.ref for one in reports]
         possible = [storable(one) for one in reports if is_possible(one.ref)]
         async with self._database.transaction(Lane.NODE) as conn:
-            held = await leases.lock_attempts(conn, node_id, _keys(possible))
-            at = await now(conn)
+            held, at = await leases.lock_attempts(conn, node_id, _keys(possible))
             mine = {one.ref: one for one in possible if _matches(held.get(one.ref.task), one)}
-            ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
-            if ended:
+            ended = []
+            if at is not None:
+                ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
                 await leases.end_attempts(conn, ended)
             rest = [one for one in possible if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
@@ -159,8 +160,8 @@ class QueueManager(Service):
         """Let others know what has become free, and what waits again."""
         if not ended:
             return
-        for one in ended:
-            telemetry.ATTEMPTS_ENDED.labels(one.outcome.value).inc()
+        for outcome, times in Counter(one.outcome for one in ended).items():
+            telemetry.ATTEMPTS_ENDED.labels(outcome.value).inc(times)
         ids = frozenset(one.held.id for one in ended)
         pairs = [
             (one.held.tenant_id, one.held.shape_id) for one in ended if one.status is Status.WAITING

@@ -24,19 +24,20 @@ from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement, queueing
 from duly.policy.explain import missing_labels
-from duly.policy.placement import Ask
+from duly.policy.placement import Ask, Placement
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.deliveries import Box, Deliveries
 from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.holdings import Holdings
 from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer, Room
 from duly.server.service import Service
-from duly.store import leases, nodes, reservations, servers
+from duly.store import leases, nodes, servers, stock
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.lanes import Lane
-from duly.store.leases import Head
+from duly.store.leases import Head, Lease
 from duly.store.servers import Term
 
 RECHECK = timedelta(seconds=1)
@@ -68,7 +69,7 @@ class ResourceManager(Service):
         self._shapes: dict[int, Shape] = {}
         self._hopeless_since: dict[int, float] = {}
         self._polls = Bell()
-        self._told: defaultdict[int, set[wire.AttemptRef]] = defaultdict(set)
+        self._deliveries = Deliveries()
         self._holdings = Holdings()
 
     async def tick(self) -> bool:
@@ -80,30 +81,30 @@ class ResourceManager(Service):
             pairs = await self._prioritizer.pairs(conn)
             if not pairs:
                 return False
-            offers = await self._offers(conn, {shape for _, shape in pairs})
+            shapes = {shape for _, shape in pairs}
+            offers = await self._offers(conn, shapes)
             window = await self._prioritizer.window(conn, lambda shape: self._room(shape, offers))
-            placed = await self._lease(conn, term, window, offers)
-        await self._end_hopeless(term, {shape for _, shape in pairs})
-        return placed == self._settings.scheduling.window
+            placements = self._place(window, offers)
+            leased = await self._lease(conn, term, placements, window, offers)
+        self._hand_over(leased)
+        without_room = {one for one in shapes if self._room(one, offers) is Room.NEVER}
+        await self._end_hopeless(term, without_room)
+        return len(placements) == self._settings.scheduling.window
 
     async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
-        """Return what each node has free, and learn the shapes that are spoken of.
-
-        The offers are read first: a lease names their revision, so that whatever is taken
-        after that and yet not seen here cannot be given away a second time.
-        """
-        offers = await leases.read_offers(conn)
-        in_use = await leases.read_in_use(conn)
-        unknown = (shapes | {one.shape_id for one in in_use}) - self._shapes.keys()
+        """Return what each node has free, and learn the shapes that are spoken of."""
+        held = await stock.read_stock(conn)
+        unknown = (shapes | held.shapes) - self._shapes.keys()
         if unknown:
             learned = await leases.read_shapes(conn, sorted(unknown))
             await confirm(conn)
             self._shapes.update(learned)
-        reserved = await reservations.read_reserved(conn)
         penalties = await self._health.penalties(conn)
         return [
-            msgspec.structs.replace(offer, penalty=penalties.get(offer.node_id, 0))
-            for offer in leases.free_on(offers, in_use, self._shapes, reserved)
+            msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
+            if offer.node_id in penalties
+            else offer
+            for offer in held.free(self._shapes)
         ]
 
     def _room(self, shape: int, offers: Sequence[Offer]) -> Room:
@@ -117,9 +118,7 @@ class ResourceManager(Service):
             Room.LATER if any(placement.could_fit(known, offer) for offer in offers) else Room.NEVER
         )
 
-    async def _lease(
-        self, conn: Connection, term: Term, window: Sequence[Head], offers: Sequence[Offer]
-    ) -> int:
+    def _place(self, window: Sequence[Head], offers: Sequence[Offer]) -> list[Placement]:
         asks = [
             Ask(
                 head.id,
@@ -131,12 +130,19 @@ class ResourceManager(Service):
             )
             for head in window
         ]
-        placements = placement.place(asks, offers)
-        if not placements:
-            return 0
+        return placement.place(asks, offers)
+
+    async def _lease(
+        self,
+        conn: Connection,
+        term: Term,
+        placements: Sequence[Placement],
+        window: Sequence[Head],
+        offers: Sequence[Offer],
+    ) -> list[Lease]:
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
         shapes = {head.id: head.shape_id for head in window}
-        leased = await leases.lease(
+        return await leases.lease(
             conn,
             term,
             [
@@ -144,18 +150,35 @@ class ResourceManager(Service):
                 for one in placements
             ],
             backstop=self._settings.execution.grace + BACKSTOP,
+            told=self._deliveries.awaited(revisions, self._patience),
         )
+
+    def _hand_over(self, leased: Sequence[Lease]) -> None:
+        """Let the polls know that wait for what has been leased; it is committed."""
+        starts: defaultdict[int, list[wire.Assignment]] = defaultdict(list)
+        for one in leased:
+            if one.told is not None:
+                needs = self._shapes[one.told.shape_id].needs
+                starts[one.incarnation_id].append(self._assignment(one.start(needs)))
+        self._deliveries.put(starts)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
+        incarnations = {one.incarnation_id for one in leased}
+        self._deliveries.doubt(incarnations - starts.keys())
         # A node that waits here waits nowhere else; one that does not may wait at any server.
-        elsewhere = self._polls.ring({one.incarnation_id for one in leased})
+        elsewhere = self._polls.ring(incarnations)
         self._herald.tell(News(incarnations=frozenset(elsewhere)))
-        return len(placements)
 
     async def _end_hopeless(self, term: Term, shapes: set[int]) -> None:
-        """End tasks that no node could ever fit, once nodes have had time to join."""
+        """End tasks that no node could ever fit, once nodes have had time to join.
+
+        Only the `shapes` are asked for that no node which is there now could ever take.
+        """
+        known = shapes & self._shapes.keys()
+        if not known:
+            self._hopeless_since = {}
+            return
         async with self._database.connection() as conn:
             nodes = await leases.read_known(conn)
-        known = {shape for shape in shapes if shape in self._shapes}
         hopeless = {
             shape
             for shape in known
@@ -190,10 +213,16 @@ class ResourceManager(Service):
 
     def nudge_polls(self, incarnations: Ids) -> None:
         """Let waiting polls of these incarnations look again now."""
+        self._deliveries.doubt(incarnations)
         if incarnations is None:
             self._polls.ring_all()
         else:
             self._polls.ring(incarnations)
+
+    @property
+    def _patience(self) -> float:
+        """Return for how many seconds a poll is without a look."""
+        return self._polls.patience(RECHECK.total_seconds())
 
     async def orders(self, node_id: int, poll: wire.Poll) -> wire.Orders:
         """Answer a poll, as soon as there is something to start or to end.
@@ -204,23 +233,28 @@ class ResourceManager(Service):
         deadline = clock.monotonic() + min(
             poll.wait, self._settings.requests.poll_limit.total_seconds()
         )
-        told = self._told[poll.incarnation]
-        with self._polls.listen(poll.incarnation) as bell:
-            while True:
-                orders = await self._look(node_id, poll)
-                orders.stop = [stop for stop in orders.stop if stop.ref not in told]
+        box = self._deliveries.open(node_id, poll)
+        with self._polls.listen(poll.incarnation) as bell, box.claim(poll):
+            while box.poll is poll:
                 left = deadline - clock.monotonic()
+                if box.is_good(self._patience) and (box.starts or left > 0):
+                    orders = wire.Orders(start=box.take(), stop=[])
+                else:
+                    orders = await self._look(node_id, poll, box)
+                    left = deadline - clock.monotonic()
                 if orders.start or orders.stop or left <= 0:
-                    told.intersection_update(poll.held)
-                    told.update(stop.ref for stop in orders.stop)
+                    box.note(poll, orders)
                     return orders
-                await bell.wait(min(left, self._polls.patience(RECHECK.total_seconds())))
+                await bell.wait(min(left, self._patience))
+        # The agent has sent another poll since; nobody waits for the answer to this one.
+        return wire.Orders(start=[], stop=[])
 
-    async def _look(self, node_id: int, poll: wire.Poll) -> wire.Orders:
+    async def _look(self, node_id: int, poll: wire.Poll, box: Box) -> wire.Orders:
+        began = box.begin_look()
         async with self._database.connection(Lane.NODE) as conn:
             should_hold = await self._holdings.read(conn, node_id, poll.incarnation, poll.held)
             if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
-                self._told.pop(poll.incarnation, None)
+                self._deliveries.drop(poll.incarnation, box)
                 self._holdings.forget(poll.incarnation)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
@@ -233,7 +267,12 @@ class ResourceManager(Service):
                 await nodes.read_assignments(conn, poll.incarnation, missing) if missing else []
             )
             stop = await _certain_stops(conn, poll.held, should_hold)
-        return wire.Orders(start=[self._assignment(start) for start in starts], stop=stop)
+        self._deliveries.keep(poll.incarnation, box)
+        box.end_look(began, (row.token for row in should_hold))
+        return wire.Orders(
+            start=[self._assignment(start) for start in starts],
+            stop=[one for one in stop if one.ref not in box.told],
+        )
 
     def _assignment(self, start: nodes.Start) -> wire.Assignment:
         return wire.Assignment(

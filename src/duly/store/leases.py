@@ -4,18 +4,18 @@ Every write about a running task names (task, attempt, token). A row that does n
 match is left alone and left out of the answer: whoever wrote it is fenced.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from duly.model.node import Known, Offer
-from duly.model.resources import NOTHING, Resources
+from duly.model.node import Known
+from duly.model.resources import Resources
 from duly.model.shape import Shape
-from duly.model.task import OnLost, Outcome, Reason, Status, Tally, Usage
+from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
 from duly.store.database import Connection, load_statements
+from duly.store.nodes import Start
 from duly.store.servers import SCHEDULING, Term
 
 SQL = load_statements("leases.sql")
@@ -48,13 +48,13 @@ class Vitals(NamedTuple):
     """Whether something runs in an incarnation that has ended."""
 
 
-class InUse(NamedTuple):
-    """How many attempts of a shape an incarnation has, and when the first must have ended."""
+class Told(NamedTuple):
+    """What a lease says of its task besides the lease itself."""
 
-    incarnation_id: int
     shape_id: int
-    times: int
-    next_end: timedelta
+    execution_cap: timedelta
+    payload: str
+    idempotency_key: str
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -64,6 +64,21 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
     token: int
     incarnation_id: int
+    told: Told | None
+    """What there is to tell the agent, if that was asked for."""
+
+    def start(self, needs: Resources) -> Start:
+        """Return what the agent needs to start it."""
+        assert self.told is not None  # noqa: S101 -- whoever asks has looked
+        return Start(
+            id=self.id,
+            attempt=self.attempt,
+            token=self.token,
+            execution_cap=self.told.execution_cap,
+            payload=msgspec.json.decode(self.told.payload, type=Payload),
+            needs=needs,
+            idempotency_key=self.told.idempotency_key,
+        )
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -91,6 +106,9 @@ class Held(msgspec.Struct, frozen=True):
     def tally(self) -> Tally:
         """Return what has gone wrong before this attempt."""
         return Tally(self.failures, self.losses)
+
+
+ON_LOST = Held.__struct_fields__.index("on_lost")
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,34 +157,10 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
     }
 
 
-async def read_offers(conn: Connection) -> list[Offer]:
-    """Return every incarnation that is alive; `free` is its whole capacity here."""
-    rows = await conn.fetch(SQL["read_offers"])
-    return [
-        Offer(
-            node_id=row["node_id"],
-            incarnation_id=row["id"],
-            name=row["name"],
-            capacity=capacity,
-            free=capacity,
-            labels=row["labels"],
-            draining=row["draining"],
-            revision=row["revision"],
-        )
-        for row in rows
-        for capacity in [msgspec.convert(row["capacity"], Resources)]
-    ]
-
-
 async def read_known(conn: Connection) -> list[Known]:
     """Return what every known node has, alive or not."""
     rows = await conn.fetch(SQL["read_known"])
     return [Known(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
-
-
-async def read_in_use(conn: Connection) -> list[InUse]:
-    """Return what runs where."""
-    return [InUse(*row) for row in await conn.fetch(SQL["read_in_use"])]
 
 
 async def lease(
@@ -175,12 +169,16 @@ async def lease(
     placements: Sequence[tuple[int, int, int, int]],
     *,
     backstop: timedelta,
+    told: Collection[int] = (),
 ) -> list[Lease]:
     """Give tasks to incarnations; return what took effect.
 
     A placement is (task, incarnation, its revision, the task's shape): it counts only if both
-    the incarnation and the task still are as they were when it was decided.
+    the incarnation and the task still are as they were when it was decided. Leases to the
+    incarnations in `told` come with what there is to tell.
     """
+    if not placements:
+        return []
     rows = await conn.fetch(
         SQL["lease"],
         SCHEDULING,
@@ -191,16 +189,24 @@ async def lease(
         [revision for _, _, revision, _ in placements],
         [shape for _, _, _, shape in placements],
         backstop,
+        list(told),
     )
-    return [Lease(*row) for row in rows]
+    return [
+        Lease(*row[:4], None if row["payload"] is None else Told(*row[4:]))  # type: ignore[call-arg]
+        for row in rows
+    ]
 
 
 async def lock_attempts(
     conn: Connection, node_id: int, refs: Sequence[tuple[int, int, int]]
-) -> dict[int, Held]:
-    """Lock the running attempts (task, attempt, token) of a node; those left out are stale."""
+) -> tuple[dict[int, Held], datetime | None]:
+    """Lock the running attempts (task, attempt, token) of a node; those left out are stale.
+
+    The time is what it was after the last lock was taken; there is none without a lock.
+    """
     rows = await conn.fetch(SQL["lock_attempts"], node_id, *_columns(refs))
-    return {row["id"]: _held(row) for row in rows}
+    at = rows[-1]["at"] if rows else None
+    return {row["id"]: _held(row[:-1]) for row in rows}, at
 
 
 async def read_accepted(
@@ -213,7 +219,7 @@ async def read_accepted(
 
 async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
     """Lock running attempts whose incarnation is not alive."""
-    return [_held(row) for row in await conn.fetch(SQL["lock_orphans"], limit)]
+    return [_held(row[:]) for row in await conn.fetch(SQL["lock_orphans"], limit)]
 
 
 async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
@@ -283,43 +289,9 @@ async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int,
     return [(row[0], row[1]) for row in await conn.fetch(SQL["expire_incarnations"], at)]
 
 
-def free_on(
-    offers: Sequence[Offer],
-    in_use: Sequence[InUse],
-    shapes: Mapping[int, Shape],
-    reserved: Mapping[int, Resources],
-) -> list[Offer]:
-    """Return the offers with what is left free on each of them.
-
-    Where something runs of which nobody can tell what it needs, nothing is free for sure.
-    """
-    running: defaultdict[int, list[InUse]] = defaultdict(list)
-    for one in in_use:
-        running[one.incarnation_id].append(one)
-    return [
-        _less(offer, running[offer.incarnation_id], shapes, reserved.get(offer.node_id, NOTHING))
-        for offer in offers
-    ]
-
-
-def _less(
-    offer: Offer, running: Sequence[InUse], shapes: Mapping[int, Shape], reserved: Resources
-) -> Offer:
-    if any(one.shape_id not in shapes for one in running):
-        return msgspec.structs.replace(offer, free=NOTHING)
-    used = NOTHING
-    for one in running:
-        used = used.plus(shapes[one.shape_id].needs, one.times)
-    return msgspec.structs.replace(
-        offer,
-        free=offer.capacity.plus(used, -1).plus(reserved, -1),
-        used=used,
-        next_end=min((one.next_end for one in running), default=timedelta(0)),
-    )
-
-
-def _held(row: "msgspec.Struct | object") -> Held:
-    return msgspec.convert(dict(row), Held)  # type: ignore[call-overload]
+def _held(values: Sequence[Any]) -> Held:
+    """Return the columns of a locked row, which are in the order of the fields."""
+    return Held(*values[:ON_LOST], OnLost(values[ON_LOST]), *values[ON_LOST + 1 :])  # type: ignore[call-arg]
 
 
 def _columns(refs: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from duly.model.node import NodeStatus, Offer
 from duly.model.resources import NOTHING, Resources
-from duly.store import leases, reservations
+from duly.store import leases, stock
 from duly.store.database import Connection, load_statements
 from duly.store.servers import SCHEDULING
 
@@ -111,15 +111,12 @@ async def read_nodes(
 ) -> list[NodeView]:
     """Return nodes, newest first, with what is free on each."""
     rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
-    in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
-    reserved = await reservations.read_reserved(conn)
-    used: dict[int, Resources] = {}
+    held = await stock.read_stock(conn)
+    used = held.used(await leases.read_shapes(conn, sorted(held.shapes)))
+    reserved = held.reserved_by_node()
     tasks: dict[int, int] = {}
-    for incarnation, shape, times, _ in in_use:
-        if shape in shapes:
-            used[incarnation] = used.get(incarnation, NOTHING).plus(shapes[shape].needs, times)
-        tasks[incarnation] = tasks.get(incarnation, 0) + times
+    for one in held.in_use:
+        tasks[one.incarnation_id] = tasks.get(one.incarnation_id, 0) + one.times
     views = []
     for row in rows:
         incarnation = row["incarnation_id"]
@@ -148,10 +145,8 @@ async def read_nodes(
 
 async def read_offers(conn: Connection) -> list[Offer]:
     """Return what every live node has left, as it is seen when tasks are placed."""
-    offers = await leases.read_offers(conn)
-    in_use = await leases.read_in_use(conn)
-    shapes = await leases.read_shapes(conn, sorted({one.shape_id for one in in_use}))
-    return leases.free_on(offers, in_use, shapes, await reservations.read_reserved(conn))
+    held = await stock.read_stock(conn)
+    return held.free(await leases.read_shapes(conn, sorted(held.shapes)))
 
 
 async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) -> TaskCounts:

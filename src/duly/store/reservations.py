@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import Resources
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("reservations.sql")
@@ -29,15 +29,6 @@ class Allocation(msgspec.Struct, frozen=True):
     node: str
     resources: Resources
     expires_at: datetime | None
-
-
-async def read_reserved(conn: Connection) -> dict[int, Resources]:
-    """Return what is reserved on each node that anything is reserved on."""
-    reserved: dict[int, Resources] = {}
-    for row in await conn.fetch(SQL["read_reserved"]):
-        more = msgspec.convert(row["resources"], Resources)
-        reserved[row["node_id"]] = reserved.get(row["node_id"], NOTHING).plus(more)
-    return reserved
 
 
 async def lock_node(conn: Connection, node_id: int) -> bool:

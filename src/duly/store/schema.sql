@@ -297,6 +297,37 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.lease_and_tell(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    ids bigint[];
+    attempts int[];
+    tokens bigint[];
+    incarnations bigint[];
+begin
+    select array_agg(l.id), array_agg(l.attempt), array_agg(l.token),
+           array_agg(l.incarnation_id)
+      into ids, attempts, tokens, incarnations
+      from duly.lease(
+            p_duty, p_term, p_server, p_tasks, p_incarnations, p_revisions, p_shapes, p_backstop
+           ) as l;
+
+    return query
+    select leased.id, leased.attempt, leased.token, leased.incarnation_id,
+           told.shape_id, told.execution_cap, told.payload, told.idempotency_key
+      from unnest(ids, attempts, tokens, incarnations)
+           as leased (id, attempt, token, incarnation_id)
+      left join lateral (
+            select t.shape_id, t.execution_cap, t.payload::text as payload,
+                   coalesce(t.idempotency_key, t.id::text) as idempotency_key
+              from duly.tasks t
+             where t.id = leased.id
+            offset 0
+           ) as told on leased.incarnation_id = any(p_told);
+end
+$$;
+
 CREATE FUNCTION duly.now() RETURNS timestamp with time zone
     LANGUAGE sql
     AS $$select clock_timestamp()$$;

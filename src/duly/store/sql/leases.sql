@@ -50,16 +50,6 @@ select id, needs, requires
   from shapes
  where id = any($1::int[])
 
--- name: read_offers
--- Return every incarnation that may take work, with what it has.
-select i.id, i.node_id, n.name, i.capacity || n.capacity_override as capacity, n.labels,
-       n.draining, i.revision
-  from incarnations i
-  join nodes n on n.id = i.node_id
- where i.ended_at is null
-   and i.expires_at > duly.now()
-   and not i.is_stopping
-
 -- name: read_known
 -- Return what every node has that is not removed, alive or not: a task is hopeless only if
 -- none of them could ever take it.
@@ -74,28 +64,22 @@ select last.capacity || n.capacity_override as capacity, n.labels
        ) as last
  where n.removed_at is null
 
--- name: read_in_use
--- Count what runs where, by shape: what is in use is derived from live leases, so that it
--- cannot leak. A lease whose incarnation has ended still counts until it is swept.
-select incarnation_id, shape_id, count(*) as times,
-       min(leased_at + execution_cap) - duly.now() as next_end
-  from live
- where status = 'running'
- group by incarnation_id, shape_id
-
 -- name: lease
 -- Turn placements into leases. The incarnations stay locked until the commit, so that none
 -- of them can be expired or drained meanwhile.
 --   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 their revisions,
---   $7 the tasks' shapes, $8 backstop
-select * from lease(
-        $1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[], $8::interval
+--   $7 the tasks' shapes, $8 backstop, $9 incarnations whose agents are told at once
+select id, attempt, token, incarnation_id, shape_id, execution_cap, payload, idempotency_key
+  from lease_and_tell(
+        $1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[], $8::interval,
+        $9::bigint[]
        )
 
 -- name: lock_attempts
--- Lock the running rows that reports speak of, in id order; a row left out is stale.
+-- Lock the running rows that reports speak of, in id order; a row left out is stale. The time
+-- is read row by row, each after its lock, so that the last one comes after all of them.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
-select held.*
+select held.*, duly.now() as at
   from (select *
           from unnest($2::bigint[], $3::int[], $4::bigint[]) as given (id, attempt, token)
          order by id) as report

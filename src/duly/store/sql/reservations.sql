@@ -1,9 +1,3 @@
--- name: read_reserved
--- Return what is reserved on nodes. What has expired does not count, swept or not.
-select node_id, resources
-  from reservations
- where coalesce(expires_at, 'infinity') > duly.now()
-
 -- name: lock_node
 -- Lock a node. It comes before its incarnation, as in join_node: two orders would be a deadlock.
 --   $1 node_id
