@@ -53,9 +53,13 @@ class Stub:
             group.create_task(self._tell())
 
     async def _poll(self, incarnation: int) -> None:
+        latest = 0
         while True:
-            poll = wire.Poll(incarnation=incarnation, held=list(self._held), wait=25.0)
+            poll = wire.Poll(
+                incarnation=incarnation, held=list(self._held), wait=25.0, latest=latest
+            )
             orders = await self._gateway.call("poll", poll, wire.Orders, timeout=35)
+            latest = max([latest, *(one.ref.token for one in orders.start)])
             fresh = [one.ref for one in orders.start if one.ref not in self._held]
             for ref in fresh:
                 self._held.add(ref)
