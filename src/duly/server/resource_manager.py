@@ -142,6 +142,7 @@ class ResourceManager(Service):
     ) -> list[Lease]:
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
         shapes = {head.id: head.shape_id for head in window}
+        chosen = {one.incarnation for one in placements}
         return await leases.lease(
             conn,
             term,
@@ -150,7 +151,7 @@ class ResourceManager(Service):
                 for one in placements
             ],
             backstop=self._settings.execution.grace + BACKSTOP,
-            told=self._deliveries.awaited(revisions, self._patience),
+            told=self._deliveries.awaited(chosen, self._patience),
         )
 
     def _hand_over(self, leased: Sequence[Lease]) -> None:
