@@ -99,8 +99,8 @@ class Submitter(Service):
         request: Waiting | None = None
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
-                await self._learn_shapes([spec])
-                request = self._line_up(self._new(credential, spec))
+                (shape_id,) = await self._learn_shapes([spec])
+                request = self._line_up(self._new(credential, spec, shape_id))
                 return await request.answer
         except TimeoutError:
             pass
@@ -176,8 +176,11 @@ class Submitter(Service):
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
-        await self._learn_shapes(specs)
-        new = [self._new(credential, spec) for spec in specs]
+        shapes = await self._learn_shapes(specs)
+        new = [
+            self._new(credential, spec, shape_id)
+            for spec, shape_id in zip(specs, shapes, strict=True)
+        ]
         try:
             async with self._database.transaction(Lane.GUEST) as conn:
                 ids = await self._store_batch(conn, credential, new, key)
@@ -270,8 +273,8 @@ class Submitter(Service):
         spec = msgspec.structs.replace(
             old.spec, replay_of=task_id, run_at=None, idempotency_key=None
         )
-        await self._learn_shapes([spec])
-        new = self._new(credential, spec)
+        (shape_id,) = await self._learn_shapes([spec])
+        new = self._new(credential, spec, shape_id)
         async with self._database.transaction(Lane.GUEST) as conn:
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
@@ -296,12 +299,12 @@ class Submitter(Service):
                 raise NotFound(f"There is no dead letter {task_id}.")
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
 
-    def _new(self, credential: Credential, spec: TaskSpec) -> NewTask:
+    def _new(self, credential: Credential, spec: TaskSpec, shape_id: int) -> NewTask:
         return NewTask(
             id=self._sequencer.mint(),
             tenant_id=credential.tenant_id,
             user_id=credential.user_id,
-            shape_id=self._shapes[tasks.shape_key(spec.shape)],
+            shape_id=shape_id,
             spec=spec,
             body_hash=b"" if spec.idempotency_key is None else hash_of(spec),
         )
@@ -313,23 +316,24 @@ class Submitter(Service):
             return self._shapes[key]
         return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
 
-    async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> None:
-        if not self._unknown_shapes(specs):
-            return
-        async with self._database.connection(Lane.GUEST) as conn:
-            # Of many who come at once, the first have learned it while the others waited.
-            unknown = self._unknown_shapes(specs)
-            if not unknown:
-                return
-            learned = await tasks.intern_shapes(conn, unknown)
-            await confirm(conn)
-        self._shapes.update(learned)
+    async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> list[int]:
+        """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
+        keys = [tasks.shape_key(spec.shape) for spec in specs]
+        if not all(key in self._shapes for key in keys):
+            async with self._database.connection(Lane.GUEST) as conn:
+                # Of many who come at once, the first have learned it while the others waited.
+                unknown = self._unknown_shapes(keys, specs)
+                learned = {}
+                if unknown:
+                    learned = await tasks.intern_shapes(conn, unknown)
+                    await confirm(conn)
+            self._shapes.update(learned)
+        return [self._shapes[key] for key in keys]
 
-    def _unknown_shapes(self, specs: Sequence[TaskSpec]) -> dict[str, Shape]:
+    def _unknown_shapes(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
         return {
             key: spec.shape
-            for spec in specs
-            for key in [tasks.shape_key(spec.shape)]
+            for key, spec in zip(keys, specs, strict=True)
             if key not in self._shapes
         }
 
