@@ -61,9 +61,9 @@ THEMES: dict[str, dict[str, float]] = {
     | dict.fromkeys(("place", "submit", "batch", "commit", "update", "cancel", "stop"), 0.1),
     "losses": {"sweep": 3, "report": 3, "poll": 1.5, "heartbeat": 4, "cluster": 0.5, "time": 2},
     "repeats": {"report": 6, "poll": 4, "sweep": 0.3, "submit": 0.3, "batch": 0.3, "join": 0.3},
-    "hand-overs": {"cluster": 6, "place": 2, "batch": 6, "heartbeat": 10, "join": 3, "time": 3}
+    "hand-overs": {"cluster": 6, "place": 2, "batch": 6, "sweep": 5, "heartbeat": 10, "join": 3}
     | dict.fromkeys(("poll", "report", *TASK, *NODE, *RESERVATION, "whole", "forget"), 0.1)
-    | {"stop": 0.1, "leave": 0.1, "kill": 0.2},
+    | {"time": 3, "stop": 0.1, "leave": 0.1, "kill": 0.2},
 }
 """What happens often in a run; every seed has one."""
 
