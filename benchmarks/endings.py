@@ -17,6 +17,7 @@ select count(*) as counted, extract(epoch from max(finished_at) - min(finished_a
   from (select finished_at
           from duly.attempts
          where finished_at > $1
+           and outcome = 'succeeded'
          order by finished_at
         offset $2
          limit $3) as ended
@@ -39,15 +40,22 @@ def await_leases(dsn: str, count: int) -> None:
     asyncio.run(_await(dsn, f"select last_value >= {count} from duly.tokens"))
 
 
-def rate(dsn: str, since: datetime, count: int) -> float:
-    """Return how many tasks a second ended, among the first `count` ends since then.
+def best_rate(dsn: str, since: datetime, count: int, spans: int) -> float:
+    """Return how many tasks a second ended since then, `count` after `count`, in the best span.
 
-    The first tenth is left out: a server that has just started has plans to make.
+    What else goes on in the machine can only make it slower. The first tenth is left out: a
+    server that has just started has plans to make.
     """
     early = count // 10
-    found = cluster.rows(dsn, RATE, since, early, count - early)[0]
-    if found["counted"] < count - early:
-        raise Wrong(f"only {early + found['counted']:,} of {count:,} tasks have ended")
+    firsts = [early, *range(count, spans * count, count)]
+    return max(_rate(dsn, since, first, count - first % count) for first in firsts)
+
+
+def _rate(dsn: str, since: datetime, first: int, count: int) -> float:
+    found = cluster.rows(dsn, RATE, since, first, count)[0]
+    if found["counted"] < count:
+        ended = first + found["counted"]
+        raise Wrong(f"only {ended:,} of {first + count:,} tasks have ended")
     return float(found["counted"] - 1) / float(found["seconds"])
 
 

@@ -1,5 +1,6 @@
 """Duly's own processes, started as a user starts them, and their address."""
 
+import asyncio
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import duly
 from benchmarks import usage
 from benchmarks.cluster import Cluster
+from duly.launch import database
 from duly.private_file import write_private
 
 DULY = str(Path(sys.executable).with_name("duly"))
@@ -80,7 +82,8 @@ def _started(
     place = ["--store", str(folder / "objects")] if name == "serve" else ["--data", str(folder)]
     (folder / "objects").mkdir(exist_ok=True)
     key_file = folder / "admin.key"
-    _call(["db", "init", "--database-file", folder / "dsn", "--admin-key-file", key_file], folder)
+    asyncio.run(database.bring_up_to_date(dsn))
+    asyncio.run(database.ensure_admin_key(dsn, key_file))
     command = [DULY, name, "--database-file", str(folder / "dsn"), "--port", "0", *place, *flags]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -108,14 +111,6 @@ def stop(process: subprocess.Popen[bytes], patience: float = 30.0) -> None:
         for pid in family:
             usage.signal_to(pid, signal.SIGKILL)
         process.wait()
-
-
-def _call(arguments: list[str | Path], folder: Path) -> None:
-    done = subprocess.run(
-        [DULY, *map(str, arguments)], env=_environment(folder), capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"duly {arguments[0]} {arguments[1]}: {done.stderr}")
 
 
 def _environment(folder: Path) -> dict[str, str]:

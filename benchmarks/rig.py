@@ -30,6 +30,7 @@ class Sizes:
     tenants_some: int = 100
     tenants_many: int = 10_000
     finished: int = 5_000_000
+    snapshot_round: int = 5000
     snapshot_seconds: float = 30.0
     idle_seconds: float = 20.0
     attempts_at_once: int = 100

@@ -82,9 +82,9 @@ def test_a_task_that_waits_is_neither_done_nor_lost(store):
 def test_a_rate_of_fewer_ends_than_there_should_be_is_no_rate(store):
     dsn, _ = store
     since = asyncio.run(_an_hour_ago(dsn))
-    assert endings.rate(dsn, since, 2) > 0
+    assert endings.best_rate(dsn, since, 2, 1) > 0
     with pytest.raises(Wrong, match="only 2 of 3"):
-        endings.rate(dsn, since, 3)
+        endings.best_rate(dsn, since, 3, 1)
 
 
 async def _an_hour_ago(dsn):

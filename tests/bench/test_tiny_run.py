@@ -14,7 +14,7 @@ from benchmarks.cluster import Cluster
 from benchmarks.rig import Rig, Sizes
 
 ROOT = Path(__file__).parents[2]
-SIZES = replace(Sizes(), drained=100)
+SIZES = replace(Sizes(), drained=50)
 STRAYS = """
 select count(*)
   from (select id from duly.live union all select task_id from duly.ends) as known
@@ -37,7 +37,7 @@ def test_a_filled_store_is_taken_for_one_of_dulys_own_and_run_off(rig):
     with rig.store(waiting=120, finished=50, tenants=3) as dsn:
         assert cluster.value(dsn, "select count(distinct tenant_id) from duly.live") == 3
         assert cluster.value(dsn, STRAYS) == 0
-        assert stores._stub(rig, dsn, 170) > 0
+        assert stores._rate(rig, stores.BY_STUB, dsn, 170) > 0
         with pytest.raises(Wrong):
             stores.checks.none_lost(dsn, 171)
     assert machine.describe(rig.postgres).fsync == "on"
