@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import page, report, suite
+from benchmarks.measured import added
 from benchmarks.rig import Sizes
 
 FULL_SNAPSHOT = 600.0
@@ -29,6 +30,8 @@ def main() -> int:
     # However it is ended, what it has started ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     measured = suite.run(parts, sizes, lambda text: print(text, file=sys.stderr, flush=True))
+    if arguments.add and (arguments.out / report.JSON).exists():
+        measured = added(measured, report.load(arguments.out / report.JSON), list(suite.PARTS))
     report.write(measured, arguments.out)
     report.draw(measured)
     return 0 if measured.is_right else 1
@@ -43,6 +46,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="do less, for trying it out")
     parser.add_argument("--minutes", type=float, help="how long the snapshot is held")
     parser.add_argument("--full", action="store_true", help="hold the snapshot for ten minutes")
+    parser.add_argument(
+        "--add", action="store_true", help="keep what an earlier run has measured of other parts"
+    )
     parser.add_argument(
         "--page", action="store_true", help="measure nothing; write the last table to the docs"
     )

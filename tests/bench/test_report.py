@@ -2,11 +2,12 @@
 
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from benchmarks import page, picture, report
 from benchmarks.machine import Machine
-from benchmarks.measured import Measured
+from benchmarks.measured import Measured, added
 from benchmarks.rig import Sizes
 from duly.bench.figure import Figure, at_least, at_most
 
@@ -52,6 +53,21 @@ def test_the_picture_is_valid_and_shows_what_has_a_target():
 
 def test_the_picture_is_valid_when_nothing_was_measured():
     ElementTree.fromstring(picture.draw(measured()))
+
+
+def test_parts_can_be_measured_one_by_one_and_told_together():
+    earlier = measured(FAST, SLOW, failures={"c": "lost one", "b": "was slow"})
+    again = msgspec.structs.replace(SLOW, value=5.0)
+    both = added(measured(again), earlier, ["a", "b", "c"])
+    assert both.figures == [FAST, again]
+    assert both.failures == {"c": "lost one"}
+
+
+def test_figures_of_another_commit_are_not_mixed_in():
+    other = msgspec.structs.replace(MACHINE, commit="def", at="then")
+    earlier = Measured(machine=other, figures=[FAST], failures={})
+    with pytest.raises(ValueError, match="another commit"):
+        added(measured(SLOW), earlier, ["a", "b"])
 
 
 def test_the_terminal_shows_every_figure_and_what_went_wrong(capsys):
