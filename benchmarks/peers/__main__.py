@@ -47,11 +47,14 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
+    usual = Extent()
     parser = argparse.ArgumentParser(prog="make bench-peers", description=__doc__)
     parser.add_argument("systems", nargs="*", choices=[*SYSTEMS, []], help="only these")
-    parser.add_argument("--tasks", type=int, default=1000, help="tasks in a round")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds; the middle one counts")
-    parser.add_argument("--single", type=int, default=100, help="tasks one at a time")
+    parser.add_argument("--tasks", type=int, default=usual.tasks, help="tasks in a round")
+    parser.add_argument(
+        "--rounds", type=int, default=usual.rounds, help="rounds; the middle one counts"
+    )
+    parser.add_argument("--single", type=int, default=usual.single, help="tasks one at a time")
     parser.add_argument(
         "--environments", type=Path, help="a folder where environments are kept for next time"
     )

@@ -43,8 +43,13 @@ class Figures:
 
     @property
     def rate(self) -> float:
-        """Return the middle round's tasks a second."""
+        """Return the middle of the rates: tasks a second."""
         return median(each.rate for each in self.rounds)
+
+    @property
+    def limit(self) -> float:
+        """Return the middle of the limits: a low one tells of a machine that was not quiet."""
+        return median(each.limit for each in self.rounds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ PAUSE = (0.02, 0.1)
 class Extent:
     """How much is measured."""
 
-    tasks: int = 1000
+    tasks: int = 500
     rounds: int = 3
     single: int = 100
     warm: int = 100
@@ -62,11 +62,11 @@ def run_all(system: System, numbers: range) -> None:
 
 def _round(system: System, numbers: range) -> Round:
     """Measure between two looks at the limit: other guests of the machine come and go."""
-    earlier = spawn_rate(len(numbers))
+    earlier = spawn_rate(2 * len(numbers))
     before = time.monotonic()
     run_all(system, numbers)
     rate = len(numbers) / (time.monotonic() - before)
-    return Round(rate, limit=(earlier + spawn_rate(len(numbers))) / 2)
+    return Round(rate, limit=(earlier + spawn_rate(2 * len(numbers))) / 2)
 
 
 def start_latencies(system: System, numbers: range) -> list[float]:

@@ -10,7 +10,8 @@ HEADINGS = (
     "system",
     "what waits is in",
     "end to end",
-    "of posix_spawn",
+    "posix_spawn then",
+    "share",
     "start p50",
     "start p99",
 )
@@ -30,12 +31,13 @@ def cells(row: Row) -> tuple[str, ...]:
     title = SYSTEMS[row.system].about.title
     if row.figures is None:
         why = "failed" if row.is_failure else "left out"
-        return title, row.broker, why, "", "", ""
+        return title, row.broker, why, "", "", "", ""
     figures = row.figures
     return (
         title,
         row.broker,
         f"{figures.rate:,.0f}/s",
+        f"{figures.limit:,.0f}/s",
         f"{figures.share:.0%}".replace("%", " %"),
         f"{figures.percentile(0.5):.1f} ms",
         f"{figures.percentile(0.99):.1f} ms",

@@ -26,14 +26,14 @@ def test_the_quickest_comes_first_and_what_was_left_out_last():
 def test_a_row_shows_rate_share_and_start():
     assert table.cells(row("dramatiq", QUICK)) == (
         *("Dramatiq", "Redis, fsync every second"),
-        *("1,234/s", "50 %", "2.0 ms", "30.0 ms"),
+        *("1,234/s", "2,469/s", "50 %", "2.0 ms", "30.0 ms"),
     )
 
 
 @pytest.mark.parametrize(("is_failure", "word"), [(True, "failed"), (False, "left out")])
 def test_a_row_without_figures_shows_none(is_failure, word):
     shown = table.cells(row("huey", left_out="why", is_failure=is_failure))
-    assert shown == ("Huey", "Redis, fsync every second", word, "", "", "")
+    assert shown == ("Huey", "Redis, fsync every second", word, "", "", "", "")
 
 
 def test_the_report_says_why_a_system_is_missing_and_what_took_part():
