@@ -33,6 +33,16 @@ def test_what_takes_long_is_done_seldom(at):
     assert pace.is_due
 
 
+def test_those_who_do_it_share_the_time(at):
+    pace = Pace(timedelta(seconds=1))
+    with pace.step(among=3):
+        at[0] += 1
+    at[0] += 58.9
+    assert not pace.is_due
+    at[0] += 0.2
+    assert pace.is_due
+
+
 def test_what_failed_stays_due(at):
     pace = Pace(timedelta(seconds=1))
     with pytest.raises(ValueError), pace.step():

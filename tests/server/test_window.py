@@ -1,8 +1,12 @@
 """A round looks at so many tasks at most."""
 
+import asyncio
+
 import pytest
 
 from duly.config import SchedulingSettings, Settings
+from duly.server.lines import EARLIEST
+from tests.server.lab import seconds
 
 
 @pytest.fixture
@@ -33,3 +37,69 @@ async def test_a_flood_of_one_tenant_does_not_hide_the_other(lab):
     theirs = await lab.submit(by=lab.stranger, delay_tolerance="1s")
     await lab.schedule()
     assert theirs in await lab.run_on(node)
+
+
+async def test_every_line_comes_up_however_many_there_are(lab):
+    node = await lab.node(cpu=64)
+    tenants = [f"tenant-{number}" for number in range(10)]
+    for tenant in tenants:
+        await lab.conn.execute("insert into tenants (name, plan) values ($1, 'unlimited')", tenant)
+        await lab.submit_all([lab.spec() for _ in range(2)], by=await lab.credential(tenant))
+    ticks = 1
+    while await lab.parts.resource_manager.tick():
+        ticks += 1
+        # A count in between must not let the same ones begin again.
+        lab.parts.resource_manager._prioritizer.recount()
+    assert len(await lab.run_on(node)) == 20
+    assert ticks == 7
+
+
+async def test_of_many_lines_the_tasks_that_press_most_come_first(lab):
+    node = await lab.node(cpu=3)
+    patient = [await lab.submit(cpu=1, delay_tolerance="60s") for _ in range(3)]
+    other = [await lab.submit(by=lab.stranger, cpu=1, delay_tolerance="61s") for _ in range(3)]
+    other.append(await lab.submit(cpu=0.5, delay_tolerance="62s"))
+    pressing = [await lab.submit(cpu=1, delay_tolerance="9s") for _ in range(3)]
+    assert await lab.parts.resource_manager.tick() is True
+    assert await lab.run_on(node) == set(pressing)
+    assert {await lab.status(task) for task in patient + other} == {"waiting"}
+
+
+async def test_a_task_that_must_start_earlier_than_what_was_read_is_seen_at_once(lab):
+    node = await lab.node(cpu=4)
+    await lab.submit_all([lab.spec(cpu=1, delay_tolerance="60s") for _ in range(6)])
+    await lab.parts.resource_manager.tick()
+    urgent = await lab.submit(cpu=1, delay_tolerance="1s")
+    await lab.parts.resource_manager.tick()
+    assert urgent in await lab.run_on(node)
+
+
+async def test_lines_that_may_not_have_the_room_do_not_hide_those_that_may(lab):
+    node = await lab.node(cpu=2)
+    first = await lab.run(node, cpu=1, execution_cap="1h")
+    await lab.submit(cpu=2, delay_tolerance="20s", execution_cap="1h")
+    await lab.clock.move(seconds(10))
+    await node.heartbeat(first)
+    shut_out = [
+        await lab.submit(cpu=cpu, delay_tolerance="30s", execution_cap="2h")
+        for cpu in (0.6, 0.7, 0.8, 0.9)
+    ]
+    brief = await lab.submit(cpu=0.5, execution_cap="60s")
+    await lab.parts.cluster_manager.tick()
+    assert await lab.parts.resource_manager.tick() is True
+    assert await lab.status(brief) == "waiting"
+    await lab.parts.resource_manager.tick()
+    assert await lab.status(brief) == "running"
+    assert {await lab.status(task) for task in shut_out} == {"waiting"}
+
+
+async def test_what_is_noted_while_lines_are_counted_is_not_forgotten(lab):
+    prioritizer = lab.parts.resource_manager._prioritizer
+    async with asyncio.timeout(10), lab.database.connection() as conn:
+        async with lab.conn.transaction():
+            await lab.conn.execute("lock table live in access exclusive mode")
+            count = asyncio.create_task(prioritizer.shapes(conn))
+            while not await lab.conn.fetchval("select count(*) from pg_locks where not granted"):
+                await asyncio.sleep(0)
+            prioritizer.note([((1, 7), EARLIEST)])
+        assert 7 in await count

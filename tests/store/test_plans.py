@@ -194,6 +194,7 @@ async def plans_of_all_states(postgres):
         found["analysed"] = await explain_all(conn)
         found["run"] = await run_some(conn)
         found["pieces"] = await run_pieces(conn)
+        found["behind"] = await run_behind_a_snapshot(postgres, name, conn)
         return found
     finally:
         await conn.close()
@@ -247,6 +248,52 @@ async def run_pieces(conn):
     }
 
 
+PASSED = """
+insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
+                  delay_tolerance, execution_cap, max_attempts, on_lost)
+select g, 500, 1, 'waiting', 0, now(), now() - interval '1 hour' + g * interval '1 ms',
+       '5 m', '1 h', 3, 'retry'
+  from generate_series(1, 20000) g;
+update live
+   set status = 'running', attempt = 1, node_id = 42, incarnation_id = 2981,
+       token = 1000000 + id, leased_at = now(), kill_at = now()
+ where tenant_id = 500;
+delete from live where tenant_id = 500;
+insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
+                  delay_tolerance, execution_cap, max_attempts, on_lost)
+select 20001, 500, 1, 'waiting', 0, now(), now(), '5 m', '1 h', 3, 'retry';
+insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
+                  delay_tolerance, execution_cap, max_attempts, on_lost, attempt, node_id,
+                  incarnation_id, token, leased_at, kill_at)
+select 20002, 500, 1, 'running', 0, now(), now(), '5 m', '1 h', 3, 'retry', 1, 42, 2981,
+       2000000, now(), now();
+"""
+
+
+async def run_behind_a_snapshot(postgres, name, conn):
+    """Run what reads the queue while a snapshot keeps 20,000 tasks in it that have gone."""
+    old = await asyncpg.connect(with_database(postgres, name))
+    try:
+        async with old.transaction(isolation="repeatable_read"):
+            await old.fetch("select 1 from duly.shapes")
+            await conn.execute("set enable_seqscan = on")
+            await conn.execute(PASSED)
+            await conn.execute("set enable_seqscan = off")
+            known = await conn.fetchval("select start_by from live where id = 20001")
+            given = {
+                "leases.read_heads": ["'{500}'", "'{1}'", f"'{{\"{known}\"}}'", "200"],
+                "leases.read_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
+                "nodes.read_held": ["2981", "42", "1900000", "'{}'"],
+            }
+            options = "analyze, buffers, format json"
+            return {
+                name: await explain(conn, STATEMENTS[name], arguments=arguments, options=options)
+                for name, arguments in given.items()
+            }
+    finally:
+        await old.close()
+
+
 @pytest.fixture(scope="module")
 def plans(postgres):
     return asyncio.run(plans_of_all_states(postgres))
@@ -275,6 +322,8 @@ HOT = {
     "leases.pairs_with_work": {"live_waiting"},
     "leases.read_heads": {"live_waiting"},
     "stock.read_stock": {"live_running"},
+    "leases.read_changes": {"live_running", "live_pkey"},
+    "leases.lock_unplaceable": {"live_waiting"},
     "leases.lock_attempts": {"live_pkey"},
     "leases.end_attempts": {"live_pkey"},
     "leases.release_due": {"live_due", "live_pkey"},
@@ -295,6 +344,17 @@ HOT = {
 @pytest.mark.parametrize("state", STATES)
 def test_a_hot_statement_goes_by_its_index(plans, state):
     assert {name: indexes(plans[state][name], "live") for name in HOT} == HOT
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_entries_of_rows_that_are_gone_get_marked(plans, state):
+    found = {
+        (name, node["Relation Name"])
+        for name, plan in plans[state].items()
+        for node in scans(plan, "live")
+        if node["Node Type"] == "Bitmap Heap Scan"
+    }
+    assert found == set()
 
 
 BY_ID = [
@@ -334,6 +394,14 @@ def test_the_time_bounds_the_search_for_what_is_due(plans, state):
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", ["leases.read_heads", "leases.lock_unplaceable"])
+def test_only_the_lines_that_are_named_are_read(plans, state, name):
+    [scan] = scans(plans[state][name], "live")
+    assert "tenant_id = " in scan["Index Cond"]
+    assert "shape_id = " in scan["Index Cond"]
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_what_waits_is_never_sorted(plans, state):
     for name in HOT:
         for node in nodes(plans[state][name]):
@@ -360,6 +428,13 @@ def test_a_piece_of_the_audit_touches_no_more_than_its_rows(plans):
         # In a table of 200,000 rows; a look-up by a key is three or four blocks.
         blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         assert blocks <= 40 * PIECE, (name, blocks)
+
+
+def test_what_an_old_snapshot_keeps_is_not_walked_over(plans):
+    for name, plan in plans["behind"].items():
+        assert plan["Actual Rows"] == 1, name
+        blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        assert blocks <= 40, (name, blocks)
 
 
 @pytest.mark.parametrize("state", STATES)

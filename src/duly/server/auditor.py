@@ -18,6 +18,7 @@ from duly.model.drift import Finding, Kind, Scope, Seen
 from duly.policy.audit import MEANINGS, MOST, Key, Suspicion, judge
 from duly.server.cluster_manager import ClusterManager
 from duly.server.inspections import Inspections, Look
+from duly.server.pace import SHARE
 from duly.server.queue_manager import QueueManager
 from duly.server.repairer import Repairer
 from duly.server.service import Service
@@ -59,8 +60,12 @@ class Round:
             self._began_at = clock.monotonic()
         return self._left[0]
 
-    def take_in(self, piece: Piece) -> bool:
-        """Remember what a piece has shown, and go on to the next; True at the end of the round."""
+    def take_in(self, piece: Piece, *, took: float) -> bool:
+        """Remember what a piece has shown, and go on to the next; True at the end of the round.
+
+        A piece that takes long, because much lies between its rows that has gone, is followed
+        by a long pause.
+        """
         at = clock.monotonic()
         self.looked_at += piece.looked_at
         for finding in piece.findings:
@@ -72,7 +77,8 @@ class Round:
         if piece.last is not None:
             self._left.insert(0, (look, piece.last))
         is_over = not self._left
-        self.next_at = at + (self._interval if is_over else PACE.total_seconds())
+        pause = self._interval if is_over else PACE.total_seconds()
+        self.next_at = at + max(pause, SHARE * took)
         return is_over
 
     @property
@@ -134,8 +140,10 @@ class Auditor(Service):
     async def _step(self, term: Term, one: Round) -> None:
         look, above = one.current()
         async with self._database.connection() as conn:
+            began_at = clock.monotonic()
             piece = await look(conn, above)
-        if one.take_in(piece):
+            took = clock.monotonic() - began_at
+        if one.take_in(piece, took=took):
             await self._close(term, one)
 
     async def _close(self, term: Term, one: Round) -> None:

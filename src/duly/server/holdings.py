@@ -48,8 +48,9 @@ class Holdings:
         # Taken out meanwhile: after an error nothing is known.
         mark = self._marks.pop(incarnation, None) or Mark()
         if mark.pace.is_due:
-            with mark.pace.step():
+            with mark.pace.step(among=len(self._marks) + 1):
                 rows = await nodes.read_held(conn, incarnation, node_id, NOTHING_SEEN, [])
+            mark.token = NOTHING_SEEN if rows else mark.token
         else:
             below = [ref.task for ref in held if ref.token <= mark.token and is_possible(ref)]
             rows = await nodes.read_held(conn, incarnation, node_id, mark.token, below)

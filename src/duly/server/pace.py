@@ -27,10 +27,10 @@ class Pace:
         self._next_at = float("-inf")
 
     @contextmanager
-    def step(self) -> Iterator[None]:
-        """Do it once; what fails stays due."""
+    def step(self, among: int = 1) -> Iterator[None]:
+        """Do it once, as one of so many that share the time; what fails stays due."""
         began_at = clock.monotonic()
         self._next_at = float("-inf")
         yield
         took = clock.monotonic() - began_at
-        self._next_at = began_at + max(self._interval, SHARE * took)
+        self._next_at = began_at + max(self._interval, SHARE * took * among)

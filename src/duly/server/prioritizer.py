@@ -1,32 +1,35 @@
 """Reads the heads of the lines, and puts them in order.
 
-The prioritizer remembers which (tenant, shape) pairs have work: it learns of new
-ones from submits and finishes, and recounts them every second from
-the index, so that nothing depends on having heard. One round looks at a bounded
-number of pairs, in rotation, and at a bounded number of tasks of each.
+The prioritizer remembers which lines, that is (tenant, shape) pairs, have work and from when
+on: it learns of new ones from submits and finishes, and recounts them about every second from
+the index, so that nothing depends on having heard. One round takes those that press most, and
+reads of each as many tasks as may come into the window.
+
+A line is read from the time on that is known of it. Tasks that have left it stay in the index
+while somebody holds an old snapshot; without a place to begin, every round would walk over them.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
-from heapq import nsmallest
+from itertools import chain
 
 from duly import clock
 from duly.config import SchedulingSettings
 from duly.policy import queueing
+from duly.server.lines import Lines, Pair
+from duly.server.pace import Pace
 from duly.store import leases
 from duly.store.database import Connection
 from duly.store.leases import Head
 
-PAIRS_PER_ROUND = 300
 RECOUNT = timedelta(seconds=1)
 CLAIMING_PAIRS = 30
 CLAIMS_PER_PAIR = 8
-EARLIEST = datetime.min.replace(tzinfo=UTC)
-Pair = tuple[int, int]
 
 
 class Room(Enum):
@@ -39,32 +42,53 @@ class Room(Enum):
 
 
 class Prioritizer:
-    """Holds the pairs that may have work, and turns them into a window."""
+    """Holds the lines that may have work, and turns them into a window."""
 
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
-        self._pairs: dict[Pair, datetime] = {}
-        self._recounted_at = float("-inf")
+        self._lines = Lines()
+        self._pace = Pace(RECOUNT)
+        self._turn: Mapping[Pair, datetime] = {}
+        self._is_last = True
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
-    def note(self, pairs: Iterable[Pair]) -> None:
-        """Remember that pairs may have work now, and perhaps claims."""
-        for pair in pairs:
-            if pair not in self._pairs:
-                self._pairs[pair] = EARLIEST
+    def note(self, found: Iterable[tuple[Pair, datetime]]) -> None:
+        """Remember that pairs may have work from some time on, and perhaps claims."""
+        for pair, since in found:
+            if self._lines.note(pair, since):
                 self._claimed_at = float("-inf")
 
     def recount(self) -> None:
         """Let the next round find out which pairs have work."""
-        self._recounted_at = float("-inf")
+        self._pace.hurry()
 
-    async def pairs(self, conn: Connection) -> Sequence[Pair]:
-        """Return the pairs with work, recounted if the last count is old."""
-        if clock.monotonic() - self._recounted_at >= RECOUNT.total_seconds():
-            self._recounted_at = clock.monotonic()
-            self._pairs = await leases.pairs_with_work(conn)
-        return list(self._pairs)
+    def pass_over(self) -> bool:
+        """Put the last round's lines aside until the next count; False if there are no others.
+
+        For a round of which nothing could be placed: those behind it must have their turn.
+        """
+        if self._is_last:
+            return False
+        for pair in self._turn:
+            self._lines.drop(pair)
+        return True
+
+    async def shapes(self, conn: Connection) -> Sequence[int]:
+        """Return the shapes of what waits, recounted if the last count is old."""
+        if self._pace.is_due:
+            with self._pace.step():
+                # What is noted meanwhile may have come too late to be counted.
+                self._lines = Lines()
+                counted = Lines(await leases.pairs_with_work(conn))
+            for pair, since in self._lines.items():
+                counted.note(pair, since)
+            self._lines = counted
+        return self._lines.shapes()
+
+    def tenants_with(self, shape: int) -> list[int]:
+        """Return the tenants that have something of a shape."""
+        return self._lines.tenants_with(shape)
 
     async def window(self, conn: Connection, room: Callable[[int], Room]) -> Sequence[Head]:
         """Return the tasks that come first among those whose shape fits somewhere.
@@ -72,37 +96,69 @@ class Prioritizer:
         With them come the claims of those that fit nowhere yet: there is nothing to keep from
         anybody while there is room for nobody.
         """
-        rooms = {shape: room(shape) for shape in {shape for _, shape in self._pairs}}
-        turn = [pair for pair in self._pairs if rooms[pair[1]] is Room.NOW][:PAIRS_PER_ROUND]
-        if not turn:
-            return []
-        claims = await self._read_claims(conn, rooms, turn)
+        rooms = {shape: room(shape) for shape in self._lines.shapes()}
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
-        for pair in turn:
-            self._pairs.pop(pair, None)
-        heads = await leases.read_heads(conn, turn, each=self._settings.window)
-        for head in heads:
-            self._pairs.setdefault((head.tenant_id, head.shape_id), head.start_by)
-        return sorted([*queueing.window(heads, self._settings.window), *claims], key=queueing.rank)
+        fitting = _with(Room.NOW, rooms)
+        turn = self._lines.take(fitting, self._settings.window)
+        self._turn, self._is_last = turn, not self._lines.first(fitting, 1)
+        if not turn:
+            return []
+        try:
+            claims = await self._read_claims(conn, rooms, turn)
+            heads = await self._read_heads(conn, turn)
+        except BaseException:
+            self._pace.hurry()
+            raise
+        for pair, found in heads.items():
+            if found:
+                self._lines.note(pair, found[0].start_by)
+        first = queueing.window(chain(*heads.values()), self._settings.window)
+        return sorted([*first, *claims], key=queueing.rank)
+
+    async def _read_heads(
+        self, conn: Connection, turn: Mapping[Pair, datetime]
+    ) -> dict[Pair, list[Head]]:
+        """Return of each pair the tasks that may come into the window.
+
+        Few of each at first. A pair of which all that were read come into it may have more
+        that do, and is read again: of such pairs there are the fewer the more is read of each.
+        """
+        size = self._settings.window
+        heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
+        left, each = list(turn), -(-2 * size // len(turn))
+        while left:
+            each = min(each, size)
+            read: dict[Pair, list[Head]] = {pair: [] for pair in left}
+            lines = {pair: turn[pair] for pair in left}
+            for head in await leases.read_heads(conn, lines, each=each):
+                read[head.tenant_id, head.shape_id].append(head)
+            heads.update(read)
+            chosen = Counter(
+                (one.tenant_id, one.shape_id)
+                for one in queueing.window(chain(*heads.values()), size)
+            )
+            left = [pair for pair in left if each <= chosen[pair] < size]
+            each *= 4
+        return heads
 
     async def _read_claims(
-        self, conn: Connection, rooms: Mapping[int, Room], turn: Sequence[Pair]
+        self, conn: Connection, rooms: Mapping[int, Room], turn: Mapping[Pair, datetime]
     ) -> Sequence[Head]:
         """Return the first tasks that press among those whose shape fits nowhere yet."""
-        late = [pair for pair in self._pairs if rooms[pair[1]] is Room.LATER]
-        served = set(turn)
         is_old = clock.monotonic() - self._claimed_at >= RECOUNT.total_seconds()
-        if is_old or any((one.tenant_id, one.shape_id) in served for one in self._claims):
-            first = nsmallest(CLAIMING_PAIRS, late, key=self._pairs.__getitem__)
+        if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
+            late = self._lines.first(_with(Room.LATER, rooms), CLAIMING_PAIRS)
             self._claimed_at = clock.monotonic()
-            self._claims = (
-                [
-                    head
-                    for head in await leases.read_heads(conn, first, each=CLAIMS_PER_PAIR)
-                    if queueing.presses(head)
-                ]
-                if first
-                else []
-            )
+            self._claims = [
+                head
+                for head in (
+                    await leases.read_heads(conn, late, each=CLAIMS_PER_PAIR) if late else []
+                )
+                if queueing.presses(head)
+            ]
         return self._claims
+
+
+def _with(room: Room, rooms: Mapping[int, Room]) -> list[int]:
+    return [shape for shape, found in rooms.items() if found is room]

@@ -22,7 +22,9 @@ from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
+from duly.server.lines import Pair
 from duly.server.news import NONE, News
+from duly.server.pace import Pace
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
@@ -30,7 +32,7 @@ from duly.server.service import Service
 from duly.store import leases, servers, tasks
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.lanes import Lane
-from duly.store.leases import Ended, Held
+from duly.store.leases import Ended, Held, Vitals
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class QueueManager(Service):
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
+        self._sweep = Pace(timedelta(0))
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next task is due."""
@@ -83,7 +86,7 @@ class QueueManager(Service):
         self.wake_ended(lost)
         return len(due) == BATCH or len(lost) == BATCH
 
-    async def _release(self, term: Term) -> list[tuple[int, int]]:
+    async def _release(self, term: Term) -> list[tuple[Pair, datetime]]:
         """Let the tasks wait for their turn whose time has come."""
         async with self._database.connection() as conn:
             self._until_due = await leases.next_due(conn)
@@ -98,7 +101,7 @@ class QueueManager(Service):
     async def _take_back_lost(self, term: Term) -> list[Ended]:
         """Expire silent nodes, and end what ran on those that are gone."""
         async with self._database.connection() as conn:
-            vitals = await leases.read_vitals(conn)
+            vitals = await self._read_vitals(conn)
             may_expire = self._patience.is_over(
                 term, self._cluster_manager.led_since, vitals.started_at, vitals.now
             )
@@ -108,7 +111,17 @@ class QueueManager(Service):
                 await servers.hold(conn, term)
                 if may_expire:
                     await _expire(conn, vitals.now)
-                return await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
+                lost = await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
+        if len(lost) == BATCH:
+            self._sweep.hurry()
+        return lost
+
+    async def _read_vitals(self, conn: Connection) -> Vitals:
+        """Look for orphans, too, unless the look itself takes long: it passes all that runs."""
+        if not self._sweep.is_due:
+            return await leases.read_vitals(conn, orphans=False)
+        with self._sweep.step():
+            return await leases.read_vitals(conn, orphans=True)
 
     async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
         """End attempts whose agent has ended; their rows are locked."""
@@ -163,15 +176,18 @@ class QueueManager(Service):
         for outcome, times in Counter(one.outcome for one in ended).items():
             telemetry.ATTEMPTS_ENDED.labels(outcome.value).inc(times)
         ids = frozenset(one.held.id for one in ended)
-        pairs = [
-            (one.held.tenant_id, one.held.shape_id) for one in ended if one.status is Status.WAITING
+        waiting = [
+            ((one.held.tenant_id, one.held.shape_id), one.start_by)
+            for one in ended
+            if one.status is Status.WAITING
         ]
         is_due = any(one.status is Status.SCHEDULED for one in ended)
         self._bell.ring(ids)
-        self._wake(pairs)
+        self._wake(waiting)
         if is_due:
             self.nudge()
-        self._herald.tell(News(work=True, pairs=frozenset(pairs), due=is_due, tasks=ids))
+        pairs = frozenset(pair for pair, _ in waiting)
+        self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=ids))
 
     def _settle(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
         """Decide what becomes of a task, and put it as the store wants it."""
@@ -247,8 +263,8 @@ class QueueManager(Service):
         self._herald.tell(News(tasks=frozenset(found), incarnations=None if runs else NONE))
         return found
 
-    def _wake(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._prioritizer.note(pairs)
+    def _wake(self, waiting: Sequence[tuple[Pair, datetime]]) -> None:
+        self._prioritizer.note(waiting)
         self._resource_manager.nudge()
 
 

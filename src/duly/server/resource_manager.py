@@ -31,10 +31,12 @@ from duly.server.deliveries import Box, Deliveries
 from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.holdings import Holdings
+from duly.server.lines import EARLIEST
 from duly.server.news import Ids, News
 from duly.server.prioritizer import Prioritizer, Room
+from duly.server.roster import Roster
 from duly.server.service import Service
-from duly.store import leases, nodes, servers, stock
+from duly.store import leases, nodes, servers
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.lanes import Lane
 from duly.store.leases import Head, Lease
@@ -71,17 +73,21 @@ class ResourceManager(Service):
         self._polls = Bell()
         self._deliveries = Deliveries()
         self._holdings = Holdings()
+        self._roster = Roster(settings.database.statement_timeout)
 
     async def tick(self) -> bool:
         """Place what can be placed; end what no node could ever take."""
         term = self._cluster_manager.term
         if term is None:
             return False
+        with self._roster.round(term):
+            return await self._round(term)
+
+    async def _round(self, term: Term) -> bool:
         async with self._database.connection() as conn:
-            pairs = await self._prioritizer.pairs(conn)
-            if not pairs:
+            shapes = set(await self._prioritizer.shapes(conn))
+            if not shapes:
                 return False
-            shapes = {shape for _, shape in pairs}
             offers = await self._offers(conn, shapes)
             window = await self._prioritizer.window(conn, lambda shape: self._room(shape, offers))
             placements = self._place(window, offers)
@@ -89,11 +95,13 @@ class ResourceManager(Service):
         self._hand_over(leased)
         without_room = {one for one in shapes if self._room(one, offers) is Room.NEVER}
         await self._end_hopeless(term, without_room)
+        if window and not placements:
+            return self._prioritizer.pass_over()
         return len(placements) == self._settings.scheduling.window
 
     async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
         """Return what each node has free, and learn the shapes that are spoken of."""
-        held = await stock.read_stock(conn)
+        held = await self._roster.read(conn)
         unknown = (shapes | held.shapes) - self._shapes.keys()
         if unknown:
             learned = await leases.read_shapes(conn, sorted(unknown))
@@ -197,7 +205,13 @@ class ResourceManager(Service):
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
             ready_before = await now(conn) - grace
-            ids = await leases.lock_unplaceable(conn, shape, ready_before=ready_before, limit=1000)
+            ids = await leases.lock_unplaceable(
+                conn,
+                shape,
+                self._prioritizer.tenants_with(shape),
+                ready_before=ready_before,
+                limit=1000,
+            )
             ended = await leases.end_unstarted(conn, ids, Status.FAILED, reason)
         self._bell.ring(ended)
         self._herald.tell(News(tasks=frozenset(ended)))
@@ -208,7 +222,7 @@ class ResourceManager(Service):
             if told.pairs is None:
                 self._prioritizer.recount()
             else:
-                self._prioritizer.note(told.pairs)
+                self._prioritizer.note((pair, EARLIEST) for pair in told.pairs)
             self.nudge()
         self.nudge_polls(told.incarnations)
 

@@ -9,6 +9,7 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from duly.model.task import NOT_STARTED, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
+from duly.server.lines import EARLIEST
 from duly.server.news import News
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
@@ -30,7 +32,7 @@ from duly.server.resource_manager import ResourceManager
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.store import tasks
-from duly.store.database import Connection, Database, Taken, Unstorable, confirm
+from duly.store.database import Connection, Database, Taken, Unstorable, confirm, now
 from duly.store.lanes import Lane
 from duly.store.tasks import NewTask, Stored, StoredSpec, Submission
 
@@ -183,33 +185,40 @@ class Submitter(Service):
         ]
         try:
             async with self._database.transaction(Lane.GUEST) as conn:
-                ids = await self._store_batch(conn, credential, new, key)
+                ids, since = await self._store_batch(conn, credential, new, key)
         except Taken as error:
             raise Unavailable("An id was minted twice; submit the batch again.") from error
         except Unavailable as error:
             raise Unavailable(UNKNOWN_BATCH) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
-        self._wake_batch(new)
+        self._wake_batch(new, since)
         return ids
 
     async def _store_batch(
         self, conn: Connection, credential: Credential, new: Sequence[NewTask], key: str | None
-    ) -> list[int]:
+    ) -> tuple[list[int], datetime]:
+        """Return the ids of the tasks, and the earliest time by which one of them must start."""
         if key is None:
             return await self._insert_all(conn, new)
         body_hash = hashlib.sha256(b"".join(hash_of(task.spec) for task in new)).digest()
         tenant_id, minted = credential.tenant_id, [task.id for task in new]
         if not await tasks.claim_batch_key(conn, tenant_id, key, body_hash, minted):
-            return await self._repeat(conn, credential, key, body_hash)
-        ids = await self._insert_all(conn, new)
+            return await self._repeat(conn, credential, key, body_hash), EARLIEST
+        ids, since = await self._insert_all(conn, new)
         if ids != minted:
             # Some of its tasks were there before, under keys of their own.
             await tasks.set_batch(conn, tenant_id, key, ids)
-        return ids
+        return ids, since
 
-    async def _insert_all(self, conn: Connection, new: Sequence[NewTask]) -> list[int]:
+    async def _insert_all(
+        self, conn: Connection, new: Sequence[NewTask]
+    ) -> tuple[list[int], datetime]:
         ids: list[int] = []
+        # Nothing of the batch must start before now and its tolerance.
+        since = (
+            await now(conn) + min((task.spec.delay_tolerance for task in new), default=timedelta(0))
+        ).replace(microsecond=0)
         for first in range(0, len(new), CHUNK):
             chunk = new[first : first + CHUNK]
             server = self._cluster_manager.number
@@ -223,7 +232,7 @@ class Submitter(Service):
             ids.extend(
                 task.id if task.id in fresh else same_task(task, known).task_id for task in chunk
             )
-        return ids
+        return ids, since
 
     async def _repeat(
         self, conn: Connection, credential: Credential, key: str, body_hash: bytes
@@ -283,7 +292,7 @@ class Submitter(Service):
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
             )
-        self._wake_batch([new])
+        self._wake_batch([new], EARLIEST)
         return new.id
 
     async def _read(self, conn: Connection, credential: Credential, task_id: int) -> StoredSpec:
@@ -363,14 +372,17 @@ class Submitter(Service):
             one.ready_at is None or one.ready_at - one.submitted_at <= soon
             for one in later.values()
         )
-        self._announce(pairs, due=due)
+        self._announce(pairs, since=_earliest(stored), due=due)
 
-    def _wake_batch(self, new: Sequence[NewTask]) -> None:
+    def _wake_batch(self, new: Sequence[NewTask], since: datetime) -> None:
         telemetry.TASKS_SUBMITTED.inc(len(new))
         pairs = {(task.tenant_id, task.shape_id) for task in new}
-        self._announce(pairs, due=any(task.spec.run_at is not None for task in new))
+        due = any(task.spec.run_at is not None for task in new)
+        self._announce(pairs, since=since, due=due)
 
-    def _announce(self, pairs: Set[tuple[int, int]], *, due: bool) -> None:
+    def _announce(
+        self, pairs: Set[tuple[int, int]], *, since: datetime = EARLIEST, due: bool
+    ) -> None:
         """Let whoever leads look, here or on another server."""
         if not pairs and not due:
             return
@@ -378,10 +390,15 @@ class Submitter(Service):
             self._herald.tell(News(work=bool(pairs), pairs=frozenset(pairs), due=due))
             return
         if pairs:
-            self._prioritizer.note(pairs)
+            self._prioritizer.note((pair, since) for pair in pairs)
             self._resource_manager.nudge()
         if due:
             self._queue_manager.nudge()
+
+
+def _earliest(stored: Sequence[Stored]) -> datetime:
+    """Return by when the first of what was stored must start."""
+    return min((one.start_by for one in stored if one.start_by), default=EARLIEST)
 
 
 def hash_of(spec: TaskSpec) -> bytes:

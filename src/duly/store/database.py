@@ -259,6 +259,9 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "max_parallel_workers_per_gather": "0",
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
+        # A bitmap scan never marks the entries of rows that are gone, so that the next one
+        # would walk over all of them again, until a vacuum comes.
+        "enable_bitmapscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
     }

@@ -4,7 +4,7 @@ Every write about a running task names (task, attempt, token). A row that does n
 match is left alone and left out of the answer: whoever wrote it is fenced.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -55,6 +55,16 @@ class Told(NamedTuple):
     execution_cap: timedelta
     payload: str
     idempotency_key: str
+
+
+class Running(NamedTuple):
+    """An attempt that runs, and how long it may go on by its cap."""
+
+    id: int
+    token: int
+    incarnation_id: int
+    shape_id: int
+    remaining: timedelta
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -140,11 +150,15 @@ async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
 
 
 async def read_heads(
-    conn: Connection, pairs: Sequence[tuple[int, int]], *, each: int
+    conn: Connection, lines: Mapping[tuple[int, int], datetime], *, each: int
 ) -> list[Head]:
-    """Return the first `each` waiting tasks of every pair, by rank within the pair."""
+    """Return the first `each` waiting tasks of every pair from a start_by on, by their rank."""
     rows = await conn.fetch(
-        SQL["read_heads"], [tenant for tenant, _ in pairs], [shape for _, shape in pairs], each
+        SQL["read_heads"],
+        [tenant for tenant, _ in lines],
+        [shape for _, shape in lines],
+        list(lines.values()),
+        each,
     )
     return [Head(*row) for row in rows]
 
@@ -161,6 +175,20 @@ async def read_known(conn: Connection) -> list[Known]:
     """Return what every known node has, alive or not."""
     rows = await conn.fetch(SQL["read_known"])
     return [Known(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
+
+
+async def read_changes(
+    conn: Connection, incarnations: Sequence[int], above: int, known: Mapping[int, int]
+) -> tuple[list[Running], list[int]]:
+    """Return the attempts on incarnations above a token, and which known ones run no more.
+
+    `known` are tasks with the tokens of their attempts.
+    """
+    rows = await conn.fetch(
+        SQL["read_changes"], list(incarnations), above, list(known), list(known.values())
+    )
+    begun = [Running(*row) for row in rows if row["incarnation_id"] is not None]
+    return begun, [row["id"] for row in rows if row["incarnation_id"] is None]
 
 
 async def lease(
@@ -259,16 +287,16 @@ async def end_unstarted(
 
 
 async def lock_unplaceable(
-    conn: Connection, shape_id: int, *, ready_before: datetime, limit: int
+    conn: Connection, shape_id: int, tenants: Sequence[int], *, ready_before: datetime, limit: int
 ) -> list[int]:
-    """Lock waiting tasks of a shape that have been ready since before then."""
-    rows = await conn.fetch(SQL["lock_unplaceable"], shape_id, ready_before, limit)
+    """Lock waiting tasks of a shape that have been ready since before then, of some tenants."""
+    rows = await conn.fetch(SQL["lock_unplaceable"], shape_id, list(tenants), ready_before, limit)
     return [row["id"] for row in rows]
 
 
-async def release_due(conn: Connection, *, limit: int) -> list[tuple[int, int]]:
-    """Let tasks wait for their turn whose time has come; return their (tenant, shape) pairs."""
-    return [(row[0], row[1]) for row in await conn.fetch(SQL["release_due"], limit)]
+async def release_due(conn: Connection, *, limit: int) -> list[tuple[tuple[int, int], datetime]]:
+    """Let tasks wait for their turn whose time has come; return (tenant, shape) and start_by."""
+    return [((row[0], row[1]), row[2]) for row in await conn.fetch(SQL["release_due"], limit)]
 
 
 async def next_due(conn: Connection) -> timedelta | None:
@@ -277,9 +305,9 @@ async def next_due(conn: Connection) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=max(0.0, seconds))
 
 
-async def read_vitals(conn: Connection) -> Vitals:
-    """Return how PostgreSQL and the nodes are."""
-    row = await conn.fetchrow(SQL["read_vitals"])
+async def read_vitals(conn: Connection, *, orphans: bool) -> Vitals:
+    """Return how PostgreSQL and the nodes are; with `orphans`, whether there are any."""
+    row = await conn.fetchrow(SQL["read_vitals"], orphans)
     assert row is not None  # noqa: S101 -- the clock has one row
     return Vitals(**row)
 

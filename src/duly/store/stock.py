@@ -96,9 +96,9 @@ class Stock(msgspec.Struct, frozen=True):
         ]
 
 
-async def read_stock(conn: Connection) -> Stock:
-    """Return what every live node has, what runs there, and what is reserved."""
-    return msgspec.json.decode(await conn.fetchval(SQL["read_stock"]), type=Stock)
+async def read_stock(conn: Connection, *, running: bool = True) -> Stock:
+    """Return what every live node has, what runs there unless it is known, what is reserved."""
+    return msgspec.json.decode(await conn.fetchval(SQL["read_stock"], running), type=Stock)
 
 
 def _offer(

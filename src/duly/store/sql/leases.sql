@@ -27,12 +27,14 @@ select tenant_id, shape_id, start_by
   from pairs
 
 -- name: read_heads
--- Return the first $3 waiting tasks of each (tenant, shape) pair, in the order of their rank.
---   $1 tenant ids, $2 shape ids, $3 how many of each
+-- Return the first $4 waiting tasks of each (tenant, shape) pair, in the order of their rank.
+-- Each is read from a start_by on: tasks that have gone stay in the index for as long as
+-- somebody holds an old snapshot, and must not be walked over by every round.
+--   $1 tenant ids, $2 shape ids, $3 start_by from which on, $4 how many of each
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
        head.execution_cap, head.avoid_node_id, head.start_by - duly.now() as slack,
        head.delay_tolerance, head.losses
-  from unnest($1::int[], $2::int[]) as pair (tenant_id, shape_id)
+  from unnest($1::int[], $2::int[], $3::timestamptz[]) as pair (tenant_id, shape_id, since)
  cross join lateral (
         select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id,
                delay_tolerance, losses
@@ -40,8 +42,9 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
          where status = 'waiting'
            and tenant_id = pair.tenant_id
            and shape_id = pair.shape_id
+           and start_by >= pair.since
          order by tenant_id, shape_id, start_by, priority desc, id
-         limit $3
+         limit $4
        ) as head
 
 -- name: read_shapes
@@ -63,6 +66,32 @@ select last.capacity || n.capacity_override as capacity, n.labels
          limit 1
        ) as last
  where n.removed_at is null
+
+-- name: read_changes
+-- Return what incarnations were given after a token, and which known attempts run no more
+-- (their incarnation is null). Each known one is looked up by its id.
+--   $1 incarnation ids, $2 above this token, $3 known task ids, $4 their tokens
+select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.remaining
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (
+        select id, token, incarnation_id, shape_id,
+               leased_at + execution_cap - duly.now() as remaining
+          from live
+         where status = 'running'
+           and incarnation_id = given.id
+           and token > $2
+       ) as begun
+ union all
+select known.id, known.token, null, null, null
+  from unnest($3::bigint[], $4::bigint[]) as known (id, token)
+  left join lateral (
+        select true as runs
+          from live
+         where live.id = known.id
+           and live.token = known.token
+        offset 0
+       ) as l on true
+ where l.runs is null
 
 -- name: lease
 -- Turn placements into leases. The incarnations stay locked until the commit, so that none
@@ -223,7 +252,7 @@ with due as materialized (
 update live
    set status = 'waiting'
  where id = any(array(select id from due))
-returning tenant_id, shape_id
+returning tenant_id, shape_id, start_by
 
 -- name: next_due
 -- Return how many seconds there are until the next task becomes due.
@@ -236,6 +265,7 @@ select extract(epoch from ready_at - duly.now())::float8
 -- name: read_vitals
 -- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time; and
 -- whether there is anything to take back, so that a leader with nothing to do writes nothing.
+--   $1 whether to look for orphans, which passes all that runs
 with clock as materialized (
         select duly.now() as now
      )
@@ -247,7 +277,7 @@ select pg_postmaster_start_time() as started_at,
          where ended_at is null
            and expires_at <= clock.now
        ) as has_silent,
-       exists (
+       $1 and exists (
         select
           from live l
           join incarnations i on i.id = l.incarnation_id
@@ -303,13 +333,20 @@ select held.*, orphan.has_left
        ) as held
 
 -- name: lock_unplaceable
--- Lock waiting tasks of a shape that have been ready since before $2. Those that somebody else
--- has locked may be about to ask for something else; their turn is the next one.
---   $1 shape id, $2 ready before, $3 how many
-select id
-  from live
- where status = 'waiting'
-   and shape_id = $1
-   and ready_at <= $2
- limit $3
-   for update skip locked
+-- Lock waiting tasks of a shape that have been ready since before $3. Those that somebody else
+-- has locked may be about to ask for something else; their turn is the next one. Only the lines
+-- that are named are looked at: the others may hold a million tasks.
+--   $1 shape id, $2 tenant ids, $3 ready before, $4 how many
+select held.id
+  from unnest($2::int[]) as given (tenant_id)
+ cross join lateral (
+        select id
+          from live
+         where status = 'waiting'
+           and tenant_id = given.tenant_id
+           and shape_id = $1
+           and ready_at <= $3
+         limit $4
+           for update skip locked
+       ) as held
+ limit $4

@@ -3,6 +3,7 @@
 -- incarnation that may take work with what it has; what runs where, by shape; what is reserved.
 -- What is in use is derived from live leases, so that it cannot leak; a lease whose incarnation
 -- has ended still counts until it is swept. A reservation that has expired does not count.
+--   $1 whether to count what runs
 select json_build_object(
         'offers', (
             select coalesce(json_agg(offer), '[]')
@@ -21,6 +22,7 @@ select json_build_object(
                            as next_end
                       from live
                      where status = 'running'
+                       and $1
                      group by incarnation_id, shape_id) as used
         ),
         'reserved', (
