@@ -4,10 +4,9 @@ What is published is what `make bench-peers` left in build/. The page is made fr
 what the systems say of themselves, and from nothing else; a test compares.
 """
 
-import shutil
-
 from benchmarks.peers import table
 from benchmarks.peers.catalog import ALL
+from benchmarks.peers.figures import Row, merge
 from benchmarks.peers.report import BUILD, ROOT, Report, put_between_marks
 
 PAGE = ROOT / "docs" / "explanation" / "peers.md"
@@ -28,7 +27,17 @@ def rendered(page: str, report: Report) -> str:
     return page
 
 
+def complete(report: Report) -> Report:
+    """Return the report with a row for everything, also for what nobody measured."""
+    missing = [
+        Row(system.about.name, broker, "", "", left_out="not measured this time")
+        for system in ALL
+        for broker in system.about.brokers
+    ]
+    return Report(report.machine, merge(missing, report.rows))
+
+
 if __name__ == "__main__":
     if (BUILD / "peers.json").exists():
-        shutil.copyfile(BUILD / "peers.json", DATA)
+        complete(Report.read(BUILD / "peers.json")).write(DATA)
     PAGE.write_text(rendered(PAGE.read_text(), Report.read(DATA)))
