@@ -51,11 +51,11 @@ async def frozen(node):
     async with asyncio.timeout(10):
         while not all(
             "frozen 1" in events.read_text()
-            for events in Path(node.layout.unified).glob("*/cgroup.events")
+            for events in Path(node.layout.unified).glob("[0-9]*/cgroup.events")
             if "populated 1" in events.read_text()
         ) or not any(
             "frozen 1" in events.read_text()
-            for events in Path(node.layout.unified).glob("*/cgroup.events")
+            for events in Path(node.layout.unified).glob("[0-9]*/cgroup.events")
         ):
             await asyncio.sleep(0.01)
 

@@ -123,7 +123,7 @@ async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkey
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": home,
         "LANG": "de_DE.UTF-8",
-        "TMPDIR": f"{home}/tmp",
+        "TMPDIR": home,
         "COLOUR": "blue",
         "DULY_TASK_ID": "1",
         "DULY_ATTEMPT": "1",

@@ -62,7 +62,8 @@ def main() -> None:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     gc.freeze()
-    Supervisor(config["link"], Layout(*config["layout"]), config["processes"], open_files).run()
+    layout = Layout(*config["layout"])
+    Supervisor(config["link"], layout, config["processes"], open_files, lock).run()
 
 
 def _limit(processes: int, own_uids: bool) -> tuple[int, int]:

@@ -76,18 +76,10 @@ class Group:
         self._frozen = False
         for folder in self._folders:
             os.mkdir(folder)
-        self._doors = [
-            self._open(f"{folder}/cgroup.procs", os.O_WRONLY) for folder in self._folders
-        ]
-        self._name = name
+        self.name = name
         if memory:
             self._limit_memory(memory)
         self._limit_processes(processes)
-
-    def enter(self) -> None:
-        """Move the calling process in; what it starts from now on is in, too."""
-        for door in self._doors:
-            os.write(door, b"0")
 
     def is_empty(self) -> bool:
         """Tell whether no process is left in it."""
@@ -146,18 +138,17 @@ class Group:
         if self._frozen:
             self.thaw()
         if self._layout.memory is not None:
-            folder = f"{self._layout.memory}/{self._name}/memory."
+            folder = f"{self._layout.memory}/{self.name}/memory."
             usage = int(self._read_path(f"{folder}usage_in_bytes") or b"0")
-            return usage < LEFT_BEHIND and self._write_path(f"{folder}max_usage_in_bytes", b"0")
+            return usage < LEFT_BEHIND and self._reset(f"{folder}max_usage_in_bytes")
         # The peak of v2 can be reset only on new kernels, and only per open file.
         return "memory" not in self._layout.controllers
 
     def remove(self) -> None:
         """Take an empty group away; one that is not empty stays for the next sweep."""
-        for fd in (*self._files.values(), *self._doors):
+        for fd in self._files.values():
             os.close(fd)
         self._files.clear()
-        self._doors.clear()
         for folder in self._folders:
             try:
                 os.rmdir(folder)
@@ -167,7 +158,7 @@ class Group:
     def _limit_memory(self, limit: int) -> None:
         text = str(limit).encode()
         if self._layout.memory is not None:
-            folder = f"{self._layout.memory}/{self._name}/memory."
+            folder = f"{self._layout.memory}/{self.name}/memory."
             self._write_path(f"{folder}limit_in_bytes", text)
             self._write_path(f"{folder}memsw.limit_in_bytes", text)
         elif "memory" in self._layout.controllers:
@@ -178,7 +169,7 @@ class Group:
     def _limit_processes(self, limit: int) -> None:
         text = str(limit).encode()
         if self._layout.pids is not None:
-            self._write_path(f"{self._layout.pids}/{self._name}/pids.max", text)
+            self._write_path(f"{self._layout.pids}/{self.name}/pids.max", text)
         elif "pids" in self._layout.controllers:
             self._write("pids.max", text)
 
@@ -198,7 +189,7 @@ class Group:
 
     def _peak(self) -> int | None:
         if self._layout.memory is not None:
-            path = f"{self._layout.memory}/{self._name}/memory.max_usage_in_bytes"
+            path = f"{self._layout.memory}/{self.name}/memory.max_usage_in_bytes"
             return int(self._read_path(path) or b"0")
         if "memory" in self._layout.controllers:
             return int(self._read("memory.peak") or b"0") or None
@@ -206,7 +197,7 @@ class Group:
 
     def _oom_kills(self) -> int:
         if self._layout.memory is not None:
-            text = self._read_path(f"{self._layout.memory}/{self._name}/memory.oom_control")
+            text = self._read_path(f"{self._layout.memory}/{self.name}/memory.oom_control")
         elif "memory" in self._layout.controllers:
             text = self._read("memory.events")
         else:
@@ -231,6 +222,17 @@ class Group:
             return os.pread(fd, 65536, 0)
         except OSError:
             return b""
+
+    def _reset(self, path: str) -> bool:
+        """Set a figure back to what it is now; unlike the rest, this is written every time."""
+        try:
+            fd = self._files.get(f"{path} reset")
+            if fd is None:
+                fd = self._files[f"{path} reset"] = self._open(path, os.O_WRONLY)
+            os.write(fd, b"0")
+        except OSError:
+            return False
+        return True
 
     def _write_path(self, path: str, text: bytes) -> bool:
         try:

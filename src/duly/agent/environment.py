@@ -36,7 +36,7 @@ def build(assignment: Assignment, workspace: str, ports: Sequence[int]) -> dict[
         "PATH": PATH,
         "HOME": workspace,
         "LANG": "C.UTF-8",
-        "TMPDIR": f"{workspace}/tmp",  # noqa: S108
+        "TMPDIR": workspace,
         **assignment.payload.env,
         "DULY_TASK_ID": str(ref.task),
         "DULY_ATTEMPT": str(ref.attempt),

@@ -110,19 +110,20 @@ class Executor:
         return None
 
     def _spec(self, assignment: Assignment, local: Local) -> dict[str, Any]:
-        uid, gid = local.user if local.user is not None else (None, None)
+        payload, user = assignment.payload, local.user
         return {
             "id": local.id,
-            "argv": environment.arguments(assignment.payload, local.workspace),
-            "env": environment.build(assignment, local.workspace, local.ports),
-            "cwd": local.workspace,
-            "make_cwd": assignment.payload.source is None,
-            "uid": uid,
-            "gid": gid,
-            "own_uid": self._users.own_uids,
+            "begin": (
+                environment.arguments(payload, local.workspace),
+                environment.build(assignment, local.workspace, local.ports),
+                local.workspace,
+                payload.source is None,
+                None if user is None else tuple(user),
+            ),
+            "disk": local.disk_mb * 2**20,
+            "own_uid": user.uid if user is not None and self._users.own_uids else None,
             "marker": environment.marker(local.workspace),
             "memory": local.memory_mb * 2**20,
-            "disk": local.disk_mb * 2**20,
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
@@ -135,9 +136,10 @@ class Executor:
         if local is None:
             return None
         end = self._describe(local, told)
-        if end.code == 0:
+        is_bare = told.get("is_bare", False)
+        if end.code == 0 and not is_bare:
             local.result = workspace.read_result(local.workspace, local.result_limit)
-        self._clear(local)
+        self._clear(local, is_bare)
         return local.ref, end
 
     def _describe(self, local: Local, told: dict[str, Any]) -> Exit:
@@ -151,14 +153,14 @@ class Executor:
         peak = (told["peak_memory"] or 0) / 2**20
         local.usage = Usage(told["cpu_seconds"] or 0.0, round(peak, 3), local.ran)
         local.log_size = told["log_size"]
-        local.log = None if told["log"] is None else told["log"].encode("latin-1")
-        local.log_notice = told["log_notice"].encode()
+        local.log = told["log"]
+        local.log_notice = told["log_notice"]
         return Exit(
             code=told["code"],
             stopped=told["stopped"],
             capped=told["capped"],
             out_of_memory=told["out_of_memory"],
-            disk_full=bool(told["code"]) and workspace.is_full(local.workspace),
+            disk_full=bool(told["code"]) and workspace.is_full(self._work),
             ran=local.ran,
             execution_cap=local.execution_cap,
             memory_mb=local.memory_mb,
@@ -166,10 +168,11 @@ class Executor:
             peak_memory_mb=peak,
         )
 
-    def _clear(self, local: Local) -> None:
-        """Give back what was only needed while it ran."""
+    def _clear(self, local: Local, is_bare: bool = False) -> None:
+        """Give back what was only needed while it ran; a bare workspace is gone already."""
         del self._by_id[local.id]
-        self._remove(local.workspace)
+        if not is_bare:
+            self._remove(local.workspace)
         self._users.give_back(local.user)
         self._ports.give_back(local.ports)
         local.user, local.ports = None, []

@@ -10,6 +10,7 @@ program.
 import os
 
 from duly.agent.cgroup import Group, Layout
+from duly.agent.spawner import HOME
 
 MOST_IDLE = 64
 
@@ -48,7 +49,8 @@ class Groups:
                 group.remove()
         self._idle.clear()
         for folder in self._layout.folders:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                pass  # It is swept when the agent comes back.
+            for path in (f"{folder}/{HOME}", folder):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass  # It is swept when the agent comes back.

@@ -1,21 +1,24 @@
 """The agent's end of the line to its supervisor.
 
-Commands of one turn of the event loop leave together, in one line of JSON, so that
-a hundred assignments cost one message.
+Commands of one turn of the event loop leave together, in one message, so that a
+hundred assignments cost no more than one.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import duly
 from duly.agent.cgroup import Layout
+from duly.agent.frames import Decoder, encode
 
 PROCESS_LIMIT = 2048
 """How many processes and threads one attempt may have."""
@@ -31,13 +34,17 @@ class Link(asyncio.Protocol):
     """A running supervisor: commands go in, events come out through `on_event`."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", on_event: Callable[[str, Any], None]
+        self,
+        process: "subprocess.Popen[bytes]",
+        lock: Path,
+        on_event: Callable[[str, Any], None],
     ) -> None:
         self.lost = asyncio.Event()
         """Set when the supervisor is gone."""
         self._process = process
+        self._lock = lock
         self._on_event = on_event
-        self._buffer = bytearray()
+        self._decoder = Decoder()
         self._commands: list[tuple[str, Any]] = []
         self._transport: asyncio.Transport | None = None
 
@@ -47,13 +54,9 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on the events of every line that is complete."""
-        self._buffer += data
-        while (end := self._buffer.find(b"\n")) >= 0:
-            line = bytes(self._buffer[:end])
-            del self._buffer[: end + 1]
-            for name, subject in json.loads(line):
-                self._on_event(name, subject)
+        """Hand on the events of every message that is complete."""
+        for name, subject in self._decoder.feed(data):
+            self._on_event(name, subject)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Say that nobody runs our tasks any more."""
@@ -67,7 +70,7 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(json.dumps(self._commands).encode() + b"\n")
+            self._transport.write(encode(self._commands))
         self._commands.clear()
 
     async def close(self) -> None:
@@ -75,8 +78,21 @@ class Link(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+        await asyncio.to_thread(self._wait_until_gone)
+
+    def _wait_until_gone(self) -> None:
+        """Wait for the supervisor, and for its spawners: they hold its lock until they go, too."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._process.wait, PATIENCE)
+            self._process.wait(PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        with self._lock.open("a") as file:
+            while time.monotonic() < deadline:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.005)
+                else:
+                    return
 
 
 async def start(
@@ -84,13 +100,14 @@ async def start(
 ) -> Link:
     """Start a supervisor for the agent whose folder is `data`."""
     ours, theirs = socket.socketpair()
+    lock = data / "supervisor.lock"
     with theirs:
         config = {
             "link": theirs.fileno(),
             "layout": layout,
             "processes": PROCESS_LIMIT,
             "own_uids": own_uids,
-            "lock": str(data / "supervisor.lock"),
+            "lock": str(lock),
         }
         root = str(Path(duly.__file__).parents[1])
         process = subprocess.Popen(  # noqa: ASYNC220, S603
@@ -102,5 +119,5 @@ async def start(
             start_new_session=True,
         )
     loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(lambda: Link(process, on_event), sock=ours)
+    _, link = await loop.create_connection(lambda: Link(process, lock, on_event), sock=ours)
     return link

@@ -5,66 +5,44 @@ an attempt running beyond its cap or its lease. It starts tasks, reads what they
 write, ends them when it must, and tells of an exit only when nothing of the tree
 is left. When the agent is gone, it kills everything and goes, too.
 
-It is a single loop without threads, and imports little: every task begins as a
-copy of this process, and a small one is copied fast. Commands and events are lines
-of JSON over a socket (`duly.agent.link` is the other end).
+It is a single loop without threads that never waits for a disk: what may have to is
+the spawner's (`duly.agent.starter` is the line to it). Commands and events are
+messages over a socket (`duly.agent.link` is the other end).
 """
 
+import errno
 import os
-import resource
 import select
 import signal
+import socket
 from typing import Any
 
-from duly.agent import child
+from duly.agent.attempt import LONGEST_LOOK, Attempt, describe
 from duly.agent.cgroup import Group, Layout
+from duly.agent.frames import Frames
 from duly.agent.groups import Groups
-from duly.agent.lines import Lines
 from duly.agent.output import Output
+from duly.agent.starter import Start, Starter
 from duly.agent.timers import Timers
 from duly.agent.tree import Tree, kill_descendants
 from duly.clock import monotonic
 
 FROZEN_LIMIT = 300.0
 """Seconds after which a frozen attempt is killed, as the agent does (`duly.agent.state`)."""
+ALIKE = 2
+"""Spawners with the same limit: while one waits for a program to begin, the other prepares."""
+MOST_SPAWNERS = 8
 FLUSH = 1.0
 """Seconds between two notes that an attempt has written more."""
-FIRST_LOOK, LONGEST_LOOK = 0.001, 0.1
-"""Seconds between two looks at a tree that has been killed."""
-
-
-class Attempt:
-    """One attempt and its processes."""
-
-    __slots__ = (
-        "capped", "code", "ended_at", "failure", "frozen_at", "id", "output", "pause", "pid",
-        "rusage", "spec", "started_at", "stopped", "tree",
-    )  # fmt: skip
-
-    def __init__(self, spec: dict[str, Any], tree: Group | Tree, output: Output, pid: int) -> None:
-        self.id: int = spec["id"]
-        self.spec = spec
-        self.tree = tree
-        self.output = output
-        self.pid = pid
-        self.started_at = monotonic()
-        self.ended_at = 0.0
-        self.code: int | None = None
-        self.rusage: resource.struct_rusage | None = None
-        self.failure: tuple[str, int] | None = None
-        self.stopped = False
-        self.capped = False
-        self.frozen_at: float | None = None
-        self.pause = FIRST_LOOK
 
 
 class Supervisor:
     """The loop."""
 
     def __init__(
-        self, link: int, layout: Layout, processes: int, open_files: tuple[int, int]
+        self, link: int, layout: Layout, processes: int, open_files: tuple[int, int], lock: int
     ) -> None:
-        self._lines = Lines(link)
+        self._agent = Frames(socket.socket(fileno=link))
         self._layout = layout
         self._groups = Groups(layout, processes)
         self._attempts: dict[int, Attempt] = {}
@@ -76,13 +54,14 @@ class Supervisor:
         self._written: set[int] = set()
         self._flush_at = float("inf")
         self._events: list[Any] = []
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self._failures, failed = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._fixtures = child.Fixtures(null, failed, open_files)
+        self._starters: list[Starter] = []
+        self._open_files = open_files
+        self._lock = lock
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.epoll()
-        self._poll.register(link, select.EPOLLIN)
+        self._poll.register(self._agent.socket, select.EPOLLIN)
         self._poll.register(self._woken, select.EPOLLIN)
+        self._lines: dict[int, Starter] = {}
 
     def run(self) -> None:
         """Serve the agent until it is gone, then leave nothing behind."""
@@ -90,36 +69,40 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while self._serve():
             self._keep_time()
+            for starter in self._starters:
+                starter.flush()
+                self._wait_for_room(starter.frames)
             if self._events:
-                self._lines.send(self._events)
-                self._events.clear()
-                self._wait_for_agent()
+                self._agent.try_to_send(self._events)
+                self._events = []
+            self._wait_for_room(self._agent)
         self._shut_down()
 
     def _serve(self) -> bool:
         """Wait for something to happen and deal with it; False means that the agent is gone."""
-        for fd, ready in self._poll.poll(self._timeout()):
-            if fd == self._woken:
-                os.read(self._woken, 4096)
-                self._reap()
-            elif fd != self._lines.fd:
-                if fd in self._outputs:  # It may have ended earlier in this round.
-                    self._read_output(self._outputs[fd])
-            else:
-                if ready & select.EPOLLOUT:
-                    self._lines.flush()
-                    self._wait_for_agent()
-                commands = self._lines.receive()
+        for fd, _ in self._poll.poll(self._timeout()):
+            if (starter := self._lines.get(fd)) is not None:
+                self._hear_spawner(starter)
+            elif fd == self._agent.socket.fileno():
+                self._agent.try_to_send()
+                commands = self._agent.receive()
                 if commands is None:
                     return False
-                self._reap()
                 for verb, subject in commands:
                     self._obey(verb, subject)
+            elif fd == self._woken:
+                os.read(self._woken, 4096)
+                self._reap()
+            elif fd in self._outputs:  # It may have ended earlier in this round.
+                self._read_output(self._outputs[fd])
         return True
 
-    def _wait_for_agent(self) -> None:
-        wanted = select.EPOLLIN | (select.EPOLLOUT if self._lines.is_full else 0)
-        self._poll.modify(self._lines.fd, wanted)
+    def _wait_for_room(self, frames: Frames) -> None:
+        """Be woken when the other side reads on, if something waits for that."""
+        if frames.is_full != frames.awaited:
+            frames.awaited = frames.is_full
+            wanted = select.EPOLLIN | (select.EPOLLOUT if frames.is_full else 0)
+            self._poll.modify(frames.socket, wanted)
 
     def _obey(self, verb: str, subject: Any) -> None:
         if verb == "start":
@@ -141,43 +124,139 @@ class Supervisor:
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
             tree = self._enclose(spec)
-            pid = child.start(spec, tree, writing, self._fixtures)
+            starter = self._choose(spec["disk"])
         except OSError as error:
             for fd in pipe:
                 os.close(fd)
             self._events.append(["exited", {"id": spec["id"], "failure": ["fork", error.errno]}])
             return
-        os.close(writing)
         os.set_blocking(reading, False)
-        if isinstance(tree, Tree):
-            tree.leader = pid
-        attempt = Attempt(spec, tree, Output(reading, spec["spool"], spec["log_limit"]), pid)
-        self._attempts[attempt.id] = self._by_pid[pid] = self._outputs[reading] = attempt
-        self._poll.register(reading, select.EPOLLIN)
-        cap = attempt.started_at + spec["execution_cap"]
-        self._timers.at(cap, attempt.id, lambda: self._cap(attempt))
+        attempt = Attempt(spec, tree, Output(reading, spec["spool"], spec["log_limit"]))
+        self._attempts[attempt.id] = attempt
+        group = tree.name if isinstance(tree, Group) else None
+        attempt.starter = starter
+        starter.add(Start(attempt.id, group, spec["begin"], writing))
 
     def _enclose(self, spec: dict[str, Any]) -> Group | Tree:
         if self._layout.folders:
             return self._groups.take(spec["memory"])
-        return Tree(spec["marker"], spec["uid"] if spec["own_uid"] else None)
+        return Tree(spec["marker"], spec["own_uid"])
+
+    def _choose(self, disk: int) -> Starter:
+        """Return a spawner whose limit is `disk`, which is its own for life."""
+        alike = [starter for starter in self._starters if starter.disk == disk]
+        best = min(alike, key=Starter.load, default=None)
+        if best is not None and (best.load() == 0 or len(alike) >= ALIKE):
+            return best
+        if len(self._starters) >= MOST_SPAWNERS:
+            idle = next((one for one in self._starters if not one.load()), None)
+            if idle is not None:
+                idle.kill()
+                self._mourn(idle)
+                self._starters.remove(idle)
+        made = Starter(self._layout.folders, self._open_files, disk, self._lock)
+        self._starters.append(made)
+        self._listen(made)
+        return made
+
+    def _listen(self, starter: Starter) -> None:
+        self._lines[starter.frames.socket.fileno()] = starter
+        self._poll.register(starter.frames.socket, select.EPOLLIN)
+
+    def _hear_spawner(self, starter: Starter) -> None:
+        starter.frames.try_to_send()
+        results = starter.hear()
+        if results is None:
+            self._mourn(starter)
+            starter.replace()
+            self._listen(starter)
+        else:
+            self._take_in(results)
+
+    def _take_in(self, results: list[Any]) -> None:
+        begun = []
+        for what, identity, *details in results:
+            attempt = self._attempts[identity]
+            if what == "begun":
+                self._begin(attempt, *details)
+                begun.append(attempt)
+            elif what == "ended":
+                self._end(attempt, *details)
+            else:
+                attempt.failure, attempt.ended_at = (details[0], details[1]), monotonic()
+                self._settle(attempt)
+        for attempt in begun:
+            if attempt.code is None:
+                self._outputs[attempt.output.fd] = attempt
+                self._poll.register(attempt.output.fd, select.EPOLLIN)
+
+    def _begin(self, attempt: Attempt, pid: int, at: float) -> None:
+        """Take note that an attempt runs, and do what has waited for that."""
+        attempt.pid, attempt.started_at = pid, at
+        cap = at + attempt.spec["execution_cap"]
+        self._timers.at(cap, attempt.id, lambda: self._cap(attempt))
+        if isinstance(attempt.tree, Tree):
+            attempt.tree.leader = pid
+        if attempt.frozen_at is not None:
+            attempt.tree.freeze()
+        if attempt.doomed:
+            attempt.tree.kill()
+        elif attempt.stopped:
+            attempt.starter.terminate(attempt.id)
+
+    def _end(
+        self, attempt: Attempt, code: int, cpu: float, peak: int, at: float, is_bare: bool
+    ) -> None:
+        attempt.code, attempt.ended_at = code, at
+        attempt.cpu, attempt.peak, attempt.is_bare = cpu, peak, is_bare
+        self._settle(attempt)
+
+    def _mourn(self, starter: Starter) -> None:
+        """Take over what a dead spawner leaves: its children are ours now."""
+        del self._lines[starter.frames.socket.fileno()]
+        self._poll.unregister(starter.frames.socket)
+        self._take_in(starter.bury())
+        for attempt in list(self._attempts.values()):
+            if (
+                attempt.starter is starter
+                and attempt.pid
+                and attempt.code is None
+                and attempt.pid not in self._by_pid
+            ):
+                self._adopt(attempt)
+        self._reap()
+
+    def _adopt(self, attempt: Attempt) -> None:
+        try:
+            os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            # It had ended, and how was known to the spawner only.
+            attempt.failure = "exit", errno.ECHILD
+            self._settle(attempt)
+            return
+        self._by_pid[attempt.pid] = attempt
+        if attempt.stopped:
+            os.killpg(attempt.pid, signal.SIGTERM)
 
     def _terminate(self, attempt: Attempt) -> None:
         if attempt.code is not None or attempt.stopped:
             return
         attempt.stopped = True
-        try:
+        if attempt.pid in self._by_pid:
             os.killpg(attempt.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            # Not a group of its own yet: it is still on its way to exec.
-            os.kill(attempt.pid, signal.SIGTERM)
+        elif attempt.pid:
+            # Only the spawner knows whether this process still has its number.
+            attempt.starter.terminate(attempt.id)
         killing = monotonic() + attempt.spec["grace"]
         self._timers.at(killing, attempt.id, lambda: self._kill(attempt))
 
     def _kill(self, attempt: Attempt) -> None:
         if attempt.code is None:
             attempt.stopped = True
-        attempt.tree.kill()
+        if attempt.pid or attempt.failure is not None:
+            attempt.tree.kill()
+        else:
+            attempt.doomed = True
 
     def _cap(self, attempt: Attempt) -> None:
         if attempt.code is None and not attempt.stopped:
@@ -198,7 +277,8 @@ class Supervisor:
             self._kill(attempt)
             return
         attempt.frozen_at = monotonic()
-        attempt.tree.freeze()
+        if attempt.pid:
+            attempt.tree.freeze()
         self._timers.at(
             attempt.frozen_at + FROZEN_LIMIT, attempt.id, lambda: self._give_up(attempt)
         )
@@ -206,7 +286,8 @@ class Supervisor:
     def _thaw(self, attempt: Attempt) -> None:
         if attempt.frozen_at is not None:
             attempt.frozen_at = None
-            attempt.tree.thaw()
+            if attempt.pid:
+                attempt.tree.thaw()
 
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.frozen_at is not None and monotonic() - attempt.frozen_at >= FROZEN_LIMIT:
@@ -216,7 +297,8 @@ class Supervisor:
         """Return the seconds until something has to be done by the clock; -1 if nothing has."""
         if not self._attempts:
             return -1
-        due = min(self._timers.next(), self._flush_at)
+        stuck_at = min((one.deadline for one in self._starters), default=float("inf"))
+        due = min(self._timers.next(), self._flush_at, stuck_at)
         if not self._lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
@@ -227,6 +309,9 @@ class Supervisor:
             self._lapsed = True
             for attempt in self._attempts.values():
                 self._freeze(attempt)
+        for starter in self._starters:
+            if now >= starter.deadline:
+                starter.kill()
         if now >= self._timers.next():
             self._reap()
             self._timers.run(now)
@@ -253,19 +338,24 @@ class Supervisor:
         self._flush_at = float("inf")
 
     def _reap(self) -> None:
+        """Take in the ends of our own children: the spawner, and what earlier ones have left."""
         while True:
             try:
-                pid, status, rusage = os.wait4(-1, os.WNOHANG)
+                pid, status, rusage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            attempt = self._by_pid.pop(pid, None)
-            if attempt is not None:
-                attempt.code = os.waitstatus_to_exitcode(status)
-                attempt.rusage = rusage
-                attempt.ended_at = monotonic()
-                self._settle(attempt)
+            starter = next((one for one in self._starters if one.pid == pid), None)
+            if os.WIFSTOPPED(status):
+                if starter is not None:
+                    starter.kill()
+            elif starter is not None:
+                starter.is_reaped = True
+            elif (attempt := self._by_pid.pop(pid, None)) is not None:
+                cpu = rusage.ru_utime + rusage.ru_stime
+                code = os.waitstatus_to_exitcode(status)
+                self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic(), False)
 
     def _settle(self, attempt: Attempt) -> None:
         """Finish an attempt whose main process has ended, once nothing else of it is left."""
@@ -280,33 +370,25 @@ class Supervisor:
         if self._outputs.pop(attempt.output.fd, None) is not None:
             self._poll.unregister(attempt.output.fd)
         attempt.output.close()
-        if attempt.code == child.NEVER_BEGAN:
-            self._read_failures(attempt)
         self._events.append(["exited", describe(attempt)])
         if isinstance(attempt.tree, Group):
             self._groups.give_back(attempt.tree)
         elif not self._attempts:
-            kill_descendants()  # Whoever hid from us belonged to one of those that ended.
-
-    def _read_failures(self, attempt: Attempt) -> None:
-        # Written before the exit that we have seen; several may have failed at once.
-        try:
-            lines = os.read(self._failures, 65536).decode().splitlines()
-        except BlockingIOError:
-            return
-        for line in lines:
-            identity, step, number = line.split()
-            failed = attempt if attempt.id == int(identity) else self._attempts.get(int(identity))
-            if failed is not None:
-                failed.failure = (step, int(number))
+            # Whoever hid from us belonged to one of those that ended.
+            kill_descendants({starter.pid for starter in self._starters})
 
     def _shut_down(self) -> None:
         """Kill everything, and go when it is gone."""
+        for starter in self._starters:
+            starter.kill()
+            self._mourn(starter)
         pause = select.poll()
         while self._attempts:
             self._reap()
             for attempt in list(self._attempts.values()):
-                if attempt.code is None:
+                if not attempt.pid and attempt.failure is None:
+                    attempt.failure = "start", errno.ECANCELED  # No spawner has touched it.
+                if attempt.code is None and attempt.failure is None:
                     attempt.tree.kill()
                 else:
                     self._settle(attempt)
@@ -314,30 +396,4 @@ class Supervisor:
                 pause.poll(5)
         self._groups.close()
         if not self._layout.folders:
-            kill_descendants()
-
-
-def describe(attempt: Attempt) -> dict[str, Any]:
-    """Return what the agent is told of an attempt that has ended."""
-    measured = attempt.tree.measure()
-    cpu, peak, rusage = measured.cpu_seconds, measured.peak_memory, attempt.rusage
-    if rusage is not None:
-        cpu = rusage.ru_utime + rusage.ru_stime if cpu is None else cpu
-        peak = rusage.ru_maxrss * 1024 if peak is None else peak
-    inline, notice = attempt.output.inline, attempt.output.notice
-    size = attempt.output.size + len(notice)
-    return {
-        "id": attempt.id,
-        "code": attempt.code,
-        "stopped": attempt.stopped,
-        "capped": attempt.capped,
-        "out_of_memory": measured.out_of_memory,
-        "failure": attempt.failure,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "cpu_seconds": cpu,
-        "peak_memory": peak,
-        "log_size": size if inline is None else len(inline),
-        "log": None if inline is None else inline.decode("latin-1"),
-        "log_notice": notice.decode(),
-    }
+            kill_descendants(set())

@@ -25,12 +25,10 @@ class Tree:
     """All processes that descend from the one with the id `leader`."""
 
     def __init__(self, marker: str, uid: int | None) -> None:
-        self.leader = 0
+        self.leader: int | None = None
+        """None until it has begun. Never 0: that is the session of the kernel, and of much else."""
         self._marker = marker.encode()
         self._uid = uid
-
-    def enter(self) -> None:
-        """Do nothing: the marks are made by starting."""
 
     def is_empty(self) -> bool:
         """Tell whether no process is left of it; those that await their reaping do not count."""
@@ -79,14 +77,14 @@ class Tree:
         return state.session == self.leader or self._marker in read_environment(pid)
 
 
-def kill_descendants() -> None:
-    """Kill every process below this one: a subreaper keeps all that its children leave."""
+def kill_descendants(spared: set[int]) -> None:
+    """Kill every process below this one but `spared`: a subreaper keeps what its children leave."""
     parents = {
         int(name): state.parent
         for name in os.listdir("/proc")
         if name.isdigit() and (state := read_state(int(name))) is not None
     }
-    for pid in descendants({os.getpid()}, parents) - {os.getpid()}:
+    for pid in descendants({os.getpid()}, parents) - {os.getpid()} - spared:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

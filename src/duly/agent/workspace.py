@@ -56,7 +56,7 @@ def remove_root(path: Path) -> None:
 def make(path: str, user: User | None, source: str) -> None:
     """Make the workspace for `user`, with the script `source` in it.
 
-    One without a script is made by the process that becomes the task (`duly.agent.child`).
+    One without a script is made where tasks are started (`duly.agent.spawner`).
     """
     Path(path).mkdir(mode=0o700)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

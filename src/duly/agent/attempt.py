@@ -1,0 +1,72 @@
+"""What the supervisor knows of one attempt, and what it tells the agent at its end."""
+
+import signal
+from typing import Any
+
+from duly.agent.cgroup import Group
+from duly.agent.output import Output
+from duly.agent.starter import STARTER_DIED, Starter
+from duly.agent.tree import Tree
+from duly.clock import monotonic
+
+FIRST_LOOK, LONGEST_LOOK = 0.001, 0.1
+"""Seconds between two looks at a tree that has been killed."""
+
+
+class Attempt:
+    """One attempt and its processes."""
+
+    __slots__ = (
+        "capped", "code", "cpu", "doomed", "ended_at", "failure", "frozen_at", "id", "is_bare",
+        "output", "pause", "peak", "pid", "spec", "started_at", "starter", "stopped", "tree",
+    )  # fmt: skip
+
+    def __init__(self, spec: dict[str, Any], tree: Group | Tree, output: Output) -> None:
+        self.id: int = spec["id"]
+        self.spec = spec
+        self.tree = tree
+        self.output = output
+        self.starter: Starter
+        self.pid = 0
+        """0 until it is known to have begun."""
+        self.started_at = monotonic()
+        self.ended_at = 0.0
+        self.code: int | None = None
+        self.cpu: float | None = None
+        self.peak: int | None = None
+        self.is_bare = False
+        """Its folder was empty at its end, and is gone."""
+        self.failure: tuple[str, int] | None = None
+        self.stopped = False
+        self.doomed = False
+        """It is to be killed as soon as it is known to have begun."""
+        self.capped = False
+        self.frozen_at: float | None = None
+        self.pause = FIRST_LOOK
+
+
+def describe(attempt: Attempt) -> dict[str, Any]:
+    """Return what the agent is told of an attempt that has ended."""
+    measured = attempt.tree.measure()
+    cpu, peak = measured.cpu_seconds, measured.peak_memory
+    inline, notice = attempt.output.inline, attempt.output.notice
+    size = attempt.output.size + len(notice)
+    if attempt.failure == STARTER_DIED and measured.out_of_memory:
+        # There was not even room for the start, and the spawner was in the group, too.
+        attempt.failure, attempt.code = None, -signal.SIGKILL
+    return {
+        "id": attempt.id,
+        "code": attempt.code,
+        "stopped": attempt.stopped,
+        "capped": attempt.capped,
+        "out_of_memory": measured.out_of_memory,
+        "failure": attempt.failure,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "cpu_seconds": attempt.cpu if cpu is None else cpu,
+        "peak_memory": attempt.peak if peak is None else peak,
+        "log_size": size if inline is None else len(inline),
+        "log": inline,
+        "log_notice": notice,
+        "is_bare": attempt.is_bare,
+    }

@@ -1,0 +1,250 @@
+"""Starts tasks and waits for them: a process of its own, below the supervisor.
+
+A task is started with posix_spawn, which copies nothing: what a task is to inherit (its
+cgroup, its limits, its folder, its user) this process takes on itself for a moment. It
+remains root at heart, in its effective and saved user id, which the new process gives up
+before and at exec.
+
+For that moment the task's user could signal it or change its priority. So everything
+that can be blocked is blocked; what cannot be costs a spawner, and the supervisor has
+another one at once (`duly.agent.starter`).
+"""
+
+# Imports no more than it must, so pathlib and contextlib stay out.
+# ruff: noqa: PTH102, PTH106, PTH116, SIM105
+
+import errno
+import os
+import resource
+import select
+import signal
+from collections import deque
+from typing import Any, NamedTuple
+
+from duly.agent.frames import Frames
+from duly.clock import monotonic
+
+UNDER_WAY = 1
+"""What stands on the board for a start that has begun; then the process id, which is higher."""
+HOME = "spawner"
+"""The name of our own cgroup, beside those of the attempts."""
+AT_ONCE = 8
+"""How many tasks are started before the supervisor hears of them."""
+MOST_DOORS = 128
+CHILDREN = {signal.SIGCHLD}
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+STEPS_ON = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+"""Errors after which the next folder of a PATH is tried."""
+
+
+class Setting(NamedTuple):
+    """What a spawner is given when it is made."""
+
+    frames: Frames
+    board: "memoryview[int]"
+    """Shared with the supervisor, which reads it when we are dead: how far each start has come."""
+    folders: list[str]
+    """Where the groups of attempts are, in each hierarchy."""
+    open_files: tuple[int, int]
+    disk: int
+    """The largest file, in bytes, that its tasks may write; 0 means any. It can never be raised."""
+    supervisor: int
+
+
+class Spawner:
+    """The loop."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._frames, self._board, self._folders, open_files, disk, self._supervisor = setting
+        self._orders: deque[tuple[Any, ...]] = deque()
+        self._results: list[tuple[Any, ...]] = []
+        self._children: dict[int, tuple[int, str | None]] = {}
+        self._doors: dict[str, list[int]] = {}
+        self._home = self._open_doors(HOME)
+        self._processors = os.sched_getaffinity(0)
+        self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+        if disk:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (disk, disk))
+        if os.geteuid() == 0:
+            os.setgroups([])
+        self._recover()
+        self._go_home()
+
+    def run(self) -> None:
+        """Serve the supervisor until it is gone."""
+        ready = select.poll()
+        ready.register(self._frames.socket, select.POLLIN)
+        ready.register(self._woken, select.POLLIN)
+        while True:
+            # One signal for many ends, and none while we are busy: each costs more than a look.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILDREN)
+            found = ready.poll(0 if self._orders else None)
+            signal.pthread_sigmask(signal.SIG_BLOCK, CHILDREN)
+            for fd, _ in found:
+                if fd == self._woken:
+                    os.read(self._woken, 4096)
+                    continue
+                orders = self._frames.receive()
+                if orders is None:
+                    return
+                self._orders.extend(orders)
+            for _ in range(min(len(self._orders), AT_ONCE)):
+                self._obey(*self._orders.popleft())
+            self._go_home()
+            # What has been reaped is told before anything else is started: we might not live.
+            self._reap()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._results:
+            self._frames.try_to_send(self._results)
+            self._results = []
+            while self._frames.is_full:
+                select.select([], [self._frames.socket], [])
+                self._frames.try_to_send()
+
+    def _obey(self, verb: str, *subject: Any) -> None:
+        if verb == "start":
+            self._start(*subject)
+        elif verb == "terminate":
+            for pid, (attempt, _) in self._children.items():
+                if attempt == subject[0]:
+                    os.killpg(pid, signal.SIGTERM)
+
+    def _start(self, slot: int, attempt: int, group: str | None, begin: tuple[Any, ...]) -> None:
+        argv, env, cwd, make_cwd, user = begin
+        output = self._frames.received.popleft()
+        self._board[slot] = UNDER_WAY
+        step = "cgroup"
+        try:
+            if os.getppid() != self._supervisor:
+                os._exit(0)  # Nobody would ever end it.
+            if group is not None:
+                self._enter(group)
+            step = "workspace"
+            if make_cwd:
+                os.mkdir(cwd, 0o700)
+                if user is not None:
+                    os.chown(cwd, *user)
+            os.chdir(cwd)
+            step = "exec"
+            at = monotonic()
+            pid = self._spawn(argv, env, user, output)
+        except OSError as error:
+            self._results.append(("failed", attempt, step, error.errno or errno.EIO))
+            return
+        except ValueError:
+            self._results.append(("failed", attempt, step, errno.EINVAL))
+            return
+        finally:
+            os.close(output)
+        self._board[slot] = pid
+        self._children[pid] = attempt, cwd if make_cwd else None
+        self._results.append(("begun", attempt, pid, at))
+
+    def _spawn(
+        self, argv: list[str], env: dict[str, str], user: tuple[int, int] | None, output: int
+    ) -> int:
+        if user is None:
+            return self._execute(argv, env, output, resetids=False)
+        uid, gid = user
+        try:
+            os.setresgid(gid, 0, 0)
+            os.setresuid(uid, 0, 0)
+            return self._execute(argv, env, output, resetids=True)
+        finally:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)
+            self._recover()
+
+    def _recover(self) -> None:
+        """Set what a task's user may have changed of us; tasks themselves begin at nice 0."""
+        flags = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, flags, os.sched_param(0))
+        os.sched_setaffinity(0, self._processors)
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
+        except PermissionError:
+            pass
+
+    def _execute(self, argv: list[str], env: dict[str, str], output: int, *, resetids: bool) -> int:
+        """Start the program, looked for in the task's own PATH."""
+        streams = (
+            (os.POSIX_SPAWN_DUP2, self._null, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        )
+
+        def spawn(path: str) -> int:
+            return os.posix_spawn(
+                path, argv, env,
+                file_actions=streams, resetids=resetids, setsid=True, setsigmask=(),
+            )  # fmt: skip
+
+        program = argv[0]
+        if "/" in program:
+            return spawn(program)
+        found = errno.ENOENT
+        for folder in env.get("PATH", DEFAULT_PATH).split(":"):
+            path = f"{folder or '.'}/{program}"
+            try:
+                os.stat(path)  # A look costs less than a process that finds nothing.
+                return spawn(path)
+            except OSError as error:
+                # Like a shell: a program that may not be run is passed over, but remembered.
+                if error.errno not in STEPS_ON:
+                    raise
+                found = error.errno if error.errno == errno.EACCES else found
+        raise OSError(found, os.strerror(found))
+
+    def _enter(self, group: str) -> None:
+        doors = self._doors.get(group)
+        if doors is None:
+            if len(self._doors) >= MOST_DOORS:
+                for fd in (fd for fds in self._doors.values() for fd in fds):
+                    os.close(fd)
+                self._doors.clear()
+            doors = self._doors[group] = self._open_doors(group)
+        for door in doors:
+            os.write(door, b"0")
+
+    def _open_doors(self, group: str) -> list[int]:
+        return [
+            os.open(f"{folder}/{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            for folder in self._folders
+        ]
+
+    def _go_home(self) -> None:
+        """Be in no attempt's cgroup or folder: they may be frozen, killed or removed."""
+        for door in self._home:
+            os.write(door, b"0")
+        os.chdir("/")
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status, rusage = os.wait4(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            at = monotonic()
+            attempt, cwd = self._children.pop(pid)
+            cpu = rusage.ru_utime + rusage.ru_stime
+            is_bare = cwd is not None and remove_bare(cwd)
+            code = os.waitstatus_to_exitcode(status)
+            self._results.append(
+                ("ended", attempt, code, cpu, rusage.ru_maxrss * 1024, at, is_bare)
+            )
+
+
+def remove_bare(cwd: str) -> bool:
+    """Remove a folder in which nothing is, as most tasks leave it; False means that it stays."""
+    try:
+        os.rmdir(cwd)
+    except OSError:
+        return False
+    return True

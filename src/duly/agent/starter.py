@@ -1,0 +1,176 @@
+"""The supervisor's end of the line to a spawner, and what is done when that one dies.
+
+A start is under way from when it is handed over until its result is here. Until then
+nothing is done to its cgroup, because the spawner may be in it.
+"""
+
+import errno
+import mmap
+import os
+import signal
+import socket
+import sys
+from typing import Any, NamedTuple
+
+from duly.agent.frames import Frames
+from duly.agent.spawner import HOME, UNDER_WAY, Setting, Spawner
+from duly.clock import monotonic
+
+SLOTS = 4096
+BATCH = 64
+PATIENCE = 10.0
+"""Seconds without any result after which a spawner with something to do counts as stuck."""
+STARTER_DIED = "start", errno.EIO
+"""The step and the error of a start in the middle of which its spawner died."""
+MOST_FAILURES = 5
+"""How many spawners may die one after the other before one of them has started anything."""
+
+
+class Start(NamedTuple):
+    """A start that is under way."""
+
+    attempt: int
+    group: str | None
+    begin: tuple[Any, ...]
+    output: int
+    """The writing end of its output, ours until the start has a result."""
+
+
+class Starter:
+    """One spawner after the other, and what they are to start."""
+
+    def __init__(
+        self, folders: list[str], open_files: tuple[int, int], disk: int, lock: int
+    ) -> None:
+        self.disk = disk
+        self._folders = folders
+        self._open_files = open_files
+        self._lock = lock
+        self._starts: dict[int, Start] = {}
+        """Those under way, in the order in which they are to begin."""
+        self._slots: dict[int, int] = {}
+        self._unsent: list[Start] = []
+        self._next_slot = 0
+        self._failures = 0
+        self._heard_at = 0.0
+        for folder in folders:
+            os.makedirs(f"{folder}/{HOME}", exist_ok=True)  # noqa: PTH103
+        self._make()
+
+    def _make(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._board = memoryview(mmap.mmap(-1, SLOTS * 8)).cast("q")
+        supervisor = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become_spawner(theirs, supervisor)
+        theirs.close()
+        self.frames = Frames(ours)
+        self.is_reaped = False
+
+    def _become_spawner(self, link: socket.socket, supervisor: int) -> None:
+        code = 1
+        try:
+            # The lock tells whoever comes after us whether anything can still be started.
+            keep_only(self._lock, link.fileno())
+            limits = self._open_files, self.disk
+            Spawner(Setting(Frames(link), self._board, self._folders, *limits, supervisor)).run()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    @property
+    def deadline(self) -> float:
+        """Return when the spawner counts as stuck, if nothing is heard of it until then."""
+        return self._heard_at + PATIENCE if self._starts else float("inf")
+
+    def load(self) -> int:
+        """Return how many starts are under way."""
+        return len(self._starts)
+
+    def add(self, start: Start) -> None:
+        """Have something started; it leaves with the next `flush`."""
+        if not self._starts:
+            self._heard_at = monotonic()
+        self._starts[start.attempt] = start
+        self._unsent.append(start)
+
+    def flush(self) -> None:
+        """Hand over what was added."""
+        while self._unsent:
+            batch, self._unsent = self._unsent[:BATCH], self._unsent[BATCH:]
+            orders = []
+            for start in batch:
+                slot = self._slots[start.attempt] = self._next_slot
+                self._next_slot = (slot + 1) % SLOTS
+                self._board[slot] = 0
+                orders.append(("start", slot, start.attempt, start.group, start.begin))
+            self.frames.try_to_send(orders, [start.output for start in batch])
+
+    def terminate(self, attempt: int) -> None:
+        """Have SIGTERM sent to an attempt that has begun and is not known to have ended."""
+        self.frames.try_to_send([("terminate", attempt)])
+
+    def hear(self) -> list[Any] | None:
+        """Return what the spawner tells; None means that it is gone."""
+        results = self.frames.receive()
+        if results:
+            self._heard_at = monotonic()
+            for result in results:
+                if result[0] != "ended":
+                    self._forget(result[1])
+                    self._failures = 0
+        return results
+
+    def _forget(self, attempt: int) -> None:
+        start = self._starts.pop(attempt)
+        del self._slots[attempt]
+        os.close(start.output)
+
+    def kill(self) -> None:
+        """End the spawner, whatever it is doing."""
+        if not self.is_reaped:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def bury(self) -> list[Any]:
+        """Deal with a spawner that is gone: what it left is below us by now.
+
+        Returns the results that it could not tell any more. What it had not touched stays under
+        way, for the next one. The one that it was about to start may run or not, and is given up.
+        """
+        if not self.is_reaped:
+            os.waitpid(self.pid, 0)
+            self.is_reaped = True
+        self.frames.socket.close()
+        results: list[Any] = []
+        for attempt, slot in list(self._slots.items()):
+            found = self._board[slot]
+            if found == UNDER_WAY:
+                results.append(("failed", attempt, *STARTER_DIED))
+            elif found:
+                results.append(("begun", attempt, found, monotonic()))
+            else:
+                del self._slots[attempt]
+                continue
+            self._forget(attempt)
+        self._unsent = list(self._starts.values())
+        return results
+
+    def replace(self) -> None:
+        """Make a new spawner in place of one that was buried."""
+        self._failures += 1
+        if self._failures > MOST_FAILURES:
+            raise RuntimeError("no spawner lives long enough to start anything")
+        self._heard_at = monotonic()
+        self._make()
+
+
+def keep_only(*descriptors: int) -> None:
+    """Close everything but the standard streams and `descriptors`."""
+    start = 3
+    for fd in sorted(descriptors):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, os.sysconf("SC_OPEN_MAX"))

@@ -1,0 +1,153 @@
+"""How tasks are begun, and what becomes of them when a process that begins them dies."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from duly.agent.tree import Tree, read_state
+from duly.model.task import Outcome
+from tests.agent.node import is_alive, running
+
+
+def spawners(node):
+    """Return the processes that start the tasks of a node: the supervisor's own copies."""
+    name = cmdline(node.supervisor)
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    states = [(pid, read_state(pid)) for pid in pids]
+    return [
+        pid
+        for pid, state in states
+        if state is not None and state.parent == node.supervisor and cmdline(pid) == name
+    ]
+
+
+def cmdline(pid):
+    """Return how a process was started; nothing if it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def replaced(node, dead):
+    """Wait until a node has as many spawners as before, and none of `dead`."""
+    async with asyncio.timeout(20):
+        while len(alive := spawners(node)) != len(dead) or set(alive) & set(dead):
+            await asyncio.sleep(0.01)
+
+
+async def test_what_one_attempt_was_allowed_is_not_left_to_the_next(node):
+    script = "ulimit -f; ulimit -Hf; nice; umask; cat /proc/self/oom_score_adj"
+    limited = await node.run("sh", "-c", script, disk_mb=2)
+    assert limited.tail == b"4096\n4096\n0\n0022\n0\n"
+    missing = await node.run("no-such-program-here", disk_mb=1)
+    assert missing.exit_code == 127
+    free = await node.run("sh", "-c", script)
+    assert free.tail == b"unlimited\nunlimited\n0\n0022\n0\n"
+
+
+async def test_every_attempt_is_in_a_group_of_its_own_from_the_beginning(doorbell):
+    async with running("cgroup") as node:
+        if not node.layout.folders:
+            pytest.skip("no cgroup can be had here")
+        script = f"cat /proc/self/cgroup > {doorbell.path}; sleep 1000"
+        refs = [node.start("sh", "-c", script) for _ in range(4)]
+        lines = 4 * len(Path("/proc/self/cgroup").read_text().splitlines())
+        paths = [(await doorbell.ring()).split(":", 2)[2] for _ in range(lines)]
+        ours = [path for path in paths if node.mark in path]
+        assert len(ours) == 4 * len(node.layout.folders)
+        assert len({Path(path).name for path in ours}) == 4
+        for spawner in spawners(node):
+            inside = Path(f"/proc/{spawner}/cgroup").read_text()
+            assert inside.count(f"{node.mark}/spawner\n") == len(node.layout.folders)
+        for ref in refs:
+            node.command("kill", ref)
+            await node.end(ref)
+
+
+async def test_attempts_outlive_the_spawner_that_began_them(node, doorbell):
+    refs = [
+        node.start("sh", "-c", f"echo $$ > {doorbell.path}; echo early; sleep 0.5; exit {code}")
+        for code in range(4)
+    ]
+    for _ in refs:
+        await doorbell.ring()
+    dead = spawners(node)
+    for spawner in dead:
+        os.kill(spawner, signal.SIGKILL)
+    for code, ref in enumerate(refs):
+        _, report = await node.end(ref)
+        assert (report.exit_code, report.tail) == (code, b"early\n")
+    await replaced(node, dead)
+    assert (await node.run("true")).outcome is Outcome.SUCCEEDED
+
+
+async def test_an_attempt_whose_spawner_died_can_still_be_stopped(node, doorbell):
+    script = (
+        f"trap 'echo stopped; exit 7' TERM; echo > {doorbell.path}; while :; do sleep 0.01; done"
+    )
+    ref = node.start("sh", "-c", script, grace=20)
+    await doorbell.ring()
+    dead = spawners(node)
+    for spawner in dead:
+        os.kill(spawner, signal.SIGKILL)
+    await replaced(node, dead)
+    node.command("terminate", ref)
+    _, report = await node.end(ref, Outcome.CANCELLED)
+    assert (report.outcome, report.exit_code) == (Outcome.CANCELLED, 7)
+
+
+async def test_a_spawner_that_is_stopped_is_replaced(node):
+    await node.run("true")
+    dead = spawners(node)
+    for spawner in dead:
+        os.kill(spawner, signal.SIGSTOP)
+    await replaced(node, dead)
+    assert (await node.run("true")).outcome is Outcome.SUCCEEDED
+
+
+async def test_what_dying_spawners_had_not_begun_is_begun_once_by_others(best_node):
+    await best_node.run("true")
+    log = best_node.data / "log"
+    log.touch()
+    log.chmod(0o666)
+    refs = [best_node.start("sh", "-c", f"echo {n} >> {log}") for n in range(100)]
+    ends = asyncio.gather(*(best_node.end(ref) for ref in refs))
+    for _ in range(4):
+        while not (alive := spawners(best_node)):
+            await asyncio.sleep(0.001)
+        os.kill(alive[0], signal.SIGKILL)
+        await asyncio.sleep(0.01)
+    reports = [report for _, report in await ends]
+    ran = log.read_text().split()
+    assert len(ran) == len(set(ran))
+    failed = [report for report in reports if report.outcome is not Outcome.SUCCEEDED]
+    # Of each that died, the one start that it was in the middle of, and ends that it had just
+    # heard of and could not tell: those have run.
+    halfway = [report for report in failed if "(start)" in report.reason.message]
+    assert len(halfway) <= 4
+    assert {report.reason.code for report in failed} <= {"not_prepared"}
+    assert len(ran) >= len(refs) - len(halfway)
+
+
+async def test_no_spawner_outlives_its_supervisor(node):
+    await node.run("true")
+    left = spawners(node)
+    assert left
+    os.kill(node.supervisor, signal.SIGKILL)
+    await node.link.close()
+    assert not any(is_alive(pid) for pid in left)
+
+
+async def test_a_spawner_keeps_no_user_of_a_task(node):
+    await node.run("true")
+    for spawner in spawners(node):
+        status = Path(f"/proc/{spawner}/status").read_text().splitlines()
+        uids = next(line for line in status if line.startswith("Uid:")).split()[1:]
+        assert set(uids) == {str(os.geteuid())}
+
+
+def test_nothing_belongs_to_an_attempt_that_has_not_begun():
+    assert Tree("DULY_RESULT=/nowhere/at/all/", None).is_empty()
