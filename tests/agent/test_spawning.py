@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import resource
 import signal
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from duly.agent.spawner import UNDER_WAY
+from duly.agent.starter import MOST_FAILURES, STARTER_DIED, Start, Starter
 from duly.agent.tree import Tree, read_state
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running
@@ -130,6 +133,39 @@ async def test_what_dying_spawners_had_not_begun_is_begun_once_by_others(best_no
     assert len(halfway) <= 4
     assert {report.reason.code for report in failed} <= {"not_prepared"}
     assert len(ran) >= len(refs) - len(halfway)
+
+
+def test_tasks_that_kill_their_spawner_cost_no_more_than_themselves():
+    with closing_at_end() as starter:
+        for attempt in range(3 * MOST_FAILURES):
+            os.kill(starter.pid, signal.SIGKILL)
+            begin = (["true"], {}, "/", False, None)
+            starter.add(Start(attempt, None, begin, os.open("/dev/null", os.O_WRONLY)))
+            starter.flush()
+            starter._board[attempt] = UNDER_WAY  # as it stands there when a task is that quick
+            assert starter.bury() == [("failed", attempt, *STARTER_DIED)]
+            starter.replace()
+
+
+def test_spawners_that_never_come_to_a_start_are_given_up():
+    with closing_at_end() as starter, pytest.raises(RuntimeError, match="no spawner"):
+        for _ in range(MOST_FAILURES + 1):
+            os.kill(starter.pid, signal.SIGKILL)
+            assert starter.bury() == []
+            starter.replace()
+
+
+@contextmanager
+def closing_at_end():
+    lock = os.open("/dev/null", os.O_RDONLY)
+    starter = Starter([], resource.getrlimit(resource.RLIMIT_NOFILE), 0, lock)
+    try:
+        yield starter
+    finally:
+        starter.frames.socket.close()
+        if not starter.is_reaped:
+            os.waitpid(starter.pid, 0)
+        os.close(lock)
 
 
 async def test_no_spawner_outlives_its_supervisor(node):

@@ -23,7 +23,7 @@ PATIENCE = 10.0
 STARTER_DIED = "start", errno.EIO
 """The step and the error of a start in the middle of which its spawner died."""
 MOST_FAILURES = 5
-"""How many spawners may die one after the other before one of them has started anything."""
+"""How many spawners may die one after the other without having touched a start."""
 
 
 class Start(NamedTuple):
@@ -155,6 +155,9 @@ class Starter:
                 del self._slots[attempt]
                 continue
             self._forget(attempt)
+        if results:
+            # It had come as far as a task, and that may have killed it: no fault of spawners.
+            self._failures = 0
         self._unsent = list(self._starts.values())
         return results
 
