@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,6 +19,12 @@ from duly.store.embedded import EmbeddedPostgres
 
 NAMES = itertools.count()
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+
+
+def pytest_configure() -> None:
+    """Undo what a shell does to commands in the background: they, and theirs, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

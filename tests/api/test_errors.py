@@ -66,6 +66,9 @@ def raising(parts):
 
     def raises(error):
         class Raising:
+            def recall(self, key):
+                return None
+
             async def authenticate(self, key):
                 raise error
 
