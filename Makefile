@@ -10,7 +10,7 @@
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
 PEERS ?=
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
 
 .PHONY: demo up test check docs bench bench-peers torture
