@@ -116,7 +116,13 @@ class Throwaway:
     def _stop(self) -> None:
         """Stop politely, then make sure; then there was never anything here."""
         # Another Ctrl-C now would only leave something behind; what follows is bounded.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._end()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _end(self) -> None:
         up = getattr(self, "_up", None)
         if up is not None:
             family = [up.pid, *_descendants(up.pid)]

@@ -148,3 +148,20 @@ async def test_an_agent_that_does_not_say_what_it_was_given_is_always_looked_up(
     await lab.schedule()
     for _ in range(2):
         assert [start.ref.task for start in (await node.ask(wait=20)).start] == [task]
+
+
+async def test_what_is_leased_during_the_first_look_is_told_at_once(lab, monkeypatch):
+    node = await lab.node()
+    task = await lab.submit()
+    holdings = lab.parts.resource_manager._holdings
+    look = holdings.read
+
+    async def slow_look(*arguments):
+        found = await look(*arguments)
+        monkeypatch.setattr(holdings, "read", look)
+        await lab.schedule()
+        return found
+
+    monkeypatch.setattr(holdings, "read", slow_look)
+    async with asyncio.timeout(3):
+        assert [start.ref.task for start in (await node.poll(wait=20)).start] == [task]

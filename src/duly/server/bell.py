@@ -65,11 +65,13 @@ class Listener:
         if not events:
             del self._waiting[self._one]
 
-    async def wait(self, seconds: float) -> None:
-        """Return at the next ring, or after `seconds`."""
+    async def wait(self, seconds: float) -> bool:
+        """Return at the next ring, or after `seconds`; say whether it rang."""
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         except TimeoutError:
             pass
+        rang = self._event.is_set()
         self._event.clear()
+        return rang

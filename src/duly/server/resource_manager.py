@@ -260,7 +260,9 @@ class ResourceManager(Service):
                 if orders.start or orders.stop or left <= 0:
                     box.note(poll, orders)
                     return orders
-                await bell.wait(min(left, self._patience))
+                if await bell.wait(min(left, self._patience)) and not box.starts:
+                    # It rang for something else than a delivery, perhaps before the box was kept.
+                    box.must_look = True
         # The agent has sent another poll since; nobody waits for the answer to this one.
         return wire.Orders(start=[], stop=[])
 
