@@ -59,6 +59,18 @@ async def test_the_queue_manager_wakes_when_the_next_task_is_due(lab):
     assert manager.pause() == seconds(0.25)
 
 
+async def test_what_is_due_and_being_changed_is_not_asked_for_without_a_pause(lab):
+    task = await lab.submit(run_at=lab.clock.now + seconds(5))
+    await lab.clock.move(seconds(6))
+    async with lab.database.transaction() as conn:
+        await conn.fetch("select from live where id = $1 for update", task)
+        await lab.sweep()
+        assert await lab.status(task) == "scheduled"
+        assert lab.parts.queue_manager.pause() > seconds(0)
+    await lab.sweep()
+    assert await lab.status(task) == "waiting"
+
+
 async def test_failures_and_losses_are_counted_apart(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=3)

@@ -37,6 +37,8 @@ from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 1000
+BUSY = timedelta(milliseconds=50)
+"""How long to leave tasks alone that are due and being changed by somebody."""
 CLOCK_STEP = timedelta(seconds=1)
 """A jump of PostgreSQL's clock against ours that is not mere jitter."""
 
@@ -95,7 +97,7 @@ class QueueManager(Service):
             async with conn.transaction():
                 await servers.hold(conn, term)
                 due = await leases.release_due(conn, limit=BATCH)
-                self._until_due = await leases.next_due(conn)
+                self._until_due = await leases.next_due(conn) if due else BUSY
         return due
 
     async def _take_back_lost(self, term: Term) -> list[Ended]:
