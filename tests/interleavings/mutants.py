@@ -3,7 +3,7 @@
 A mistake comes with the theme under which it shows soon.
 """
 
-from duly.server import queue_manager, submitter
+from duly.server import queue_manager, repeats
 from duly.store import leases, nodes, reservations, servers, stock, tasks
 from tests.interleavings.explorer import function
 
@@ -56,7 +56,7 @@ def unread(monkeypatch):
 
 def bodiless(monkeypatch):
     """Look at the key of a batch alone."""
-    monkeypatch.setattr(submitter, "hash_of", lambda spec: b"")
+    monkeypatch.setattr(repeats, "hash_of", lambda spec: b"")
     return ""
 
 

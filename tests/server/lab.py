@@ -193,7 +193,7 @@ class Lab:
         specs = list(specs)
         if specs:
             # With their shapes known, all of them are in line before the first commit.
-            await submitter._learn_shapes(specs)
+            await submitter._shapes.learn(specs)
         asked = [submitter.submit(by or self.client, spec) for spec in specs]
         return await answers(submitter, asked)
 

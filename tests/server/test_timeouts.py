@@ -71,7 +71,7 @@ async def test_an_error_of_a_write_is_told():
 
 
 async def test_who_waits_in_vain_is_taken_out_of_the_line(lab):
-    await lab.parts.submitter._learn_shapes([lab.spec()])
+    await lab.parts.submitter._shapes.learn([lab.spec()])
     with pytest.raises(Unavailable, match="nothing was stored"):
         await lab.parts.submitter.submit(lab.client, lab.spec())
     await lab.parts.submitter.tick()
@@ -80,7 +80,7 @@ async def test_who_waits_in_vain_is_taken_out_of_the_line(lab):
 
 async def test_who_is_on_the_way_to_the_database_is_told_that_nothing_is_known(lab):
     submitter = lab.parts.submitter
-    await submitter._learn_shapes([lab.spec()])
+    await submitter._shapes.learn([lab.spec()])
     async with lab.conn.transaction():
         await lab.conn.execute("lock table live in share mode")
         asked = asyncio.ensure_future(submitter.submit(lab.client, lab.spec()))

@@ -7,7 +7,6 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import islice
@@ -19,9 +18,9 @@ from duly import telemetry
 from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
 from duly.model.request import revise
-from duly.model.shape import Shape
 from duly.model.task import NOT_STARTED, Status, TaskSpec
 from duly.model.tenant import Credential
+from duly.server import repeats
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.lines import EARLIEST
@@ -31,10 +30,11 @@ from duly.server.queue_manager import QueueManager
 from duly.server.resource_manager import ResourceManager
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
+from duly.server.shape_book import ShapeBook
 from duly.store import tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm, now
 from duly.store.lanes import Lane
-from duly.store.tasks import NewTask, Stored, StoredSpec, Submission
+from duly.store.tasks import NewTask, Stored, StoredSpec
 
 GROUP = 500
 """How many requests share one commit, at most."""
@@ -90,7 +90,7 @@ class Submitter(Service):
         self._resource_manager = resource_manager
         self._queue_manager = queue_manager
         self._herald = herald
-        self._shapes: dict[str, int] = {}
+        self._shapes = ShapeBook(database)
         self._waiting: dict[int, Waiting] = {}
 
     async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
@@ -101,7 +101,7 @@ class Submitter(Service):
         request: Waiting | None = None
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
-                (shape_id,) = await self._learn_shapes([spec])
+                (shape_id,) = await self._shapes.learn([spec])
                 request = self._line_up(self._new(credential, spec, shape_id))
                 return await request.answer
         except TimeoutError:
@@ -135,7 +135,7 @@ class Submitter(Service):
         try:
             async with self._database.connection() as conn:
                 stored = await tasks.insert(conn, new, server=self._cluster_manager.number)
-                known = await self._read_known(conn, new, stored)
+                known = await repeats.read_known(conn, new, stored)
         except Unstorable as error:
             await self._isolate(group, error)
         except Unavailable:
@@ -178,7 +178,7 @@ class Submitter(Service):
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
-        shapes = await self._learn_shapes(specs)
+        shapes = await self._shapes.learn(specs)
         new = [
             self._new(credential, spec, shape_id)
             for spec, shape_id in zip(specs, shapes, strict=True)
@@ -201,10 +201,10 @@ class Submitter(Service):
         """Return the ids of the tasks, and the earliest time by which one of them must start."""
         if key is None:
             return await self._insert_all(conn, new)
-        body_hash = hashlib.sha256(b"".join(hash_of(task.spec) for task in new)).digest()
+        body_hash = repeats.hash_of_batch(new)
         tenant_id, minted = credential.tenant_id, [task.id for task in new]
         if not await tasks.claim_batch_key(conn, tenant_id, key, body_hash, minted):
-            return await self._repeat(conn, credential, key, body_hash), EARLIEST
+            return await repeats.read_batch(conn, tenant_id, key, body_hash), EARLIEST
         ids, since = await self._insert_all(conn, new)
         if ids != minted:
             # Some of its tasks were there before, under keys of their own.
@@ -227,22 +227,13 @@ class Submitter(Service):
                 ids.extend(task.id for task in chunk)
                 continue
             stored = await tasks.insert(conn, chunk, server=server)
-            known = await self._read_known(conn, chunk, stored)
+            known = await repeats.read_known(conn, chunk, stored)
             fresh = {one.id for one in stored}
             ids.extend(
-                task.id if task.id in fresh else same_task(task, known).task_id for task in chunk
+                task.id if task.id in fresh else repeats.same_task(task, known).task_id
+                for task in chunk
             )
         return ids, since
-
-    async def _repeat(
-        self, conn: Connection, credential: Credential, key: str, body_hash: bytes
-    ) -> list[int]:
-        found = await tasks.read_submissions(conn, [(credential.tenant_id, key)])
-        await confirm(conn)
-        seen = found.get((credential.tenant_id, key))
-        if seen is None or seen.batch is None or seen.body_hash != body_hash:
-            raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
-        return seen.batch
 
     async def update(
         self, credential: Credential, task_id: int, changes: Mapping[str, Any]
@@ -259,7 +250,7 @@ class Submitter(Service):
                 status = "has ended" if held is None else f"is {held.status}"
                 raise Conflict(f"The task {status}; only one that has not started can be changed.")
             spec = revise(old.spec, changes, credential.plan)
-            shape = await self._shape_of(conn, spec)
+            shape = await self._shapes.find(conn, spec)
             ready_at = held.ready_at
             if "run_at" in changes:
                 ready_at = max(spec.run_at or held.now, held.now)
@@ -282,7 +273,7 @@ class Submitter(Service):
         spec = msgspec.structs.replace(
             old.spec, replay_of=task_id, run_at=None, idempotency_key=None
         )
-        (shape_id,) = await self._learn_shapes([spec])
+        (shape_id,) = await self._shapes.learn([spec])
         new = self._new(credential, spec, shape_id)
         async with self._database.transaction(Lane.GUEST) as conn:
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
@@ -315,52 +306,8 @@ class Submitter(Service):
             user_id=credential.user_id,
             shape_id=shape_id,
             spec=spec,
-            body_hash=b"" if spec.idempotency_key is None else hash_of(spec),
+            body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec),
         )
-
-    async def _shape_of(self, conn: Connection, spec: TaskSpec) -> int:
-        """Return the shape of `spec`; a new one is not remembered, for it may be rolled back."""
-        key = tasks.shape_key(spec.shape)
-        if key in self._shapes:
-            return self._shapes[key]
-        return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
-
-    async def _learn_shapes(self, specs: Sequence[TaskSpec]) -> list[int]:
-        """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
-        keys = [tasks.shape_key(spec.shape) for spec in specs]
-        if not all(key in self._shapes for key in keys):
-            async with self._database.connection(Lane.GUEST) as conn:
-                # Of many who come at once, the first have learned it while the others waited.
-                unknown = self._unknown_shapes(keys, specs)
-                learned = {}
-                if unknown:
-                    learned = await tasks.intern_shapes(conn, unknown)
-                    await confirm(conn)
-            self._shapes.update(learned)
-        return [self._shapes[key] for key in keys]
-
-    def _unknown_shapes(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
-        return {
-            key: spec.shape
-            for key, spec in zip(keys, specs, strict=True)
-            if key not in self._shapes
-        }
-
-    async def _read_known(
-        self, conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]
-    ) -> Mapping[tuple[int, str], Submission]:
-        """Read what the keys stand for that were seen before, and make sure of it."""
-        if len(stored) == len(new):
-            return {}
-        fresh = {one.id for one in stored}
-        keys = [
-            (task.tenant_id, task.spec.idempotency_key)
-            for task in new
-            if task.id not in fresh and task.spec.idempotency_key is not None
-        ]
-        known = await tasks.read_submissions(conn, keys)
-        await confirm(conn)
-        return known
 
     def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
         telemetry.TASKS_SUBMITTED.inc(len(stored))
@@ -401,37 +348,16 @@ def _earliest(stored: Sequence[Stored]) -> datetime:
     return min((one.start_by for one in stored if one.start_by), default=EARLIEST)
 
 
-def hash_of(spec: TaskSpec) -> bytes:
-    """Return what two submissions under one idempotency key must agree on."""
-    body = msgspec.structs.replace(spec, idempotency_key=None)
-    return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
-
-
-def same_task(task: NewTask, known: Mapping[tuple[int, str], Submission]) -> Submission:
-    """Return what the task's key stands for; raises KeyReused when that is something else."""
-    key = task.spec.idempotency_key or ""
-    seen = known.get((task.tenant_id, key))
-    if seen is None:
-        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
-    if seen.body_hash != task.body_hash or seen.batch is not None:
-        raise KeyReused(
-            f"The idempotency key {key!r} belongs to task {seen.task_id}, which asks for "
-            "something else.",
-            task=str(seen.task_id),
-        )
-    return seen
-
-
 def _answer(
     request: Waiting,
     fresh: Mapping[int, Stored],
-    known: Mapping[tuple[int, str], Submission],
+    known: repeats.Known,
 ) -> None:
     if request.task.id in fresh:
         _resolve(request, Admitted(request.task.id, True, fresh[request.task.id]))
         return
     try:
-        _resolve(request, Admitted(same_task(request.task, known).task_id, False))
+        _resolve(request, Admitted(repeats.same_task(request.task, known).task_id, False))
     except (KeyReused, Unavailable) as error:
         _refuse(request, error)
 

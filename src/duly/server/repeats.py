@@ -1,0 +1,66 @@
+"""What was submitted before under the same idempotency key."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from duly.errors import KeyReused, Unavailable
+from duly.model.task import TaskSpec
+from duly.store import tasks
+from duly.store.database import Connection, confirm
+from duly.store.tasks import NewTask, Stored, Submission
+
+Known = Mapping[tuple[int, str], Submission]
+"""What keys stand for, by tenant and key."""
+
+
+def hash_of(spec: TaskSpec) -> bytes:
+    """Return what two submissions under one idempotency key must agree on."""
+    body = msgspec.structs.replace(spec, idempotency_key=None)
+    return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
+
+
+def hash_of_batch(new: Sequence[NewTask]) -> bytes:
+    """Return what two batches under one idempotency key must agree on."""
+    return hashlib.sha256(b"".join(hash_of(task.spec) for task in new)).digest()
+
+
+async def read_known(conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]) -> Known:
+    """Read what the keys stand for that were seen before, and make sure of it."""
+    if len(stored) == len(new):
+        return {}
+    fresh = {one.id for one in stored}
+    keys = [
+        (task.tenant_id, task.spec.idempotency_key)
+        for task in new
+        if task.id not in fresh and task.spec.idempotency_key is not None
+    ]
+    known = await tasks.read_submissions(conn, keys)
+    await confirm(conn)
+    return known
+
+
+async def read_batch(conn: Connection, tenant_id: int, key: str, body_hash: bytes) -> list[int]:
+    """Return the tasks of the batch that was submitted under `key`, and make sure of it."""
+    found = await tasks.read_submissions(conn, [(tenant_id, key)])
+    await confirm(conn)
+    seen = found.get((tenant_id, key))
+    if seen is None or seen.batch is None or seen.body_hash != body_hash:
+        raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
+    return seen.batch
+
+
+def same_task(task: NewTask, known: Known) -> Submission:
+    """Return what the task's key stands for; raises KeyReused when that is something else."""
+    key = task.spec.idempotency_key or ""
+    seen = known.get((task.tenant_id, key))
+    if seen is None:
+        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
+    if seen.body_hash != task.body_hash or seen.batch is not None:
+        raise KeyReused(
+            f"The idempotency key {key!r} belongs to task {seen.task_id}, which asks for "
+            "something else.",
+            task=str(seen.task_id),
+        )
+    return seen

@@ -1,0 +1,45 @@
+"""The numbers of shapes: what a task needs and requires, told apart once for all tasks."""
+
+from collections.abc import Sequence
+
+from duly.model.shape import Shape
+from duly.model.task import TaskSpec
+from duly.store import tasks
+from duly.store.database import Connection, Database, confirm
+from duly.store.lanes import Lane
+
+
+class ShapeBook:
+    """Remembers the numbers of the shapes that this server has seen."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._numbers: dict[str, int] = {}
+
+    async def learn(self, specs: Sequence[TaskSpec]) -> list[int]:
+        """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
+        keys = [tasks.shape_key(spec.shape) for spec in specs]
+        if not all(key in self._numbers for key in keys):
+            async with self._database.connection(Lane.GUEST) as conn:
+                # Of many who come at once, the first have learned it while the others waited.
+                unknown = self._unknown(keys, specs)
+                learned = {}
+                if unknown:
+                    learned = await tasks.intern_shapes(conn, unknown)
+                    await confirm(conn)
+            self._numbers.update(learned)
+        return [self._numbers[key] for key in keys]
+
+    async def find(self, conn: Connection, spec: TaskSpec) -> int:
+        """Return the shape of `spec`; a new one is not remembered, for it may be rolled back."""
+        key = tasks.shape_key(spec.shape)
+        if key in self._numbers:
+            return self._numbers[key]
+        return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
+
+    def _unknown(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
+        return {
+            key: spec.shape
+            for key, spec in zip(keys, specs, strict=True)
+            if key not in self._numbers
+        }
