@@ -16,6 +16,7 @@ from duly.agent.executor import Executor
 from duly.agent.outcome import Exit, conclude
 from duly.agent.ports import Ports
 from duly.agent.sweep import sweep
+from duly.agent.tree import read_state
 from duly.clock import monotonic
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
@@ -123,6 +124,24 @@ def new_data() -> Path:
     data = Path(tempfile.mkdtemp(prefix="duly-agent-"))
     data.chmod(0o755)
     return data
+
+
+def spawners(node):
+    """Return the processes that start the tasks of a node: the supervisor's own copies."""
+    name = cmdline(node.supervisor)
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    states = [(pid, read_state(pid)) for pid in pids]
+    return [
+        pid
+        for pid, state in states
+        if state is not None and state.parent == node.supervisor and cmdline(pid) == name
+    ]
+
+
+def cmdline(pid):
+    """Return how a process was started; nothing if it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @asynccontextmanager

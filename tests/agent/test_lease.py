@@ -10,7 +10,7 @@ import pytest
 from duly.agent.sweep import sweep
 from duly.clock import monotonic
 from duly.model.task import Outcome
-from tests.agent.node import is_alive, running
+from tests.agent.node import is_alive, running, spawners
 
 
 def clock_of(bell):
@@ -47,17 +47,20 @@ async def test_attempts_freeze_at_the_end_of_trust_and_go_on_when_it_returns(doo
 
 
 async def frozen(node):
-    """Wait until every group of the node is frozen."""
+    """Wait until every group of the node is frozen in which a task is."""
     async with asyncio.timeout(10):
-        while not all(
-            "frozen 1" in events.read_text()
-            for events in Path(node.layout.unified).glob("[0-9]*/cgroup.events")
-            if "populated 1" in events.read_text()
-        ) or not any(
-            "frozen 1" in events.read_text()
-            for events in Path(node.layout.unified).glob("[0-9]*/cgroup.events")
-        ):
+        while not is_frozen(node):
             await asyncio.sleep(0.01)
+
+
+def is_frozen(node):
+    waiting = {str(pid) for pid in spawners(node)}
+    states = [
+        "frozen 1" in (group / "cgroup.events").read_text()
+        for group in Path(node.layout.unified).glob("[0-9]*")
+        if set((group / "cgroup.procs").read_text().split()) - waiting
+    ]
+    return bool(states) and all(states)
 
 
 async def test_without_a_freezer_attempts_die_at_the_end_of_trust(doorbell):

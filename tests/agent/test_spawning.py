@@ -4,34 +4,16 @@ import asyncio
 import os
 import resource
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from duly.agent.spawner import UNDER_WAY
 from duly.agent.starter import MOST_FAILURES, STARTER_DIED, Start, Starter
-from duly.agent.tree import Tree, read_state
+from duly.agent.tree import Tree
 from duly.model.task import Outcome
-from tests.agent.node import is_alive, running
-
-
-def spawners(node):
-    """Return the processes that start the tasks of a node: the supervisor's own copies."""
-    name = cmdline(node.supervisor)
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    states = [(pid, read_state(pid)) for pid in pids]
-    return [
-        pid
-        for pid, state in states
-        if state is not None and state.parent == node.supervisor and cmdline(pid) == name
-    ]
-
-
-def cmdline(pid):
-    """Return how a process was started; nothing if it is gone."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+from tests.agent.node import is_alive, running, spawners
 
 
 async def replaced(node, dead):
@@ -62,12 +44,36 @@ async def test_every_attempt_is_in_a_group_of_its_own_from_the_beginning(doorbel
         ours = [path for path in paths if node.mark in path]
         assert len(ours) == 4 * len(node.layout.folders)
         assert len({Path(path).name for path in ours}) == 4
+        # Each spawner waits in a group that is nobody's yet.
         for spawner in spawners(node):
-            inside = Path(f"/proc/{spawner}/cgroup").read_text()
-            assert inside.count(f"{node.mark}/spawner\n") == len(node.layout.folders)
+            inside = Path(f"/proc/{spawner}/cgroup").read_text().splitlines()
+            own = [line.split(":", 2)[2] for line in inside if node.mark in line]
+            assert len(own) == len(node.layout.folders)
+            assert not set(own) & set(ours)
         for ref in refs:
             node.command("kill", ref)
             await node.end(ref)
+
+
+async def test_the_next_attempt_begins_where_its_spawner_waits(doorbell):
+    async with running("cgroup") as node:
+        if not node.layout.folders:
+            pytest.skip("no cgroup can be had here")
+        await node.run("true")
+        (spawner,) = spawners(node)
+        for memory_mb, is_there in ((256, True), (256, True), (512, False), (256, True)):
+            waits_in = groups_of(spawner, node)
+            script = f"echo $(cat /proc/self/cgroup) > {doorbell.path}"
+            await node.run("sh", "-c", script, memory_mb=memory_mb)
+            seen = {entry.split(":", 2)[2] for entry in (await doorbell.ring()).split()}
+            assert (waits_in <= seen) is is_there
+            assert groups_of(spawner, node).isdisjoint(seen)
+
+
+def groups_of(pid, node):
+    """Return the groups of a node in which a process is."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return {line.split(":", 2)[2] for line in lines if node.mark in line}
 
 
 async def test_attempts_outlive_the_spawner_that_began_them(node, doorbell):

@@ -27,7 +27,7 @@ from duly.clock import monotonic
 UNDER_WAY = 1
 """What stands on the board for a start that has begun; then the process id, which is higher."""
 HOME = "spawner"
-"""The name of our own cgroup, beside those of the attempts."""
+"""The name of our own cgroup, beside those of the attempts, while we stand in no other."""
 AT_ONCE = 8
 """How many tasks are started before the supervisor hears of them."""
 MOST_DOORS = 128
@@ -60,7 +60,8 @@ class Spawner:
         self._results: list[tuple[Any, ...]] = []
         self._children: dict[int, tuple[int, str | None]] = {}
         self._doors: dict[str, list[int]] = {}
-        self._home = self._open_doors(HOME)
+        self._at = ""
+        self._stand = HOME
         self._processors = os.sched_getaffinity(0)
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -74,7 +75,7 @@ class Spawner:
         if os.geteuid() == 0:
             os.setgroups([])
         self._recover()
-        self._go_home()
+        self._step_aside()
 
     def run(self) -> None:
         """Serve the supervisor until it is gone."""
@@ -96,7 +97,7 @@ class Spawner:
                 self._orders.extend(orders)
             for _ in range(min(len(self._orders), AT_ONCE)):
                 self._obey(*self._orders.popleft())
-            self._go_home()
+            self._step_aside()
             # What has been reaped is told before anything else is started: we might not live.
             self._reap()
             self._tell()
@@ -112,6 +113,8 @@ class Spawner:
     def _obey(self, verb: str, *subject: Any) -> None:
         if verb == "start":
             self._start(*subject)
+        elif verb == "stand":
+            self._stand = subject[0]
         elif verb == "terminate":
             for pid, (attempt, _) in self._children.items():
                 if attempt == subject[0]:
@@ -126,6 +129,8 @@ class Spawner:
             if os.getppid() != self._supervisor:
                 os._exit(0)  # Nobody would ever end it.
             if group is not None:
+                if group == self._stand:
+                    self._stand = HOME  # It is the attempt's from now on.
                 self._enter(group)
             step = "workspace"
             if make_cwd:
@@ -204,6 +209,10 @@ class Spawner:
         raise OSError(found, os.strerror(found))
 
     def _enter(self, group: str) -> None:
+        """Go into a group, unless we are there: it may take the kernel milliseconds."""
+        if group == self._at:
+            return
+        self._at = ""
         doors = self._doors.get(group)
         if doors is None:
             if len(self._doors) >= MOST_DOORS:
@@ -213,6 +222,7 @@ class Spawner:
             doors = self._doors[group] = self._open_doors(group)
         for door in doors:
             os.write(door, b"0")
+        self._at = group
 
     def _open_doors(self, group: str) -> list[int]:
         return [
@@ -220,10 +230,10 @@ class Spawner:
             for folder in self._folders
         ]
 
-    def _go_home(self) -> None:
+    def _step_aside(self) -> None:
         """Be in no attempt's cgroup or folder: they may be frozen, killed or removed."""
-        for door in self._home:
-            os.write(door, b"0")
+        if self._folders:
+            self._enter(self._stand)
         os.chdir("/")
 
     def _reap(self) -> None:

@@ -12,6 +12,7 @@ import socket
 import sys
 from typing import Any, NamedTuple
 
+from duly.agent.cgroup import Group
 from duly.agent.frames import Frames
 from duly.agent.spawner import HOME, UNDER_WAY, Setting, Spawner
 from duly.clock import monotonic
@@ -53,6 +54,8 @@ class Starter:
         self._next_slot = 0
         self._failures = 0
         self._heard_at = 0.0
+        self.stand: Group | None = None
+        """The empty group in which the spawner waits, for the next attempt that it begins."""
         for folder in folders:
             os.makedirs(f"{folder}/{HOME}", exist_ok=True)  # noqa: PTH103
         self._make()
@@ -101,13 +104,20 @@ class Starter:
         """Hand over what was added."""
         while self._unsent:
             batch, self._unsent = self._unsent[:BATCH], self._unsent[BATCH:]
-            orders = []
+            orders: list[tuple[Any, ...]] = []
             for start in batch:
                 slot = self._slots[start.attempt] = self._next_slot
                 self._next_slot = (slot + 1) % SLOTS
                 self._board[slot] = 0
                 orders.append(("start", slot, start.attempt, start.group, start.begin))
+            if not self._unsent and self.stand is not None:
+                orders.append(("stand", self.stand.name))
             self.frames.try_to_send(orders, [start.output for start in batch])
+
+    @property
+    def last(self) -> Start | None:
+        """Return the last start that has not been handed over yet."""
+        return self._unsent[-1] if self._unsent else None
 
     def terminate(self, attempt: int) -> None:
         """Have SIGTERM sent to an attempt that has begun and is not known to have ended."""
