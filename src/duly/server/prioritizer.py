@@ -13,7 +13,7 @@ second: the few tasks for which room may have to be kept.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
@@ -90,13 +90,13 @@ class Prioritizer:
         """Return the tenants that have something of a shape."""
         return self._lines.tenants_with(shape)
 
-    async def window(self, conn: Connection, room: Callable[[int], Room]) -> Sequence[Head]:
+    async def window(self, conn: Connection, rooms: Mapping[int, Room]) -> Sequence[Head]:
         """Return the tasks that come first among those whose shape fits somewhere.
 
         With them come the claims of those that fit nowhere yet: there is nothing to keep from
-        anybody while there is room for nobody.
+        anybody while there is room for nobody. A shape of which `rooms` says nothing was noted
+        just now; its turn is the next round.
         """
-        rooms = {shape: room(shape) for shape in self._lines.shapes()}
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
         fitting = _with(Room.NOW, rooms)

@@ -89,12 +89,12 @@ class ResourceManager(Service):
             if not shapes:
                 return False
             offers = await self._offers(conn, shapes)
-            window = await self._prioritizer.window(conn, lambda shape: self._room(shape, offers))
+            rooms = {shape: self._room(shape, offers) for shape in shapes}
+            window = await self._prioritizer.window(conn, rooms)
             placements = self._place(window, offers)
             leased = await self._lease(conn, term, placements, window, offers)
         self._hand_over(leased)
-        without_room = {one for one in shapes if self._room(one, offers) is Room.NEVER}
-        await self._end_hopeless(term, without_room)
+        await self._end_hopeless(term, {one for one in shapes if rooms[one] is Room.NEVER})
         if window and not placements:
             return self._prioritizer.pass_over()
         return len(placements) == self._settings.scheduling.window
