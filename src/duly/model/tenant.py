@@ -1,6 +1,7 @@
 """Tenants: who submits, under which plan, and with which key."""
 
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
@@ -17,13 +18,35 @@ class Scope(StrEnum):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's subscription: the defaults and bounds of its tasks."""
+    """A tenant's subscription: the defaults and bounds of its tasks. None is no limit."""
 
     name: str
     delay_tolerance: timedelta
+    """What a task has that asks for none."""
     execution_cap: timedelta
+    """What a task has that asks for none."""
     max_execution_cap: timedelta
     weight: int
+    price_class: str = "standard"
+    price_per_task: Decimal = Decimal(0)
+    price_per_cpu_hour: Decimal = Decimal(0)
+    price_per_gib_hour: Decimal = Decimal(0)
+    tasks_per_hour: int | None = None
+    burst: int | None = None
+    max_running: int | None = None
+    max_resources: dict[str, int] | None = None
+    """By kind, in the units of `Resources`; a kind that is left out has no limit."""
+    max_waiting: int | None = None
+    max_schedules: int | None = None
+    tiers: tuple[str, ...] | None = None
+    queues: tuple[str, ...] | None = None
+    max_delay_tolerance: timedelta | None = None
+    tolerances: dict[str, float] = {}
+    """Seconds by category, instead of `delay_tolerance`."""
+    retention: timedelta | None = None
+    max_log_bytes: int | None = None
+    max_result_bytes: int | None = None
+    max_artifact_bytes: int | None = None
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,4 +58,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     scopes: frozenset[Scope]
     plan: Plan
+    key_id: int | None = None
+    is_suspended: bool = False
+    """Whether its tenant is suspended: then it may only read."""
     node_id: int | None = None

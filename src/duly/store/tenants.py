@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Iterable
 
 from duly.errors import NotFound
-from duly.model.tenant import Credential, Plan, Scope
+from duly.model.tenant import Credential, Scope
 from duly.store.database import Connection, load_statements
+from duly.store.plans import plan_of
 
 SQL = load_statements("tenants.sql")
 ADMIN_SCOPES = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.ADMIN})
@@ -31,20 +32,15 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
     row = await conn.fetchrow(SQL["by_key"], digest(key))
     if row is None:
         return None
-    plan = Plan(
-        name=row["plan"],
-        delay_tolerance=row["delay_tolerance"],
-        execution_cap=row["execution_cap"],
-        max_execution_cap=row["max_execution_cap"],
-        weight=row["weight"],
-    )
     return Credential(
         tenant_id=row["tenant_id"],
         tenant=row["tenant"],
         user_id=row["user_id"],
         user=row["user"],
         scopes=frozenset(Scope(scope) for scope in row["scopes"]),
-        plan=plan,
+        plan=plan_of(row),
+        key_id=row["key_id"],
+        is_suspended=row["suspended_at"] is not None,
     )
 
 

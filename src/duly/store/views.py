@@ -16,6 +16,7 @@ from duly.model.resources import Resources
 from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Usage
 from duly.model.tenant import Plan
 from duly.store.database import Connection, load_statements
+from duly.store.plans import plan_of
 
 SQL = load_statements("views.sql")
 LARGEST_ID = 2**63 - 1
@@ -218,14 +219,7 @@ async def tenant_by_name(conn: Connection, name: str) -> OtherTenant | None:
     row = await conn.fetchrow(SQL["tenant_by_name"], name)
     if row is None:
         return None
-    plan = Plan(
-        name=row["plan"],
-        delay_tolerance=row["delay_tolerance"],
-        execution_cap=row["execution_cap"],
-        max_execution_cap=row["max_execution_cap"],
-        weight=row["weight"],
-    )
-    return OtherTenant(row["id"], row["tenant"], plan)
+    return OtherTenant(row["tenant_id"], row["tenant"], plan_of(row))
 
 
 def _task(row: asyncpg.Record) -> TaskView:

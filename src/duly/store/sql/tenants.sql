@@ -1,13 +1,13 @@
 -- name: by_key
 -- Return who holds a key: the only way in which a tenant is ever chosen.
 --   $1 SHA-256 of the key
-select k.tenant_id, t.name as tenant, k.user_id, u.name as "user", k.scopes,
-       p.name as plan, p.delay_tolerance, p.execution_cap, p.max_execution_cap, p.weight
+select k.id as key_id, k.user_id, u.name as "user", k.scopes, t.*
   from keys k
-  join tenants t on t.id = k.tenant_id
-  join plans p on p.name = t.plan
+  join tenants_with_plans t on t.tenant_id = k.tenant_id
   left join users u on u.id = k.user_id
  where k.hash = $1
+   and t.removed_at is null
+   and u.removed_at is null
    and k.revoked_at is null
    and (k.expires_at is null or k.expires_at > duly.now())
 

@@ -249,8 +249,7 @@ select exists (select 1 from dead_letters where tenant_id = $1 and task_id = $2)
 -- name: tenant_by_name
 -- Return a tenant and its plan, for an administrator who acts for it.
 --   $1 name
-select t.id, t.name as tenant, p.name as plan, p.delay_tolerance, p.execution_cap,
-       p.max_execution_cap, p.weight
-  from tenants t
-  join plans p on p.name = t.plan
- where t.name = $1
+select *
+  from tenants_with_plans
+ where tenant = $1
+   and removed_at is null
