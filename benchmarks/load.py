@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-SMALL = {"cpu": 0.1, "memory_mb": 16, "disk_mb": 1}
+SMALL = {"cpu": 0.04, "memory_mb": 16, "disk_mb": 1}
 TRUE: dict[str, Any] = {"command": ["/bin/true"], "resources": SMALL}
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
 from duly import wire
+from duly.agent import reports
 from duly.agent.gateway import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Gateway
 from duly.agent.reports import ReportSender
 from duly.errors import Conflict, Fenced, Invalid, Malformed, Unauthenticated, Unavailable
@@ -148,19 +150,19 @@ def report(task: int, *, result: bytes | None = None) -> AttemptReport:
     return AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED, exit_code=0, result=result)
 
 
-async def sending(server, reports, answers):
-    """Send `reports` to a server that gives `answers`, until each has been answered."""
+async def sending(server, given, answers):
+    """Send `given` reports to a server that gives `answers`, until each has been answered."""
     answered: dict[int, bool] = {}
     done = asyncio.Event()
 
     def note(ref: AttemptRef, accepted: bool) -> None:
         answered[ref.task] = accepted
-        if len(answered) == len(reports):
+        if len(answered) == len(given):
             done.set()
 
     async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
-        sender = ReportSender(gateway, note)
-        for each in reports:
+        sender = ReportSender(gateway, note, lambda: 0)
+        for each in given:
             sender.add(each, None)
         for status, body in answers:
             server.prepare(status, body)
@@ -189,10 +191,48 @@ async def test_reports_are_repeated_until_answered(server):
 
 async def test_one_report_that_is_refused_does_not_hold_up_the_others(server):
     answers = [(400, b""), (400, b""), receipts(True), receipts(True, True)]
-    reports = [report(1, result=b"?"), report(2), report(3)]
-    assert await sending(server, reports, answers) == {1: True, 2: True, 3: True}
+    given = [report(1, result=b"?"), report(2), report(3)]
+    assert await sending(server, given, answers) == {1: True, 2: True, 3: True}
     stripped = wire.decode(server.seen[2][2], Reports).reports[0]
     assert (stripped.result, stripped.outcome) == (None, Outcome.SUCCEEDED)
+
+
+@asynccontextmanager
+async def sending_four(server):
+    """Give a sender that has just sent the first of four attempts that it holds."""
+    async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
+        answered = asyncio.Event()
+        sender = ReportSender(gateway, lambda ref, accepted: answered.set(), lambda: 4)
+        server.prepare(*receipts(True))
+        sender.add(report(1), None)
+        loop = group.create_task(sender.run(5))
+        async with asyncio.timeout(20):
+            await answered.wait()
+            yield sender
+        loop.cancel()
+
+
+async def batches(server, count: int) -> list[list[int]]:
+    while len(server.seen) < count:
+        await asyncio.sleep(0.001)
+    return [
+        [one.ref.task for one in wire.decode(body, Reports).reports] for *_, body in server.seen
+    ]
+
+
+async def test_reports_are_gathered_until_half_of_what_runs_has_ended(server, monkeypatch):
+    monkeypatch.setattr(reports, "GATHER", 3600.0)
+    async with sending_four(server) as sender:
+        sender.add(report(2), None)
+        await asyncio.sleep(0.05)  # It would have left by now.
+        sender.add(report(3), None)
+        assert await batches(server, 2) == [[1], [2, 3]]
+
+
+async def test_a_report_waits_for_others_only_for_a_moment(server):
+    async with sending_four(server) as sender:
+        sender.add(report(2), None)
+        assert await batches(server, 2) == [[1], [2]]
 
 
 async def test_when_one_call_finds_a_server_silent_no_other_waits_for_it(server):

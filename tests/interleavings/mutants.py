@@ -34,6 +34,12 @@ def altered(name, *clauses):
 def unmatched(monkeypatch):
     """Take a report for whatever attempt the task is at."""
     monkeypatch.setattr(queue_manager, "_matches", lambda held, report: held is not None)
+    without(
+        leases,
+        "finish_attempts",
+        ("and live.attempt = given.attempt", ""),
+        ("and live.token = given.token", ""),
+    )(monkeypatch)
     return without(
         leases,
         "lock_attempts",
@@ -62,7 +68,7 @@ def bodiless(monkeypatch):
 
 MUTANTS = {
     "a report is taken without its attempt and token": ("repeats", unmatched),
-    "a finish does not lock its row": (
+    "a decision does not lock its row": (
         "cancels",
         without(leases, "lock_attempts", ("for update\n", "offset 0\n")),
     ),
@@ -110,6 +116,10 @@ MUTANTS = {
             "lock_attempts",
             ("l.cancel_requested_at,", "null::timestamptz as cancel_requested_at,"),
         ),
+    ),
+    "a success forgets that the task was cancelled": (
+        "cancels",
+        without(leases, "finish_attempts", ("and live.cancel_requested_at is null", "")),
     ),
     "losses are not counted": (
         "losses",

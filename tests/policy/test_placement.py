@@ -13,6 +13,7 @@ from duly.policy.placement import (
     fits,
     place,
     reasons_against,
+    room,
 )
 
 
@@ -175,3 +176,18 @@ def test_of_one_shape_the_first_go_first(asks, offers):
     for shape in {one.shape_id for one in asks}:
         served = [one.task in placed for one in asks if one.shape_id == shape]
         assert served == sorted(served, reverse=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(0, 2)), max_size=4),
+    st.integers(0, 4),
+    st.integers(0, 2),
+    st.integers(1, 20),
+)
+def test_there_is_room_for_as_many_as_can_be_placed(nodes, cores, gpus, most):
+    offers = [
+        node(number, 10_000, used=1000 * used, draining=draining, extra={"gpu": extra})
+        for number, (used, draining, extra) in enumerate(nodes)
+    ]
+    asks = [ask(task, 1000 * cores, 0, extra={"gpu": gpus}, iops=5) for task in range(most)]
+    assert room(asks[0].shape, offers, most) == len(place(asks, offers))

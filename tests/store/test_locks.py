@@ -4,9 +4,11 @@ import asyncio
 from datetime import timedelta
 
 import asyncpg
+import pytest
 
 from duly.model.resources import Resources
-from duly.store import leases, nodes
+from duly.store import leases, nodes, tasks
+from duly.store.leases import Succeeded
 from duly.store.servers import Term
 from tests.store.rows import add_live, add_node, add_task, first_id
 
@@ -64,6 +66,28 @@ async def test_a_report_of_an_attempt_that_moved_on_while_it_was_waited_for_is_s
             await holder.execute("commit")
         assert lock.result() == ({}, None)
         await holder.execute("begin")
+
+
+@pytest.mark.parametrize("change", ["cancel", "lease"])
+async def test_a_success_of_what_was_changed_while_it_was_waited_for_finishes_nothing(
+    conn, connect, change
+):
+    await add_node(conn, 1)
+    await add_live(conn, 1, attempt=1, node_id=1, incarnation_id=1, token=1)
+    holder, reporter = await connect(), await connect()
+    async with holder.transaction():
+        if change == "cancel":
+            await tasks.request_cancel(holder, 1, [1])
+        else:
+            await lease_again(holder, 1, incarnation=1)
+        success = Succeeded(1, 1, 1, 0, 1.0, 0.0, None, 0, b"", None, None)
+        async with asyncio.TaskGroup() as group:
+            finish = group.create_task(leases.finish_attempts(reporter, 1, [success]))
+            await is_waiting(conn, reporter)
+            await holder.execute("commit")
+        assert finish.result() == set()
+        await holder.execute("begin")
+    assert await conn.fetchval("select status from duly.live") == "running"
 
 
 async def test_a_lease_tells_of_a_change_that_it_waited_for(conn, connect):

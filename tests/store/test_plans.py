@@ -281,7 +281,7 @@ async def run_behind_a_snapshot(postgres, name, conn):
             await conn.execute("set enable_seqscan = off")
             known = await conn.fetchval("select start_by from live where id = 20001")
             given = {
-                "leases.read_heads": ["'{500}'", "'{1}'", f"'{{\"{known}\"}}'", "200"],
+                "leases.read_heads": ["'{500}'", "'{1}'", f"'{{\"{known}\"}}'", "'{200}'"],
                 "leases.read_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
                 "nodes.read_held": ["2981", "42", "1900000", "'{}'"],
             }
@@ -326,6 +326,7 @@ HOT = {
     "leases.lock_unplaceable": {"live_waiting"},
     "leases.lock_attempts": {"live_pkey"},
     "leases.end_attempts": {"live_pkey"},
+    "leases.finish_attempts": {"live_pkey"},
     "leases.release_due": {"live_due", "live_pkey"},
     "leases.next_due": {"live_due"},
     "leases.lock_orphans": {"live_running", "live_pkey"},
@@ -360,6 +361,7 @@ def test_entries_of_rows_that_are_gone_get_marked(plans, state):
 BY_ID = [
     "leases.lock_attempts",
     "leases.end_attempts",
+    "leases.finish_attempts",
     "nodes.read_assignments",
     "nodes.holds_attempt",
     "tasks.lock_unstarted",

@@ -37,6 +37,12 @@ def drop_the_attempt() -> None:
         ("and l.node_id = $1", "and $1::bigint > 0"),
     ):
         _rewrite(leases.SQL, "lock_attempts", old, new)
+    for old, new in (
+        ("and live.attempt = given.attempt", ""),
+        ("and live.token = given.token", "and live.token is not null"),
+        ("and live.node_id = $1", "and $1::bigint > 0"),
+    ):
+        _rewrite(leases.SQL, "finish_attempts", old, new)
     queue_manager._matches = lambda held, report: held is not None
 
 

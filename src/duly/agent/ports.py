@@ -14,6 +14,8 @@ class Ports:
     def take(self, count: int) -> list[int]:
         """Return `count` ports on which nothing listens; raises BlockingIOError without them."""
         taken: list[int] = []
+        if not count:
+            return taken
         for port in self._free:
             if len(taken) == count:
                 break

@@ -52,7 +52,7 @@ class Session:
         self._gateway = gateway
         self._executor = executor
         self._state = state.Agent(freezer=freezer)
-        self._reports = ReportSender(gateway, self._answered)
+        self._reports = ReportSender(gateway, self._answered, lambda: len(self._state.attempts))
         self._logs = LogSender(gateway)
         self._over = asyncio.Event()
         self._settled = asyncio.Event()

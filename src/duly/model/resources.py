@@ -65,6 +65,15 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 short[kind] = missing
         return short
 
+    def times(self, needs: "Resources", declared: "Resources", most: int) -> int:
+        """Return how often `needs` goes into this, and no more than `most`; see `shortage`."""
+        for kind, amount in needs.items():
+            if amount <= 0 or (kind in OPTIONAL_KINDS and not getattr(declared, kind)):
+                continue
+            there = getattr(self, kind) if kind in KINDS else self.extra.get(kind, 0)
+            most = min(most, max(there, 0) // amount)
+        return most
+
     def share_of(self, capacity: "Resources") -> float:
         """Return the largest share that any kind takes of `capacity`, from 0 to 1 and beyond."""
         shares = [0.0]

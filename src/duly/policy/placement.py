@@ -117,6 +117,17 @@ def fits(shape: Shape, offer: Offer) -> bool:
     )
 
 
+def room(shape: Shape, offers: Iterable[Offer], most: int) -> int:
+    """Return how many tasks of this shape could be placed now, and no more than `most`."""
+    found = 0
+    for offer in offers:
+        if found >= most:
+            break
+        if fits(shape, offer):
+            found += offer.free.times(shape.needs, offer.capacity, most)
+    return min(found, most)
+
+
 def could_fit(shape: Shape, offer: Offer) -> bool:
     """Say whether `offer` can take a task of this shape once the tasks there have ended."""
     return fits(shape, msgspec.structs.replace(offer, free=offer.free.plus(offer.used)))

@@ -3,7 +3,8 @@
 The prioritizer remembers which lines, that is (tenant, shape) pairs, have work and from when
 on: it learns of new ones from submits and finishes, and recounts them about every second from
 the index, so that nothing depends on having heard. One round takes those that press most, and
-reads of each as many tasks as may come into the window.
+reads of each as many tasks as may come into the window. The window is no larger than what there
+is room for: most rounds give to a few tasks what a few others have left, whatever waits.
 
 A line is read from the time on that is known of it. Tasks that have left it stay in the index
 while somebody holds an old snapshot; without a place to begin, every round would walk over them.
@@ -15,7 +16,6 @@ second: the few tasks for which room may have to be kept.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import Enum
 from itertools import chain
 
 from duly import clock
@@ -32,13 +32,11 @@ CLAIMING_PAIRS = 30
 CLAIMS_PER_PAIR = 8
 
 
-class Room(Enum):
-    """Whether there is room for a shape."""
-
-    NOW = "now"
-    LATER = "later"
-    """Once others have ended."""
-    NEVER = "never"
+LATER = 0
+"""There is room for a shape once others have ended; more than that, for so many tasks now."""
+NEVER = -1
+FEWEST_PAIRS = 32
+"""How many are looked at however little room there is: of some, little may be known."""
 
 
 class Prioritizer:
@@ -50,6 +48,8 @@ class Prioritizer:
         self._pace = Pace(RECOUNT)
         self._turn: Mapping[Pair, datetime] = {}
         self._is_last = True
+        self.has_more = False
+        """Whether the last window had all that it could have, and others may have their turn."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
@@ -90,75 +90,78 @@ class Prioritizer:
         """Return the tenants that have something of a shape."""
         return self._lines.tenants_with(shape)
 
-    async def window(self, conn: Connection, rooms: Mapping[int, Room]) -> Sequence[Head]:
+    async def window(self, conn: Connection, rooms: Mapping[int, int]) -> Sequence[Head]:
         """Return the tasks that come first among those whose shape fits somewhere.
 
-        With them come the claims of those that fit nowhere yet: there is nothing to keep from
-        anybody while there is room for nobody. A shape of which `rooms` says nothing was noted
-        just now; its turn is the next round.
+        `rooms` says for each shape how many there is room for. With the tasks come the claims of
+        those that fit nowhere yet: there is nothing to keep from anybody while there is room for
+        nobody. A shape of which `rooms` says nothing was noted just now; its turn is the next
+        round.
         """
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
-        fitting = _with(Room.NOW, rooms)
-        turn = self._lines.take(fitting, self._settings.window)
+        fitting = [shape for shape, room in rooms.items() if room > LATER]
+        size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
+        turn = self._lines.take(fitting, min(self._settings.window, max(2 * size, FEWEST_PAIRS)))
         self._turn, self._is_last = turn, not self._lines.first(fitting, 1)
+        self.has_more = not self._is_last
         if not turn:
             return []
         try:
             claims = await self._read_claims(conn, rooms, turn)
-            heads = await self._read_heads(conn, turn)
+            heads = await self._read_heads(conn, turn, rooms, size)
         except BaseException:
             self._pace.hurry()
             raise
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
-        first = queueing.window(chain(*heads.values()), self._settings.window)
+        first = queueing.window(chain(*heads.values()), size)
+        self.has_more |= len(first) == self._settings.window
         return sorted([*first, *claims], key=queueing.rank)
 
     async def _read_heads(
-        self, conn: Connection, turn: Mapping[Pair, datetime]
+        self,
+        conn: Connection,
+        turn: Mapping[Pair, datetime],
+        rooms: Mapping[int, int],
+        size: int,
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
-        Few of each at first. A pair of which all that were read come into it may have more
-        that do, and is read again: of such pairs there are the fewer the more is read of each.
+        Few of each at first, and never more than there is room for. A pair of which all that
+        were read come into the window may have more that do, and is read again: of such pairs
+        there are the fewer the more is read of each.
         """
-        size = self._settings.window
         heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
         left, each = list(turn), -(-2 * size // len(turn))
         while left:
-            each = min(each, size)
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-            lines = {pair: turn[pair] for pair in left}
-            for head in await leases.read_heads(conn, lines, each=each):
+            lines = {pair: (turn[pair], min(each, rooms[pair[1]])) for pair in left}
+            for head in await leases.read_heads(conn, lines):
                 read[head.tenant_id, head.shape_id].append(head)
             heads.update(read)
             chosen = Counter(
                 (one.tenant_id, one.shape_id)
                 for one in queueing.window(chain(*heads.values()), size)
             )
-            left = [pair for pair in left if each <= chosen[pair] < size]
+            left = [pair for pair in left if each <= chosen[pair] < rooms[pair[1]]]
             each *= 4
         return heads
 
     async def _read_claims(
-        self, conn: Connection, rooms: Mapping[int, Room], turn: Mapping[Pair, datetime]
+        self, conn: Connection, rooms: Mapping[int, int], turn: Mapping[Pair, datetime]
     ) -> Sequence[Head]:
         """Return the first tasks that press among those whose shape fits nowhere yet."""
         is_old = clock.monotonic() - self._claimed_at >= RECOUNT.total_seconds()
         if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
-            late = self._lines.first(_with(Room.LATER, rooms), CLAIMING_PAIRS)
+            shapes = [shape for shape, room in rooms.items() if room == LATER]
+            late = self._lines.first(shapes, CLAIMING_PAIRS)
+            lines = {pair: (since, CLAIMS_PER_PAIR) for pair, since in late.items()}
             self._claimed_at = clock.monotonic()
             self._claims = [
                 head
-                for head in (
-                    await leases.read_heads(conn, late, each=CLAIMS_PER_PAIR) if late else []
-                )
+                for head in (await leases.read_heads(conn, lines) if lines else [])
                 if queueing.presses(head)
             ]
         return self._claims
-
-
-def _with(room: Room, rooms: Mapping[int, Room]) -> list[int]:
-    return [shape for shape, found in rooms.items() if found is room]

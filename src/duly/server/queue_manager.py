@@ -7,7 +7,7 @@ by (task, attempt, token), and cancels what clients cancel.
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 from random import Random
 
@@ -32,7 +32,7 @@ from duly.server.service import Service
 from duly.store import leases, servers, tasks
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.lanes import Lane
-from duly.store.leases import Ended, Held, Vitals
+from duly.store.leases import Ended, Held, Succeeded, Vitals
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
@@ -153,23 +153,65 @@ class QueueManager(Service):
 
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
-        refs = [one.ref for one in reports]
-        possible = [storable(one) for one in reports if is_possible(one.ref)]
+        possible = {one.ref: storable(one) for one in reports if is_possible(one.ref)}
+        accepted = await self._finish(node_id, possible.values())
+        rest = [one for ref, one in possible.items() if ref not in accepted]
+        if rest:
+            accepted |= await self._decide(node_id, rest)
+        return [one.ref in accepted for one in reports]
+
+    async def _finish(
+        self, node_id: int, reports: Iterable[wire.AttemptReport]
+    ) -> set[wire.AttemptRef]:
+        """Finish what succeeded and is not to be cancelled: of that, nothing depends on the row."""
+        succeeded = {one.ref.task: one for one in reports if one.outcome is Outcome.SUCCEEDED}
+        if not succeeded:
+            return set()
+        async with self._database.connection(Lane.NODE) as conn:
+            done = await leases.finish_attempts(
+                conn, node_id, [self._succeeded(one) for one in succeeded.values()]
+            )
+        if done:
+            telemetry.ATTEMPTS_ENDED.labels(Outcome.SUCCEEDED.value).inc(len(done))
+            self._tell(done, [], is_due=False)
+        return {succeeded[task].ref for task in done}
+
+    def _succeeded(self, report: wire.AttemptReport) -> Succeeded:
+        ref, (result, reason) = report.ref, self._result(report)
+        return Succeeded(
+            ref.task,
+            ref.attempt,
+            ref.token,
+            report.exit_code,
+            report.ran,
+            report.ended_ago,
+            report.usage,
+            report.log_size,
+            report.tail,
+            result,
+            reason,
+        )
+
+    async def _decide(
+        self, node_id: int, reports: Sequence[wire.AttemptReport]
+    ) -> set[wire.AttemptRef]:
+        """Decide under lock what becomes of tasks; return the reports that count, or did before."""
         async with self._database.transaction(Lane.NODE) as conn:
-            held, at = await leases.lock_attempts(conn, node_id, _keys(possible))
-            mine = {one.ref: one for one in possible if _matches(held.get(one.ref.task), one)}
+            held, at = await leases.lock_attempts(conn, node_id, _keys(reports))
+            mine = {one.ref: one for one in reports if _matches(held.get(one.ref.task), one)}
             ended = []
             if at is not None:
                 ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
                 await leases.end_attempts(conn, ended)
-            rest = [one for one in possible if one.ref not in mine]
+            rest = [one for one in reports if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
             if rest:
                 # Whatever we say about these, the agent forgets them.
                 await confirm(conn)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
         self.wake_ended(ended)
-        return [ref in mine or (ref.task, ref.attempt) in before for ref in refs]
+        known = {one.ref for one in rest if (one.ref.task, one.ref.attempt) in before}
+        return mine.keys() | known
 
     def wake_ended(self, ended: Sequence[Ended]) -> None:
         """Let others know what has become free, and what waits again."""
@@ -184,12 +226,17 @@ class QueueManager(Service):
             if one.status is Status.WAITING
         ]
         is_due = any(one.status is Status.SCHEDULED for one in ended)
-        self._bell.ring(ids)
+        self._tell(ids, waiting, is_due=is_due)
+
+    def _tell(
+        self, ended: Set[int], waiting: Sequence[tuple[Pair, datetime]], *, is_due: bool
+    ) -> None:
+        self._bell.ring(ended)
         self._wake(waiting)
         if is_due:
             self.nudge()
         pairs = frozenset(pair for pair, _ in waiting)
-        self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=ids))
+        self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=frozenset(ended)))
 
     def _settle(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
         """Decide what becomes of a task, and put it as the store wants it."""

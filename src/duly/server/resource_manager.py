@@ -33,7 +33,7 @@ from duly.server.herald import Herald
 from duly.server.holdings import Holdings
 from duly.server.lines import EARLIEST
 from duly.server.news import Ids, News
-from duly.server.prioritizer import Prioritizer, Room
+from duly.server.prioritizer import LATER, NEVER, Prioritizer
 from duly.server.roster import Roster
 from duly.server.service import Service
 from duly.store import leases, nodes, servers
@@ -94,10 +94,10 @@ class ResourceManager(Service):
             placements = self._place(window, offers)
             leased = await self._lease(conn, term, placements, window, offers)
         self._hand_over(leased)
-        await self._end_hopeless(term, {one for one in shapes if rooms[one] is Room.NEVER})
+        await self._end_hopeless(term, {one for one in shapes if rooms[one] is NEVER})
         if window and not placements:
             return self._prioritizer.pass_over()
-        return len(placements) == self._settings.scheduling.window
+        return self._prioritizer.has_more and (bool(leased) or not window)
 
     async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
         """Return what each node has free, and learn the shapes that are spoken of."""
@@ -115,16 +115,14 @@ class ResourceManager(Service):
             for offer in held.free(self._shapes)
         ]
 
-    def _room(self, shape: int, offers: Sequence[Offer]) -> Room:
+    def _room(self, shape: int, offers: Sequence[Offer]) -> int:
         known = self._shapes.get(shape)
         # A shape that was noted during this tick is not known yet; its turn is the next one.
         if known is None:
-            return Room.NEVER
-        if any(placement.fits(known, offer) for offer in offers):
-            return Room.NOW
-        return (
-            Room.LATER if any(placement.could_fit(known, offer) for offer in offers) else Room.NEVER
-        )
+            return NEVER
+        if found := placement.room(known, offers, self._settings.scheduling.window):
+            return found
+        return LATER if any(placement.could_fit(known, offer) for offer in offers) else NEVER
 
     def _place(self, window: Sequence[Head], offers: Sequence[Offer]) -> list[Placement]:
         asks = [

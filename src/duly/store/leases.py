@@ -121,6 +121,22 @@ class Held(msgspec.Struct, frozen=True):
 ON_LOST = Held.__struct_fields__.index("on_lost")
 
 
+class Succeeded(msgspec.Struct, frozen=True):
+    """An attempt that ended as it should; times are seconds."""
+
+    id: int
+    attempt: int
+    token: int
+    exit_code: int | None
+    ran: float | None
+    ended_ago: float
+    usage: Usage | None
+    log_size: int
+    log_tail: bytes
+    result: str | None
+    reason: Reason | None
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """An ended attempt, and where its task goes next.
 
@@ -150,15 +166,15 @@ async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
 
 
 async def read_heads(
-    conn: Connection, lines: Mapping[tuple[int, int], datetime], *, each: int
+    conn: Connection, lines: Mapping[tuple[int, int], tuple[datetime, int]]
 ) -> list[Head]:
-    """Return the first `each` waiting tasks of every pair from a start_by on, by their rank."""
+    """Return the first waiting tasks of every pair, from a start_by on and so many, by rank."""
     rows = await conn.fetch(
         SQL["read_heads"],
         [tenant for tenant, _ in lines],
         [shape for _, shape in lines],
-        list(lines.values()),
-        each,
+        [since for since, _ in lines.values()],
+        [most for _, most in lines.values()],
     )
     return [Head(*row) for row in rows]
 
@@ -235,6 +251,34 @@ async def lock_attempts(
     rows = await conn.fetch(SQL["lock_attempts"], node_id, *_columns(refs))
     at = rows[-1]["at"] if rows else None
     return {row["id"]: _held(row[:-1]) for row in rows}, at
+
+
+async def finish_attempts(
+    conn: Connection, node_id: int, succeeded: Sequence[Succeeded]
+) -> set[int]:
+    """Finish tasks whose attempts on a node succeeded; return those that are done by this.
+
+    What is left out is stale, or somebody wants it cancelled.
+    """
+    usages = [one.usage or Usage() for one in succeeded]
+    rows = await conn.fetch(
+        SQL["finish_attempts"],
+        node_id,
+        [one.id for one in succeeded],
+        [one.attempt for one in succeeded],
+        [one.token for one in succeeded],
+        [one.exit_code for one in succeeded],
+        [one.ran for one in succeeded],
+        [one.ended_ago for one in succeeded],
+        [usage.cpu_seconds for usage in usages],
+        [usage.peak_memory_mb for usage in usages],
+        [usage.wall_seconds for usage in usages],
+        [one.log_size for one in succeeded],
+        [one.log_tail or None for one in succeeded],
+        [one.result for one in succeeded],
+        [_optional_json(one.reason) for one in succeeded],
+    )
+    return {row["id"] for row in rows}
 
 
 async def read_accepted(

@@ -27,14 +27,15 @@ select tenant_id, shape_id, start_by
   from pairs
 
 -- name: read_heads
--- Return the first $4 waiting tasks of each (tenant, shape) pair, in the order of their rank.
+-- Return the first waiting tasks of each (tenant, shape) pair, in the order of their rank.
 -- Each is read from a start_by on: tasks that have gone stay in the index for as long as
 -- somebody holds an old snapshot, and must not be walked over by every round.
---   $1 tenant ids, $2 shape ids, $3 start_by from which on, $4 how many of each
+--   $1 tenant ids, $2 shape ids, $3 start_by from which on, $4 how many of it
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
        head.execution_cap, head.avoid_node_id, head.start_by - duly.now() as slack,
        head.delay_tolerance, head.losses
-  from unnest($1::int[], $2::int[], $3::timestamptz[]) as pair (tenant_id, shape_id, since)
+  from unnest($1::int[], $2::int[], $3::timestamptz[], $4::int[])
+       as pair (tenant_id, shape_id, since, most)
  cross join lateral (
         select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id,
                delay_tolerance, losses
@@ -44,7 +45,7 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
            and shape_id = pair.shape_id
            and start_by >= pair.since
          order by tenant_id, shape_id, start_by, priority desc, id
-         limit $4
+         limit pair.most
        ) as head
 
 -- name: read_shapes
@@ -141,6 +142,73 @@ select report.id, report.attempt
            and coalesce(a.reason ->> 'code', '') <> 'node_left'
         offset 0
        ) as accepted
+
+-- name: finish_attempts
+-- Finish tasks whose attempts have succeeded, unless somebody wants them cancelled: all in one
+-- statement, as nothing is left to decide. A row left out of the answer is stale or cancelled.
+-- Locked in id order, and the time is read row by row, each after its lock.
+--   $1 node_id, and one array per column of `given`
+with held as materialized (
+        select given.*, l.*, duly.now() as at
+          from (select *
+                  from unnest(
+                        $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::float8[],
+                        $7::float8[], $8::real[], $9::real[], $10::real[], $11::bigint[],
+                        $12::bytea[], $13::text[], $14::text[]
+                       ) as given (
+                        id, attempt, token, exit_code, ran,
+                        ended_ago, cpu_seconds, peak_memory_mb, wall_seconds, log_size,
+                        log_tail, result, reason
+                       )
+                 order by id) as given
+         cross join lateral (
+                select tenant_id, node_id, incarnation_id, leased_at, ready_at, start_by,
+                       failures, losses
+                  from live
+                 where live.id = given.id
+                   and live.attempt = given.attempt
+                   and live.token = given.token
+                   and live.node_id = $1
+                   and live.cancel_requested_at is null
+                   for update
+               ) as l
+     ),
+     ended as materialized (
+        select held.*,
+               greatest(leased_at, at - ended_ago * interval '1 second') as finished_at
+          from held
+     ),
+     timed as materialized (
+        select ended.*,
+               greatest(leased_at, finished_at - ran * interval '1 second') as started_at
+          from ended
+     ),
+     recorded as (
+        insert into attempts (
+                task_id, attempt, token, node_id, incarnation_id, outcome, exit_code,
+                leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
+                log_size, log_tail
+               )
+        select id, attempt, token, node_id, incarnation_id, 'succeeded', exit_code,
+               leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
+               log_size, log_tail
+          from timed
+     ),
+     closed as (
+        insert into ends (
+                task_id, tenant_id, status, outcome, exit_code, reason, attempt, failures, losses,
+                node_id, ready_at, start_by, started_at, finished_at, result
+               )
+        select id, tenant_id, 'done', 'succeeded', exit_code, reason::jsonb, attempt, failures,
+               losses, node_id, ready_at, start_by, started_at, finished_at, result::json
+          from timed
+     ),
+     removed as (
+        delete from live
+         where id = any(array(select id from held))
+     )
+select id
+  from held
 
 -- name: end_attempts
 -- Record ended attempts and what becomes of their tasks. The live rows are locked; `status`

@@ -2,14 +2,16 @@
 -- Return who holds a key: the only way in which a tenant is ever chosen.
 --   $1 SHA-256 of the key
 select k.id as key_id, k.user_id, u.name as "user", k.scopes, t.*
-  from keys k
+  from (select *
+          from keys
+         where hash = $1
+           and revoked_at is null
+           and (expires_at is null or expires_at > duly.now())
+        offset 0) as k
   join tenants_with_plans t on t.tenant_id = k.tenant_id
   left join users u on u.id = k.user_id
- where k.hash = $1
-   and t.removed_at is null
+ where t.removed_at is null
    and u.removed_at is null
-   and k.revoked_at is null
-   and (k.expires_at is null or k.expires_at > duly.now())
 
 -- name: ensure_user
 -- Return the id of a tenant's user, and make it if it is new.
