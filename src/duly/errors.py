@@ -10,7 +10,7 @@
     │   └── Fenced           the lease is gone: nothing of this attempt or agent counts
     ├── TooLarge
     ├── Invalid              understood, but a field cannot be accepted
-    ├── RateLimited          try again after `retry_after`
+    ├── LimitExceeded        a limit of the plan is used up; try again after `retry_after`
     ├── Unavailable          not now; the same request may succeed later
     │   ├── NotLeading       this server's term is over
     │   └── Unreachable      no server answers at the URL that a client was given
@@ -95,13 +95,19 @@ class Invalid(DulyError):
         self.field = field
 
 
-class RateLimited(DulyError):
-    """The tenant has used up its rate for now."""
+class LimitExceeded(DulyError):
+    """The tenant has used up what its plan grants; the message begins with "Limit exceeded".
+
+    Without a time at which there is room again `retry_after` is a minute, which is longer than
+    clients try by themselves.
+    """
 
     code = "limit_exceeded"
 
-    def __init__(self, message: str, retry_after: timedelta) -> None:
-        super().__init__(message, retry_after=retry_after.total_seconds())
+    def __init__(
+        self, message: str, retry_after: timedelta = timedelta(minutes=1), **details: Any
+    ) -> None:
+        super().__init__(message, retry_after=retry_after.total_seconds(), **details)
         self.retry_after = retry_after
 
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from duly.api.app import STATUSES, create_app
-from duly.errors import DulyError, RateLimited, Unavailable
+from duly.errors import DulyError, LimitExceeded, Unavailable
 
 NEVER_SENT = {"config", "task_failed", "unstorable", "taken"}
 
@@ -80,7 +80,7 @@ def raising(parts):
 
 async def test_busy_answers_say_when_to_come_back(raising):
     for error, status, after in (
-        (RateLimited("Limit exceeded.", timedelta(seconds=2.1)), 429, "3"),
+        (LimitExceeded("Limit exceeded.", timedelta(seconds=2.1)), 429, "3"),
         (Unavailable("Not now.", timedelta(milliseconds=10)), 503, "1"),
     ):
         async with raising(error) as client:

@@ -27,7 +27,7 @@ def refusal(status: int, code: str, **details: object) -> Answer:
         (409, "something_finer", errors.Conflict),
         (413, "too_large", errors.TooLarge),
         (422, "invalid", errors.Invalid),
-        (429, "limit_exceeded", errors.RateLimited),
+        (429, "limit_exceeded", errors.LimitExceeded),
         (503, "unavailable", errors.Unavailable),
         (500, "error", errors.DulyError),
     ],
@@ -44,9 +44,10 @@ def test_an_invalid_field_is_named():
 
 
 def test_a_full_rate_says_when_to_come_back():
-    error = read_error(refusal(429, "limit_exceeded"))
-    assert isinstance(error, errors.RateLimited)
+    error = read_error(refusal(429, "limit_exceeded", limit="tasks_per_hour", self="odd"))
+    assert isinstance(error, errors.LimitExceeded)
     assert error.retry_after == timedelta(seconds=3)
+    assert error.details["limit"] == "tasks_per_hour"
 
 
 @example(429, b"", "nan")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from duly.client.call import Call, parse_json
 from duly.client.retry import NoAnswer, Patience, may_repeat, pause
-from duly.errors import RateLimited, Unavailable
+from duly.errors import LimitExceeded, Unavailable
 
 REPEATABLE = Call("GET", "/", parse_json, repeatable=True)
 ONCE = Call("POST", "/", parse_json)
@@ -14,7 +14,7 @@ REFUSED = NoAnswer("refused", sent=False)
 CUT = NoAnswer("cut", sent=True)
 UNTRUSTED = NoAnswer("untrusted", sent=False, hopeless=True)
 BUSY = Unavailable("busy", timedelta(seconds=1))
-LIMITED = RateLimited("Limit exceeded.", timedelta(seconds=2))
+LIMITED = LimitExceeded("Limit exceeded.", timedelta(seconds=2))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_those_who_were_turned_away_together_come_back_one_by_one():
 
 
 def test_a_limit_that_lasts_longer_than_our_patience_is_told_at_once():
-    hour = RateLimited("Limit exceeded.", timedelta(hours=1))
+    hour = LimitExceeded("Limit exceeded.", timedelta(hours=1))
     assert pause(Patience(), hour, tries=1, servers=1, elapsed=0.0, jitter=0.0) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 from duly.client.aio import AsyncClient
 from duly.client.retry import Patience
 from duly.client.sync import Client
-from duly.errors import DulyError, RateLimited, Unavailable, Unreachable
+from duly.errors import DulyError, LimitExceeded, Unavailable, Unreachable
 
 from .scripted import CUT, answer, chunked, free_port, scripted
 
@@ -108,7 +108,7 @@ async def test_a_busy_server_is_given_the_time_that_it_asks_for(call):
 
 async def test_a_limit_that_lasts_is_told(call):
     long = answer(429, b"{}", "Retry-After: 3000")
-    with scripted(long) as peer, pytest.raises(RateLimited) as caught:
+    with scripted(long) as peer, pytest.raises(LimitExceeded) as caught:
         await call(peer.url, "submit", command=["true"])
     assert caught.value.retry_after == timedelta(seconds=3000)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from duly.clock import monotonic
-from duly.errors import DulyError, RateLimited, Unavailable
+from duly.errors import DulyError, LimitExceeded, Unavailable
 
 T = TypeVar("T")
 Op = Literal["submit", "repeat", "batch", "cancel", "get", "wait"]
@@ -95,7 +95,7 @@ def is_definite(error: BaseException) -> bool:
     A refusal for the rate or for want of a database does not: an earlier try of the same call
     may have been carried out, and only its answer was lost.
     """
-    return isinstance(error, DulyError) and not isinstance(error, Unavailable | RateLimited)
+    return isinstance(error, DulyError) and not isinstance(error, Unavailable | LimitExceeded)
 
 
 def read(paths: Iterable[Path]) -> list[Call]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.errors import KeyReused, RateLimited, Unreachable
+from duly.errors import KeyReused, LimitExceeded, Unreachable
 from tests.torture import books, history
 from tests.torture.history import Recorder
 from tests.torture.story import done, told
@@ -32,7 +32,7 @@ def recorded(folder: Path, error: Exception | None) -> history.Call:
         (None, "ok", {"id": "7", "status": "waiting"}),
         (KeyReused("It belongs to another."), "fail", {"code": "idempotency_key_reused"}),
         (Unreachable("Nobody answers."), "info", {"code": "unreachable"}),
-        (RateLimited("Too fast.", timedelta(seconds=1)), "info", {"code": "limit_exceeded"}),
+        (LimitExceeded("Too fast.", timedelta(seconds=1)), "info", {"code": "limit_exceeded"}),
         (TimeoutError(), "info", {"code": "timeout"}),
     ],
 )

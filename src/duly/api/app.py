@@ -37,9 +37,9 @@ from duly.errors import (
     DulyError,
     Forbidden,
     Invalid,
+    LimitExceeded,
     Malformed,
     NotFound,
-    RateLimited,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -56,7 +56,7 @@ STATUSES: dict[type[DulyError], int] = {
     Conflict: 409,
     TooLarge: 413,
     Invalid: 422,
-    RateLimited: 429,
+    LimitExceeded: 429,
     Unavailable: 503,
 }
 """An error has the status of its nearest ancestor here; what has none is our own fault."""
@@ -128,7 +128,7 @@ def refuse(request: Request[Any, Any, Any], error: DulyError) -> Response[bytes]
     if kind is None:
         return fail(request, error)
     headers = {}
-    if isinstance(error, RateLimited | Unavailable):
+    if isinstance(error, LimitExceeded | Unavailable):
         # Rounded up: a client that waits exactly that long must not come too early.
         headers["retry-after"] = str(max(1, -int(-error.retry_after.total_seconds() // 1)))
     if isinstance(error, Unauthenticated):

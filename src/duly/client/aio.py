@@ -30,7 +30,7 @@ from duly.client.shapes import (
     TaskFilter,
 )
 from duly.client.tries import Servers, Tries
-from duly.errors import NotFound, RateLimited, Unavailable
+from duly.errors import LimitExceeded, NotFound, Unavailable
 
 T = TypeVar("T")
 
@@ -291,7 +291,7 @@ class AsyncClient:
                     tries = Tries(call, self._servers, self.patience)
                     yield chunk
                 return
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
+            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
                 await asyncio.sleep(tries.after(url, trouble))
 
     async def _send(self, call: Call[T]) -> T:
@@ -300,5 +300,5 @@ class AsyncClient:
             url = self._servers.current
             try:
                 return read_answer(call, await self._session.exchange(url, tries.call))
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
+            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
                 await asyncio.sleep(tries.after(url, trouble))

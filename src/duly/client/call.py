@@ -108,7 +108,9 @@ def read_error(answer: Answer) -> DulyError:
     details = told.get("details")
     details = details if isinstance(details, dict) else {}
     if answer.status == 429:
-        return errors.RateLimited(message, _retry_after(answer, 1.0))
+        limited = errors.LimitExceeded(message, _retry_after(answer, 1.0))
+        limited.details = details
+        return limited
     if answer.status in (502, 503, 504):
         return errors.Unavailable(message, _retry_after(answer, 0.0))
     if answer.status == 422:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from duly.client.call import Call
-from duly.errors import RateLimited, Unavailable
+from duly.errors import LimitExceeded, Unavailable
 
 CUT = "the connection was cut"
 
@@ -37,14 +37,14 @@ class NoAnswer(Exception):
         """Whether asking again cannot help, as with a certificate that is not trusted."""
 
 
-Trouble = NoAnswer | RateLimited | Unavailable
+Trouble = NoAnswer | LimitExceeded | Unavailable
 
 
 def may_repeat(call: Call[Any], trouble: Trouble) -> bool:
     """Say whether sending `call` again cannot do it twice."""
     if isinstance(trouble, NoAnswer):
         return not trouble.hopeless and (call.repeatable or not trouble.sent)
-    return call.repeatable or isinstance(trouble, RateLimited)
+    return call.repeatable or isinstance(trouble, LimitExceeded)
 
 
 def pause(

@@ -30,7 +30,7 @@ from duly.client.shapes import (
     TaskFilter,
 )
 from duly.client.tries import Servers, Tries
-from duly.errors import NotFound, RateLimited, Unavailable
+from duly.errors import LimitExceeded, NotFound, Unavailable
 
 T = TypeVar("T")
 
@@ -286,7 +286,7 @@ class Client:
                     tries = Tries(call, self._servers, self.patience)
                     yield chunk
                 return
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
+            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
                 time.sleep(tries.after(url, trouble))
 
     def _send(self, call: Call[T]) -> T:
@@ -295,7 +295,7 @@ class Client:
             url = self._servers.current
             try:
                 return read_answer(call, self._connections.exchange(url, tries.call))
-            except (NoAnswer, RateLimited, Unavailable) as trouble:
+            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
                 time.sleep(tries.after(url, trouble))
 
     def _stream(self, url: str, call: Call[bytes], skip: int) -> Iterator[bytes]:
