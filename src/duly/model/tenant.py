@@ -62,3 +62,13 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     is_suspended: bool = False
     """Whether its tenant is suspended: then it may only read."""
     node_id: int | None = None
+    actor: str = "unknown"
+    """Who it is in the audit log, whichever tenant it acts for: `tenant/user`,
+    `tenant/service:NAME`, or `key:PREFIX` for a key that nobody holds."""
+
+
+def actor_of(tenant: str, user: str | None, service: str | None, prefix: str) -> str:
+    """Return what the audit log calls the holder of a key."""
+    if user is not None:
+        return f"{tenant}/{user}"
+    return f"key:{prefix}" if service is None else f"{tenant}/service:{service}"

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable
 
 from duly.errors import NotFound
-from duly.model.tenant import Credential, Scope
+from duly.model.tenant import Credential, Scope, actor_of
 from duly.store.database import Connection, load_statements
 from duly.store.plans import plan_of
 
@@ -41,6 +41,7 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
         plan=plan_of(row),
         key_id=row["key_id"],
         is_suspended=row["suspended_at"] is not None,
+        actor=actor_of(row["tenant"], row["user"], row["service"], row["prefix"]),
     )
 
 

@@ -1,7 +1,7 @@
 -- name: by_key
 -- Return who holds a key: the only way in which a tenant is ever chosen.
 --   $1 SHA-256 of the key
-select k.id as key_id, k.user_id, u.name as "user", k.scopes, t.*
+select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scopes, t.*
   from (select *
           from keys
          where hash = $1

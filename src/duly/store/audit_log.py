@@ -1,0 +1,58 @@
+"""The audit log: who changed what, for ever.
+
+An entry is written in the transaction of the change that it tells of, so that there
+is neither a change without an entry nor an entry without a change. PostgreSQL itself
+refuses to change or to remove one.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from duly.model.tenant import Credential
+from duly.store.database import Connection, load_statements
+
+SQL = load_statements("audit_log.sql")
+NEWEST = 2**63 - 1
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One change; `tenant` is whom it concerns, None if it concerns everybody."""
+
+    id: int
+    at: datetime
+    tenant: str | None
+    actor: str
+    action: str
+    target: str
+    details: dict[str, Any]
+
+
+async def record(
+    conn: Connection,
+    *,
+    credential: Credential,
+    action: str,
+    target: str,
+    tenant_id: int | None,
+    details: Mapping[str, Any],
+) -> None:
+    """Note what `credential` is doing in this transaction; `details` must hold no secret."""
+    await conn.execute(SQL["record"], tenant_id, credential.actor, action, target, dict(details))
+
+
+async def read(
+    conn: Connection,
+    *,
+    tenant_id: int | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    since: datetime | None = None,
+    before: int = NEWEST,
+    limit: int = 100,
+) -> list[Entry]:
+    """Return what was done, newest first; of every tenant if none is named."""
+    rows = await conn.fetch(SQL["read"], tenant_id, before, limit, actor, action, since)
+    return [msgspec.convert(dict(row), Entry) for row in rows]
