@@ -1,0 +1,97 @@
+"""Who knocks at a route, and what each is told by the route's declared access alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from duly.api.auth import SCOPES, Access
+from duly.model.tenant import Scope
+from duly.store.tenants import generate_key
+from tests.api.matrix.holdings import ALL, Holding
+
+Refusal = tuple[int, str]
+NO_KEY: Refusal = (401, "unauthenticated")
+NO_SCOPE: Refusal = (403, "forbidden")
+SUSPENDED: Refusal = (403, "tenant_suspended")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A caller: the kind of what it shows, and whose things it means."""
+
+    api: Any
+    own: Holding
+    kind: str = "key"
+    """`key`, `node`, `join`, or `nothing` that counts."""
+    scopes: frozenset[Scope] = frozenset()
+    suspended: bool = False
+
+    def refusal(self, access: Access) -> Refusal | None:
+        """Return what it is told at a route of that access; None if it may pass."""
+        if access is Access.PUBLIC:
+            return None
+        if access in (Access.NODE, Access.JOIN):
+            passes = self.kind == "node" or (self.kind, access) == ("join", Access.JOIN)
+            return None if passes else NO_KEY
+        if self.kind != "key":
+            return NO_KEY
+        if not self.scopes & {SCOPES[access], Scope.ADMIN}:
+            return NO_SCOPE
+        if self.suspended and access is not Access.READ:
+            return SUSPENDED
+        return None
+
+
+NAMES = (
+    "nobody",
+    "garbage",
+    "revoked",
+    "expired",
+    "attempt",
+    "joiner",
+    "node",
+    "node_scope",
+    "reader",
+    "submitter",
+    "manager",
+    "stranger",
+)
+
+
+async def make(name: str, world: Any) -> Actor:
+    """Return the actor of that name in a world that has a victim."""
+    victim: Holding = world.victim
+    match name:
+        case "nobody":
+            return Actor(world.api.with_key(None), victim, "nothing")
+        case "garbage":
+            return Actor(world.api.with_key(generate_key()), victim, "nothing")
+        case "revoked" | "expired":
+            return Actor(await _late(world, f"{name}_at"), victim, "nothing")
+        case "attempt":
+            return Actor(world.api.with_key(generate_key("dulyattempt")), victim, "nothing")
+        case "joiner":
+            return Actor(world.api.with_key(await world.join_token()), victim, "join")
+        case "node":
+            return Actor(world.runner.agent.api, victim, "node")
+        case "stranger":
+            return Actor(world.stranger.api, world.stranger, scopes=frozenset(ALL))
+        case "suspended":
+            own = await world.settle("dormant")
+            await world.execute("update tenants set suspended_at = now() where name = 'dormant'")
+            return Actor(await world.fresh_key(own), own, scopes=frozenset(ALL), suspended=True)
+        case _:
+            scope = {"reader": Scope.READ, "submitter": Scope.SUBMIT, "manager": Scope.MANAGE}.get(
+                name, Scope.NODE
+            )
+            key = await world.key_for(victim.tenant, f"{victim.tenant}-{name}", scope)
+            return Actor(world.api.with_key(key), victim, scopes=frozenset({scope}))
+
+
+async def _late(world: Any, column: str) -> Any:
+    """Return the API for a key that has been good for everything, and is no more."""
+    key = await world.key_for(world.victim.tenant, "late", *ALL, Scope.ADMIN)
+    column = {"revoked_at": "revoked_at", "expired_at": "expires_at"}[column]
+    await world.execute(
+        f"update keys set {column} = now() - interval '1 second' where prefix = $1", key[:12]
+    )
+    return world.api.with_key(key)

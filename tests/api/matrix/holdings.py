@@ -1,0 +1,107 @@
+"""What a tenant has: one thing of every kind that a route can name.
+
+Every word of it holds the tenant's own name, so that one look at an answer tells
+whether anything of that tenant is in it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from duly import wire
+from duly.api.query import read_cursor, write_cursor
+from duly.model.task import Outcome
+from duly.model.tenant import Scope
+
+LATER = "2100-01-01T00:00:00Z"
+ALL = (Scope.SUBMIT, Scope.READ, Scope.MANAGE)
+
+
+@dataclass(slots=True)
+class Holding:
+    """A tenant's things by kind, as they are written in a path, a query or a body."""
+
+    tenant: str
+    api: Any
+    """The API for its own administrator."""
+    key: str = ""
+    things: dict[str, str] = field(default_factory=dict)
+    attempt: wire.AttemptRef | None = None
+    """The one that runs."""
+
+    def __getitem__(self, kind: str) -> str:
+        return self.things[kind]
+
+    @property
+    def ids(self) -> set[str]:
+        """Return the ids that nobody else may ever see."""
+        return {text for text in self.things.values() if text.isdigit() and len(text) > 9}
+
+
+class Runner:
+    """A node on which attempts begin one by one and stay where the test leaves them."""
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self._held: list[wire.AttemptRef] = []
+
+    async def start(self, task: str) -> wire.AttemptRef:
+        """Take the attempt at `task`, and whatever comes before it."""
+        while not (found := [ref for ref in self._held if str(ref.task) == task]):
+            orders = await self.agent.poll(self._held)
+            self._held += [start.ref for start in orders.start]
+        return found[0]
+
+    async def finish(self, ref: wire.AttemptRef, words: bytes, exit_code: int) -> None:
+        """End an attempt, which leaves `words` wherever it can."""
+        outcome = Outcome.FAILED if exit_code else Outcome.SUCCEEDED
+        await self.agent.log(ref, 0, words)
+        result = b'"%s"' % words
+        assert await self.agent.finish(ref, outcome, exit_code, log=words, result=result)
+        self._held.remove(ref)
+
+
+async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding:
+    """Make a tenant that has everything; `runner` runs what has to have run."""
+    key = await key_for(tenant, f"{tenant}-kim", *ALL)
+    own = Holding(tenant, api.with_key(key), key)
+    own.things |= {"name": f"{tenant}-name", "user": f"{tenant}-kim", "label": f"of={tenant}"}
+    own.things |= {"tenant": tenant, "text": tenant}
+    for kind, exit_code in (("done", 0), ("dead", 3), ("running", None)):
+        own.things[kind] = await submit(own, max_attempts=1)
+        own.attempt = await runner.start(own[kind])
+        if exit_code is not None:
+            await runner.finish(own.attempt, tenant.encode(), exit_code)
+    own.things["scheduled"] = await submit(own, run_at=LATER)
+    own.things["task"] = await submit(own, requires={"at": tenant}, idempotency_key=tenant)
+    own.things["idempotency_key"] = tenant
+    own.things["reservation"] = await _reserve(own)
+    return own
+
+
+async def submit(own: Holding, **task: Any) -> str:
+    """Submit a task that has the name of its tenant wherever there is room for words."""
+    words = {
+        "command": ["echo", own.tenant],
+        "name": f"{own.tenant}-name",
+        "labels": {"of": own.tenant},
+        "env": {"SECRET": own.tenant},
+        "resources": {"cpu": 0.1, "memory_mb": 16, "disk_mb": 16},
+    }
+    told: dict[str, Any] = await own.api.submit(**words, **task)
+    return str(told["id"])
+
+
+async def _reserve(own: Holding) -> str:
+    answer = await own.api.call("POST", "/v1/resources", json={"resources": {"cpu": 0.1}})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def unknown(kind: str, own: Holding) -> str:
+    """Return what looks like `own`'s thing of that kind and is nobody's."""
+    before = min(int(one) for one in own.ids) - 1
+    if kind == "cursor":
+        return write_cursor(read_cursor(own[kind]) + 1)
+    if not own[kind].isdigit():
+        return own[kind].replace(own.tenant, "x" * len(own.tenant))
+    return str(before if own[kind] in own.ids else int(own[kind]) + 1000)

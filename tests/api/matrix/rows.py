@@ -1,0 +1,176 @@
+"""The routes, one row each: who may call it, a good request, and where it takes an id or a name.
+
+A route without a row fails a test. `ids` are the kinds of things that its path may
+name; `good` is what makes a request succeed for its owner; `places` are all the other
+spots where a caller could write something that belongs to somebody else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from duly import wire
+from duly.api.auth import Access
+from duly.model.resources import Resources
+from duly.store.tenants import generate_key
+from tests.api.matrix.holdings import Holding
+from tests.api.matrix.world import World
+
+Options = dict[str, Any]
+Good = Callable[[World, Holding], Options]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A spot in a request for something of a kind, and what is told about an unknown one."""
+
+    name: str
+    kind: str
+    status: int
+    options: Callable[[str], Options]
+    creates: bool = False
+    """Whether the answer is about a new thing, and so never the same twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What there is to know about a route in order to attack it."""
+
+    access: Access
+    ids: tuple[str, ...] = ()
+    ok: int = 200
+    good: Good | None = None
+    places: tuple[Place, ...] = ()
+
+    def options(self, world: World, own: Holding) -> Options:
+        """Return what makes a request a good one for `own`."""
+        return {} if self.good is None else self.good(world, own)
+
+
+def json(**body: Any) -> Good:
+    """Return a good request with that body."""
+    return lambda _world, _own: {"json": body}
+
+
+def query(*kinds: str) -> tuple[Place, ...]:
+    """Return places in the query of a list, each of the parameter's own kind."""
+    return tuple(
+        Place(f"query {kind}", kind, 200, lambda value, kind=kind: {"params": {kind: value}})
+        for kind in kinds
+    )
+
+
+def body(kind: str, status: int, make: Callable[[str], Any], *, creates: bool = False) -> Place:
+    """Return a place in a body."""
+    return Place(f"body {kind}", kind, status, lambda value: {"json": make(value)}, creates)
+
+
+def message(make: Callable[[int, wire.AttemptRef | None], Any]) -> Good:
+    """Return a good message to the gateway, about the attempt that runs."""
+
+    def good(world: World, own: Holding) -> Options:
+        made = make(world.runner.agent.joined.incarnation, own.attempt)
+        return {"content": wire.encode(made)}
+
+    return good
+
+
+def joining(_world: World, own: Holding) -> Options:
+    """Return a good request to join, as a node that nobody knows yet."""
+    capacity = Resources(cpu_milli=1000, memory_mb=512, disk_mb=512)
+    asked = wire.Join(name=f"{own.tenant}-node", capacity=capacity, key=generate_key("dulynode"))
+    return {"content": msgspec.json.encode(asked)}
+
+
+TRUE = {"command": ["true"]}
+PAGE = query("cursor")
+TASKS = query("cursor", "name", "user", "label")
+ANY_TASK = ("task", "scheduled", "running", "done", "dead")
+LIVE = ("task", "scheduled", "running")
+ENDED = ("done", "dead")
+LETTER = ("dead", "task", "done")
+
+ROWS: dict[tuple[str, str], Row] = {
+    ("GET", "/healthz"): Row(Access.PUBLIC),
+    ("GET", "/readyz"): Row(Access.PUBLIC),
+    ("GET", "/docs"): Row(Access.PUBLIC),
+    ("GET", "/v1/openapi.json"): Row(Access.PUBLIC),
+    ("GET", "/v1/status"): Row(Access.READ),
+    ("GET", "/metrics"): Row(Access.ADMIN),
+    ("GET", "/v1/servers"): Row(Access.ADMIN),
+    ("POST", "/v1/tasks"): Row(
+        Access.SUBMIT,
+        ok=201,
+        good=json(**TRUE),
+        places=(
+            body("idempotency_key", 201, lambda k: {**TRUE, "idempotency_key": k}, creates=True),
+        ),
+    ),
+    ("POST", "/v1/tasks/batch"): Row(
+        Access.SUBMIT,
+        ok=201,
+        good=json(tasks=[TRUE, TRUE]),
+        places=(
+            body(
+                "idempotency_key",
+                201,
+                lambda k: {"tasks": [TRUE, {**TRUE, "idempotency_key": k}]},
+                creates=True,
+            ),
+        ),
+    ),
+    ("GET", "/v1/tasks"): Row(Access.READ, places=TASKS),
+    ("GET", "/v1/tasks/{id}"): Row(Access.READ, ANY_TASK),
+    ("PATCH", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK, good=json(name="new")),
+    ("DELETE", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK),
+    ("POST", "/v1/tasks/{id}/cancel"): Row(Access.SUBMIT, ANY_TASK),
+    ("POST", "/v1/tasks/{id}/replay"): Row(Access.SUBMIT, ("done", "dead", *LIVE), ok=201),
+    ("GET", "/v1/tasks/{id}/why"): Row(Access.READ, ANY_TASK),
+    ("GET", "/v1/tasks/{id}/attempts"): Row(Access.READ, ANY_TASK),
+    ("GET", "/v1/tasks/{id}/result"): Row(Access.READ, ("done", "dead", *LIVE)),
+    ("GET", "/v1/tasks/{id}/logs"): Row(Access.READ, ANY_TASK),
+    ("POST", "/v1/tasks/cancel"): Row(
+        Access.SUBMIT,
+        good=json(name="none"),
+        places=tuple(
+            body(kind, 200, lambda value, kind=kind: {kind: value})
+            for kind in ("name", "user", "label")
+        ),
+    ),
+    ("GET", "/v1/dead-letters"): Row(Access.READ, places=PAGE),
+    ("GET", "/v1/dead-letters/{id}"): Row(Access.READ, LETTER),
+    ("DELETE", "/v1/dead-letters/{id}"): Row(Access.SUBMIT, LETTER, ok=204),
+    ("POST", "/v1/dead-letters/{id}/replay"): Row(Access.SUBMIT, LETTER, ok=201),
+    ("GET", "/v1/resources"): Row(Access.READ, places=PAGE),
+    ("POST", "/v1/resources"): Row(Access.MANAGE, ok=201, good=json(resources={"cpu": 0.1})),
+    ("GET", "/v1/resources/{id}"): Row(Access.READ, ("reservation", "running")),
+    ("PUT", "/v1/resources/{id}"): Row(
+        Access.MANAGE, ("reservation", "running"), good=json(resources={"cpu": 0.2})
+    ),
+    ("DELETE", "/v1/resources/{id}"): Row(Access.MANAGE, ("reservation", "running"), ok=204),
+    ("GET", "/v1/nodes"): Row(Access.ADMIN),
+    ("POST", "/v1/nodes"): Row(Access.JOIN, ok=201, good=joining),
+    ("GET", "/v1/nodes/{id}"): Row(Access.ADMIN, ("node",)),
+    ("PUT", "/v1/nodes/{id}"): Row(Access.ADMIN, ("node",), good=json(drain=False)),
+    ("DELETE", "/v1/nodes/{id}"): Row(Access.ADMIN, ("spare_node",), ok=204),
+    ("POST", "/v1/node-tokens"): Row(Access.ADMIN, ok=201, good=json(expires_in="1h")),
+    ("POST", "/v1/gateway/poll"): Row(
+        Access.NODE, good=message(lambda i, _: wire.Poll(incarnation=i, held=[], wait=0))
+    ),
+    ("POST", "/v1/gateway/heartbeat"): Row(
+        Access.NODE, good=message(lambda i, ref: wire.Heartbeat(incarnation=i, held=[]))
+    ),
+    ("POST", "/v1/gateway/report"): Row(
+        Access.NODE, good=message(lambda i, _: wire.Reports(incarnation=i, reports=[]))
+    ),
+    ("POST", "/v1/gateway/logs"): Row(
+        Access.NODE,
+        ok=204,
+        good=message(lambda i, ref: wire.LogChunk(incarnation=i, ref=ref, offset=0, data=b"x")),
+    ),
+    ("POST", "/v1/gateway/leave"): Row(
+        Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
+    ),
+}

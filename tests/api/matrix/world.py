@@ -1,0 +1,119 @@
+"""Two tenants on one server: one that has everything, and one that would like to have it."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from duly.api.query import write_cursor
+from duly.store import tenants
+from tests.api.matrix.holdings import ALL, LATER, Holding, Runner, settle, submit
+
+AUTHENTICATING = frozenset({tenants.SQL["by_key"]})
+"""Asked again whenever what was remembered of a key has run out: it tells nothing of a route."""
+DRIVER = ("SELECT", "WITH", "SET")
+"""How the driver's own statements begin, with which it gets to know a fresh connection; ours are
+in small letters."""
+Statements = list[str]
+WATCHED: ContextVar[Statements | None] = ContextVar("statements", default=None)
+
+
+@dataclass(slots=True)
+class World:
+    """A server, its tenants, and a look behind the scenes."""
+
+    api: Any
+    parts: Any
+    runner: Runner
+    key_for: Any
+    tenants: dict[str, Holding] = field(default_factory=dict)
+
+    @property
+    def victim(self) -> Holding:
+        """Return whose things nobody else may see."""
+        return self.tenants["canary"]
+
+    @property
+    def stranger(self) -> Holding:
+        """Return who may do everything, with its own things."""
+        return self.tenants["acme"]
+
+    async def settle(self, tenant: str) -> Holding:
+        """Make a tenant that has everything."""
+        own = await settle(self.api, self.runner, self.key_for, tenant)
+        own.things |= {"node": "node-a", "spare_node": "spare"}
+        self.tenants[tenant] = own
+        return own
+
+    async def execute(self, statement: str, *arguments: Any) -> None:
+        """Change the database behind the server's back."""
+        async with self.parts.database.connection() as conn:
+            await conn.execute(statement, *arguments)
+
+    async def join_token(self) -> str:
+        """Return a token with which nodes may join."""
+        answer = await self.api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
+        return str(answer.json()["token"])
+
+    async def fresh_key(self, own: Holding) -> Any:
+        """Return the API for a holder of a key of which no server has heard yet."""
+        key = await self.key_for(own.tenant, f"{own.tenant}-late", *ALL)
+        return self.api.with_key(key)
+
+    async def fingerprint(self, tenant: str) -> dict[str, str]:
+        """Return a digest of every row of a tenant, by table."""
+        async with self.parts.database.connection() as conn:
+            number = await conn.fetchval("select id from tenants where name = $1", tenant)
+            tables = await conn.fetch(TABLES)
+            return {
+                table: await conn.fetchval(
+                    f"select coalesce(md5(string_agg(t::text, '' order by t::text)), '')"
+                    f" from {table} t where tenant_id = $1",
+                    number,
+                )
+                for (table,) in tables
+            }
+
+    def watch_statements(self) -> None:
+        """Note every statement from now on, for whoever sets WATCHED around a call."""
+        pool = self.parts.database._pool
+        prepare = pool._init
+
+        async def init(conn: Any) -> None:
+            await prepare(conn)
+            conn.add_query_logger(_note)
+
+        pool._init = init
+        for holder in pool._holders:
+            if holder._con is not None:
+                holder._con.add_query_logger(_note)
+
+
+TABLES = """
+select c.relname
+  from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
+ where c.relnamespace = 'duly'::regnamespace and c.relkind in ('r', 'p')
+   and not c.relispartition
+ order by 1
+"""
+
+
+def _note(query: asyncpg.connection.LoggedQuery) -> None:
+    seen = WATCHED.get()
+    is_drivers_own = query.query.lstrip().startswith(DRIVER)
+    if seen is not None and not is_drivers_own and query.query not in AUTHENTICATING:
+        seen.append(query.query)
+
+
+async def build(api: Any, join: Any, key_for: Any) -> World:
+    """Let both settle, beside a node that is large enough for all of it."""
+    await join("spare", cpu=0)
+    agent = await join("node-a", cpu=1000)
+    world = World(api, api.parts, Runner(agent), key_for)
+    for tenant in ("canary", "acme"):
+        await world.settle(tenant)
+    # The newest task of all is the victim's: the page after it is not an empty one.
+    for own in (world.stranger, world.victim):
+        own.things["cursor"] = write_cursor(int(await submit(own, run_at=LATER)))
+    return world
