@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 SMALL = {"cpu": 0.04, "memory_mb": 16, "disk_mb": 1}
 TRUE: dict[str, Any] = {"command": ["/bin/true"], "resources": SMALL}
+TINY = TRUE | {"resources": SMALL | {"cpu": 0.04}}
+"""On two cores 50 of them run at a time; of the others, 20."""
 
 
 class Refused(RuntimeError):

@@ -36,7 +36,7 @@ class Stub:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._held: set[wire.AttemptRef] = set()
-        self._reports = ReportSender(gateway, self._answered)
+        self._reports = ReportSender(gateway, self._answered, lambda: 0)
         self._counts = {True: 0, False: 0}
 
     async def run(self, token: str) -> None:
