@@ -14,6 +14,12 @@ from duly import clock
 REGISTRY = CollectorRegistry()
 
 TASKS_SUBMITTED = Counter("duly_tasks_submitted", "Tasks stored.", registry=REGISTRY)
+TASKS_REFUSED = Counter(
+    "duly_tasks_refused",
+    "Submissions refused because a limit of the tenant's plan was used up.",
+    ["limit"],
+    registry=REGISTRY,
+)
 ATTEMPTS_LEASED = Counter("duly_attempts_leased", "Attempts given to nodes.", registry=REGISTRY)
 ATTEMPTS_ENDED = Counter(
     "duly_attempts_ended", "Attempts that ended.", ["outcome"], registry=REGISTRY

@@ -130,7 +130,7 @@ MUTANTS = {
         without(
             tasks,
             "insert_tasks",
-            ("do nothing", "do update set task_id = excluded.task_id"),
+            ("key) do nothing", "key) do update set task_id = excluded.task_id"),
         ),
     ),
     "a change is made without a lock": (

@@ -159,7 +159,7 @@ class Laws(RuleBasedStateMachine):
         spec = complete(TaskRequest(command=["true"], idempotency_key=key), PLAN)
         spec = msgspec.structs.replace(spec, run_at=run_at)
         new = NewTask(next(self.ids), 1, None, self.shape, spec, b"x")
-        stored = self.run(tasks.insert(self.conn, [new], server=0))
+        stored = self.run(tasks.insert(self.conn, [new], server=0)).stored
         if key in self.world.keys:
             assert stored == []
             found = self.run(tasks.read_submissions(self.conn, [(1, key)]))

@@ -54,7 +54,7 @@ def answer_before_commit() -> None:
         at = datetime.now(UTC)
         for request in group:
             stored = Stored(request.task.id, at, at, at, Status.WAITING)
-            submitter._resolve(request, Admitted(request.task.id, True, stored))
+            request.resolve(Admitted(request.task.id, True, stored))
         await asyncio.sleep(WINDOW)
         await commit(self, group)
 
@@ -133,9 +133,8 @@ def select_then_insert() -> None:
     _rewrite(
         tasks.SQL,
         "insert_tasks",
-        "where key is not null\n         order by tenant_id, key\n"
-        "            on conflict (tenant_id, key) do nothing",
-        "where key is not null and not exists (select 1 from submissions s where"
+        "order by tenant_id, key\n            on conflict (tenant_id, key) do nothing",
+        "and not exists (select 1 from submissions s where"
         " s.tenant_id = given.tenant_id and s.key = given.key)"
         f" and pg_sleep({WINDOW}) is not null",
     )

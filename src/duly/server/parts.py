@@ -12,6 +12,7 @@ from duly.server.herald import Herald
 from duly.server.logbook import Logbook
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
+from duly.server.rate_limiter import RateLimiter
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
@@ -35,6 +36,7 @@ class Parts:
     cluster_manager: ClusterManager
     resource_manager: ResourceManager
     queue_manager: QueueManager
+    rate_limiter: RateLimiter
     submitter: Submitter
     reservations: Reservations
     logbook: Logbook
@@ -76,6 +78,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         herald,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
+    rate_limiter = RateLimiter()
     submitter = Submitter(
         database,
         settings.requests,
@@ -85,6 +88,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         resource_manager,
         queue_manager,
         herald,
+        rate_limiter,
     )
     herald.subscribe(resource_manager.hear)
     herald.subscribe(queue_manager.hear)
@@ -98,6 +102,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager=cluster_manager,
         resource_manager=resource_manager,
         queue_manager=queue_manager,
+        rate_limiter=rate_limiter,
         submitter=submitter,
         reservations=Reservations(database, sequencer, herald),
         logbook=logbook,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from duly.errors import KeyReused, Unavailable
+from duly.errors import KeyReused
 from duly.model.task import TaskSpec
 from duly.store import tasks
 from duly.store.database import Connection, confirm
@@ -36,8 +36,9 @@ async def read_known(conn: Connection, new: Sequence[NewTask], stored: Sequence[
         for task in new
         if task.id not in fresh and task.spec.idempotency_key is not None
     ]
-    known = await tasks.read_submissions(conn, keys)
-    await confirm(conn)
+    known = await tasks.read_submissions(conn, keys) if keys else {}
+    if known:
+        await confirm(conn)
     return known
 
 
@@ -51,12 +52,15 @@ async def read_batch(conn: Connection, tenant_id: int, key: str, body_hash: byte
     return seen.batch
 
 
-def same_task(task: NewTask, known: Known) -> Submission:
-    """Return what the task's key stands for; raises KeyReused when that is something else."""
-    key = task.spec.idempotency_key or ""
-    seen = known.get((task.tenant_id, key))
+def same_task(task: NewTask, known: Known) -> Submission | None:
+    """Return what the task's key stands for, if it is known.
+
+    Raises KeyReused when that is something else.
+    """
+    key = task.spec.idempotency_key
+    seen = None if key is None else known.get((task.tenant_id, key))
     if seen is None:
-        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
+        return None
     if seen.body_hash != task.body_hash or seen.batch is not None:
         raise KeyReused(
             f"The idempotency key {key!r} belongs to task {seen.task_id}, which asks for "

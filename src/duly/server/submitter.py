@@ -9,7 +9,6 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 import asyncio
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,29 +16,31 @@ import msgspec
 from duly import telemetry
 from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
+from duly.model.bucket import Bucket
 from duly.model.request import revise
 from duly.model.task import NOT_STARTED, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server import repeats
+from duly.server.batches import BatchStore
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
+from duly.server.line import Admitted, Line, Waiting
 from duly.server.lines import EARLIEST
 from duly.server.news import News
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
+from duly.server.rate_limiter import RateLimiter, rate_of, refusal
 from duly.server.resource_manager import ResourceManager
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
 from duly.store import tasks
-from duly.store.database import Connection, Database, Taken, Unstorable, confirm, now
+from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.lanes import Lane
 from duly.store.tasks import NewTask, Stored, StoredSpec
 
 GROUP = 500
 """How many requests share one commit, at most."""
-CHUNK = 2000
-"""How many tasks of a batch go into one statement."""
 TOO_LATE = "The database is too slow to store the task now; nothing was stored. Try again."
 UNKNOWN = (
     "The database did not answer, so it is not known whether the task was stored. "
@@ -50,21 +51,6 @@ UNKNOWN_BATCH = (
     "The database did not answer, so it is not known whether the batch was stored. "
     "Submit it again with the same Idempotency-Key."
 )
-
-
-class Admitted(msgspec.Struct, frozen=True):
-    """A task that is stored; `created` is False when its idempotency key was seen before."""
-
-    id: int
-    created: bool
-    stored: Stored | None = None
-
-
-class Waiting(msgspec.Struct):
-    """A request that waits for its commit."""
-
-    task: NewTask
-    answer: "asyncio.Future[Admitted]"
 
 
 class Submitter(Service):
@@ -80,6 +66,7 @@ class Submitter(Service):
         resource_manager: ResourceManager,
         queue_manager: QueueManager,
         herald: Herald,
+        rate_limiter: RateLimiter,
     ) -> None:
         super().__init__(settings.timeout)
         self._database = database
@@ -90,35 +77,42 @@ class Submitter(Service):
         self._resource_manager = resource_manager
         self._queue_manager = queue_manager
         self._herald = herald
+        self._rate_limiter = rate_limiter
+        self._batches = BatchStore(rate_limiter)
         self._shapes = ShapeBook(database)
-        self._waiting: dict[int, Waiting] = {}
+        self._line = Line()
 
     async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
         """Store one task, together with whatever else is being submitted.
 
         Who has waited in vain is taken out of the line: nothing is stored for nobody.
         """
+        if spec.idempotency_key is None:
+            self._rate_limiter.check(credential)
         request: Waiting | None = None
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
                 (shape_id,) = await self._shapes.learn([spec])
-                request = self._line_up(self._new(credential, spec, shape_id))
+                is_limited = rate_of(credential.plan) is not None
+                request = self._line.join(
+                    self._new(credential, spec, shape_id, is_limited=is_limited)
+                )
+                self.nudge()
                 return await request.answer
         except TimeoutError:
             pass
-        if request is None or self._waiting.pop(request.task.id, None) is not None:
+        if request is None or self._line.leave(request.task.id):
             raise Unavailable(TOO_LATE)
         raise Unavailable(UNKNOWN)
 
-    def _line_up(self, task: NewTask) -> Waiting:
-        request = Waiting(task, asyncio.get_running_loop().create_future())
-        self._waiting[task.id] = request
-        self.nudge()
-        return request
+    def pause(self) -> timedelta:
+        """Return how long to wait for a nudge: not longer than a tenant is passed over."""
+        rest = self._line.rest
+        return self.interval if rest is None else timedelta(seconds=rest)
 
     async def tick(self) -> bool:
         """Commit everything that waits, up to one group."""
-        group = [self._waiting.pop(first) for first in list(islice(self._waiting, GROUP))]
+        group = self._line.take(GROUP)
         try:
             if group:
                 with telemetry.timed(telemetry.COMMIT_SECONDS):
@@ -126,25 +120,28 @@ class Submitter(Service):
         finally:
             # Whatever went wrong, nobody is left waiting for an answer that will not come.
             for request in group:
-                _refuse(request, Unavailable(UNKNOWN))
-        return bool(self._waiting)
+                if request not in self._line:
+                    request.refuse(Unavailable(UNKNOWN))
+        return self._line.is_ready
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
         """Store a group, cut in halves around what cannot be stored."""
         new = [request.task for request in group]
         try:
             async with self._database.connection() as conn:
-                stored = await tasks.insert(conn, new, server=self._cluster_manager.number)
-                known = await repeats.read_known(conn, new, stored)
+                done = await tasks.insert(conn, new, server=self._cluster_manager.number)
+                known = await repeats.read_known(conn, new, done.stored)
         except Unstorable as error:
             await self._isolate(group, error)
         except Unavailable:
             await self._recover(group)
         else:
-            self._wake(new, stored)
-            fresh = {one.id: one for one in stored}
-            for request in group:
-                _answer(request, fresh, known)
+            self._rate_limiter.note(done.buckets)
+            self._wake(new, done.stored)
+            fresh = {one.id: one for one in done.stored}
+            self._line.rejoin(
+                request for request in group if not _answer(request, fresh, known, done.buckets)
+            )
 
     async def _isolate(self, group: Sequence[Waiting], error: Unstorable) -> None:
         if len(group) > 1:
@@ -153,10 +150,11 @@ class Submitter(Service):
             await self._commit(group[middle:])
         elif isinstance(error, Taken):
             # Another server minted this id while it believed to hold our number.
-            fresh = msgspec.structs.replace(group[0].task, id=self._sequencer.mint())
-            await self._commit([Waiting(fresh, group[0].answer)])
+            request = group[0]
+            request.task = msgspec.structs.replace(request.task, id=self._sequencer.mint())
+            await self._commit([request])
         else:
-            _refuse(group[0], Invalid("task", f"The database cannot store this task: {error}"))
+            group[0].refuse(Invalid("task", f"The database cannot store this task: {error}"))
 
     async def _recover(self, group: Sequence[Waiting]) -> None:
         """Find out what became of a group whose answer was lost."""
@@ -170,70 +168,39 @@ class Submitter(Service):
             stored = {}
         for request in group:
             if request.task.id in stored:
-                _resolve(request, Admitted(request.task.id, True, stored[request.task.id]))
+                request.resolve(Admitted(request.task.id, True, stored[request.task.id]))
             else:
-                _refuse(request, Unavailable(UNKNOWN))
+                request.refuse(Unavailable(UNKNOWN))
 
     async def submit_batch(
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
+        if key is None:
+            sure = sum(spec.idempotency_key is None for spec in specs)
+            self._rate_limiter.check(credential, sure)
         shapes = await self._shapes.learn(specs)
         new = [
             self._new(credential, spec, shape_id)
             for spec, shape_id in zip(specs, shapes, strict=True)
         ]
+        server = self._cluster_manager.number
         try:
             async with self._database.transaction(Lane.GUEST) as conn:
-                ids, since = await self._store_batch(conn, credential, new, key)
+                stored = await self._batches.store(conn, credential, new, key=key, server=server)
         except Taken as error:
             raise Unavailable("An id was minted twice; submit the batch again.") from error
         except Unavailable as error:
             raise Unavailable(UNKNOWN_BATCH) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
-        self._wake_batch(new, since)
-        return ids
+        self._note(credential, stored.bucket)
+        self._wake_batch(new, stored.since)
+        return stored.ids
 
-    async def _store_batch(
-        self, conn: Connection, credential: Credential, new: Sequence[NewTask], key: str | None
-    ) -> tuple[list[int], datetime]:
-        """Return the ids of the tasks, and the earliest time by which one of them must start."""
-        if key is None:
-            return await self._insert_all(conn, new)
-        body_hash = repeats.hash_of_batch(new)
-        tenant_id, minted = credential.tenant_id, [task.id for task in new]
-        if not await tasks.claim_batch_key(conn, tenant_id, key, body_hash, minted):
-            return await repeats.read_batch(conn, tenant_id, key, body_hash), EARLIEST
-        ids, since = await self._insert_all(conn, new)
-        if ids != minted:
-            # Some of its tasks were there before, under keys of their own.
-            await tasks.set_batch(conn, tenant_id, key, ids)
-        return ids, since
-
-    async def _insert_all(
-        self, conn: Connection, new: Sequence[NewTask]
-    ) -> tuple[list[int], datetime]:
-        ids: list[int] = []
-        # Nothing of the batch must start before now and its tolerance.
-        since = (
-            await now(conn) + min((task.spec.delay_tolerance for task in new), default=timedelta(0))
-        ).replace(microsecond=0)
-        for first in range(0, len(new), CHUNK):
-            chunk = new[first : first + CHUNK]
-            server = self._cluster_manager.number
-            if all(task.spec.idempotency_key is None for task in chunk):
-                await tasks.insert(conn, chunk, server=server, tell=False)
-                ids.extend(task.id for task in chunk)
-                continue
-            stored = await tasks.insert(conn, chunk, server=server)
-            known = await repeats.read_known(conn, chunk, stored)
-            fresh = {one.id for one in stored}
-            ids.extend(
-                task.id if task.id in fresh else repeats.same_task(task, known).task_id
-                for task in chunk
-            )
-        return ids, since
+    def _note(self, credential: Credential, bucket: Bucket | None) -> None:
+        if bucket is not None:
+            self._rate_limiter.note({credential.tenant_id: bucket})
 
     async def update(
         self, credential: Credential, task_id: int, changes: Mapping[str, Any]
@@ -275,7 +242,11 @@ class Submitter(Service):
         )
         (shape_id,) = await self._shapes.learn([spec])
         new = self._new(credential, spec, shape_id)
+        self._rate_limiter.check(credential)
         async with self._database.transaction(Lane.GUEST) as conn:
+            bucket = await self._rate_limiter.lock(conn, credential)
+            if bucket is not None:
+                bucket = await self._rate_limiter.charge(conn, credential, bucket, 1)
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
                 raise NotFound(f"There is no dead letter {task_id}.")
@@ -283,6 +254,7 @@ class Submitter(Service):
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
             )
+        self._note(credential, bucket)
         self._wake_batch([new], EARLIEST)
         return new.id
 
@@ -299,7 +271,9 @@ class Submitter(Service):
                 raise NotFound(f"There is no dead letter {task_id}.")
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
 
-    def _new(self, credential: Credential, spec: TaskSpec, shape_id: int) -> NewTask:
+    def _new(
+        self, credential: Credential, spec: TaskSpec, shape_id: int, *, is_limited: bool = False
+    ) -> NewTask:
         return NewTask(
             id=self._sequencer.mint(),
             tenant_id=credential.tenant_id,
@@ -307,6 +281,7 @@ class Submitter(Service):
             shape_id=shape_id,
             spec=spec,
             body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec),
+            is_limited=is_limited,
         )
 
     def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
@@ -352,22 +327,24 @@ def _answer(
     request: Waiting,
     fresh: Mapping[int, Stored],
     known: repeats.Known,
-) -> None:
-    if request.task.id in fresh:
-        _resolve(request, Admitted(request.task.id, True, fresh[request.task.id]))
-        return
+    left: Mapping[int, Bucket | None],
+) -> bool:
+    """Answer a request by what its commit did; False when it did nothing, for no fault of it."""
+    task = request.task
+    if task.id in fresh:
+        request.resolve(Admitted(task.id, True, fresh[task.id]))
+        return True
     try:
-        _resolve(request, Admitted(repeats.same_task(request.task, known).task_id, False))
-    except (KeyReused, Unavailable) as error:
-        _refuse(request, error)
-
-
-def _resolve(request: Waiting, admitted: Admitted) -> None:
-    # The client may have gone away meanwhile; the task is stored all the same.
-    if not request.answer.done():
-        request.answer.set_result(admitted)
-
-
-def _refuse(request: Waiting, error: Exception) -> None:
-    if not request.answer.done():
-        request.answer.set_exception(error)
+        seen = repeats.same_task(task, known)
+    except KeyReused as error:
+        request.refuse(error)
+        return True
+    if seen is not None:
+        request.resolve(Admitted(seen.task_id, False))
+        return True
+    bucket = left.get(task.tenant_id)
+    if task.is_limited and bucket is not None and bucket.whole < 1:
+        request.refuse(refusal(bucket, timedelta(seconds=bucket.seconds_until(1))))
+        return True
+    # Its bucket was held by somebody else, or its key was released a moment ago.
+    return False

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from duly.model.bucket import Bucket, Rate
 from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, load_statements
@@ -27,6 +28,8 @@ class NewTask(msgspec.Struct, frozen=True):
     shape_id: int
     spec: TaskSpec
     body_hash: bytes
+    is_limited: bool = False
+    """Whether it is charged to its tenant's bucket by the insert itself."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -37,6 +40,17 @@ class Stored(msgspec.Struct, frozen=True):
     ready_at: datetime | None
     start_by: datetime | None
     status: Status | None
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """What an insert did: the tasks that it stored, and what is left in the buckets.
+
+    A bucket that somebody else held is not among them, and no task of its tenant was stored.
+    """
+
+    stored: list[Stored]
+    buckets: dict[int, Bucket | None]
+    """By tenant; None when its plan has no rate any more."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -85,10 +99,11 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
 
 async def insert(
     conn: Connection, tasks: Sequence[NewTask], *, server: int, tell: bool = True
-) -> list[Stored]:
-    """Store `tasks`; one left out of the answer has an idempotency key that is taken.
+) -> Inserted:
+    """Store `tasks`; one left out of the answer has a key that is taken, or no token.
 
-    Without `tell` the answer is empty: without keys nothing is left out, and asking costs time.
+    Without `tell` the answer names no task: without keys nothing is left out, and asking costs
+    time.
     """
     specs = [task.spec for task in tasks]
     rows = await conn.fetch(
@@ -110,10 +125,15 @@ async def insert(
         [spec.idempotency_key for spec in specs],
         [task.body_hash for task in tasks],
         [spec.replay_of for spec in specs],
+        [task.is_limited for task in tasks],
+        sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
         tell,
     )
-    return [_stored(row) for row in rows]
+    return Inserted(
+        [_stored(row) for row in rows if row[0] is not None],
+        {row[5]: _bucket(row) for row in rows if row[0] is None},
+    )
 
 
 async def read_submissions(
@@ -211,6 +231,10 @@ async def take_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bo
 def _stored(row: Any) -> Stored:
     status = row[4]
     return Stored(row[0], row[1], row[2], row[3], None if status is None else Status(status))
+
+
+def _bucket(row: Any) -> Bucket | None:
+    return None if row[6] is None else Bucket(Rate(row[7], row[8]), row[6], row[9])
 
 
 def _json(value: object) -> str:

@@ -14,30 +14,95 @@ select id, key
  where key = any($1::text[])
 
 -- name: insert_tasks
--- Store tasks that were admitted, and return those that are new. A row left out of the
--- answer has an idempotency key that was seen before: read it with read_submissions, in
--- another statement, because only that one sees what has just been committed.
---   one array per column of `given`, $18 admitted_by, $19 whether to answer at all
-with clock as materialized (select duly.now() as now),
+-- Store tasks, and return those that are new. A row left out of the answer has an idempotency
+-- key that was seen before: read it with read_submissions, in another statement, because only
+-- that one sees what has just been committed. Or its tenant's bucket has no token for it.
+--
+-- The tasks of a limited tenant are charged here, in the transaction that stores them. Its
+-- bucket is locked first, and the clock is read after that. Somebody else's lock is not waited
+-- for, since the tasks of others are in this statement too: then its tasks are left out, its
+-- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
+-- tokens in the order of their ids; what was really stored is charged, and nothing else.
+--   one array per column of `given`, $19 the limited tenants in ascending order,
+--   $20 admitted_by, $21 whether to tell of the tasks
+with locked as materialized (
+        select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
+          from unnest($19::int[]) as limited (tenant_id)
+          join buckets b on b.tenant_id = limited.tenant_id
+          join tenants t on t.id = limited.tenant_id
+          join plans p on p.name = t.plan
+         order by b.tenant_id
+           for update of b skip locked
+     ),
+     clock as materialized (
+        select duly.now() as now from (select count(*) from locked) as after_the_locks
+     ),
+     -- A tenant whose plan has lost its rate since then has no number of tokens: it may go on.
+     open as materialized (
+        select tenant_id, tasks_per_hour, burst, greatest(now, filled_at) as filled_at,
+               least(
+                burst,
+                tokens + greatest(extract(epoch from now - filled_at), 0)::double precision
+                         * tasks_per_hour / 3600.0
+               ) as tokens
+          from locked, clock
+     ),
+     room as materialized (
+        select jsonb_object_agg(tenant_id, coalesce(floor(tokens), 1000000)) as tokens from open
+     ),
+     made as (
+        insert into buckets (tenant_id, tokens, filled_at)
+        select t.id, coalesce(p.burst, 0), now
+          from unnest($19::int[]) as limited (tenant_id)
+          join tenants t on t.id = limited.tenant_id
+          join plans p on p.name = t.plan
+         cross join clock
+         where not exists (select 1 from buckets b where b.tenant_id = limited.tenant_id)
+            on conflict do nothing
+     ),
      given as materialized (
         select *
           from unnest(
                 $1::bigint[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[],
                 $7::text[], $8::text[], $9::interval[], $10::interval[], $11::int[],
                 $12::text[], $13::int[], $14::timestamptz[], $15::text[], $16::bytea[],
-                $17::bigint[]
+                $17::bigint[], $18::boolean[]
                ) as given (
                 id, tenant_id, user_id, shape_id, name, tier,
                 payload, labels, delay_tolerance, execution_cap, max_attempts,
                 on_lost, priority, run_at, key, body_hash,
-                replay_of
+                replay_of, is_limited
                )
+     ),
+     asking as (
+        select id, tenant_id,
+               key is null or row_number() over (partition by tenant_id, key order by id) = 1
+                   as is_first
+          from given
+         where is_limited
+           and not exists (
+                select 1
+                  from submissions s
+                 where s.tenant_id = given.tenant_id
+                   and s.key = given.key
+               )
+     ),
+     ranked as (
+        select id, tenant_id,
+               sum(is_first::int) over (partition by tenant_id order by id) as rank
+          from asking
+     ),
+     allowed as materialized (
+        select id
+          from ranked, room
+         where rank <= (room.tokens ->> tenant_id::text)::numeric
      ),
      fresh as (
         insert into submissions (tenant_id, key, body_hash, task_id, created_at)
         select tenant_id, key, body_hash, id, now
           from given, clock
          where key is not null
+           and (not is_limited or id in (select id from allowed))
          order by tenant_id, key
             on conflict (tenant_id, key) do nothing
         returning task_id
@@ -45,8 +110,26 @@ with clock as materialized (select duly.now() as now),
      admitted as materialized (
         select given.*, now, greatest(coalesce(run_at, now), now) as ready_at
           from given, clock
-         where key is null
+         where (key is null and (not is_limited or id in (select id from allowed)))
             or id in (select task_id from fresh)
+     ),
+     spent as materialized (
+        select jsonb_object_agg(tenant_id, tasks) as tasks
+          from (
+                select tenant_id, count(*) as tasks
+                  from admitted
+                 where is_limited
+                 group by tenant_id
+               ) as counted
+     ),
+     settled as (
+        update buckets b
+           set tokens = open.tokens - (spent.tasks ->> open.tenant_id::text)::int,
+               filled_at = open.filled_at
+          from open, spent
+         where b.tenant_id = open.tenant_id
+           and spent.tasks ? open.tenant_id::text
+           and open.tokens is not null
      ),
      stored as (
         insert into tasks (
@@ -56,7 +139,7 @@ with clock as materialized (select duly.now() as now),
                )
         select id, tenant_id, user_id, shape_id, name, tier, payload::json, labels::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, $18, now
+               key, replay_of, $20, now
           from admitted
      ),
      queued as (
@@ -71,9 +154,16 @@ with clock as materialized (select duly.now() as now),
           from admitted
      )
 select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
-       (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status
+       (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status,
+       null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
+       null::bigint as burst, null::timestamptz as filled_at
   from admitted
- where $19::boolean
+ where $21::boolean
+ union all
+select null, null, null, null, null,
+       tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
+       burst, filled_at
+  from open, spent
 
 -- name: read_submissions
 -- Return what is known under idempotency keys.

@@ -1,0 +1,103 @@
+"""Stores many tasks in one transaction: all of them, or none."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.errors import Unavailable
+from duly.model.bucket import Bucket
+from duly.model.tenant import Credential
+from duly.server import repeats
+from duly.server.lines import EARLIEST
+from duly.server.rate_limiter import RateLimiter
+from duly.store import tasks
+from duly.store.database import Connection, now
+from duly.store.tasks import NewTask
+
+CHUNK = 2000
+"""How many tasks of a batch go into one statement."""
+
+
+class StoredBatch(msgspec.Struct, frozen=True):
+    """The tasks of a batch that was stored, now or before."""
+
+    ids: list[int]
+    since: datetime = EARLIEST
+    """The earliest time by which one of them must start."""
+    bucket: Bucket | None = None
+    """What is left to its tenant, if its plan has a rate and something was stored."""
+
+
+class BatchStore:
+    """Stores batches on behalf of one server."""
+
+    def __init__(self, rate_limiter: RateLimiter) -> None:
+        self._rate_limiter = rate_limiter
+
+    async def store(
+        self,
+        conn: Connection,
+        credential: Credential,
+        new: Sequence[NewTask],
+        *,
+        key: str | None,
+        server: int,
+    ) -> StoredBatch:
+        """Store a batch, unless `key` was seen before: then return what it stands for."""
+        bucket = await self._rate_limiter.lock(conn, credential)
+        if key is not None:
+            body_hash = repeats.hash_of_batch(new)
+            minted = [task.id for task in new]
+            if not await tasks.claim_batch_key(conn, credential.tenant_id, key, body_hash, minted):
+                known = await repeats.read_batch(conn, credential.tenant_id, key, body_hash)
+                return StoredBatch(known)
+        stored = await self._store(conn, credential, new, bucket, server)
+        if key is not None and stored.ids != minted:
+            # Some of its tasks were there before, under keys of their own.
+            await tasks.set_batch(conn, credential.tenant_id, key, stored.ids)
+        return stored
+
+    async def _store(
+        self,
+        conn: Connection,
+        credential: Credential,
+        new: Sequence[NewTask],
+        bucket: Bucket | None,
+        server: int,
+    ) -> StoredBatch:
+        # What certainly is new is refused before any of it is written.
+        sure = sum(task.spec.idempotency_key is None for task in new)
+        if bucket is not None:
+            left = await self._rate_limiter.charge(conn, credential, bucket, sure)
+        # Nothing of the batch must start before now and its tolerance.
+        tolerance = min((task.spec.delay_tolerance for task in new), default=timedelta(0))
+        since = (await now(conn) + tolerance).replace(microsecond=0)
+        ids: list[int] = []
+        fresh = 0
+        for first in range(0, len(new), CHUNK):
+            chunk, count = await _insert(conn, new[first : first + CHUNK], server)
+            ids += chunk
+            fresh += count
+        if bucket is not None:
+            left = await self._rate_limiter.charge(conn, credential, left, fresh - sure)
+        return StoredBatch(ids, since, None if bucket is None else left)
+
+
+async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tuple[list[int], int]:
+    """Store a part of a batch; return the ids of its tasks, and how many are new."""
+    if all(task.spec.idempotency_key is None for task in new):
+        await tasks.insert(conn, new, server=server, tell=False)
+        return [task.id for task in new], len(new)
+    stored = (await tasks.insert(conn, new, server=server)).stored
+    known = await repeats.read_known(conn, new, stored)
+    fresh = {one.id for one in stored}
+    return [task.id if task.id in fresh else _known(task, known) for task in new], len(fresh)
+
+
+def _known(task: NewTask, known: repeats.Known) -> int:
+    seen = repeats.same_task(task, known)
+    if seen is None:
+        key = task.spec.idempotency_key
+        raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")
+    return seen.task_id
