@@ -131,16 +131,20 @@ class Prioritizer:
 
         Few of each at first, and never more than there is room for. A pair of which all that
         were read come into the window may have more that do, and is read again: of such pairs
-        there are the fewer the more is read of each.
+        there are the fewer the more is read of each. While there is room for all of them and
+        the next window, too, it does not matter which come first, and enough is enough.
         """
         heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
-        left, each = list(turn), -(-2 * size // len(turn))
+        is_scarce = sum(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
+        left, each = list(turn), -(-(2 if is_scarce else 1) * size // len(turn))
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
             lines = {pair: (turn[pair], min(each, rooms[pair[1]])) for pair in left}
             for head in await leases.read_heads(conn, lines):
                 read[head.tenant_id, head.shape_id].append(head)
             heads.update(read)
+            if not is_scarce and sum(map(len, heads.values())) >= size:
+                break
             chosen = Counter(
                 (one.tenant_id, one.shape_id)
                 for one in queueing.window(chain(*heads.values()), size)

@@ -120,7 +120,8 @@ class ResourceManager(Service):
         # A shape that was noted during this tick is not known yet; its turn is the next one.
         if known is None:
             return NEVER
-        if found := placement.room(known, offers, self._settings.scheduling.window):
+        # More than two windows is as good as any number.
+        if found := placement.room(known, offers, 2 * self._settings.scheduling.window):
             return found
         return LATER if any(placement.could_fit(known, offer) for offer in offers) else NEVER
 
