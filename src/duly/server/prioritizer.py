@@ -135,7 +135,7 @@ class Prioritizer:
         the next window, too, it does not matter which come first, and enough is enough.
         """
         heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
-        is_scarce = sum(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
+        is_scarce = min(rooms[shape] for _, shape in turn) < 2 * size
         left, each = list(turn), -(-(2 if is_scarce else 1) * size // len(turn))
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
