@@ -8,16 +8,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import asyncpg
 
 import duly
 from benchmarks import usage
 from benchmarks.cluster import Cluster
 from duly.launch import database
+from duly.model.tenant import Scope
 from duly.private_file import write_private
+from duly.store import tenants
 
 DULY = str(Path(sys.executable).with_name("duly"))
 READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
@@ -65,15 +69,37 @@ def up(cluster: Cluster, dsn: str, *, pages: bool = False) -> Iterator[Installat
 
 
 @contextmanager
-def serve(cluster: Cluster, dsn: str) -> Iterator[Installation]:
-    """Run `duly serve` on a database: a server alone, without a node."""
-    with _started(cluster, dsn, "serve", [], READY) as installation:
+def serve(cluster: Cluster, dsn: str, *, module: str | None = None) -> Iterator[Installation]:
+    """Run `duly serve` on a database: a server alone, without a node.
+
+    With `module`, that one is run in place of the command `duly`.
+    """
+    program = [DULY] if module is None else [sys.executable, "-m", module]
+    with _started(cluster, dsn, "serve", [], READY, program) as installation:
         yield installation
+
+
+def make_key(dsn: str, tenant: str) -> str:
+    """Return a new key of a tenant, to submit with."""
+
+    async def make() -> str:
+        conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
+        try:
+            return await tenants.create_key(conn, tenant, "bench", [Scope.SUBMIT])
+        finally:
+            await conn.close()
+
+    return asyncio.run(make())
 
 
 @contextmanager
 def _started(
-    cluster: Cluster, dsn: str, name: str, flags: list[str], said: re.Pattern[str]
+    cluster: Cluster,
+    dsn: str,
+    name: str,
+    flags: list[str],
+    said: re.Pattern[str],
+    program: Sequence[str] = (DULY,),
 ) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=cluster.folder))
     folder.chmod(0o711)
@@ -84,7 +110,8 @@ def _started(
     key_file = folder / "admin.key"
     asyncio.run(database.bring_up_to_date(dsn))
     asyncio.run(database.ensure_admin_key(dsn, key_file))
-    command = [DULY, name, "--database-file", str(folder / "dsn"), "--port", "0", *place, *flags]
+    given = ["--database-file", str(folder / "dsn"), "--port", "0", *place, *flags]
+    command = [*program, name, *given]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command,

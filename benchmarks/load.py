@@ -9,7 +9,7 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ TINY = TRUE | {"resources": SMALL | {"cpu": 0.04}}
 
 
 class Refused(RuntimeError):
-    """A request was not answered with 201."""
+    """A request was not answered with a status that was expected."""
 
 
 class Requests:
@@ -48,7 +48,8 @@ class Requests:
 class _Client:
     """One connection, and what has come of the answer that it waits for."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], expected: Collection[bytes]) -> None:
+        self._expected = expected
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
@@ -67,20 +68,23 @@ class _Client:
         head, found, body = self._received.partition(b"\r\n\r\n")
         if not found or len(body) < _length(head):
             return None
-        if head.split(b" ", 2)[1] != b"201":
+        if head.split(b" ", 2)[1] not in self._expected:
             raise Refused(f"{head.splitlines()[0].decode()}: {body[:500].decode()}")
         return body
 
 
 def send_all(
-    requests: Requests, prepared: Iterable[bytes], clients: int
+    requests: Requests,
+    prepared: Iterable[bytes],
+    clients: int,
+    expected: Collection[bytes] = (b"201",),
 ) -> tuple[float, list[bytes]]:
     """Send every request, from `clients` at once; return the seconds it took, and the answers."""
     left, answers = iter(prepared), list[bytes]()
     with selectors.DefaultSelector() as selector:
         try:
             for _ in range(clients):
-                client = _Client(requests.address)
+                client = _Client(requests.address, expected)
                 selector.register(client.socket, selectors.EVENT_READ, client)
             began = time.perf_counter()
             for key in list(selector.get_map().values()):

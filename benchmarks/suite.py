@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import (
+    admission,
     cluster,
     commands,
     fill,
@@ -24,6 +25,7 @@ from duly.bench.figure import Figure
 
 PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
     "submit": submits.measure,
+    "limits": admission.measure,
     "run": runs.measure,
     "latency": latency.measure,
     "plane": plane.measure,

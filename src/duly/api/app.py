@@ -31,6 +31,7 @@ from duly.api import (
 )
 from duly.api.answer import ENCODER
 from duly.api.auth import guard
+from duly.api.rate_headers import rate_headers
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.errors import (
     Conflict,
@@ -44,6 +45,7 @@ from duly.errors import (
     Unauthenticated,
     Unavailable,
 )
+from duly.model.tenant import Credential
 from duly.server.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -131,6 +133,9 @@ def refuse(request: Request[Any, Any, Any], error: DulyError) -> Response[bytes]
     if isinstance(error, LimitExceeded | Unavailable):
         # Rounded up: a client that waits exactly that long must not come too early.
         headers["retry-after"] = str(max(1, -int(-error.retry_after.total_seconds() // 1)))
+    caller = request.scope.get("auth")
+    if isinstance(error, LimitExceeded) and isinstance(caller, Credential):
+        headers |= rate_headers(request.app.state["parts"], caller)
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     return _error(STATUSES[kind], error.code, error.message, error.details, headers)

@@ -9,6 +9,7 @@ from duly.api.auth import Access
 from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import labels, query_of, since, statuses
+from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, read_task, reading
 from duly.api.tasks import ONE, answer_task
 from duly.errors import Conflict, Invalid
@@ -152,7 +153,7 @@ def _several(value: str | list[str] | None) -> list[str]:
     access=Access.SUBMIT,
     gives=shapes.Task,
     statuses=(201,),
-    errors=(404, 409),
+    errors=(404, 409, 429),
 )
 async def replay(request: ApiRequest) -> Answer:
     """Store a new task that asks for the same, linked to the old one."""
@@ -172,7 +173,7 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
             status=view.status,
         )
     fresh = await parts.timeouts.writing(parts.submitter.replay(credential, task_id, dead=dead))
-    return await answer_task(parts, credential, fresh, 201)
+    return with_rate(await answer_task(parts, credential, fresh, 201), parts, credential)
 
 
 HANDLERS = [cancel, delete, cancel_many, replay]

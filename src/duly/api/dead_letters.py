@@ -94,7 +94,7 @@ async def drop_dead_letter(request: ApiRequest) -> Answer:
     access=Access.SUBMIT,
     gives=shapes.Task,
     statuses=(201,),
-    errors=(404, 409),
+    errors=(404, 409, 429),
 )
 async def replay_dead_letter(request: ApiRequest) -> Answer:
     """Store a new task that asks for the same; the old one leaves the dead letters."""

@@ -13,6 +13,7 @@ from duly.api.auth import Access
 from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
+from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading, reason_of, why
 from duly.errors import Conflict, Invalid, TooLarge
 from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
@@ -81,12 +82,18 @@ async def submit(request: ApiRequest) -> Answer:
                 "The header Idempotency-Key and the field idempotency_key differ; give one.",
             )
         asked.idempotency_key = key
+    if asked.idempotency_key is None:
+        # Before anything else is looked at: to refuse must cost next to nothing.
+        parts.rate_limiter.check(credential)
     spec = complete(asked, credential.plan)
     admitted = await parts.submitter.submit(credential, spec)
     if admitted.created and admitted.stored is not None:
         server = parts.cluster_manager.name
-        return as_json(shapes.fresh_task(spec, admitted.stored, credential, server), 201)
-    return await answer_task(parts, credential, admitted.id, 201 if admitted.created else 200)
+        answer = as_json(shapes.fresh_task(spec, admitted.stored, credential, server), 201)
+    else:
+        status = 201 if admitted.created else 200
+        answer = await answer_task(parts, credential, admitted.id, status)
+    return with_rate(answer, parts, credential)
 
 
 @route(
@@ -114,7 +121,8 @@ async def submit_batch(request: ApiRequest) -> Answer:
     specs = await _complete_all(batch.tasks, credential)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
+    answer = as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
+    return with_rate(answer, parts, credential)
 
 
 async def _complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
