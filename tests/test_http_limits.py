@@ -12,19 +12,33 @@ from duly.http_limits import LONGEST_HEAD, LimitedHttp
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
 
 
+LARGE = 2**26
+
+
 class Impatient(LimitedHttp):
     """Gives up soon enough for a test."""
 
     patience = 0.2
+    lost: asyncio.Event
+
+    def connection_lost(self, exc):
+        """Say that a client is gone."""
+        super().connection_lost(exc)
+        self.lost.set()
 
 
 async def app(scope, receive, send):
-    """Answer at once, without a look at the body."""
+    """Answer at once, without a look at the body: with a word, or more than anything holds."""
     assert scope["type"] == "http"
+    words = {"/": [b"hello"], "/large": [b"l" * LARGE], "/parts": [b"p" * 2**20] * 64}
+    parts = words[scope["path"]]
+    size = str(sum(map(len, parts))).encode()
     await send(
-        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]}
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]}
     )
-    await send({"type": "http.response.body", "body": b"hello"})
+    for part in parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class Server(uvicorn.Server):
@@ -57,6 +71,7 @@ async def port() -> AsyncIterator[int]:
 
 @pytest.fixture
 async def impatient() -> AsyncIterator[int]:
+    Impatient.lost = asyncio.Event()
     async for port in serve(Impatient):
         yield port
 
@@ -122,3 +137,30 @@ async def test_a_client_that_falls_silent_is_cut_off(impatient, sent):
     async with asyncio.timeout(10):
         assert b"hello" not in await reader.read()
     writer.close()
+
+
+async def ask(port: int, path: bytes, more: bytes = b"") -> socket.socket:
+    """Ask for `path` over a connection that holds next to nothing, and read nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", port))
+    await loop.sock_sendall(sock, b"GET %s HTTP/1.1\r\nHost: here\r\n%s\r\n" % (path, more))
+    return sock
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["stays", "leaves"])
+@pytest.mark.parametrize("path", [b"/large", b"/parts"])
+async def test_a_client_that_does_not_read_its_answer_is_cut_off(impatient, path, more):
+    with await ask(impatient, path, more):
+        async with asyncio.timeout(30):
+            await Impatient.lost.wait()
+
+
+async def test_a_client_that_reads_gets_all_of_it_however_little_at_a_time(impatient):
+    with await ask(impatient, b"/parts") as sock:
+        left = LARGE
+        async with asyncio.timeout(60):
+            while left > 0:
+                left -= len(await asyncio.get_running_loop().sock_recv(sock, 65536))

@@ -4,7 +4,8 @@ The HTTP server as it comes keeps the head of a request of any length, and waits
 one for ever: a single header without end would fill the memory and stop everything
 else, and idle connections would use up the open files. So the head is bounded in size
 and in time, and with it all that is sent when no request is being worked on; and so are
-the connections in number.
+the connections in number. Whoever asks and does not read the answer is cut off too: it
+would be kept for ever, and with it the room of the request.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ LONGEST_HEAD = 64 * 1024
 """Bytes without any of a body; one more read of the socket may come on top."""
 PATIENCE = 20.0
 """Seconds that a client has for the head of a request, from when it has connected or begun."""
+SLOWEST = 4096
+"""Bytes a second of an answer that a client takes at least, once more is written than fits."""
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -41,6 +44,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._head = 0
         self._got_on = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, unless there are too many who do."""
@@ -54,6 +58,7 @@ class LimitedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._unwatch()
+        self._stop_looking()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -92,14 +97,56 @@ class LimitedHttp(HttpToolsProtocol):
         self._got_on = True
         super().on_body(body)
 
+    def pause_writing(self) -> None:
+        """Begin to look how fast the client takes its answer: more is written than fits."""
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        """Stop looking: it has taken nearly all of it."""
+        self._stop_looking()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request; if there is none to come, the client has to take this one."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection on which nothing is asked any more."""
+        self._give_up()
+
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anybody could fill the log with it."""
 
     def _watch(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(self.patience, self.transport.close)
+            self._deadline = self.loop.call_later(self.patience, self._give_up)
 
     def _unwatch(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _give_up(self) -> None:
+        """Close; but a client that has not even read its answer would hold that up for ever."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _look_later(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._taking = self.loop.call_later(self.patience, self._look, left)
+
+    def _look(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < SLOWEST * self.patience:
+            self.transport.abort()
+        else:
+            self._look_later()
+
+    def _stop_looking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None

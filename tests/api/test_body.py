@@ -43,6 +43,17 @@ async def test_a_body_that_does_not_come_is_given_up(pieces, monkeypatch):
         await body.read_body(request_of(*pieces, more=True), 4)
 
 
+async def test_a_body_that_comes_drop_by_drop_is_given_up(monkeypatch):
+    async def drop() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    monkeypatch.setattr(body, "SILENCE", 0.05)
+    monkeypatch.setattr(body, "SLOWEST", 10**12)
+    with pytest.raises(Malformed, match="too slowly"):
+        await body.read_body(Request({"type": "http", "headers": []}, drop), 10**9)
+
+
 @pytest.mark.parametrize("pieces", [(None,), (b"ab", None)])
 async def test_a_client_that_hangs_up_has_sent_no_body(pieces):
     with pytest.raises(Malformed, match="hung up"):

@@ -11,11 +11,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from duly import clock
 from duly.api.operation import ApiRequest
 from duly.errors import Invalid, Malformed, TooLarge
 
 SILENCE = 30.0
 """Seconds after which a client that sends no more of its body is given up."""
+SLOWEST = 4096
+"""Bytes a second that a client sends at least: one that sends less keeps room from others."""
 PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -42,12 +45,14 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise _too_large(limit)
     chunks = bytearray()
+    began = clock.monotonic()
     while True:
+        left = began + SILENCE + len(chunks) / SLOWEST - clock.monotonic()
         try:
-            async with asyncio.timeout(SILENCE):
+            async with asyncio.timeout(min(left, SILENCE)):
                 message: Any = await request.receive()
         except TimeoutError:
-            raise Malformed("The body stopped before its end.") from None
+            raise Malformed("The body stopped before its end, or came too slowly.") from None
         if message["type"] == "http.disconnect":
             raise Malformed("The client hung up before the end of the body.")
         body: bytes = message.get("body", b"")
