@@ -180,6 +180,20 @@ async def test_no_list_log_or_metric_tells_anything_of_another_tenant(world, cap
     assert not [one.getMessage() for one in caplog.records if world.victim.key in one.getMessage()]
 
 
+async def test_pages_of_one_show_every_own_thing_and_no_gap_where_anothers_is(world):
+    for (method, path), row in ROWS.items():
+        if method != "GET" or "cursor" not in [place.kind for place in row.places]:
+            continue
+        whole = (await world.stranger.api.get(path))["items"]
+        walked, query = [], {"limit": 1}
+        while query:
+            page = await world.stranger.api.get(path, params=query)
+            walked += page["items"]
+            assert len(page["items"]) == 1, path
+            query = page["next_cursor"] and {"limit": 1, "cursor": page["next_cursor"]}
+        assert walked == whole != [], path
+
+
 async def test_only_an_administrator_names_a_tenant(world):
     wrong = []
     everything = await world.key_for("acme", "acme-all", *set(Scope) - {Scope.ADMIN})
