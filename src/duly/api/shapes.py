@@ -70,6 +70,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     fire_at: datetime | None = None
     labels: dict[str, str]
     requires: dict[str, str]
+    category: str | None = None
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None
@@ -290,6 +291,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         reason=reason or view.reason,
         labels=view.labels,
         requires=view.requires,
+        category=payload.category,
         idempotency_key=view.idempotency_key,
         replay_of=None if view.replay_of is None else str(view.replay_of),
         admitted_by=view.admitted_by,
@@ -322,6 +324,7 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         priority=spec.priority,
         labels=spec.labels,
         requires=spec.requires,
+        category=spec.payload.category,
         idempotency_key=spec.idempotency_key,
         replay_of=None,
         admitted_by=server,

@@ -56,6 +56,9 @@ class TaskFlags:
     delay_tolerance: Annotated[
         str | None, Option(metavar="TIME", help="How long its start may be put off: 30s, 5m, 2h.")
     ] = None
+    category: Annotated[
+        str | None, Option(help="What kind of work it is: picks your plan's tolerance for it.")
+    ] = None
     execution_cap: Annotated[
         str | None,
         Option("--execution-cap", "--cap", metavar="TIME", help="When it is stopped: 30s, 5m, 2h."),
@@ -102,15 +105,16 @@ class TaskFlags:
 
 def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` the options of TaskFlags in place of its parameter `flags`."""
-    return _with_flags(TaskFlags, command)
+    return with_flags(TaskFlags, command)
 
 
 def with_resource_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` the options of ResourceFlags in place of its parameter `flags`."""
-    return _with_flags(ResourceFlags, command)
+    return with_flags(ResourceFlags, command)
 
 
-def _with_flags(kind: type[Any], command: Callable[..., None]) -> Callable[..., None]:
+def with_flags(kind: type[Any], command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` the options of the dataclass `kind` in place of its parameter `flags`."""
     hints = get_type_hints(kind, include_extras=True)
     options = [
         inspect.Parameter(

@@ -37,6 +37,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "env": _env(flags) or None,
         "labels": pairs("--label", flags.label) or None,
         "requires": pairs("--require", flags.require) or None,
+        "category": flags.category,
         "priority": flags.priority,
     }
     return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]

@@ -49,6 +49,7 @@ class TaskFields(TypedDict, total=False):
     env: Mapping[str, str] | None
     labels: Mapping[str, str] | None
     requires: Mapping[str, str] | None
+    category: str | None
     priority: int | None
 
 
@@ -121,6 +122,8 @@ class Task(TypedDict):
     fire_at: str | None
     labels: dict[str, str]
     requires: dict[str, str]
+    category: NotRequired[str | None]
+    """Left out by servers older than categories."""
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None

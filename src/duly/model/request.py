@@ -1,21 +1,22 @@
 """What a client may ask for, and how it becomes a complete `TaskSpec`.
 
 Decoding (`TaskRequest`) settles types and unknown fields; `complete` settles
-meaning: bounds, defaults of the plan, and text that PostgreSQL or a process
-could not take. Every refusal names the field and says what to write instead.
+meaning: what the plan says (`model/allowance.py`), bounds, and text that PostgreSQL
+or a process could not take. Every refusal names the field and says what to write
+instead.
 """
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from duly.duration import parse_duration, parse_time
+from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
+from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
-from duly.model.resources import TIERS, Resources
+from duly.model.resources import Resources
 from duly.model.task import OnLost, Payload, TaskSpec
 from duly.model.tenant import Plan
 
@@ -54,35 +55,21 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     env: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     requires: dict[str, str] | None = None
+    category: str | None = None
+    """What kind of work it is; picks a default for delay_tolerance."""
     priority: int | None = None
 
 
-def complete(
-    request: TaskRequest,
-    plan: Plan,
-    tiers: Mapping[str, Resources] = TIERS,
-    *,
-    replay_of: int | None = None,
-) -> TaskSpec:
+def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) -> TaskSpec:
     """Check `request` and fill in what it leaves open; raises Invalid for the first bad field."""
-    cap = _optional_duration(request.execution_cap, "execution_cap", plan.execution_cap)
-    if cap <= timedelta(0):
-        raise Invalid("execution_cap", "execution_cap must be more than 0.")
-    if cap > plan.max_execution_cap:
-        raise Invalid(
-            "execution_cap",
-            f"execution_cap may be at most {plan.max_execution_cap.total_seconds():g} s "
-            f"in the plan {plan.name!r}.",
-        )
+    tier = allowance.tier(request.tier, plan)
     return TaskSpec(
         name=_text(request.name, "name", MAX_NAME),
         payload=_payload(request),
-        tier=_tier(request, tiers),
-        resources=_resources(request, tiers),
-        delay_tolerance=_optional_duration(
-            request.delay_tolerance, "delay_tolerance", plan.delay_tolerance
-        ),
-        execution_cap=cap,
+        tier=tier,
+        resources=_resources(request, tier, plan),
+        delay_tolerance=allowance.delay_tolerance(request.delay_tolerance, request.category, plan),
+        execution_cap=allowance.execution_cap(request.execution_cap, plan),
         max_attempts=_integer(request.max_attempts, "max_attempts", 1, MAX_ATTEMPTS, default=3),
         on_lost=_on_lost(request.on_lost),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
@@ -97,7 +84,8 @@ def complete(
 def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     """Return `spec` with the fields of a request changed, checked like a new one.
 
-    Resources change kind by kind, unless a tier is named: then they are the tier's.
+    Resources change kind by kind, unless a tier is named: then they are the tier's. So does a
+    category bring its tolerance. What is not changed stays, though the plan may have shrunk.
     """
     if "idempotency_key" in changes:
         raise Invalid("idempotency_key", "idempotency_key cannot be changed; submit a new task.")
@@ -113,10 +101,19 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
             if name in changes["resources"]:
                 kept.pop(f"{name}_mb")
         fields["resources"] = {**kept, **changes["resources"]}
+    if "category" in changes:
+        fields["delay_tolerance"] = changes.get("delay_tolerance")
     request = msgspec.convert(fields, TaskRequest)
+    granted = allowance.keep_granted(plan, spec, changes.keys())
     return msgspec.structs.replace(
-        complete(request, plan, replay_of=spec.replay_of), idempotency_key=spec.idempotency_key
+        complete(request, granted, replay_of=spec.replay_of), idempotency_key=spec.idempotency_key
     )
+
+
+def repeat(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
+    """Return what a replay of `spec` asks for, now; raises Invalid when the plan has shrunk."""
+    request = msgspec.convert({**_as_request(spec), "run_at": None}, TaskRequest)
+    return complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
 
 
 def _as_request(spec: TaskSpec) -> dict[str, Any]:
@@ -135,6 +132,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "run_at": None if spec.run_at is None else spec.run_at.isoformat(),
         "labels": spec.labels,
         "requires": spec.requires,
+        "category": spec.payload.category,
         "priority": spec.priority,
     }
 
@@ -175,10 +173,6 @@ def _integer(value: int | None, field: str, low: int, high: int, *, default: int
     return value
 
 
-def _optional_duration(value: float | str | None, field: str, default: timedelta) -> timedelta:
-    return default if value is None else parse_duration(value, field)
-
-
 def _on_lost(value: str | None) -> OnLost:
     if value is None:
         return OnLost.RETRY
@@ -210,6 +204,7 @@ def _payload(request: TaskRequest) -> Payload:
         script_path=request.script_path,
         source=request.source,
         env=_env(request.env) if request.env else {},
+        category=request.category,
     )
 
 
@@ -271,19 +266,11 @@ def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str
     return labels
 
 
-def _tier(request: TaskRequest, tiers: Mapping[str, Resources]) -> str | None:
-    if request.tier is None:
-        return "basic"
-    if request.tier not in tiers:
-        raise Invalid(
-            "tier", f"There is no tier {request.tier[:60]!r}; there are {', '.join(tiers)}."
-        )
-    return request.tier
-
-
-def _resources(request: TaskRequest, tiers: Mapping[str, Resources]) -> Resources:
-    resources = amounts_of(request.resources, tiers[request.tier or "basic"])
+def _resources(request: TaskRequest, tier: str, plan: Plan) -> Resources:
+    resources = amounts_of(request.resources, plan.known_tiers[tier])
     # Nothing would be no limit to the kernel, and the task could take all there is.
     if resources.memory_mb == 0:
         raise Invalid("resources.memory", "resources.memory must be above 0, at least 1 MiB.")
+    if plan.max_resources:
+        allowance.check_resources(resources, plan)
     return resources

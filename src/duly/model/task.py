@@ -74,6 +74,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     script_path: str | None = None
     source: str | None = None
     env: dict[str, str] = {}
+    category: str | None = None
+    """What kind of work it is. Nothing decides by it, so it has no column, and costs none."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):

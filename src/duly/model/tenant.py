@@ -1,10 +1,13 @@
 """Tenants: who submits, under which plan, and with which key."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
+
+from duly.model.resources import TIERS, Resources
 
 
 class Scope(StrEnum):
@@ -47,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
     max_artifact_bytes: int | None = None
+    known_tiers: Mapping[str, Resources] = TIERS
+    """What names of tiers stand for: Duly's own, an administrator's, and the tenant's own."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):

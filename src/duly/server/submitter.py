@@ -17,7 +17,7 @@ from duly import telemetry
 from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
 from duly.model.bucket import Bucket
-from duly.model.request import revise
+from duly.model.request import repeat, revise
 from duly.model.task import NOT_STARTED, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server import repeats
@@ -237,9 +237,7 @@ class Submitter(Service):
             old = await self._read(conn, credential, task_id)
         if not old.has_ended:
             raise Conflict("The task has not ended; only one that has can be replayed.")
-        spec = msgspec.structs.replace(
-            old.spec, replay_of=task_id, run_at=None, idempotency_key=None
-        )
+        spec = repeat(old.spec, credential.plan, replay_of=task_id)
         (shape_id,) = await self._shapes.learn([spec])
         new = self._new(credential, spec, shape_id)
         self._rate_limiter.check(credential)

@@ -1,16 +1,87 @@
 """Plans, as they are stored."""
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
 import asyncpg
+import msgspec
 
+from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Plan
+from duly.store.database import Connection, load_statements
 
-FIELDS = tuple(field for field in Plan.__struct_fields__ if field != "name")
+SQL = load_statements("plans.sql")
+FIELDS = tuple(field for field in Plan.__struct_fields__ if field not in ("name", "known_tiers"))
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """A plan as an administrator sees it."""
+
+    id: int
+    plan: Plan
+    created_at: datetime
+    tenants: int
 
 
 def plan_of(row: asyncpg.Record) -> Plan:
-    """Return the plan in a row of `tenants_with_plans`."""
+    """Return the plan in a row of `tenants_with_plans`, with the tiers of that tenant."""
+    return msgspec.structs.replace(_plan(row), known_tiers=known_tiers(row["known_tiers"]))
+
+
+def known_tiers(defined: Mapping[str, Any]) -> Mapping[str, Resources]:
+    """Return what names of tiers stand for, Duly's own first."""
+    if not defined:
+        return TIERS
+    return {**TIERS, **msgspec.convert(defined, dict[str, Resources])}
+
+
+async def read(
+    conn: Connection, *, name: str | None = None, before: int = 2**31 - 1, limit: int = 1
+) -> list[PlanView]:
+    """Return plans below the number `before`, newest first, or the one of that name."""
+    rows = await conn.fetch(SQL["read_plans"], before, limit, name)
+    return [PlanView(row["id"], _plan(row), row["created_at"], row["tenants"]) for row in rows]
+
+
+async def lock(conn: Connection, name: str) -> Plan | None:
+    """Lock a plan, so that nobody else changes it or is given it meanwhile; None if unknown."""
+    row = await conn.fetchrow(SQL["lock_plan"], name)
+    return None if row is None else _plan(row)
+
+
+async def add(conn: Connection, plan: Plan) -> bool:
+    """Store a new plan; False when there is one of that name."""
+    return bool(await conn.fetchval(SQL["add_plan"], _values(plan)))
+
+
+async def change(conn: Connection, plan: Plan) -> None:
+    """Store what a locked plan grants from now on."""
+    await conn.execute(SQL["change_plan"], _values(plan))
+
+
+async def remove(conn: Connection, name: str) -> None:
+    """Remove a locked plan that no tenant has."""
+    await conn.execute(SQL["remove_plan"], name)
+
+
+async def tenants_of(conn: Connection, name: str) -> tuple[list[str], list[str]]:
+    """Return the names of the tenants that have a plan, and of those that were removed with it."""
+    rows = await conn.fetch(SQL["tenants_of_plan"], name)
+    gone = [row["name"] for row in rows if row["is_removed"]]
+    return [row["name"] for row in rows if not row["is_removed"]], gone
+
+
+def _plan(row: asyncpg.Record) -> Plan:
     values = {field: row[field] for field in FIELDS}
     for field in ("tiers", "queues"):
         if values[field] is not None:
             values[field] = tuple(values[field])
     return Plan(name=row["plan"], **values)
+
+
+def _values(plan: Plan) -> dict[str, Any]:
+    """Return a plan as the JSON that PostgreSQL reads a row from."""
+    fields = {field: getattr(plan, field) for field in FIELDS}
+    values: dict[str, Any] = msgspec.to_builtins({"name": plan.name, **fields})
+    return values

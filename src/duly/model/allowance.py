@@ -1,0 +1,134 @@
+"""What a plan makes of a request: its default where nothing is asked, its bound where something is.
+
+Pure functions of the plan and of one thing that is asked for. Every refusal names the field, the
+bound and the plan that sets it, so that whoever is refused knows what to ask for instead.
+"""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from duly.duration import format_duration, parse_duration
+from duly.errors import Invalid
+from duly.model.resources import KINDS, Resources, describe
+from duly.model.task import TaskSpec
+from duly.model.tenant import Plan
+
+USUAL = "basic"
+"""The tier of a task that names none, if the plan has it."""
+SAID_AS = {"cpu_milli": "cpu", "memory_mb": "memory", "disk_mb": "disk"}
+
+
+def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
+    """Return how long an attempt may run."""
+    if asked is None:
+        return min(plan.execution_cap, plan.max_execution_cap)
+    cap = parse_duration(asked, "execution_cap")
+    if cap <= timedelta(0):
+        raise Invalid("execution_cap", "execution_cap must be more than 0.")
+    if cap > plan.max_execution_cap:
+        raise _too_long("execution_cap", plan.max_execution_cap, plan)
+    return cap
+
+
+def delay_tolerance(asked: float | str | None, category: str | None, plan: Plan) -> timedelta:
+    """Return how long the start may be put off: as asked, as its category says, or by default."""
+    default = plan.delay_tolerance
+    if category is not None:
+        if category not in plan.tolerances:
+            raise _unknown_category(category, plan)
+        default = timedelta(seconds=plan.tolerances[category])
+    longest = plan.max_delay_tolerance
+    if asked is None:
+        return default if longest is None else min(default, longest)
+    tolerance = parse_duration(asked, "delay_tolerance")
+    if longest is not None and tolerance > longest:
+        raise _too_long("delay_tolerance", longest, plan)
+    return tolerance
+
+
+def tier(asked: str | None, plan: Plan) -> str:
+    """Return the tier that is meant; without one, `basic` or else the first that the plan has."""
+    # Almost every task of almost every plan.
+    if plan.tiers is None and (asked or USUAL) in plan.known_tiers:
+        return asked or USUAL
+    allowed = allowed_tiers(plan)
+    if asked is None:
+        if not allowed:
+            raise Invalid("tier", f"No tier that the plan {plan.name!r} includes exists any more.")
+        return USUAL if USUAL in allowed else allowed[0]
+    if asked in allowed:
+        return asked
+    if asked in plan.known_tiers:
+        raise Invalid(
+            "tier",
+            f"The plan {plan.name!r} does not include the tier {asked!r}; "
+            f"it has {', '.join(allowed)}.",
+        )
+    raise Invalid("tier", f"There is no tier {asked[:60]!r}; there are {', '.join(allowed)}.")
+
+
+def allowed_tiers(plan: Plan) -> list[str]:
+    """Return the names of the tiers that exist and that the plan includes."""
+    if plan.tiers is None:
+        return list(plan.known_tiers)
+    return [name for name in plan.tiers if name in plan.known_tiers]
+
+
+def check_resources(resources: Resources, plan: Plan, what: str = "the task") -> None:
+    """Refuse what could never run, because it is more than the plan grants at once."""
+    for kind, most in (plan.max_resources or {}).items():
+        amount = getattr(resources, kind) if kind in KINDS else resources.extra.get(kind, 0)
+        if amount > most:
+            name = SAID_AS.get(kind, kind if kind in KINDS else f"extra.{kind}")
+            raise Invalid(
+                f"resources.{name}",
+                f"The plan {plan.name!r} grants at most {describe(kind, most)} at once; "
+                f"{what} asks for {describe(kind, amount)}.",
+            )
+
+
+def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
+    """Return `plan`, as wide as what `spec` was granted in all that is not `changed`.
+
+    A plan may have shrunk since. What a task has, it keeps; only what is asked for now is bound
+    by what the plan says now.
+    """
+    wide = keep_names(plan, spec)
+    if "execution_cap" not in changed:
+        cap = max(plan.max_execution_cap, spec.execution_cap)
+        wide = replace(wide, max_execution_cap=cap)
+    if plan.max_delay_tolerance is not None and not {"delay_tolerance", "category"} & set(changed):
+        longest = max(plan.max_delay_tolerance, spec.delay_tolerance)
+        wide = replace(wide, max_delay_tolerance=longest)
+    if "tier" not in changed and spec.tier is not None and plan.tiers is not None:
+        wide = replace(wide, tiers=(*plan.tiers, spec.tier))
+    if not {"tier", "resources"} & set(changed):
+        wide = replace(wide, max_resources=None)
+    return wide
+
+
+def keep_names(plan: Plan, spec: TaskSpec) -> Plan:
+    """Return `plan` with the tier and the category of `spec`, which may be gone since."""
+    tiers, tolerances, category = plan.known_tiers, plan.tolerances, spec.payload.category
+    if spec.tier is not None and spec.tier not in tiers:
+        tiers = {**tiers, spec.tier: spec.resources}
+    if category is not None and category not in tolerances:
+        tolerances = {**tolerances, category: plan.delay_tolerance.total_seconds()}
+    return replace(plan, known_tiers=tiers, tolerances=tolerances)
+
+
+def _too_long(field: str, longest: timedelta, plan: Plan) -> Invalid:
+    return Invalid(
+        field,
+        f"{field} may be at most {format_duration(longest)} "
+        f"({longest.total_seconds():.12g} s) in the plan {plan.name!r}.",
+    )
+
+
+def _unknown_category(category: str, plan: Plan) -> Invalid:
+    there = f"there are {', '.join(sorted(plan.tolerances))}" if plan.tolerances else "it has none"
+    return Invalid(
+        "category", f"The plan {plan.name!r} has no category {category[:60]!r}; {there}."
+    )

@@ -1,0 +1,243 @@
+"""What an administrator may say of a plan, and how it becomes a `Plan`.
+
+As with tasks, decoding settles types and unknown fields, and this settles meaning: what
+is left open gets a default, bounds must be possible, and what is said twice must agree.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from duly.duration import LONGEST, format_duration, parse_duration
+from duly.errors import Invalid
+from duly.model.amounts import ResourcesRequest, check_extra, kinds_of
+from duly.model.plan_names import check_name
+from duly.model.tenant import Plan
+
+QUEUES = ("urgent", "periodic", "delayable", "off_peak")
+DELAY_TOLERANCE = timedelta(minutes=5)
+EXECUTION_CAP = timedelta(hours=24)
+MOST = 2_000_000_000
+"""Of whatever is counted."""
+MOST_BYTES = 10**15
+MOST_PER_HOUR = 10**12
+HIGHEST_PRICE = 1_000_000
+MOST_NAMES = 50
+"""Tiers or categories in one plan."""
+
+
+class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/plans. What is left out or null has no limit, or the usual default."""
+
+    name: str
+    price_class: str | None = None
+    price_per_task: float | None = None
+    price_per_cpu_hour: float | None = None
+    price_per_gib_hour: float | None = None
+    tasks_per_hour: int | None = None
+    burst: int | None = None
+    max_running: int | None = None
+    max_resources: ResourcesRequest | None = None
+    max_waiting: int | None = None
+    max_schedules: int | None = None
+    tiers: list[str] | None = None
+    queues: list[str] | None = None
+    delay_tolerance: float | str | None = None
+    max_delay_tolerance: float | str | None = None
+    tolerances: dict[str, float | str] | None = None
+    execution_cap: float | str | None = None
+    max_execution_cap: float | str | None = None
+    weight: int | None = None
+    retention: float | str | None = None
+    max_log_bytes: int | None = None
+    max_result_bytes: int | None = None
+    max_artifact_bytes: int | None = None
+
+
+def plan_from(request: PlanRequest) -> Plan:
+    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field."""
+    rate = _integer(request.tasks_per_hour, "tasks_per_hour", 1, MOST_PER_HOUR)
+    burst = _integer(request.burst, "burst", 1, MOST_PER_HOUR)
+    _check_rate(rate, burst)
+    longest_cap = _duration(request.max_execution_cap, "max_execution_cap") or LONGEST
+    longest_tolerance = _duration(request.max_delay_tolerance, "max_delay_tolerance", zero=True)
+    return Plan(
+        name=check_name(request.name),
+        price_class=check_name(request.price_class or "standard", "price_class"),
+        price_per_task=_price(request.price_per_task, "price_per_task"),
+        price_per_cpu_hour=_price(request.price_per_cpu_hour, "price_per_cpu_hour"),
+        price_per_gib_hour=_price(request.price_per_gib_hour, "price_per_gib_hour"),
+        tasks_per_hour=rate,
+        burst=burst,
+        max_running=_integer(request.max_running, "max_running", 1),
+        max_resources=_resources(request.max_resources),
+        max_waiting=_integer(request.max_waiting, "max_waiting", 1),
+        max_schedules=_integer(request.max_schedules, "max_schedules", 0),
+        tiers=_names(request.tiers, "tiers"),
+        queues=_queues(request.queues),
+        delay_tolerance=_delay_tolerance(request.delay_tolerance, longest_tolerance),
+        max_delay_tolerance=longest_tolerance,
+        tolerances=_tolerances(request.tolerances or {}, longest_tolerance),
+        execution_cap=_execution_cap(request.execution_cap, longest_cap),
+        max_execution_cap=longest_cap,
+        weight=_integer(request.weight, "weight", 1, 1000) or 1,
+        retention=_duration(request.retention, "retention"),
+        max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MOST_BYTES),
+        max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MOST_BYTES),
+        max_artifact_bytes=_integer(
+            request.max_artifact_bytes, "max_artifact_bytes", 0, MOST_BYTES
+        ),
+    )
+
+
+def change_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan:
+    """Return `plan` with the given fields changed, checked as a whole; null takes a bound away."""
+    if changes.get("name", plan.name) != plan.name:
+        raise Invalid(
+            "name",
+            "A plan keeps its name; create another one, and give it to the tenants of this one.",
+        )
+    new = plan_from(msgspec.convert({**_as_request(plan), **changes}, PlanRequest))
+    # What was not named stays as it is, to the last digit of a price.
+    fields = (field for field in Plan.__struct_fields__ if field not in changes)
+    return msgspec.structs.replace(new, **{field: getattr(plan, field) for field in fields})
+
+
+def _as_request(plan: Plan) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name in PlanRequest.__struct_fields__:
+        value = getattr(plan, name)
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        fields[name] = float(value) if isinstance(value, Decimal) else value
+    if plan.max_execution_cap >= LONGEST:
+        fields["max_execution_cap"] = None
+    fields["max_resources"] = told_amounts(plan.max_resources)
+    return fields
+
+
+def told_amounts(kinds: Mapping[str, int] | None) -> dict[str, Any] | None:
+    """Return bounds by kind in the words of a request: cpu in cores, kinds of one's own apart."""
+    if kinds is None:
+        return None
+    told: dict[str, Any] = {}
+    for kind, amount in kinds.items():
+        if kind == "cpu_milli":
+            told["cpu"] = amount / 1000
+        elif kind in ResourcesRequest.__struct_fields__:
+            told[kind] = amount
+        else:
+            told.setdefault("extra", {})[kind] = amount
+    return told
+
+
+def _check_rate(rate: int | None, burst: int | None) -> None:
+    if burst is not None and rate is None:
+        raise Invalid("burst", "burst means nothing without tasks_per_hour; give both or neither.")
+    if rate is not None and burst is None:
+        raise Invalid(
+            "burst", "tasks_per_hour needs a burst: how many tasks may come at once, at least 1."
+        )
+
+
+def _delay_tolerance(asked: float | str | None, longest: timedelta | None) -> timedelta:
+    if asked is None:
+        return DELAY_TOLERANCE if longest is None else min(DELAY_TOLERANCE, longest)
+    return _within(parse_duration(asked, "delay_tolerance"), "delay_tolerance", longest)
+
+
+def _tolerances(asked: dict[str, float | str], longest: timedelta | None) -> dict[str, float]:
+    if len(asked) > MOST_NAMES:
+        raise Invalid("tolerances", f"A plan may have at most {MOST_NAMES} categories.")
+    found = {}
+    for category, text in asked.items():
+        field = f"tolerances.{check_name(category, 'tolerances')}"
+        found[category] = _within(parse_duration(text, field), field, longest).total_seconds()
+    return found
+
+
+def _within(tolerance: timedelta, field: str, longest: timedelta | None) -> timedelta:
+    if longest is not None and tolerance > longest:
+        raise _beyond(field, tolerance, "max_delay_tolerance", longest)
+    return tolerance
+
+
+def _execution_cap(asked: float | str | None, longest: timedelta) -> timedelta:
+    cap = _duration(asked, "execution_cap")
+    if cap is None:
+        return min(EXECUTION_CAP, longest)
+    if cap > longest:
+        raise _beyond("execution_cap", cap, "max_execution_cap", longest)
+    return cap
+
+
+def _beyond(field: str, value: timedelta, bound: str, longest: timedelta) -> Invalid:
+    return Invalid(
+        field,
+        f"{field} is a default, and may not exceed {bound}: "
+        f"{format_duration(value)} is more than {format_duration(longest)}.",
+    )
+
+
+def _duration(value: float | str | None, field: str, *, zero: bool = False) -> timedelta | None:
+    if value is None:
+        return None
+    found = parse_duration(value, field)
+    if found <= timedelta(0) and not zero:
+        raise Invalid(field, f"{field} must be more than 0.")
+    return found
+
+
+def _integer(value: int | None, field: str, low: int, high: int = MOST) -> int | None:
+    if value is not None and not low <= value <= high:
+        raise Invalid(
+            field, f"{field} is a whole number from {low} to {high}, or null, not {value}."
+        )
+    return value
+
+
+def _price(value: float | None, field: str) -> Decimal:
+    # The comparison also refuses NaN.
+    if value is not None and not 0 <= value <= HIGHEST_PRICE:
+        raise Invalid(field, f"{field} must be between 0 and {HIGHEST_PRICE}, not {value}.")
+    return Decimal(str(value or 0))
+
+
+def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if not names:
+        raise Invalid(field, f"{field} is empty, so that nothing could run; null allows all.")
+    if len(names) > MOST_NAMES:
+        raise Invalid(field, f"{field} may have at most {MOST_NAMES} names.")
+    return tuple(dict.fromkeys(check_name(name, field) for name in names))
+
+
+def _queues(names: list[str] | None) -> tuple[str, ...] | None:
+    for name in names or ():
+        if name not in QUEUES:
+            raise Invalid(
+                "queues", f"There is no queue {name[:60]!r}; there are {', '.join(QUEUES)}."
+            )
+    return _names(names, "queues")
+
+
+def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:
+    if asked is None:
+        return None
+    try:
+        kinds = kinds_of(asked)
+        # Not what `kinds_of` returns: none at all of a kind is a bound too.
+        extra = {} if asked.extra is None else {**asked.extra} | check_extra(asked.extra)
+    except Invalid as error:
+        field = f"max_{error.field}"
+        raise Invalid(field, error.message.replace(error.field, field)) from None
+    kinds.pop("extra", None)
+    if not kinds and not extra:
+        raise Invalid("max_resources", "max_resources is empty; null is no limit.")
+    if kinds.get("memory_mb") == 0:
+        raise Invalid("max_resources.memory", "max_resources.memory must be above 0.")
+    return {**kinds, **extra}

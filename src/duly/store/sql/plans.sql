@@ -1,0 +1,92 @@
+-- name: read_plans
+-- Return plans, newest first, and how many tenants have each.
+--   $1 below this id, $2 how many, $3 name
+select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
+       p.execution_cap, p.max_execution_cap, p.weight,
+       p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
+       p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
+       p.max_schedules, p.tiers, p.queues, p.retention,
+       p.max_log_bytes, p.max_result_bytes, p.max_artifact_bytes, p.created_at,
+       (select count(*) from tenants t where t.plan = p.name and t.removed_at is null) as tenants
+  from plans p
+ where p.id < $1
+   and ($3::text is null or p.name = $3)
+ order by p.id desc
+ limit $2
+
+-- name: lock_plan
+-- Lock a plan. A tenant that is being given it holds a key share lock on it until it commits,
+-- and one that comes later waits: so what is counted under this lock stays true.
+--   $1 name
+select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
+       execution_cap, max_execution_cap, weight,
+       price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
+       tasks_per_hour, burst, max_running, max_resources, max_waiting,
+       max_schedules, tiers, queues, retention,
+       max_log_bytes, max_result_bytes, max_artifact_bytes
+  from plans
+ where name = $1
+   for update
+
+-- name: add_plan
+-- No row comes back when there is a plan of that name.
+--   $1 the plan
+insert into plans (
+        name, delay_tolerance, max_delay_tolerance, tolerances,
+        execution_cap, max_execution_cap, weight,
+        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
+        tasks_per_hour, burst, max_running, max_resources, max_waiting,
+        max_schedules, tiers, queues, retention,
+        max_log_bytes, max_result_bytes, max_artifact_bytes
+       )
+select name, delay_tolerance, max_delay_tolerance, tolerances,
+       execution_cap, max_execution_cap, weight,
+       price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
+       tasks_per_hour, burst, max_running, nullif(max_resources, 'null'), max_waiting,
+       max_schedules, tiers, queues, retention,
+       max_log_bytes, max_result_bytes, max_artifact_bytes
+  from jsonb_populate_record(null::plans, $1::jsonb)
+    on conflict (name) do nothing
+returning id
+
+-- name: change_plan
+-- Change a plan that is locked.
+--   $1 the plan
+update plans
+   set delay_tolerance = given.delay_tolerance,
+       max_delay_tolerance = given.max_delay_tolerance,
+       tolerances = given.tolerances,
+       execution_cap = given.execution_cap,
+       max_execution_cap = given.max_execution_cap,
+       weight = given.weight,
+       price_class = given.price_class,
+       price_per_task = given.price_per_task,
+       price_per_cpu_hour = given.price_per_cpu_hour,
+       price_per_gib_hour = given.price_per_gib_hour,
+       tasks_per_hour = given.tasks_per_hour,
+       burst = given.burst,
+       max_running = given.max_running,
+       max_resources = nullif(given.max_resources, 'null'),
+       max_waiting = given.max_waiting,
+       max_schedules = given.max_schedules,
+       tiers = given.tiers,
+       queues = given.queues,
+       retention = given.retention,
+       max_log_bytes = given.max_log_bytes,
+       max_result_bytes = given.max_result_bytes,
+       max_artifact_bytes = given.max_artifact_bytes
+  from jsonb_populate_record(null::plans, $1::jsonb) as given
+ where plans.name = given.name
+
+-- name: remove_plan
+--   $1 name
+delete from plans
+ where name = $1
+
+-- name: tenants_of_plan
+-- Return the tenants that have a plan, those that were removed too.
+--   $1 plan
+select name, removed_at is not null as is_removed
+  from tenants
+ where plan = $1
+ order by name

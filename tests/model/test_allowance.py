@@ -1,0 +1,226 @@
+"""What a plan makes of a request: defaults, bounds, and what they may never do."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from duly.errors import Invalid
+from duly.model.allowance import allowed_tiers
+from duly.model.request import TaskRequest, complete, repeat, revise
+from duly.model.resources import TIERS, Resources
+from duly.model.tenant import Plan
+
+PLAN = Plan(
+    name="small",
+    delay_tolerance=timedelta(minutes=5),
+    max_delay_tolerance=timedelta(days=1),
+    tolerances={"mail": 30.0, "report": 7200.0},
+    execution_cap=timedelta(minutes=10),
+    max_execution_cap=timedelta(hours=1),
+    weight=1,
+    tiers=("basic", "large"),
+    max_resources={"cpu_milli": 2000, "memory_mb": 2048, "gpu": 1},
+    known_tiers={
+        **TIERS,
+        "basic": Resources(cpu_milli=250, memory_mb=128),
+        "large": Resources(cpu_milli=2000, memory_mb=2048),
+    },
+)
+
+
+def ask(plan=PLAN, **fields):
+    return complete(msgspec.convert({"command": ["true"], **fields}, TaskRequest), plan)
+
+
+def test_what_is_left_open_gets_what_the_plan_and_the_tenants_tiers_say():
+    spec = ask()
+    assert (spec.tier, spec.resources) == ("basic", Resources(cpu_milli=250, memory_mb=128))
+    assert (spec.delay_tolerance, spec.execution_cap) == (
+        timedelta(minutes=5),
+        timedelta(minutes=10),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"category": "mail"}, 30),
+        ({"category": "report"}, 7200),
+        ({"category": "report", "delay_tolerance": 1}, 1),
+        ({"category": None}, 300),
+    ],
+)
+def test_a_category_picks_the_tolerance_unless_one_is_given(fields, seconds):
+    spec = ask(**fields)
+    assert spec.delay_tolerance == timedelta(seconds=seconds)
+    assert spec.payload.category == fields["category"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"execution_cap": "61m"}, "execution_cap", "at most 1h (3600 s) in the plan 'small'"),
+        ({"delay_tolerance": "25h"}, "delay_tolerance", "at most 1d (86400 s) in the plan"),
+        ({"category": "video"}, "category", "no category 'video'; there are mail, report."),
+        ({"tier": "premium"}, "tier", "does not include the tier 'premium'; it has basic, large."),
+        ({"tier": "huge"}, "tier", "There is no tier 'huge'; there are basic, large."),
+        ({"resources": {"cpu": 2.001}}, "resources.cpu", "at most 2 cpu at once"),
+        ({"resources": {"memory": "3GiB"}}, "resources.memory", "asks for 3072 MiB memory"),
+        ({"resources": {"extra": {"gpu": 2}}}, "resources.extra.gpu", "at most 1 gpu at once"),
+    ],
+)
+def test_every_bound_is_named_in_the_refusal(fields, field, words):
+    with pytest.raises(Invalid) as refusal:
+        ask(**fields)
+    assert refusal.value.field == field
+    assert words in refusal.value.message
+
+
+def test_a_plan_without_categories_says_so():
+    with pytest.raises(Invalid, match="has no category 'mail'; it has none"):
+        ask(replace(PLAN, tolerances={}), category="mail")
+
+
+def test_a_task_without_a_tier_gets_the_first_of_a_plan_that_has_no_basic():
+    assert ask(replace(PLAN, tiers=("large", "regular"))).tier == "large"
+    with pytest.raises(Invalid, match="No tier"):
+        ask(replace(PLAN, tiers=("gone",)))
+
+
+def test_kinds_that_the_plan_does_not_bound_are_free():
+    assert ask(resources={"disk": "1TiB", "extra": {"licence": 7}}).resources.disk_mb == 2**20
+
+
+SHRUNK = replace(
+    PLAN,
+    execution_cap=timedelta(seconds=1),
+    max_execution_cap=timedelta(seconds=2),
+    delay_tolerance=timedelta(seconds=1),
+    max_delay_tolerance=timedelta(seconds=2),
+    tolerances={},
+    tiers=("basic",),
+    known_tiers=TIERS,
+    max_resources={"cpu_milli": 500},
+)
+
+
+def test_what_a_task_was_granted_it_keeps_when_the_plan_shrinks():
+    spec = ask(tier="large", category="report", execution_cap="1h")
+    assert revise(spec, {"priority": 7}, SHRUNK) == replace(spec, priority=7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"execution_cap": "59m"}, "execution_cap"),
+        ({"delay_tolerance": "1h"}, "delay_tolerance"),
+        ({"category": "report"}, "category"),
+        ({"tier": "large"}, "tier"),
+        ({"resources": {"cpu": 1}}, "resources.cpu"),
+    ],
+)
+def test_what_is_asked_for_anew_is_bound_by_the_plan_of_today(changes, field):
+    spec = ask(tier="large", category="mail", execution_cap="1h")
+    with pytest.raises(Invalid) as refusal:
+        revise(spec, changes, replace(SHRUNK, known_tiers=PLAN.known_tiers, tolerances={}))
+    assert refusal.value.field == field or (field == "category" and "no category" in str(refusal))
+
+
+def test_another_category_brings_its_tolerance():
+    spec = ask(category="mail")
+    assert revise(spec, {"category": "report"}, PLAN).delay_tolerance == timedelta(hours=2)
+    assert revise(spec, {"category": None}, PLAN).delay_tolerance == timedelta(minutes=5)
+    assert revise(spec, {"name": "x"}, PLAN).delay_tolerance == timedelta(seconds=30)
+    both = revise(spec, {"category": "report", "delay_tolerance": 9}, PLAN)
+    assert both.delay_tolerance == timedelta(seconds=9)
+
+
+def test_a_replay_asks_for_the_same_again():
+    spec = ask(tier="large", category="mail", labels={"a": "b"}, idempotency_key="k", priority=3)
+    assert repeat(spec, PLAN, replay_of=7) == replace(spec, idempotency_key=None, replay_of=7)
+
+
+def test_a_replay_is_bound_by_the_plan_of_today_but_needs_no_name_that_is_gone():
+    spec = ask(tier="large", category="mail", execution_cap="1h")
+    with pytest.raises(Invalid, match="execution_cap may be at most"):
+        repeat(spec, replace(PLAN, max_execution_cap=timedelta(minutes=1)), replay_of=7)
+    without = replace(PLAN, tolerances={}, known_tiers=TIERS)
+    assert repeat(spec, without, replay_of=7).resources == spec.resources
+
+
+seconds = st.integers(0, 10**9).map(lambda n: timedelta(seconds=n))
+amounts = st.integers(1, 10_000)
+
+
+@st.composite
+def plans(draw):
+    known = {
+        name: Resources(cpu_milli=draw(amounts), memory_mb=draw(amounts))
+        for name in ("basic", "regular", "mine")
+    }
+    return Plan(
+        name="drawn",
+        delay_tolerance=draw(seconds),
+        max_delay_tolerance=draw(st.none() | seconds),
+        tolerances=draw(st.dictionaries(st.sampled_from(["mail", "report"]), st.floats(0, 1e9))),
+        execution_cap=draw(seconds) + timedelta(seconds=1),
+        max_execution_cap=draw(seconds) + timedelta(seconds=1),
+        weight=1,
+        tiers=draw(st.none() | st.lists(st.sampled_from([*known, "gone"]), min_size=1).map(tuple)),
+        max_resources=draw(st.none() | st.fixed_dictionaries({"cpu_milli": amounts})),
+        known_tiers=known,
+    )
+
+
+requests = st.fixed_dictionaries(
+    {},
+    optional={
+        "tier": st.sampled_from(["basic", "regular", "mine", "gone"]),
+        "category": st.sampled_from(["mail", "report", "video"]),
+        "delay_tolerance": st.floats(0, 1e9),
+        "execution_cap": st.integers(1, 10**9),
+        "resources": st.fixed_dictionaries({"cpu": st.floats(0.001, 20)}),
+    },
+)
+
+
+@given(plan=plans(), fields=requests)
+def test_nothing_that_is_accepted_exceeds_the_plan(plan, fields):
+    try:
+        spec = ask(plan, **fields)
+    except Invalid:
+        return
+    assert timedelta(0) < spec.execution_cap <= plan.max_execution_cap
+    assert plan.max_delay_tolerance is None or spec.delay_tolerance <= plan.max_delay_tolerance
+    assert spec.tier in allowed_tiers(plan)
+    for kind, most in (plan.max_resources or {}).items():
+        assert getattr(spec.resources, kind) <= most
+
+
+@given(plan=plans(), later=plans(), fields=requests)
+def test_whatever_becomes_of_the_plan_a_task_can_be_changed_in_what_the_plan_says_nothing_of(
+    plan, later, fields
+):
+    try:
+        spec = ask(plan, **fields)
+    except Invalid:
+        return
+    assert revise(spec, {"name": "renamed"}, later) == replace(spec, name="renamed")
+
+
+@given(plan=plans(), fields=requests)
+def test_only_the_bounds_of_the_plan_refuse_a_request(plan, fields):
+    wide = replace(
+        plan,
+        max_delay_tolerance=None,
+        max_execution_cap=timedelta(days=36525),
+        tiers=None,
+        max_resources=None,
+        tolerances={"mail": 1.0, "report": 2.0, "video": 3.0},
+        known_tiers={**plan.known_tiers, "gone": Resources(cpu_milli=1, memory_mb=1)},
+    )
+    assert ask(wide, **fields)
