@@ -19,8 +19,8 @@ from duly.model.task import FINAL
 def methods(kind: type) -> dict[str, object]:
     return {
         name: inspect.signature(member).parameters
-        for name, member in vars(kind).items()
-        if inspect.isfunction(member) and not name.startswith("_")
+        for name, member in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
     }
 
 

@@ -21,13 +21,16 @@ from duly.api import (
     dead_letters,
     docs,
     gateway,
+    limits,
     logs,
     metrics,
     nodes,
+    plans,
     resources,
     servers,
     status,
     tasks,
+    tiers,
 )
 from duly.api.answer import ENCODER
 from duly.api.auth import guard
@@ -103,6 +106,9 @@ def create_app(parts: Parts) -> Litestar:
         *nodes.HANDLERS,
         *servers.HANDLERS,
         *resources.HANDLERS,
+        *plans.HANDLERS,
+        *tiers.HANDLERS,
+        *limits.HANDLERS,
         *gateway.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "why": Entry("tasks:why", "Say why a task is where it is."),
         "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
         "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
+        "limits": Entry("limits:limits", "Show what your tenant may have, and what is left of it."),
     },
     "Changing": {
         "cancel": Entry(
@@ -54,6 +55,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resources": Entry(
             "resources:resources", "Who has what of the nodes: tasks that run, and reservations."
         ),
+        "tier": Entry("tiers:tier", "The tiers: names for amounts of resources."),
+        "plan": Entry("plans:plan", "The plans: what tenants may have."),
         "node": Entry("node:node", "The nodes: the machines that run tasks."),
         "server": Entry(
             "server:server", "The servers: those that take requests, and the one that leads."

@@ -10,6 +10,7 @@ from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.logbook import Logbook
+from duly.server.plan_keeper import PlanKeeper
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter
@@ -39,6 +40,7 @@ class Parts:
     rate_limiter: RateLimiter
     submitter: Submitter
     reservations: Reservations
+    plan_keeper: PlanKeeper
     logbook: Logbook
     retention: Retention
     auditor: Auditor
@@ -105,6 +107,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         rate_limiter=rate_limiter,
         submitter=submitter,
         reservations=Reservations(database, sequencer, herald),
+        plan_keeper=PlanKeeper(database),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
         auditor=Auditor(database, settings, cluster_manager, queue_manager),

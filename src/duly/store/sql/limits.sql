@@ -1,0 +1,26 @@
+-- name: read_used
+-- Return what a tenant has in use: what runs by shape and what is reserved, what waits or is yet
+-- to come, and the tokens that it had when they were last counted. What runs is gone through as a
+-- whole, which is bounded by what the nodes can hold; other counts look at 100,000 rows at most.
+--   $1 tenant_id
+select duly.now() as now, b.tokens, b.filled_at,
+       (select coalesce(json_agg(used), '[]')
+          from (select s.needs, held.times
+                  from (select shape_id, count(*) filter (where tenant_id = $1) as times
+                          from live
+                         where status = 'running'
+                         group by shape_id) as held
+                  join shapes s on s.id = held.shape_id
+                 where held.times > 0) as used) as running,
+       (select coalesce(json_agg(resources), '[]')
+          from reservations
+         where tenant_id = $1
+           and coalesce(expires_at, 'infinity') > duly.now()) as reserved,
+       (select count(*)
+          from (select 1 from live where status = 'waiting' and tenant_id = $1 limit 100000)
+            as counted)
+       + (select count(*) filter (where tenant_id = $1)
+            from (select tenant_id from live where status = 'scheduled' limit 100000) as counted)
+       as waiting
+  from (select 1) as one
+  left join buckets b on b.tenant_id = $1

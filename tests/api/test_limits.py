@@ -1,0 +1,105 @@
+"""What a tenant is told of its limits, and of what is left."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly.model.tenant import Scope
+from duly.store.database import now
+
+
+@pytest.fixture
+async def caller(api, key_for):
+    """Whoever works for a tenant with the plan `free`."""
+    key = await key_for("acme", "kim", Scope.SUBMIT, Scope.READ, Scope.MANAGE)
+    async with api.parts.database.connection() as conn:
+        await conn.execute("update tenants set plan = 'free' where name = 'acme'")
+    return api.with_key(key)
+
+
+async def test_a_tenant_that_has_nothing_has_all_of_it_left(caller):
+    limits = await caller.get("/v1/limits")
+    amounts = {"memory_mb": 256, "disk_mb": 512, "iops": 0, "bandwidth_mbps": 0, "ports": 0,
+               "extra": {}, "cpu": 0.5}  # fmt: skip
+    none = dict.fromkeys(amounts, 0) | {"extra": {}}
+    assert limits == {
+        "tenant": "acme",
+        "plan": "free",
+        "rate": {"tasks_per_hour": 100, "burst": 50, "left": 50, "full_in": 0},
+        "running": {"limit": 2, "used": 0, "left": 2},
+        "resources": {
+            "limit": {"cpu": 2, "memory_mb": 2048},
+            "used": none,
+            "left": {"cpu": 2, "memory_mb": 2048},
+        },
+        "waiting": {"limit": 1000, "used": 0, "left": 1000},
+        "schedules": {"limit": 5, "used": 0, "left": 5},
+        "tiers": {"basic": amounts},
+        "queues": ["periodic", "delayable", "off_peak"],
+        "execution_cap": {"default": 600, "longest": 3600},
+        "delay_tolerance": {"default": 3600, "longest": 604800, "categories": {}},
+        "retention": 604800,
+        "log_bytes": 1000000,
+        "result_bytes": 65536,
+        "artifact_bytes": 100000000,
+    }
+
+
+async def test_what_runs_is_reserved_and_waits_is_counted_for_its_tenant_alone(
+    api, caller, agent, stranger
+):
+    await caller.submit()
+    held = await agent.start()
+    await caller.submit(resources={"extra": {"gpu": 1}})
+    await caller.submit(run_at="2199-01-01T00:00:00Z")
+    body = {"resources": {"cpu": 0.5, "memory": "100MiB"}}
+    assert (await caller.call("POST", "/v1/resources", json=body)).status_code == 201
+    limits = await caller.get("/v1/limits")
+    assert limits["running"] == {"limit": 2, "used": 1, "left": 1}
+    assert limits["waiting"] == {"limit": 1000, "used": 2, "left": 998}
+    assert (limits["resources"]["used"]["cpu"], limits["resources"]["left"]) == (
+        1.0,
+        {"cpu": 1, "memory_mb": 2048 - 356},
+    )
+    other = await api.get("/v1/limits")
+    assert (other["running"]["used"], other["waiting"]["used"]) == (0, 0)
+    assert (await api.get("/v1/limits?tenant=acme"))["running"] == limits["running"]
+    await agent.finish(held)
+    assert (await caller.get("/v1/limits"))["running"]["used"] == 0
+
+
+async def test_a_plan_without_limits_says_so(api):
+    limits = await api.get("/v1/limits")
+    assert limits["rate"] is None
+    assert limits["running"] == {"limit": None, "used": 0, "left": None}
+    assert (limits["resources"]["limit"], limits["resources"]["left"]) == (None, None)
+    assert limits["execution_cap"] == {"default": 86400, "longest": None}
+
+
+async def test_what_is_left_of_the_rate_is_refilled_as_time_passes(api, caller):
+    async with api.parts.database.connection() as conn:
+        ago = await now(conn) - timedelta(minutes=6)
+        await conn.execute(
+            "insert into buckets (tenant_id, tokens, filled_at)"
+            " select id, 3.5, $1 from tenants where name = 'acme'"
+            " on conflict (tenant_id) do update set tokens = 3.5, filled_at = $1",
+            ago,
+        )
+    rate = (await caller.get("/v1/limits"))["rate"]
+    # 100 in an hour are 10 in six minutes.
+    assert rate["left"] == 13
+    assert rate["full_in"] == pytest.approx((50 - 13.5) * 36, abs=30)
+
+
+async def test_more_in_use_than_granted_leaves_nothing_and_not_less(api, caller, agent):
+    await caller.submit()
+    await agent.start()
+    async with api.parts.database.connection() as conn:
+        await conn.execute(
+            "update plans set max_running = 1, max_resources = '{\"cpu_milli\": 1}'"
+            " where name = 'free'"
+        )
+    api.parts.authenticator._known.clear()
+    limits = await caller.get("/v1/limits")
+    assert limits["running"] == {"limit": 1, "used": 1, "left": 0}
+    assert limits["resources"]["left"] == {"cpu": 0}
