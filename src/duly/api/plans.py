@@ -21,12 +21,12 @@ from duly.model.tenant import Scope
 from duly.store import plans
 
 ALL = "/v1/plans"
-ONE = "/v1/plans/{name:str}"
+ONE = "/v1/plans/{id:str}"
 LARGEST = 2**31 - 1
 
 
 class PlanChange(PlanRequest, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/plans/{name}: what is left out stays, null takes a limit away."""
+    """The body of PATCH /v1/plans/{id}: what is left out stays, null takes a limit away."""
 
     name: str = ""
 
@@ -119,17 +119,16 @@ async def remove_plan(request: ApiRequest) -> Answer:
 
 
 def _name(request: ApiRequest) -> str:
-    return check_text(request.path_params["name"], "name")
+    return check_text(request.path_params["id"], "name")
 
 
 async def _answer(request: ApiRequest, name: str, status: int = 200) -> Answer:
     credential = credential_of(request)
     is_admin = Scope.ADMIN in credential.scopes
-    if not is_admin and name != credential.plan.name:
-        raise not_found("plan", name)
     async with reading(parts_of(request)) as conn:
         found = await plans.read(conn, name=name)
-    if not found:
+    # Looked up in any case: how long it takes must not tell whether there is one.
+    if not found or (not is_admin and name != credential.plan.name):
         raise not_found("plan", name)
     return as_json(plan_shapes.plan(found[0], with_tenants=is_admin), status)
 

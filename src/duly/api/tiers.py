@@ -18,7 +18,7 @@ from duly.model.tier_request import TierChange, TierRequest
 from duly.store import tiers
 
 ALL = "/v1/tiers"
-ONE = "/v1/tiers/{name:str}"
+ONE = "/v1/tiers/{id:str}"
 TIER = msgspec.json.Decoder(TierRequest)
 CHANGE = msgspec.json.Decoder(TierChange)
 
@@ -116,7 +116,7 @@ def _check_everyone(credential: Credential, *, everyone: bool) -> None:
 
 
 def _name(request: ApiRequest) -> str:
-    return check_text(request.path_params["name"], "name")
+    return check_text(request.path_params["id"], "name")
 
 
 async def _known(request: ApiRequest) -> list[TierAnswer]:

@@ -22,7 +22,7 @@ class TierRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TierChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/tiers/{name}: amounts, which change kind by kind."""
+    """The body of PATCH /v1/tiers/{id}: amounts, which change kind by kind."""
 
     resources: ResourcesRequest
     everyone: bool = False

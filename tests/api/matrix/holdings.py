@@ -13,6 +13,7 @@ from duly.model.task import Outcome
 from duly.model.tenant import Scope
 
 LATER = "2100-01-01T00:00:00Z"
+SMALL = {"cpu": 0.1, "memory_mb": 16}
 ALL = (Scope.SUBMIT, Scope.READ, Scope.MANAGE)
 
 
@@ -64,6 +65,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     """Make a tenant that has everything; `runner` runs what has to have run."""
     key = await key_for(tenant, f"{tenant}-kim", *ALL)
     own = Holding(tenant, api.with_key(key), key)
+    own.things |= await _plans(api, tenant)
     own.things |= {"name": f"{tenant}-name", "user": f"{tenant}-kim", "label": f"of={tenant}"}
     own.things |= {"tenant": tenant, "text": tenant}
     for kind, exit_code in (("done", 0), ("dead", 3), ("running", None)):
@@ -75,6 +77,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["task"] = await submit(own, requires={"at": tenant}, idempotency_key=tenant)
     own.things["idempotency_key"] = tenant
     own.things["reservation"] = await _reserve(own)
+    own.things["tier"] = await _create(own.api, "/v1/tiers", f"{tenant}-tier", resources=SMALL)
     return own
 
 
@@ -95,6 +98,22 @@ async def _reserve(own: Holding) -> str:
     answer = await own.api.call("POST", "/v1/resources", json={"resources": {"cpu": 0.1}})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
+
+
+async def _plans(api: Any, tenant: str) -> dict[str, str]:
+    """Give a tenant a plan that nobody else has, and make one that no tenant has."""
+    plans = {kind: f"{tenant}-{kind.replace('_', '-')}" for kind in ("plan", "spare_plan")}
+    for name in plans.values():
+        await _create(api, "/v1/plans", name)
+    async with api.parts.database.connection() as conn:
+        await conn.execute("update tenants set plan = $2 where name = $1", tenant, plans["plan"])
+    return plans
+
+
+async def _create(api: Any, path: str, name: str, **body: Any) -> str:
+    answer = await api.call("POST", path, json={"name": name, **body})
+    assert answer.status_code == 201, answer.text
+    return name
 
 
 def unknown(kind: str, own: Holding) -> str:

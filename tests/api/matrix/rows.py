@@ -85,6 +85,7 @@ def joining(_world: World, own: Holding) -> Options:
 
 
 TRUE = {"command": ["true"]}
+SMALL = {"cpu": 0.1, "memory_mb": 16}
 PAGE = query("cursor")
 TASKS = query("cursor", "name", "user", "label")
 ANY_TASK = ("task", "scheduled", "running", "done", "dead")
@@ -150,6 +151,17 @@ ROWS: dict[tuple[str, str], Row] = {
         Access.MANAGE, ("reservation", "running"), good=json(resources={"cpu": 0.2})
     ),
     ("DELETE", "/v1/resources/{id}"): Row(Access.MANAGE, ("reservation", "running"), ok=204),
+    ("GET", "/v1/limits"): Row(Access.READ),
+    ("GET", "/v1/plans"): Row(Access.READ, places=PAGE),
+    ("POST", "/v1/plans"): Row(Access.ADMIN, ok=201, good=json(name="more")),
+    ("GET", "/v1/plans/{id}"): Row(Access.READ, ("plan",)),
+    ("PATCH", "/v1/plans/{id}"): Row(Access.ADMIN, ("plan",), good=json(max_running=1000)),
+    ("DELETE", "/v1/plans/{id}"): Row(Access.ADMIN, ("spare_plan",), ok=204),
+    ("GET", "/v1/tiers"): Row(Access.READ),
+    ("POST", "/v1/tiers"): Row(Access.MANAGE, ok=201, good=json(name="more", resources=SMALL)),
+    ("GET", "/v1/tiers/{id}"): Row(Access.READ, ("tier",)),
+    ("PATCH", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), good=json(resources=SMALL)),
+    ("DELETE", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), ok=204),
     ("GET", "/v1/nodes"): Row(Access.ADMIN),
     ("POST", "/v1/nodes"): Row(Access.JOIN, ok=201, good=joining),
     ("GET", "/v1/nodes/{id}"): Row(Access.ADMIN, ("node",)),
