@@ -4,6 +4,7 @@
     ├── Malformed            not even readable as a request
     ├── Unauthenticated      no key, or one that is not valid
     ├── Forbidden            a valid key that may not do this
+    │   └── TenantSuspended  its tenant may only look for now
     ├── NotFound             unknown, or somebody else's
     ├── Conflict             the thing has moved on since the caller last looked
     │   ├── KeyReused        an idempotency key came back with another body
@@ -53,6 +54,12 @@ class Forbidden(DulyError):
     """The key is valid, and may not do this."""
 
     code = "forbidden"
+
+
+class TenantSuspended(Forbidden):
+    """The tenant is suspended: it may look at what it has, and do nothing else."""
+
+    code = "tenant_suspended"
 
 
 class NotFound(DulyError):

@@ -17,10 +17,12 @@ from litestar.plugins.core import MsgspecDIPlugin
 from litestar.types import Message, Scope
 
 from duly.api import (
+    audit,
     cancel,
     dead_letters,
     docs,
     gateway,
+    keys,
     limits,
     logs,
     metrics,
@@ -30,7 +32,9 @@ from duly.api import (
     servers,
     status,
     tasks,
+    tenants,
     tiers,
+    users,
 )
 from duly.api.answer import ENCODER
 from duly.api.auth import guard
@@ -109,6 +113,10 @@ def create_app(parts: Parts) -> Litestar:
         *plans.HANDLERS,
         *tiers.HANDLERS,
         *limits.HANDLERS,
+        *tenants.HANDLERS,
+        *users.HANDLERS,
+        *keys.HANDLERS,
+        *audit.HANDLERS,
         *gateway.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,

@@ -12,11 +12,12 @@ import msgspec
 from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
-from duly.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from duly.errors import Forbidden, Invalid, NotFound, TenantSuspended, Unauthenticated
 from duly.model.tenant import Credential, Scope
 from duly.server.parts import Parts
 from duly.store import views
 from duly.store.lanes import Lane
+from duly.store.views import OtherTenant
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -76,6 +77,8 @@ async def guard(connection: Connection) -> None:
             async with parts.timeouts.reading():
                 credential = await parts.authenticator.authenticate(bearer)
         _check_scope(credential, SCOPES[access])
+        if credential.is_suspended:
+            _check_only_looks(credential, operation.method)
         query = connection.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
         if b"tenant" in query or b"%" in query:
@@ -96,6 +99,15 @@ def bearer_of(connection: Connection) -> str:
 def _check_scope(credential: Credential, needed: Scope) -> None:
     if needed not in credential.scopes and Scope.ADMIN not in credential.scopes:
         raise Forbidden(f"This needs a key with the scope {needed.value!r}.", scope=needed.value)
+
+
+def _check_only_looks(credential: Credential, method: str) -> None:
+    """Refuse all but reading to a tenant that is suspended."""
+    if method != "GET":
+        raise TenantSuspended(
+            f"The tenant {credential.tenant!r} is suspended: it may look, and do nothing else. "
+            "An administrator can resume it."
+        )
 
 
 def _check_exact(connection: Connection) -> None:
@@ -119,6 +131,11 @@ async def _for_tenant(parts: Parts, credential: Credential, query: bytes) -> Cre
         tenant = await views.tenant_by_name(conn, names[0])
     if tenant is None:
         raise NotFound(f"There is no tenant {names[0][:60]!r}.")
+    return acting_for(credential, tenant)
+
+
+def acting_for(credential: Credential, tenant: OtherTenant) -> Credential:
+    """Return an administrator as one who acts for a tenant: nobody's user, and still the actor."""
     return msgspec.structs.replace(
         credential,
         tenant_id=tenant.id,

@@ -27,7 +27,7 @@ BY_STATUS: Mapping[int, type[DulyError]] = {
     409: errors.Conflict,
     413: errors.TooLarge,
 }
-MORE_KINDS: tuple[type[DulyError], ...] = (errors.KeyReused, errors.Fenced)
+MORE_KINDS: tuple[type[DulyError], ...] = (errors.KeyReused, errors.Fenced, errors.TenantSuspended)
 BY_CODE = {kind.code: kind for kind in (*BY_STATUS.values(), *MORE_KINDS)}
 
 

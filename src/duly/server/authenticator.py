@@ -1,7 +1,8 @@
 """Tells who is calling, from the key alone.
 
 Answers are remembered for a moment, so that a busy client costs no query for each
-request; a key that is revoked or expires is refused within that moment everywhere.
+request. What is changed on any server is forgotten on all as soon as they hear of it; and
+where they do not, a key that is revoked or expires is refused after that moment all the same.
 """
 
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import TypeVar
 from duly import clock
 from duly.errors import Unauthenticated
 from duly.model.tenant import Credential
+from duly.server.news import News
 from duly.store import nodes, tenants
 from duly.store.database import Database
 from duly.store.lanes import Lane
@@ -28,6 +30,14 @@ class Authenticator:
         self._database = database
         self._known: dict[bytes, tuple[float, Credential]] = {}
         self._nodes: dict[bytes, tuple[float, int]] = {}
+        self._changes = 0
+        """How often there was something to forget."""
+
+    def hear(self, told: News) -> None:
+        """Forget who was known, if that may have changed."""
+        if told.credentials:
+            self._changes += 1
+            self._known.clear()
 
     def recall(self, key: str) -> Credential | None:
         """Return who holds `key`, if that was asked a moment ago: then nobody has to wait."""
@@ -46,11 +56,14 @@ class Authenticator:
             # Of many who come at once, the first has asked while the others waited.
             if (remembered := _recall(self._known, hashed)) is not None:
                 return remembered
+            seen = self._changes
             credential = await tenants.by_key(conn, key)
         if credential is None:
             self._known.pop(hashed, None)
             raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
-        _remember(self._known, hashed, credential)
+        # What was read before a change was heard of may be from before that change.
+        if seen == self._changes:
+            _remember(self._known, hashed, credential)
         return credential
 
     async def authenticate_node(self, key: str) -> int:

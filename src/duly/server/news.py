@@ -33,6 +33,8 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Their polls have something to say."""
     tasks: Ids = NONE
     """They have ended or moved on."""
+    credentials: bool = False
+    """What is remembered of keys, tenants or plans may not hold any more."""
 
     def __or__(self, other: "News") -> "News":
         return News(
@@ -41,10 +43,11 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             due=self.due or other.due,
             incarnations=_join(self.incarnations, other.incarnations),
             tasks=_join(self.tasks, other.tasks),
+            credentials=self.credentials or other.credentials,
         )
 
 
-EVERYTHING = News(work=True, pairs=None, due=True, incarnations=None, tasks=None)
+EVERYTHING = News(work=True, pairs=None, due=True, incarnations=None, tasks=None, credentials=True)
 """What to assume when something may have been missed."""
 
 

@@ -9,7 +9,9 @@ from duly.server.authenticator import Authenticator
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
+from duly.server.keys import Keys
 from duly.server.logbook import Logbook
+from duly.server.passwords import Passwords
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
@@ -20,7 +22,9 @@ from duly.server.retention import Retention
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.submitter import Submitter
+from duly.server.tenants import Tenants
 from duly.server.timeouts import Timeouts
+from duly.server.users import Users
 from duly.store.database import Database
 
 
@@ -41,6 +45,9 @@ class Parts:
     submitter: Submitter
     reservations: Reservations
     plan_keeper: PlanKeeper
+    tenants: Tenants
+    users: Users
+    keys: Keys
     logbook: Logbook
     retention: Retention
     auditor: Auditor
@@ -94,11 +101,14 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     )
     herald.subscribe(resource_manager.hear)
     herald.subscribe(queue_manager.hear)
+    authenticator = Authenticator(database)
+    herald.subscribe(authenticator.hear)
+    passwords = Passwords()
     return Parts(
         database=database,
         settings=settings,
         timeouts=Timeouts(settings.requests.timeout),
-        authenticator=Authenticator(database),
+        authenticator=authenticator,
         bell=bell,
         herald=herald,
         cluster_manager=cluster_manager,
@@ -108,6 +118,9 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         submitter=submitter,
         reservations=Reservations(database, sequencer, herald),
         plan_keeper=PlanKeeper(database),
+        tenants=Tenants(database, herald),
+        users=Users(database, herald, passwords),
+        keys=Keys(database, herald),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
         auditor=Auditor(database, settings, cluster_manager, queue_manager),

@@ -610,6 +610,7 @@ CREATE TABLE duly.keys (
     name text,
     service text,
     created_by text,
+    is_login boolean DEFAULT false NOT NULL,
     CONSTRAINT keys_have_one_holder CHECK (((user_id IS NULL) OR (service IS NULL)))
 );
 
@@ -1058,6 +1059,10 @@ CREATE UNIQUE INDEX incarnations_one_live_per_node ON duly.incarnations USING bt
 CREATE INDEX keys_by_prefix ON duly.keys USING btree (prefix);
 
 CREATE INDEX keys_by_tenant ON duly.keys USING btree (tenant_id, id);
+
+CREATE INDEX keys_by_user ON duly.keys USING btree (user_id, id) WHERE (user_id IS NOT NULL);
+
+CREATE INDEX keys_of_administrators ON duly.keys USING btree (id) WHERE (('admin'::text = ANY (scopes)) AND (revoked_at IS NULL));
 
 CREATE INDEX live_due ON duly.live USING btree (ready_at) WHERE (status = 'scheduled'::duly.status);
 

@@ -1,4 +1,4 @@
-"""Keys, and who holds them.
+"""Tenants, and who is known by which key.
 
 A key is `duly_` and 256 random bits; the store keeps its SHA-256, which is enough
 to recognise it and useless to whoever reads it.
@@ -7,6 +7,9 @@ to recognise it and useless to whoever reads it.
 import hashlib
 import secrets
 from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
 
 from duly.errors import NotFound
 from duly.model.tenant import Credential, Scope, actor_of
@@ -15,6 +18,28 @@ from duly.store.plans import plan_of
 
 SQL = load_statements("tenants.sql")
 ADMIN_SCOPES = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.ADMIN})
+PREFIX = 12
+"""Characters of a key that are kept as they are, to find it by."""
+NEWEST = 2**31 - 1
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """Who submits and is billed."""
+
+    id: int
+    name: str
+    plan: str
+    suspended_at: datetime | None
+    created_at: datetime
+    users: int = 0
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What a tenant took along when it was removed."""
+
+    keys: int
+    users: int
+    reservations: int
 
 
 def generate_key(kind: str = "duly") -> str:
@@ -48,11 +73,12 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
 async def create_key(conn: Connection, tenant: str, user: str, scopes: Iterable[Scope]) -> str:
     """Make a key for a user of an existing tenant, and return it: the only time it is known."""
     key = generate_key()
-    row = await conn.fetchrow(SQL["ensure_user"], tenant, user)
+    wanted = sorted(scopes)
+    row = await conn.fetchrow(SQL["ensure_user"], tenant, user, wanted)
     if row is None:
         raise NotFound(f"There is no tenant {tenant!r}.")
     await conn.fetchval(
-        SQL["add_key"], row["tenant_id"], row["id"], key[:12], digest(key), sorted(scopes)
+        SQL["add_key"], row["tenant_id"], row["id"], key[:PREFIX], digest(key), wanted
     )
     return key
 
@@ -65,3 +91,76 @@ async def create_admin_key(conn: Connection) -> str:
 async def has_admin_key(conn: Connection) -> bool:
     """Say whether any administrator's key is valid."""
     return bool(await conn.fetchval(SQL["has_admin_key"]))
+
+
+async def lock_administrators(conn: Connection) -> None:
+    """Let nobody else take an administrator away before the commit."""
+    await conn.execute(SQL["lock_administrators"])
+
+
+async def has_lasting_admin_key(conn: Connection) -> bool:
+    """Say whether an administrator's key is valid that does not end soon by itself."""
+    return bool(await conn.fetchval(SQL["has_lasting_admin_key"]))
+
+
+async def plans(conn: Connection) -> list[str]:
+    """Return the names of the plans that a tenant can have."""
+    return [row["name"] for row in await conn.fetch(SQL["plans"])]
+
+
+async def add(conn: Connection, name: str, plan: str) -> int | None:
+    """Make a tenant, and return its id; None when the name is, or was, another's."""
+    made: int | None = await conn.fetchval(SQL["add"], name, plan)
+    return made
+
+
+async def read(
+    conn: Connection,
+    *,
+    tenant_id: int | None = None,
+    name: str | None = None,
+    before: int = NEWEST,
+    limit: int = 1,
+) -> list[Tenant]:
+    """Return tenants, newest first."""
+    rows = await conn.fetch(SQL["read"], before, limit, tenant_id, name)
+    return [msgspec.convert(dict(row), Tenant) for row in rows]
+
+
+async def lock(conn: Connection, tenant_id: int) -> Tenant | None:
+    """Return a tenant that nobody else changes before the commit."""
+    row = await conn.fetchrow(SQL["lock"], tenant_id)
+    return None if row is None else msgspec.convert(dict(row), Tenant)
+
+
+async def hold(conn: Connection, tenant_id: int) -> None:
+    """Let nobody remove a tenant before the commit; raises NotFound when somebody has."""
+    if await conn.fetchval(SQL["hold"], tenant_id) is None:
+        raise NotFound("There is no such tenant.")
+
+
+async def change(conn: Connection, tenant_id: int, *, name: str, plan: str) -> None:
+    """Give a tenant a name and a plan; the name must be free."""
+    await conn.execute(SQL["change"], tenant_id, name, plan)
+
+
+async def suspend(conn: Connection, tenant_id: int) -> None:
+    """Let a tenant read and do nothing else."""
+    await conn.execute(SQL["suspend"], tenant_id)
+
+
+async def resume(conn: Connection, tenant_id: int) -> None:
+    """Let a tenant go on."""
+    await conn.execute(SQL["resume"], tenant_id)
+
+
+async def count_live(conn: Connection, tenant_id: int, *, up_to: int) -> int:
+    """Return how many tasks of a tenant have not ended, and count no further than `up_to`."""
+    count: int = await conn.fetchval(SQL["count_live"], tenant_id, up_to)
+    return count
+
+
+async def remove(conn: Connection, tenant_id: int) -> Removed:
+    """Remove a tenant for good, with its users, its keys and what it has reserved."""
+    (row,) = await conn.fetch(SQL["remove"], tenant_id)
+    return Removed(row["keys"], row["users"], row["reservations"])

@@ -1,26 +1,31 @@
 -- name: by_key
--- Return who holds a key: the only way in which a tenant is ever chosen.
+-- Return who holds a key: the only way in which a tenant is ever chosen. The key is looked up
+-- first: with few keys the planner would go through those of every tenant instead.
 --   $1 SHA-256 of the key
-select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scopes, t.*
-  from (select *
+with held as materialized (
+        select id, tenant_id, user_id, service, prefix, scopes
           from keys
          where hash = $1
            and revoked_at is null
            and (expires_at is null or expires_at > duly.now())
-        offset 0) as k
+     )
+select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scopes, t.*
+  from held k
   join tenants_with_plans t on t.tenant_id = k.tenant_id
   left join users u on u.id = k.user_id
  where t.removed_at is null
    and u.removed_at is null
 
 -- name: ensure_user
--- Return the id of a tenant's user, and make it if it is new.
---   $1 tenant, $2 user
+-- Return the id of a tenant's user, and make it if it is new; it may do what is given from now.
+--   $1 tenant, $2 user, $3 scopes
 with tenant as (select id from tenants where name = $1),
      made as (
-        insert into users (tenant_id, name)
-        select id, $2 from tenant
-            on conflict (tenant_id, name) do update set name = excluded.name
+        insert into users as u (tenant_id, name, scopes)
+        select id, $2, $3::text[] from tenant
+            on conflict (tenant_id, name) do update
+               set removed_at = null,
+                   scopes = array(select unnest(u.scopes) union select unnest(excluded.scopes))
         returning id, tenant_id
      )
 select id, tenant_id from made
@@ -35,8 +40,140 @@ returning id
 -- Say whether any administrator's key is valid.
 select exists (
         select 1
-          from keys
-         where 'admin' = any(scopes)
-           and revoked_at is null
-           and (expires_at is null or expires_at > duly.now())
+          from keys k
+          join tenants t on t.id = k.tenant_id
+          left join users u on u.id = k.user_id
+         where 'admin' = any(k.scopes)
+           and k.revoked_at is null
+           and (k.expires_at is null or k.expires_at > duly.now())
+           and t.removed_at is null
+           and t.suspended_at is null
+           and u.removed_at is null
        )
+
+-- name: lock_administrators
+-- Let nobody else take an administrator away before the commit: two at once would each rely on
+-- the other's.
+select pg_advisory_xact_lock(hashtextextended('duly.administrators', 0))
+
+-- name: has_lasting_admin_key
+-- Say whether an administrator's key is left that does not end soon by itself.
+select exists (
+        select 1
+          from keys k
+          join tenants t on t.id = k.tenant_id
+          left join users u on u.id = k.user_id
+         where 'admin' = any(k.scopes)
+           and k.revoked_at is null
+           and not k.is_login
+           and (k.expires_at is null or k.expires_at > duly.now() + interval '1 hour')
+           and t.removed_at is null
+           and t.suspended_at is null
+           and u.removed_at is null
+       )
+
+-- name: plans
+-- Return the names of the plans that a tenant can have.
+select name from plans order by name
+
+-- name: add
+-- Make a tenant; no row means that the name is, or was, another's.
+--   $1 name, $2 plan
+insert into tenants (name, plan)
+values ($1, $2)
+    on conflict (name) do nothing
+returning id
+
+-- name: read
+-- Return a page of tenants, newest first.
+--   $1 below this id, $2 how many, $3 tenant_id, $4 name
+select t.id, t.name, t.plan, t.created_at, t.suspended_at,
+       (select count(*) from users u where u.tenant_id = t.id and u.removed_at is null) as users
+  from tenants t
+ where t.id < $1
+   and t.removed_at is null
+   and ($3::int is null or t.id = $3)
+   and ($4::text is null or t.name = $4)
+ order by t.id desc
+ limit $2
+
+-- name: lock
+-- Let nobody else change a tenant before the commit.
+--   $1 tenant_id
+select id, name, plan, created_at, suspended_at
+  from tenants
+ where id = $1
+   and removed_at is null
+   for update
+
+-- name: hold
+-- Let nobody remove a tenant before the commit; no row means that it is gone.
+--   $1 tenant_id
+select id
+  from tenants
+ where id = $1
+   and removed_at is null
+   for key share
+
+-- name: change
+-- Give a tenant another name or plan. The name may be taken: then PostgreSQL refuses it.
+--   $1 tenant_id, $2 name, $3 plan
+update tenants
+   set name = $2,
+       plan = $3
+ where id = $1
+
+-- name: suspend
+--   $1 tenant_id
+update tenants
+   set suspended_at = coalesce(suspended_at, duly.now())
+ where id = $1
+
+-- name: resume
+--   $1 tenant_id
+update tenants
+   set suspended_at = null
+ where id = $1
+
+-- name: count_live
+-- Return how many tasks of a tenant have not ended, and count no further than $2.
+--   $1 tenant_id, $2 how many
+select count(*)
+  from (select 1 from live where tenant_id = $1 limit $2) as counted
+
+-- name: remove
+-- Remove a tenant for good, with all of its keys, its users and what it has reserved.
+--   $1 tenant_id
+with gone as (
+        update tenants
+           set removed_at = duly.now(),
+               suspended_at = coalesce(suspended_at, duly.now())
+         where id = $1
+        returning id
+     ),
+     keys_gone as (
+        update keys k
+           set revoked_at = duly.now()
+          from gone
+         where k.tenant_id = gone.id
+           and k.revoked_at is null
+        returning k.id
+     ),
+     users_gone as (
+        update users u
+           set removed_at = duly.now(),
+               password_hash = null
+          from gone
+         where u.tenant_id = gone.id
+           and u.removed_at is null
+        returning u.id
+     ),
+     reservations_gone as (
+        delete from reservations r
+         using gone
+         where r.tenant_id = gone.id
+        returning r.id
+     )
+select (select count(*) from keys_gone) as keys,
+       (select count(*) from users_gone) as users,
+       (select count(*) from reservations_gone) as reservations

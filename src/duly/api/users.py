@@ -1,0 +1,158 @@
+"""The users of a tenant."""
+
+import msgspec
+
+from duly.api.answer import Answer, as_json, no_content
+from duly.api.auth import Access
+from duly.api.body import decode, read_body
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
+from duly.api.people import User, for_tenant, id_or_name, scopes_of, user_answer
+from duly.api.query import query_of, write_cursor
+from duly.api.reading import not_found, reading
+from duly.api.shapes import Page
+from duly.api.tasks import PAGE
+from duly.errors import Invalid
+from duly.model.request import check_text
+from duly.model.tenant import Credential
+from duly.store import users
+
+ONE = "/v1/users/{id:str}"
+
+
+class UserRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/users; without a password it cannot log in, only hold keys.
+
+    `scopes` are submit, read and manage unless told, as far as the caller may give them.
+    """
+
+    name: str
+    tenant: str | None = None
+    password: str | None = None
+    scopes: list[str] | None = None
+
+
+class UserChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of PATCH /v1/users/{id}; what is left out stays."""
+
+    password: str | None = None
+    scopes: list[str] | None = None
+
+
+USER = msgspec.json.Decoder(UserRequest)
+CHANGE = msgspec.json.Decoder(UserChange)
+
+
+@route(
+    "POST",
+    "/v1/users",
+    "Create a user",
+    access=Access.MANAGE,
+    takes=UserRequest,
+    gives=User,
+    statuses=(201,),
+    errors=(404, 409, 413, 422),
+)
+async def create_user(request: ApiRequest) -> Answer:
+    """Make a user, who may do no more than the caller."""
+    parts = parts_of(request)
+    query_of(request)
+    asked = decode(await read_body(request, parts.settings.requests.body_limit), USER)
+    credential = await for_tenant(request, credential_of(request), asked.tenant)
+    made = await parts.timeouts.writing(
+        parts.users.create(
+            credential,
+            asked.name,
+            scopes=None if asked.scopes is None else scopes_of(asked.scopes),
+            password=_password(asked.password),
+        )
+    )
+    return await _answer(request, credential, made, 201)
+
+
+@route(
+    "GET",
+    "/v1/users",
+    "List the users of a tenant, newest first",
+    access=Access.READ,
+    gives=Page[User],
+    query=PAGE,
+    errors=(422,),
+)
+async def list_users(request: ApiRequest) -> Answer:
+    """Return a page of the users."""
+    credential, query = credential_of(request), query_of(request)
+    limit, before = query.limit(), min(query.before(), users.NEWEST)
+    async with reading(parts_of(request)) as conn:
+        found = await users.read(conn, credential.tenant_id, before=before, limit=limit + 1)
+    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
+    return as_json(Page([user_answer(one, credential.tenant) for one in found[:limit]], cursor))
+
+
+@route("GET", ONE, "Look at a user", access=Access.READ, gives=User, errors=(404,))
+async def get_user(request: ApiRequest) -> Answer:
+    """Return a user by its id or its name."""
+    found = await _look_up(request)
+    return as_json(user_answer(found, credential_of(request).tenant))
+
+
+@route(
+    "PATCH",
+    ONE,
+    "Change a user's password or scopes",
+    access=Access.MANAGE,
+    takes=UserChange,
+    gives=User,
+    errors=(404, 409, 413, 422),
+)
+async def update_user(request: ApiRequest) -> Answer:
+    """Change a user: a new password ends its logins, and scopes it loses its keys lose too."""
+    parts, credential = parts_of(request), credential_of(request)
+    asked = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    if asked.password is None and asked.scopes is None:
+        raise Invalid("password", "Say what to change: password, scopes, or both.")
+    found = await _look_up(request)
+    await parts.timeouts.writing(
+        parts.users.update(
+            credential,
+            found.id,
+            scopes=None if asked.scopes is None else scopes_of(asked.scopes),
+            password=_password(asked.password),
+        )
+    )
+    return await _answer(request, credential, found.id)
+
+
+@route("DELETE", ONE, "Remove a user", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
+async def remove_user(request: ApiRequest) -> Answer:
+    """Remove a user and revoke its keys; its tasks stay."""
+    parts, found = parts_of(request), await _look_up(request)
+    await parts.timeouts.writing(parts.users.remove(credential_of(request), found.id))
+    return no_content()
+
+
+def _password(text: str | None) -> str | None:
+    return None if text is None else check_text(text, "password")
+
+
+async def _look_up(request: ApiRequest) -> users.User:
+    query_of(request)
+    user_id, name = id_or_name(request, users.NEWEST)
+    tenant_id = credential_of(request).tenant_id
+    async with reading(parts_of(request)) as conn:
+        found = await users.read(conn, tenant_id, user_id=user_id, name=name)
+    if not found:
+        raise not_found("user", request.path_params["id"])
+    return found[0]
+
+
+async def _answer(
+    request: ApiRequest, credential: Credential, user_id: int, status: int = 200
+) -> Answer:
+    async with reading(parts_of(request)) as conn:
+        found = await users.read(conn, credential.tenant_id, user_id=user_id)
+    if not found:
+        raise not_found("user", user_id)
+    return as_json(user_answer(found[0], credential.tenant), status)
+
+
+HANDLERS = [create_user, list_users, get_user, update_user, remove_user]

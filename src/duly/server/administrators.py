@@ -1,0 +1,46 @@
+"""Sees to it that nobody takes the last administrator away by accident."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from duly.errors import Conflict, Forbidden
+from duly.model.tenant import Credential, Scope
+from duly.policy.grants import beyond
+from duly.store import tenants
+from duly.store.database import Connection
+
+LAST = (
+    "After this nobody could administer Duly any more: it takes away the last key with the scope "
+    "'admin' that lasts. Create another one first, with `duly key create --scopes admin`."
+)
+
+
+@asynccontextmanager
+async def keeping_one(conn: Connection) -> AsyncIterator[None]:
+    """Let the block change what it wants, inside a transaction, but leave an administrator.
+
+    Who comes at the same time waits: two could otherwise each rely on the other's key.
+    """
+    await tenants.lock_administrators(conn)
+    had_one = await tenants.has_lasting_admin_key(conn)
+    yield
+    if had_one and not await tenants.has_lasting_admin_key(conn):
+        raise Conflict(LAST)
+
+
+def check_grant(credential: Credential, scopes: frozenset[Scope]) -> None:
+    """Refuse to give what the caller may not give; raises Forbidden."""
+    if wider := beyond(credential.scopes, scopes):
+        raise Forbidden(
+            f"Your key may not give the scope {wider[0].value!r}: nobody gives more than he has.",
+            scope=wider[0].value,
+        )
+
+
+def check_reach(credential: Credential, scopes: frozenset[Scope], thing: str) -> None:
+    """Refuse to change what may do more than the caller; raises Forbidden."""
+    if wider := beyond(credential.scopes, scopes):
+        raise Forbidden(
+            f"This {thing} has the scope {wider[0].value!r}, which your key may not give or take.",
+            scope=wider[0].value,
+        )

@@ -1,0 +1,139 @@
+"""Makes and revokes the keys of a tenant, and writes down who did."""
+
+from datetime import timedelta
+
+import msgspec
+
+from duly.errors import Conflict, Forbidden, Invalid, NotFound
+from duly.model.names import check_user
+from duly.model.tenant import Credential, Scope
+from duly.policy.grants import OF_A_TENANT, grantable
+from duly.server.administrators import check_grant, check_reach, keeping_one
+from duly.server.herald import Herald
+from duly.server.news import News
+from duly.store import audit_log, keys, tenants, users
+from duly.store.database import Connection, Database
+from duly.store.keys import LockedKey, NewKey
+from duly.store.lanes import Lane
+
+
+class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key is to be; without a user or a service nobody in particular holds it."""
+
+    scopes: frozenset[Scope]
+    user: str | None = None
+    service: str | None = None
+    name: str | None = None
+    lasts: timedelta | None = None
+
+
+class Keys:
+    """What whoever manages a tenant does to its keys."""
+
+    def __init__(self, database: Database, herald: Herald) -> None:
+        self._database = database
+        self._herald = herald
+
+    async def create(self, credential: Credential, asked: KeyRequest) -> tuple[int, str]:
+        """Make a key, and return its id and itself: the only time it is known."""
+        if asked.user is not None and asked.service is not None:
+            raise Invalid("service", "A key belongs to a user or to a service, not to both.")
+        if asked.service is not None:
+            check_user(asked.service, "service")
+        if not asked.scopes:
+            raise Invalid("scopes", "scopes is empty; such a key could do nothing.")
+        check_grant(credential, asked.scopes)
+        async with self._database.transaction(Lane.GUEST) as conn:
+            await tenants.hold(conn, credential.tenant_id)
+            user_id = None
+            if asked.user is not None:
+                user_id = await _ensure_user(conn, credential, asked.user, asked.scopes)
+            made, key = await keys.add(
+                conn,
+                NewKey(
+                    tenant_id=credential.tenant_id,
+                    user_id=user_id,
+                    service=asked.service,
+                    name=asked.name,
+                    scopes=asked.scopes,
+                    lasts=asked.lasts,
+                    created_by=credential.actor,
+                ),
+            )
+            await _record(conn, credential, "create", made, key[: tenants.PREFIX], asked)
+        return made, key
+
+    async def revoke(
+        self, credential: Credential, *, key_id: int | None = None, prefix: str | None = None
+    ) -> None:
+        """Let a key open nothing any more, on every server in a moment."""
+        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+            found = await keys.lock(conn, credential.tenant_id, key_id=key_id, prefix=prefix)
+            key = _only(found)
+            check_reach(credential, key.scopes, "key")
+            if key.revoked_at is None:
+                await keys.revoke(conn, key.id)
+                await _record(conn, credential, "revoke", key.id, key.prefix)
+        self._herald.announce(News(credentials=True))
+
+
+def _only(found: list[LockedKey]) -> LockedKey:
+    if not found:
+        raise NotFound("There is no such key.")
+    if len(found) > 1:
+        raise Conflict("More than one key begins like this; name it by its id.")
+    return found[0]
+
+
+async def _ensure_user(
+    conn: Connection, credential: Credential, name: str, scopes: frozenset[Scope]
+) -> int:
+    """Return the id of a user; one that is new may do as much as its key, and more cannot hurt."""
+    check_user(name, "user")
+    if (found := await users.lock(conn, credential.tenant_id, name=name)) is not None:
+        if wider := found.scopes - grantable(credential.scopes):
+            raise Forbidden(
+                f"{name!r} has the scope {min(wider).value!r}, which your key has not; "
+                "whoever has it makes keys for this user.",
+                scope=min(wider).value,
+            )
+        return found.id
+    may = scopes | (OF_A_TENANT & grantable(credential.scopes))
+    made = await users.add(conn, credential.tenant_id, name, may)
+    if made is None:
+        raise Conflict(f"The user {name!r} is being created by somebody else; try again.")
+    await audit_log.record(
+        conn,
+        credential=credential,
+        action="user.create",
+        target=name,
+        tenant_id=credential.tenant_id,
+        details={"scopes": sorted(may), "password": False},
+    )
+    return made
+
+
+async def _record(
+    conn: Connection,
+    credential: Credential,
+    verb: str,
+    key_id: int,
+    prefix: str,
+    asked: KeyRequest | None = None,
+) -> None:
+    details: dict[str, object] = {"id": str(key_id)}
+    if asked is not None:
+        details |= {
+            "scopes": sorted(asked.scopes),
+            "user": asked.user,
+            "service": asked.service,
+            "expires_in": None if asked.lasts is None else asked.lasts.total_seconds(),
+        }
+    await audit_log.record(
+        conn,
+        credential=credential,
+        action=f"key.{verb}",
+        target=prefix,
+        tenant_id=credential.tenant_id,
+        details=details,
+    )

@@ -1,0 +1,61 @@
+import pytest
+
+from tests.api.people import actions, changed, holder, made, removed
+
+
+@pytest.fixture
+async def manager(api):
+    """Whoever manages the tenant acme."""
+    await made(api, "/v1/tenants", name="acme", plan="standard")
+    return await holder(api, "submit", "read", "manage", user="kim")
+
+
+async def test_a_tenant_reads_what_concerns_it_and_nothing_else(api, manager):
+    await made(api, "/v1/tenants", name="other")
+    await made(manager, "/v1/users", name="sam")
+    found = (await manager.get("/v1/audit"))["items"]
+    assert {one["tenant"] for one in found} == {"acme"}
+    assert (found[0]["actor"], found[0]["action"]) == ("acme/kim", "user.create")
+    assert "tenant.create other" in await actions(api)
+    assert "tenant.create other" not in await actions(api, "?tenant=acme")
+    assert (await manager.refused("GET", "/v1/audit?tenant=other"))[0] == 403
+
+
+async def test_entries_are_found_by_actor_action_and_time_page_by_page(api, manager):
+    for name in ("a", "b", "c"):
+        await made(manager, "/v1/users", name=name)
+    await removed(manager, "/v1/users/a")
+    assert await actions(api, "?actor=acme/kim&action=user.remove") == ["user.remove a"]
+    assert await actions(api, "?actor=nobody") == []
+    assert await actions(api, "?since=1h&action=user.create&actor=acme/kim") == [
+        "user.create a",
+        "user.create b",
+        "user.create c",
+    ]
+    assert await actions(api, "?since=2099-01-01T00:00:00Z") == []
+    first = await api.get("/v1/audit?actor=acme/kim&limit=3")
+    rest = await api.get(f"/v1/audit?actor=acme/kim&limit=3&cursor={first['next_cursor']}")
+    assert [one["target"] for one in first["items"]] == ["a", "c", "b"]
+    assert ([one["target"] for one in rest["items"]], rest["next_cursor"]) == (["a"], None)
+
+
+async def test_what_was_refused_leaves_no_entry(api, manager):
+    before = await actions(api)
+    await manager.refused("POST", "/v1/keys", json={"scopes": ["admin"]})
+    await manager.refused("POST", "/v1/users", json={"name": "kim"})
+    await api.refused("DELETE", "/v1/users/admin")
+    await api.refused("PATCH", "/v1/tenants/acme", json={"plan": "gold"})
+    assert await actions(api) == before
+
+
+async def test_an_entry_says_what_was_before_and_after(api, manager):
+    await changed(api, "/v1/tenants/acme", plan="business")
+    (entry,) = (await api.get("/v1/audit?action=tenant.update"))["items"]
+    assert entry["details"] == {"plan": ["standard", "business"]}
+    assert (entry["actor"], entry["tenant"]) == ("default/admin", "acme")
+
+
+async def test_a_service_acts_under_its_name(api, manager):
+    robot = await holder(manager, "read", "manage", service="robot", tenant=None)
+    await made(robot, "/v1/users", name="sam")
+    assert (await api.get("/v1/audit?limit=1"))["items"][0]["actor"] == "acme/service:robot"
