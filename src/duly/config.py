@@ -103,6 +103,8 @@ class DatabaseSettings(msgspec.Struct, frozen=True):
     connections: int = 16
     """Shared out in `store/lanes.py`: clients get a part of them."""
     statement_timeout: timedelta = timedelta(seconds=30)
+    request_role: str = "duly_request"
+    """The role that requests take on, so that they reach one tenant's rows only; empty is none."""
 
 
 class Settings(msgspec.Struct, frozen=True):

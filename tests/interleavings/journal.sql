@@ -2,6 +2,7 @@
 -- and a journal of every change in the order in which the changes were made.
 
 create table clock (at timestamptz not null);
+grant select on clock to public;
 
 create or replace function now() returns timestamptz
     language sql volatile
@@ -16,6 +17,7 @@ create table journal (
     old   jsonb,
     new   jsonb
 );
+grant insert on journal to public;
 
 create function note() returns trigger
     language plpgsql

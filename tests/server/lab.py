@@ -23,6 +23,7 @@ from duly.store.database import Database
 
 CLOCK = """
     create table clock (at timestamptz not null);
+    grant select on clock to public;
     insert into clock values (clock_timestamp());
     create or replace function now() returns timestamptz
         language sql volatile

@@ -10,6 +10,7 @@ from duly.store.database import _prepare, _server_settings
 
 MOVABLE = """
 create table duly.ahead (by interval not null);
+grant select on duly.ahead to public;
 insert into duly.ahead values ('0 s');
 create or replace function duly.now() returns timestamptz
     language sql volatile

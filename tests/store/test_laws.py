@@ -46,6 +46,7 @@ PLAN = Plan(
 )
 CLOCK = """
 create table clock (at timestamptz not null);
+grant select on clock to public;
 create or replace function now() returns timestamptz
     language sql volatile as 'select at from duly.clock';
 """

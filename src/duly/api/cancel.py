@@ -10,7 +10,7 @@ from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import labels, query_of, since, statuses
 from duly.api.rate_headers import with_rate
-from duly.api.reading import id_of, read_task, reading
+from duly.api.reading import id_of, picking, read_task, reading
 from duly.api.tasks import ONE, answer_task
 from duly.errors import Conflict, Invalid
 from duly.model.request import check_text
@@ -71,7 +71,7 @@ async def _cancel(request: ApiRequest) -> Answer:
     query_of(request)
     found = await parts.timeouts.writing(parts.queue_manager.cancel(credential, [task_id]))
     if task_id not in found:
-        async with reading(parts) as conn:
+        async with reading(parts, credential) as conn:
             view = await read_task(conn, credential.tenant_id, task_id)
         if view.status is not Status.CANCELLED:
             raise Conflict(
@@ -94,7 +94,7 @@ async def cancel_many(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
     asked = decode(await read_body(request, parts.settings.requests.body_limit), FILTER)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         which = await _filter(conn, asked)
     if which.statuses and not which.statuses - FINAL:
         return as_json(shapes.Cancelled(0))
@@ -102,7 +102,7 @@ async def cancel_many(request: ApiRequest) -> Answer:
     cancelled, before = 0, views.LARGEST_ID
     until = clock.monotonic() + LONGEST
     while True:
-        async with reading(parts) as conn:
+        async with picking(parts, credential, by_status=True) as conn:
             ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=BATCH)
         if ids:
             cancelling = parts.queue_manager.cancel(credential, ids)
@@ -165,7 +165,7 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter" if dead else "task")
     query_of(request)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in FINAL:
         raise Conflict(

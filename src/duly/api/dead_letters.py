@@ -32,7 +32,7 @@ async def list_dead_letters(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     query = query_of(request)
     limit, before = query.limit(), query.before()
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         ids = await views.pick_dead_letters(
             conn,
             credential.tenant_id,
@@ -60,7 +60,7 @@ async def get_dead_letter(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id, tenant_id = id_of(request, "dead letter"), credential.tenant_id
     query_of(request)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         if not await views.is_dead_letter(conn, tenant_id, task_id):
             raise not_found("dead letter", task_id)
         view = await read_task(conn, tenant_id, task_id)

@@ -5,7 +5,7 @@ from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
-from duly.api.reading import reading
+from duly.api.reading import overseeing
 from duly.store import limits
 
 
@@ -20,7 +20,7 @@ async def get_limits(request: ApiRequest) -> Answer:
     """Return every limit of the plan beside what is used of it."""
     credential = credential_of(request)
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         used = await limits.read_used(conn, credential.tenant_id)
     return as_json(plan_shapes.limits(credential.tenant, credential.plan, used))
 

@@ -13,6 +13,7 @@ from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, r
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
 from duly.api.tasks import ONE
+from duly.model.tenant import Credential
 from duly.server.parts import Parts
 from duly.store import views
 from duly.store.views import LogEnd
@@ -37,23 +38,25 @@ MAX_ATTEMPT = 2**31 - 1
 )
 async def read_logs(request: ApiRequest) -> Stream:
     """Return stdout and stderr as written."""
-    parts, tenant_id = parts_of(request), credential_of(request).tenant_id
+    parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query = query_of(request)
     attempt = query.integer("attempt", 1, MAX_ATTEMPT)
     follow = query.flag("follow")
-    end = await _end(parts, tenant_id, task_id, attempt)
+    end = await _end(parts, credential, task_id, attempt)
     if end is None:
         raise not_found("task", task_id)
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise not_found(f"attempt {attempt} of task", task_id)
-    text = _follow(parts, tenant_id, task_id, attempt) if follow else _read(parts, task_id, end, 0)
+    text = _follow(parts, credential, task_id, attempt) if follow else _read(parts, task_id, end, 0)
     return Stream(text, media_type="text/plain")
 
 
-async def _end(parts: Parts, tenant_id: int, task_id: int, attempt: int | None) -> LogEnd | None:
-    async with reading(parts) as conn:
-        return await views.read_log_end(conn, tenant_id, task_id, attempt)
+async def _end(
+    parts: Parts, credential: Credential, task_id: int, attempt: int | None
+) -> LogEnd | None:
+    async with reading(parts, credential) as conn:
+        return await views.read_log_end(conn, credential.tenant_id, task_id, attempt)
 
 
 async def _read(parts: Parts, task_id: int, end: LogEnd, start: int) -> AsyncIterator[bytes]:
@@ -72,13 +75,13 @@ async def _read(parts: Parts, task_id: int, end: LogEnd, start: int) -> AsyncIte
 
 
 async def _follow(
-    parts: Parts, tenant_id: int, task_id: int, attempt: int | None
+    parts: Parts, credential: Credential, task_id: int, attempt: int | None
 ) -> AsyncIterator[bytes]:
     """Yield a log as it grows: of one attempt, or of the latest and all that come after it."""
     current, position = attempt, 0
     with parts.bell.listen(task_id) as bell:
         while True:
-            end = await _end(parts, tenant_id, task_id, current)
+            end = await _end(parts, credential, task_id, current)
             if end is None:
                 return
             if end.attempt > 0 and end.attempt <= end.latest:

@@ -11,7 +11,7 @@ from duly.api.answer import Answer
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
-from duly.api.reading import reading
+from duly.api.reading import overseeing
 from duly.model.drift import Kind
 from duly.store import audit, overview
 from duly.store.audit import Audit
@@ -33,7 +33,7 @@ METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 async def metrics(request: ApiRequest) -> Answer:
     """Return everything that is counted, in the format of Prometheus."""
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         live = await overview.count_live(conn)
         audits = await audit.read(conn)
     gauges = CollectorRegistry()

@@ -11,7 +11,7 @@ from duly.api.auth import Access
 from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import ID, not_found, reading
+from duly.api.reading import ID, not_found, overseeing
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration
 from duly.errors import Invalid
@@ -83,7 +83,7 @@ async def list_nodes(request: ApiRequest) -> Answer:
     """Return a page of the nodes."""
     query = query_of(request)
     limit, before = query.limit(), query.before()
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         found = await overview.read_nodes(conn, before=before, limit=limit + 1)
     page = found[:limit]
     cursor = write_cursor(page[-1].id) if len(found) > limit else None
@@ -94,7 +94,7 @@ async def list_nodes(request: ApiRequest) -> Answer:
 async def get_node(request: ApiRequest) -> Answer:
     """Return a node by its id or by its name."""
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         return as_json(shapes.node(await find_node(conn, request.path_params["id"])))
 
 
@@ -114,7 +114,7 @@ async def change_node(request: ApiRequest) -> Answer:
     change = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
         raise Invalid("drain", "Say what to change: drain, capacity, or both.")
-    async with reading(parts) as conn:
+    async with overseeing(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
         kinds = {} if change.capacity is None else kinds_of(change.capacity)
@@ -122,7 +122,7 @@ async def change_node(request: ApiRequest) -> Answer:
     if change.drain is not msgspec.UNSET:
         draining = parts.cluster_manager.drain(node.id, draining=change.drain)
         await parts.timeouts.writing(draining)
-    async with reading(parts) as conn:
+    async with overseeing(parts) as conn:
         return as_json(shapes.node(await find_node(conn, str(node.id))))
 
 
@@ -131,7 +131,7 @@ async def remove_node(request: ApiRequest) -> Answer:
     """Take a node away for good: what runs there is handed over, and its key is refused."""
     parts = parts_of(request)
     query_of(request)
-    async with reading(parts) as conn:
+    async with overseeing(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
     await parts.timeouts.writing(parts.cluster_manager.remove(node.id))
     return no_content()
@@ -169,7 +169,7 @@ async def create_token(request: ApiRequest) -> Answer:
         lasts = parse_duration(asked.expires_in, "expires_in")
     if not timedelta(0) < lasts <= LONGEST_TOKEN:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
-    async with reading(parts) as conn:
+    async with overseeing(parts) as conn:
         now = await database.now(conn)
     token = await parts.timeouts.writing(parts.cluster_manager.create_token(lasts))
     return as_json(shapes.NodeToken(token, now + lasts), 201)

@@ -11,7 +11,7 @@ from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.plan_shapes import PlanAnswer
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, reading
+from duly.api.reading import not_found, overseeing
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -51,7 +51,7 @@ async def list_plans(request: ApiRequest) -> Answer:
     limit, before = query.limit(), min(query.before(), LARGEST)
     is_admin = Scope.ADMIN in credential.scopes
     own = None if is_admin else credential.plan.name
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         found = await plans.read(conn, name=own, before=before, limit=limit + 1)
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     page = [plan_shapes.plan(view, with_tenants=is_admin) for view in found[:limit]]
@@ -125,7 +125,7 @@ def _name(request: ApiRequest) -> str:
 async def _answer(request: ApiRequest, name: str, status: int = 200) -> Answer:
     credential = credential_of(request)
     is_admin = Scope.ADMIN in credential.scopes
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         found = await plans.read(conn, name=name)
     # Looked up in any case: how long it takes must not tell whether there is one.
     if not found or (not is_admin and name != credential.plan.name):

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from duly.api.operation import ApiRequest
 from duly.errors import NotFound
 from duly.model.task import NOT_STARTED, Reason, Status
+from duly.model.tenant import Credential
 from duly.policy.explain import Facts, explain
 from duly.server.parts import Parts
 from duly.store import overview, views
@@ -19,10 +20,37 @@ MOST_AHEAD = 1000
 
 
 @asynccontextmanager
-async def reading(parts: Parts) -> AsyncIterator[Connection]:
-    """Lend a connection for as long as a read may take."""
+async def reading(parts: Parts, credential: Credential) -> AsyncIterator[Connection]:
+    """Lend a connection that sees the rows of the caller's tenant, for as long as a read may take.
+
+    An administrator who acts for another tenant has that tenant's credential, and sees its rows.
+    """
+    tenant_id = credential.tenant_id
+    async with parts.timeouts.reading(), parts.database.reading_for(tenant_id) as conn:
+        yield conn
+
+
+@asynccontextmanager
+async def overseeing(parts: Parts) -> AsyncIterator[Connection]:
+    """Lend a connection that sees the rows of every tenant, for as long as a read may take.
+
+    For what is nobody's own (nodes, servers, the room that is left) and for the lists of
+    administrators. Whoever uses it is named in tests/api/test_confinement.py.
+    """
     async with parts.timeouts.reading(), parts.database.connection(Lane.GUEST) as conn:
         yield conn
+
+
+def picking(
+    parts: Parts, credential: Credential, *, by_status: bool
+) -> AbstractAsyncContextManager[Connection]:
+    """Lend a connection that finds the ids of a list, which is then read with `reading`.
+
+    By status they are found among all rows, the tenant being named in the statement: to
+    compare statuses counts as leaky, so that under row level security no index is used for
+    it and everything that a tenant ever had is sorted.
+    """
+    return overseeing(parts) if by_status else reading(parts, credential)
 
 
 def id_of(request: ApiRequest, thing: str) -> int:
@@ -46,12 +74,25 @@ async def read_task(conn: Connection, tenant_id: int, task_id: int) -> TaskView:
     return view
 
 
-async def why(conn: Connection, tenant_id: int, view: TaskView) -> Reason:
-    """Return the one reason why a task is where it is."""
-    waits = view.status is Status.WAITING
-    offers = await overview.read_offers(conn) if waits else []
-    ahead = await views.count_ahead(conn, tenant_id, view.id, limit=MOST_AHEAD) if waits else 0
-    return explain(
+async def explained(
+    parts: Parts, credential: Credential, task_id: int, *, always: bool = False
+) -> tuple[TaskView, Reason | None]:
+    """Return a task and the one reason why it is where it is.
+
+    Unless it is asked for in any case, none is worked out for a task that runs or has ended.
+    """
+    tenant_id, ahead, offers = credential.tenant_id, 0, []
+    async with reading(parts, credential) as conn:
+        view = await read_task(conn, tenant_id, task_id)
+        waits = view.status is Status.WAITING
+        if waits:
+            ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MOST_AHEAD)
+    if not (always or view.status in NOT_STARTED or view.cancel_requested_at is not None):
+        return view, view.reason
+    if waits:
+        async with overseeing(parts) as conn:
+            offers = await overview.read_offers(conn)
+    return view, explain(
         Facts(
             status=view.status,
             attempt=view.attempt,
@@ -66,10 +107,3 @@ async def why(conn: Connection, tenant_id: int, view: TaskView) -> Reason:
             ahead=ahead,
         )
     )
-
-
-async def reason_of(conn: Connection, tenant_id: int, view: TaskView) -> Reason | None:
-    """Return what the answer about a task gives as its reason; None when it needs none."""
-    if view.status in NOT_STARTED or view.cancel_requested_at is not None:
-        return await why(conn, tenant_id, view)
-    return view.reason

@@ -11,7 +11,7 @@ from duly.api.body import decode, read_body
 from duly.api.nodes import find_node
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import id_of, not_found, reading
+from duly.api.reading import id_of, not_found, overseeing, reading
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
@@ -58,7 +58,7 @@ async def list_resources(request: ApiRequest) -> Answer:
     """Return a page of what runs and of what is reserved."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         found = await reservations.read_allocations(
             conn, credential.tenant_id, before=before, limit=limit + 1
         )
@@ -100,7 +100,7 @@ async def reserve(request: ApiRequest) -> Answer:
     resources = amounts_of(asked.resources, NOTHING)
     if not any(amount for _, amount in resources.items()):
         raise Invalid("resources", "resources is empty; say what to reserve.")
-    async with reading(parts) as conn:
+    async with overseeing(parts) as conn:
         node = None if asked.node is None else (await find_node(conn, asked.node)).id
         expires_at = await _expiry(conn, asked.expires_at, asked.expires_in)
     made = await parts.timeouts.writing(
@@ -124,7 +124,7 @@ async def change_reservation(request: ApiRequest) -> Answer:
     reservation_id = id_of(request, "reservation")
     query_of(request)
     asked = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         old = await reservations.find(conn, credential.tenant_id, reservation_id)
         if old is None:
             raise not_found("reservation", reservation_id)
@@ -151,7 +151,7 @@ async def release(request: ApiRequest) -> Answer:
 
 async def _answer(request: ApiRequest, allocation_id: int, status: int = 200) -> Answer:
     credential = credential_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         found = await reservations.read_allocations(
             conn, credential.tenant_id, allocation_id=allocation_id
         )

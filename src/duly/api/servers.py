@@ -7,7 +7,7 @@ from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
-from duly.api.reading import reading
+from duly.api.reading import overseeing
 from duly.server.cluster_manager import SILENCE
 from duly.store import overview
 
@@ -25,7 +25,7 @@ LISTED = timedelta(days=1)
 async def list_servers(request: ApiRequest) -> Answer:
     """Return the servers by number, with what each leads; there are never many."""
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         found = await overview.read_servers(conn, silence=SILENCE, listed=LISTED)
     return as_json(shapes.Page([shapes.server(view) for view in found], None))
 

@@ -14,7 +14,7 @@ from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
-from duly.api.reading import id_of, not_found, read_task, reading, reason_of, why
+from duly.api.reading import explained, id_of, not_found, picking, read_task, reading
 from duly.errors import Conflict, Invalid, TooLarge
 from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
 from duly.model.task import FINAL, NOT_STARTED, Reason, TaskSpec
@@ -168,10 +168,12 @@ async def list_tasks(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     query = query_of(request)
     limit, before = query.limit(), query.before()
-    async with reading(parts) as conn:
+    by_status = bool(query.several("status") or query.one("node"))
+    async with picking(parts, credential, by_status=by_status) as conn:
         which = await task_filter(conn, query)
         ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=limit + 1)
-        page = ids[:limit]
+    page = ids[:limit]
+    async with reading(parts, credential) as conn:
         found = await views.read_many(conn, credential.tenant_id, page, which.statuses)
     cursor = write_cursor(page[-1]) if len(ids) > limit else None
     return as_json(shapes.Page([shapes.task(view, credential.tenant) for view in found], cursor))
@@ -200,7 +202,7 @@ async def get_task(request: ApiRequest) -> Answer:
     task_id = id_of(request, "task")
     seconds = _wait(query_of(request).one("wait"))
     if seconds:
-        await _until_final(parts, credential.tenant_id, task_id, seconds)
+        await _until_final(parts, credential, task_id, seconds)
     return await answer_task(parts, credential, task_id)
 
 
@@ -216,13 +218,13 @@ def _wait(text: str | None) -> float:
     return seconds
 
 
-async def _until_final(parts: Parts, tenant_id: int, task_id: int, seconds: float) -> None:
+async def _until_final(parts: Parts, credential: Credential, task_id: int, seconds: float) -> None:
     """Return once the task is not live, or after `seconds`."""
     until = clock.monotonic() + seconds
     with parts.bell.listen(task_id) as bell:
         while True:
-            async with reading(parts) as conn:
-                if not await views.is_live(conn, tenant_id, task_id):
+            async with reading(parts, credential) as conn:
+                if not await views.is_live(conn, credential.tenant_id, task_id):
                     return
             left = until - clock.monotonic()
             if left <= 0:
@@ -234,9 +236,7 @@ async def answer_task(
     parts: Parts, credential: Credential, task_id: int, status: int = 200
 ) -> Answer:
     """Return a task as it is now."""
-    async with reading(parts) as conn:
-        view = await read_task(conn, credential.tenant_id, task_id)
-        reason = await reason_of(conn, credential.tenant_id, view)
+    view, reason = await explained(parts, credential, task_id)
     return as_json(shapes.task(view, credential.tenant, reason), status)
 
 
@@ -258,7 +258,7 @@ async def update_task(request: ApiRequest) -> Answer:
     decode(body, TASK)
     # Decoded once more, because null and left out are not the same in a change.
     changes = decode(body, FIELDS)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in NOT_STARTED:
         raise Conflict(
@@ -282,9 +282,8 @@ async def explain_task(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    async with reading(parts) as conn:
-        view = await read_task(conn, credential.tenant_id, task_id)
-        return as_json(await why(conn, credential.tenant_id, view))
+    _, reason = await explained(parts, credential, task_id, always=True)
+    return as_json(reason)
 
 
 @route(
@@ -300,7 +299,7 @@ async def list_attempts(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         found = await views.read_attempts(conn, credential.tenant_id, task_id)
         if not found:
             await read_task(conn, credential.tenant_id, task_id)
@@ -320,7 +319,7 @@ async def get_result(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         found = await views.read_result(conn, credential.tenant_id, task_id)
     if found is None:
         raise not_found("task", task_id)

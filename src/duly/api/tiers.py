@@ -121,7 +121,7 @@ def _name(request: ApiRequest) -> str:
 
 async def _known(request: ApiRequest) -> list[TierAnswer]:
     credential = credential_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         said = await tiers.read(conn, credential.tenant_id)
     return plan_shapes.tiers(said, credential.plan)
 

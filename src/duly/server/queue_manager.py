@@ -300,7 +300,7 @@ class QueueManager(Service):
 
     async def cancel(self, credential: Credential, ids: Sequence[int]) -> dict[int, bool]:
         """Cancel tasks of the caller's tenant; True for those that have ended at once."""
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             found = await tasks.request_cancel(conn, credential.tenant_id, ids)
             if len(found) < len(ids):
                 # What has ended already may have been cancelled by somebody who got no answer.

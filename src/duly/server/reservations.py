@@ -53,6 +53,7 @@ class Reservations:
             made = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
             async with self._database.transaction(Lane.GUEST) as conn:
                 if await _has_room(conn, chosen, shape):
+                    await self._database.confine(conn, credential.tenant_id)
                     await reservations.add(conn, credential.tenant_id, made)
                     return made.id
             # Something was leased there meanwhile.
@@ -82,13 +83,14 @@ class Reservations:
                 conn, old.node_id, Shape(more)
             ):
                 raise Conflict("The node of this reservation has no room for more now.")
+            await self._database.confine(conn, credential.tenant_id)
             if not await reservations.change(conn, new):
                 raise _unknown(reservation_id)
         self._herald.announce(News(work=True))
 
     async def release(self, credential: Credential, reservation_id: int) -> None:
         """Give back what is reserved."""
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             if not await reservations.release(conn, credential.tenant_id, reservation_id):
                 raise _unknown(reservation_id)
         self._herald.announce(News(work=True))

@@ -36,7 +36,6 @@ from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
 from duly.store import tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
-from duly.store.lanes import Lane
 from duly.store.tasks import NewTask, Stored, StoredSpec
 
 GROUP = 500
@@ -186,7 +185,7 @@ class Submitter(Service):
         ]
         server = self._cluster_manager.number
         try:
-            async with self._database.transaction(Lane.GUEST) as conn:
+            async with self._database.writing_for(credential.tenant_id) as conn:
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
         except Taken as error:
             raise Unavailable("An id was minted twice; submit the batch again.") from error
@@ -209,7 +208,7 @@ class Submitter(Service):
 
         With `run_at` among them its time becomes that one, or now when it is null.
         """
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             held = await tasks.lock_unstarted(conn, credential.tenant_id, task_id)
             # Read under the lock: of two changes at once, neither may undo the other.
             old = await self._read(conn, credential, task_id)
@@ -233,7 +232,7 @@ class Submitter(Service):
         With `dead` it must be among the dead letters, and is taken out of them in the same
         transaction, so that it is replayed once.
         """
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.reading_for(credential.tenant_id) as conn:
             old = await self._read(conn, credential, task_id)
         if not old.has_ended:
             raise Conflict("The task has not ended; only one that has can be replayed.")
@@ -241,7 +240,7 @@ class Submitter(Service):
         (shape_id,) = await self._shapes.learn([spec])
         new = self._new(credential, spec, shape_id)
         self._rate_limiter.check(credential)
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             bucket = await self._rate_limiter.lock(conn, credential)
             if bucket is not None:
                 bucket = await self._rate_limiter.charge(conn, credential, bucket, 1)
@@ -264,7 +263,7 @@ class Submitter(Service):
 
     async def drop_dead_letter(self, credential: Credential, task_id: int) -> None:
         """Take a task out of the dead letters; its history stays."""
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             if not await tasks.take_dead_letter(conn, credential.tenant_id, task_id):
                 raise NotFound(f"There is no dead letter {task_id}.")
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})

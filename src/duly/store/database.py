@@ -20,6 +20,7 @@ import msgspec
 
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
+from duly.store.confined import Confined, confinement
 from duly.store.connecting import Connector, PatientConnection
 from duly.store.lanes import Lane, Lanes
 
@@ -70,10 +71,14 @@ class Taken(Unstorable):
 class Database:
     """A pool of connections to one PostgreSQL cluster."""
 
-    def __init__(self, pool: "asyncpg.Pool[Any]", connector: Connector, lanes: Lanes) -> None:
+    def __init__(
+        self, pool: "asyncpg.Pool[Any]", connector: Connector, lanes: Lanes, role: str
+    ) -> None:
         self._pool = pool
         self._connector = connector
         self._lanes = lanes
+        self._role = role
+        self._ending: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def connect(cls, dsn: str, settings: DatabaseSettings | None = None) -> Self:
@@ -99,7 +104,7 @@ class Database:
             raise ConfigError(f"Cannot use this database: {error}") from error
         except CONNECTION_LOST as error:
             raise Unavailable(f"PostgreSQL cannot answer now: {_first_line(error)}") from error
-        return cls(pool, connector, Lanes(settings.connections))
+        return cls(pool, connector, Lanes(settings.connections), settings.request_role)
 
     async def close(self) -> None:
         """Give back every connection, forcibly after a few seconds."""
@@ -131,6 +136,22 @@ class Database:
         """Lend a connection inside a transaction (READ COMMITTED)."""
         async with self.connection(lane) as conn, conn.transaction():
             yield conn
+
+    def reading_for(self, tenant_id: int) -> "Confined":
+        """Lend a connection that can only read, and only the rows of one tenant."""
+        begin = f"begin read only; {confinement(self._role, tenant_id)}"
+        return Confined(self.connection(Lane.GUEST), begin, self._ending)
+
+    @asynccontextmanager
+    async def writing_for(self, tenant_id: int) -> AsyncIterator[Connection]:
+        """Lend a connection inside a transaction that reaches only the rows of one tenant."""
+        async with self.transaction(Lane.GUEST) as conn:
+            await self.confine(conn, tenant_id)
+            yield conn
+
+    async def confine(self, conn: Connection, tenant_id: int) -> None:
+        """Keep the rest of a transaction to the rows of one tenant."""
+        await conn.execute(confinement(self._role, tenant_id))
 
     async def connect_apart(self, name: str) -> asyncpg.Connection:
         """Open a connection beside the pool, for the caller to keep and to close."""

@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 
 from duly.errors import ConfigError, Unavailable
+from duly.store import request_role
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("migrate.sql")
@@ -66,8 +67,12 @@ def migrations() -> list[Migration]:
     return found
 
 
-async def migrate(conn: Connection) -> list[str]:
-    """Apply what is missing, each step in a transaction; return the names of what was applied."""
+async def migrate(conn: Connection, role: str = request_role.ROLE) -> list[str]:
+    """Apply what is missing, each step in a transaction; return the names of what was applied.
+
+    `role` is the one that requests take on, none if it is empty. It is granted what it needs
+    whatever was missing: it may have been made since.
+    """
     await _check_version(conn)
     await conn.execute(SQL["lock"], LOCK)
     try:
@@ -76,6 +81,8 @@ async def migrate(conn: Connection) -> list[str]:
         fresh = [migration for migration in migrations() if migration.number not in done]
         for migration in fresh:
             await _apply(conn, migration)
+        if role:
+            await request_role.establish(conn, role)
         return [migration.name for migration in fresh]
     finally:
         await conn.execute(SQL["unlock"], LOCK)

@@ -184,6 +184,18 @@ begin
 end
 $$;
 
+CREATE PROCEDURE duly.keep_apart(IN p_table regclass)
+    LANGUAGE plpgsql
+    AS $$
+begin
+    execute format('alter table %s enable row level security', p_table);
+    execute format(
+        'create policy own_tenant on %s '
+        'using ((tenant_id = (select duly.request_tenant())) is true)', p_table
+    );
+end
+$$;
+
 CREATE FUNCTION duly.lease(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_backstop interval) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint)
     LANGUAGE plpgsql
     AS $$
@@ -421,6 +433,10 @@ begin
            ) as e;
 end
 $$;
+
+CREATE FUNCTION duly.request_tenant() RETURNS integer
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
 
 CREATE TABLE duly.attempts (
     task_id bigint NOT NULL,
@@ -856,7 +872,7 @@ CREATE TABLE duly.tiers (
     created_at timestamp with time zone DEFAULT duly.now() NOT NULL
 );
 
-CREATE VIEW duly.tenants_with_plans AS
+CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
  SELECT t.id AS tenant_id,
     t.name AS tenant,
     t.suspended_at,
@@ -1130,3 +1146,63 @@ ALTER TABLE ONLY duly.tiers
 
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
+
+ALTER TABLE duly.attempts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.audit_log ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.buckets ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY common ON duly.tiers FOR SELECT USING ((tenant_id IS NULL));
+
+ALTER TABLE duly.dead_letters ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.ends ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.events ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.keys ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.live ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own_tenant ON duly.attempts USING ((EXISTS ( SELECT 1
+   FROM duly.tasks t
+  WHERE ((t.id = attempts.task_id) AND (t.max_attempts > 0)))));
+
+CREATE POLICY own_tenant ON duly.audit_log USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.buckets USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.dead_letters USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.ends USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.events USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.keys USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.live USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.reservations USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.submissions USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.tasks USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.tenants USING (((id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.tiers USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.users USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+ALTER TABLE duly.reservations ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.submissions ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.tasks ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.tenants ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.tiers ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.users ENABLE ROW LEVEL SECURITY;

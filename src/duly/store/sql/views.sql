@@ -12,7 +12,7 @@ select id
            -- An id is minted at most a moment before its task is submitted: an hour is ample,
            -- and keeps the days before out of the search.
            and (t.tenant_id, t.id)
-               >= ($1, coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0))
+               >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
            and ($4::timestamptz is null or t.submitted_at >= $4)
            and ($2::jsonb is null or t.labels @> $2)
            and ($3::text is null
@@ -34,7 +34,7 @@ select id
            and t.name = $7
            and t.id < $5
            and (t.tenant_id, t.id)
-               >= ($1, coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0))
+               >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
            and ($4::timestamptz is null or t.submitted_at >= $4)
            and ($2::jsonb is null or t.labels @> $2)
            and ($3::text is null
