@@ -47,7 +47,9 @@ def test_every_setting_is_documented_with_its_default():
         documented |= {(section, cells[0]): cells[1] for cells in rows(part)}
     for section, name, default in settings():
         told = documented.pop((section, name))
-        value = parse_duration(told, name) if isinstance(default, timedelta) else int(told)
+        value = (
+            parse_duration(told, name) if isinstance(default, timedelta) else type(default)(told)
+        )
         assert value == default, f"{section}.{name}"
     assert {section for section, _ in documented} == {""}, "these settings do not exist"
 
