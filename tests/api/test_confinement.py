@@ -17,6 +17,8 @@ OVERSEERS = {
     "plans._answer": "plans are nobody's own",
     "plans.list_plans": "plans are nobody's own",
     "reading.explained": "the room that is left on the nodes",
+    "people.for_tenant": "an administrator names another tenant",
+    "reading.seeing": "for administrators",
     "reading.picking": "finds ids by status; they are read as the tenant's",
     "resources.reserve": "looks for a node",
     "servers.list_servers": "for administrators",

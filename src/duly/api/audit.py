@@ -5,7 +5,7 @@ from duly.api.auth import Access
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.people import AuditEntry, audit_answer
 from duly.api.query import query_of, since, write_cursor
-from duly.api.reading import reading
+from duly.api.reading import seeing
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.model.tenant import Scope
@@ -33,7 +33,7 @@ async def read_audit(request: ApiRequest) -> Answer:
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
     sees_all = Scope.ADMIN in credential.scopes and query.one("tenant") is None
-    async with reading(parts_of(request)) as conn:
+    async with seeing(parts_of(request), credential, everybody=sees_all) as conn:
         found = await audit_log.read(
             conn,
             tenant_id=None if sees_all else credential.tenant_id,

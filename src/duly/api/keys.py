@@ -72,7 +72,7 @@ async def create_key(request: ApiRequest) -> Answer:
     asked = decode(await read_body(request, parts.settings.requests.body_limit), KEY)
     credential = await for_tenant(request, credential_of(request), asked.tenant)
     made, secret = await parts.timeouts.writing(parts.keys.create(credential, _request(asked)))
-    async with reading(parts) as conn:
+    async with reading(parts, credential) as conn:
         found = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=made))
     if not found:
         raise not_found("key", made)
@@ -98,7 +98,7 @@ async def list_keys(request: ApiRequest) -> Answer:
         service=query.one("service"),
         with_ended=query.flag("all"),
     )
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         found = await keys.read(conn, credential.tenant_id, which, before=before, limit=limit + 1)
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     return as_json(Page([key_answer(one, credential.tenant) for one in found[:limit]], cursor))
@@ -110,7 +110,7 @@ async def get_key(request: ApiRequest) -> Answer:
     query_of(request)
     credential = credential_of(request)
     key_id, prefix = id_or_name(request, keys.NEWEST)
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         which = KeyFilter(key_id=key_id, prefix=prefix)
         found = await keys.read(conn, credential.tenant_id, which, limit=2)
     if not found:

@@ -8,7 +8,7 @@ import msgspec
 from duly.api.auth import acting_for
 from duly.api.operation import ApiRequest, parts_of
 from duly.api.query import query_of
-from duly.api.reading import ID, reading
+from duly.api.reading import ID, overseeing
 from duly.errors import Forbidden, Invalid, NotFound
 from duly.model.request import check_text
 from duly.model.tenant import Credential, Scope
@@ -128,7 +128,7 @@ async def for_tenant(request: ApiRequest, credential: Credential, name: str | No
         raise Invalid("tenant", "The address names another tenant than the body.")
     if name == credential.tenant:
         return credential
-    async with reading(parts_of(request)) as conn:
+    async with overseeing(parts_of(request)) as conn:
         found = await views.tenant_by_name(conn, check_text(name, "tenant"))
     if found is None:
         raise NotFound(f"There is no tenant {name[:60]!r}.")

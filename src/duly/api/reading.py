@@ -53,6 +53,13 @@ def picking(
     return overseeing(parts) if by_status else reading(parts, credential)
 
 
+def seeing(
+    parts: Parts, credential: Credential, *, everybody: bool
+) -> AbstractAsyncContextManager[Connection]:
+    """Lend a connection that sees the rows of `everybody`, as an administrator, or its own."""
+    return overseeing(parts) if everybody else reading(parts, credential)
+
+
 def id_of(request: ApiRequest, thing: str) -> int:
     """Return the id in the path; what cannot be an id is as unknown as what is none."""
     text: str = request.path_params["id"]

@@ -1,5 +1,7 @@
 """Tenants: an administrator sees and changes all of them, everybody else looks at its own."""
 
+from contextlib import AbstractAsyncContextManager
+
 import msgspec
 
 from duly.api.answer import Answer, as_json, no_content
@@ -8,7 +10,7 @@ from duly.api.body import decode, read_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import Tenant, id_or_name, tenant_answer
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, reading
+from duly.api.reading import not_found, seeing
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -70,7 +72,7 @@ async def list_tenants(request: ApiRequest) -> Answer:
     query = query_of(request)
     limit, before = query.limit(), min(query.before(), tenants.NEWEST)
     own = None if _sees_all(request) else credential_of(request).tenant_id
-    async with reading(parts_of(request)) as conn:
+    async with _seeing(request) as conn:
         found = await tenants.read(conn, tenant_id=own, before=before, limit=limit + 1)
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     return as_json(Page([tenant_answer(one) for one in found[:limit]], cursor))
@@ -80,7 +82,7 @@ async def list_tenants(request: ApiRequest) -> Answer:
 async def get_tenant(request: ApiRequest) -> Answer:
     """Return a tenant by its id or its name."""
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with _seeing(request) as conn:
         return as_json(tenant_answer(await _find(conn, request)))
 
 
@@ -137,13 +139,18 @@ async def remove_tenant(request: ApiRequest) -> Answer:
     return no_content()
 
 
+def _seeing(request: ApiRequest) -> AbstractAsyncContextManager[Connection]:
+    credential = credential_of(request)
+    return seeing(parts_of(request), credential, everybody=_sees_all(request))
+
+
 def _sees_all(request: ApiRequest) -> bool:
     return Scope.ADMIN in credential_of(request).scopes
 
 
 async def _look_up(request: ApiRequest) -> tenants.Tenant:
     query_of(request)
-    async with reading(parts_of(request)) as conn:
+    async with _seeing(request) as conn:
         return await _find(conn, request)
 
 
@@ -156,7 +163,7 @@ async def _find(conn: Connection, request: ApiRequest) -> tenants.Tenant:
 
 
 async def _answer(request: ApiRequest, tenant_id: int, status: int = 200) -> Answer:
-    async with reading(parts_of(request)) as conn:
+    async with _seeing(request) as conn:
         found = await tenants.read(conn, tenant_id=tenant_id)
     if not found:
         raise not_found("tenant", tenant_id)

@@ -82,7 +82,7 @@ async def list_users(request: ApiRequest) -> Answer:
     """Return a page of the users."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), min(query.before(), users.NEWEST)
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, before=before, limit=limit + 1)
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     return as_json(Page([user_answer(one, credential.tenant) for one in found[:limit]], cursor))
@@ -137,9 +137,9 @@ def _password(text: str | None) -> str | None:
 async def _look_up(request: ApiRequest) -> users.User:
     query_of(request)
     user_id, name = id_or_name(request, users.NEWEST)
-    tenant_id = credential_of(request).tenant_id
-    async with reading(parts_of(request)) as conn:
-        found = await users.read(conn, tenant_id, user_id=user_id, name=name)
+    credential = credential_of(request)
+    async with reading(parts_of(request), credential) as conn:
+        found = await users.read(conn, credential.tenant_id, user_id=user_id, name=name)
     if not found:
         raise not_found("user", request.path_params["id"])
     return found[0]
@@ -148,7 +148,7 @@ async def _look_up(request: ApiRequest) -> users.User:
 async def _answer(
     request: ApiRequest, credential: Credential, user_id: int, status: int = 200
 ) -> Answer:
-    async with reading(parts_of(request)) as conn:
+    async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, user_id=user_id)
     if not found:
         raise not_found("user", user_id)
