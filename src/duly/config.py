@@ -64,6 +64,8 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     history: timedelta = timedelta(days=30)
     idempotency_keys: timedelta = timedelta(days=7)
     """Counted from the end of the task."""
+    usage: timedelta = timedelta(days=400)
+    """Days of the books; far longer than the attempts that they were made from."""
     interval: timedelta = timedelta(minutes=10)
 
 
@@ -78,6 +80,13 @@ class AuditSettings(msgspec.Struct, frozen=True):
     """How many rows are looked at in one go, once a second at most."""
     after: timedelta = timedelta(seconds=60)
     """How long something must have been wrong, or be late, to count as drift."""
+
+
+class UsageSettings(msgspec.Struct, frozen=True):
+    """How the leader keeps the books of what was used."""
+
+    interval: timedelta = timedelta(seconds=5)
+    """The pause before what has ended since is booked; answers count it before that, too."""
 
 
 class RequestSettings(msgspec.Struct, frozen=True):
@@ -100,7 +109,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
 class DatabaseSettings(msgspec.Struct, frozen=True):
     """How a server speaks to PostgreSQL."""
 
-    connections: int = 16
+    connections: int = 17
     """Shared out in `store/lanes.py`: clients get a part of them."""
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
@@ -116,11 +125,12 @@ class Settings(msgspec.Struct, frozen=True):
     retries: RetrySettings = RetrySettings()
     retention: RetentionSettings = RetentionSettings()
     audit: AuditSettings = AuditSettings()
+    usage: UsageSettings = UsageSettings()
     requests: RequestSettings = RequestSettings()
     database: DatabaseSettings = DatabaseSettings()
 
 
-FEWEST_CONNECTIONS = 10
+FEWEST_CONNECTIONS = 11
 """One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)

@@ -34,7 +34,8 @@ CLEAN = """
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
-    delete from buckets; delete from tenants where name <> 'default'
+    delete from usage; delete from former_specs; delete from buckets;
+    delete from tenants where name <> 'default'
 """
 NAMES = itertools.count(1)
 FAILURE = Reason("exit_code", "Exit code 1.")

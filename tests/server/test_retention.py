@@ -21,6 +21,7 @@ async def clean_up(lab, after=timedelta(0)):
     """Let time pass, and let the leader drop what is too old."""
     await lab.clock.move(after)
     await lab.parts.cluster_manager.tick()
+    await lab.parts.bookkeeper.tick()
     while await lab.parts.retention.tick():
         pass
 

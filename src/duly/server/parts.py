@@ -7,6 +7,7 @@ from duly.config import Settings
 from duly.server.auditor import Auditor
 from duly.server.authenticator import Authenticator
 from duly.server.bell import Bell
+from duly.server.bookkeeper import Bookkeeper
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.keys import Keys
@@ -50,6 +51,7 @@ class Parts:
     keys: Keys
     logbook: Logbook
     retention: Retention
+    bookkeeper: Bookkeeper
     auditor: Auditor
 
     @property
@@ -61,6 +63,7 @@ class Parts:
             self.queue_manager,
             self.submitter,
             self.retention,
+            self.bookkeeper,
             self.auditor,
             self.herald,
         ]
@@ -123,5 +126,6 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         keys=Keys(database, herald),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
+        bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),
         auditor=Auditor(database, settings, cluster_manager, queue_manager),
     )

@@ -24,6 +24,56 @@ CREATE TYPE duly.status AS ENUM (
     'cancelled'
 );
 
+CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) RETURNS TABLE(tenant_id integer, day date, user_id integer, tier text, band integer, tasks bigint, attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric, granted_memory_mb_us numeric)
+    LANGUAGE sql STABLE
+    AS $$
+    with counted as materialized (
+            select t.tenant_id, (a.finished_at at time zone 'UTC')::date as day, t.user_id,
+                   case when f.task_id is null then t.tier else f.tier end as tier,
+                   greatest(
+                       width_bucket(coalesce(f.delay_tolerance, t.delay_tolerance), p_bounds), 1
+                   ) as band,
+                   coalesce(f.shape_id, t.shape_id) as shape_id,
+                   count(*) filter (where a.attempt = 1) as tasks,
+                   count(*) as attempts,
+                   coalesce(sum((least(a.cpu_seconds::float8, 1e12) * 1e6)::bigint), 0) as cpu_us,
+                   coalesce(
+                       sum((date_part('epoch', a.finished_at - a.started_at) * 1e6)::bigint)
+                           filter (where a.outcome <> all(p_free)),
+                       0
+                   ) as ran_us
+              from duly.attempts a
+             cross join lateral (
+                    select tasks.tenant_id, tasks.user_id, tasks.tier, tasks.shape_id,
+                           tasks.delay_tolerance
+                      from duly.tasks
+                     where tasks.id = a.task_id
+                    offset 0
+                   ) as t
+              left join lateral (
+                    select former_specs.task_id, former_specs.tier, former_specs.shape_id,
+                           former_specs.delay_tolerance
+                      from duly.former_specs
+                     where former_specs.task_id = a.task_id
+                       and former_specs.attempt >= a.attempt
+                     order by former_specs.attempt
+                     limit 1
+                   ) as f on true
+             where a.entry > p_above
+               and a.entry <= p_up_to
+               and (p_tenants is null or t.tenant_id = any(p_tenants))
+             group by 1, 2, 3, 4, 5, 6
+         )
+    select c.tenant_id, c.day, c.user_id, c.tier, c.band,
+           sum(c.tasks)::bigint, sum(c.attempts)::bigint, sum(c.cpu_us),
+           sum(c.ran_us * coalesce((s.needs ->> 'cpu_milli')::bigint, 0)),
+           sum(c.ran_us * coalesce((s.needs ->> 'memory_mb')::bigint, 0))
+      from counted c
+      left join lateral (select shapes.needs from duly.shapes where shapes.id = c.shape_id offset 0)
+           as s on true
+     group by 1, 2, 3, 4, 5
+$$;
+
 CREATE FUNCTION duly.day_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$select ((id >> 31) / 86400)::int$$;
@@ -55,13 +105,23 @@ CREATE PROCEDURE duly.drop_day(IN day integer)
 declare
     parent text;
 begin
+    foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
+        execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
+    end loop;
     create temporary table survivors on commit drop as
         select id from duly.live
          where id >= duly.first_id_of(day) and id < duly.first_id_of(day + 1);
+    execute format(
+        'insert into survivors select task_id from duly.%I where entry > '
+        '(select booked_to from duly.books)',
+        'attempts_' || day
+    );
     delete from duly.dead_letters
      where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1);
+    delete from duly.former_specs
+     where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
+       and task_id not in (select id from survivors);
     foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
-        execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
         execute format(
             'insert into duly.%I overriding system value select * from duly.%I where %I in (select id from survivors)',
             parent, parent || '_' || day, case parent when 'tasks' then 'id' else 'task_id' end
@@ -193,6 +253,21 @@ begin
         'create policy own_tenant on %s '
         'using ((tenant_id = (select duly.request_tenant())) is true)', p_table
     );
+end
+$$;
+
+CREATE FUNCTION duly.keep_former_spec() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'duly', 'pg_temp'
+    AS $$
+begin
+    insert into duly.former_specs (task_id, attempt, shape_id, tier, delay_tolerance)
+    select old.id, l.attempt, old.shape_id, old.tier, old.delay_tolerance
+      from duly.live l
+     where l.id = old.id
+       and l.attempt > 0
+        on conflict (task_id, attempt) do nothing;
+    return null;
 end
 $$;
 
@@ -438,6 +513,13 @@ CREATE FUNCTION duly.request_tenant() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
 
+CREATE SEQUENCE duly.entries
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE duly.attempts (
     task_id bigint NOT NULL,
     attempt integer NOT NULL,
@@ -454,7 +536,12 @@ CREATE TABLE duly.attempts (
     peak_memory_mb real,
     wall_seconds real,
     log_size bigint DEFAULT 0 NOT NULL,
-    log_tail bytea
+    log_tail bytea,
+    entry bigint DEFAULT nextval(
+CASE
+    WHEN (pg_current_xact_id() IS NOT NULL) THEN 'duly.entries'::regclass
+    ELSE NULL::regclass
+END) NOT NULL
 )
 PARTITION BY RANGE (task_id);
 
@@ -474,7 +561,12 @@ CREATE TABLE duly.attempts_rest (
     peak_memory_mb real,
     wall_seconds real,
     log_size bigint DEFAULT 0 CONSTRAINT attempts_log_size_not_null NOT NULL,
-    log_tail bytea
+    log_tail bytea,
+    entry bigint DEFAULT nextval(
+CASE
+    WHEN (pg_current_xact_id() IS NOT NULL) THEN 'duly.entries'::regclass
+    ELSE NULL::regclass
+END) CONSTRAINT attempts_entry_not_null NOT NULL
 );
 
 CREATE TABLE duly.audit_log (
@@ -504,6 +596,13 @@ CREATE TABLE duly.audits (
     drift jsonb NOT NULL,
     repaired bigint NOT NULL,
     repaired_at timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+
+CREATE TABLE duly.books (
+    is_only boolean DEFAULT true NOT NULL,
+    booked_to bigint NOT NULL,
+    CONSTRAINT books_is_only_check CHECK (is_only)
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
@@ -586,6 +685,14 @@ CREATE TABLE duly.events_rest (
     at timestamp with time zone CONSTRAINT events_at_not_null NOT NULL,
     kind text CONSTRAINT events_kind_not_null NOT NULL,
     details jsonb DEFAULT '{}'::jsonb CONSTRAINT events_details_not_null NOT NULL
+);
+
+CREATE TABLE duly.former_specs (
+    task_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    shape_id integer NOT NULL,
+    tier text,
+    delay_tolerance interval NOT NULL
 );
 
 CREATE TABLE duly.incarnations (
@@ -924,6 +1031,26 @@ CREATE SEQUENCE duly.tokens
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE duly.usage (
+    tenant_id integer NOT NULL,
+    day date NOT NULL,
+    user_id integer,
+    tier text,
+    urgency text NOT NULL,
+    factor numeric NOT NULL,
+    price_per_task numeric NOT NULL,
+    price_per_cpu_hour numeric NOT NULL,
+    price_per_gib_hour numeric NOT NULL,
+    tasks bigint NOT NULL,
+    attempts bigint NOT NULL,
+    cpu_us numeric NOT NULL,
+    granted_cpu_milli_us numeric NOT NULL,
+    granted_memory_mb_us numeric NOT NULL,
+    above_entry bigint NOT NULL,
+    last_entry bigint NOT NULL
+)
+WITH (fillfactor='70');
+
 CREATE TABLE duly.users (
     id integer NOT NULL,
     tenant_id integer NOT NULL,
@@ -963,6 +1090,9 @@ ALTER TABLE ONLY duly.audit_log
 ALTER TABLE ONLY duly.audits
     ADD CONSTRAINT audits_pkey PRIMARY KEY (scope);
 
+ALTER TABLE ONLY duly.books
+    ADD CONSTRAINT books_pkey PRIMARY KEY (is_only);
+
 ALTER TABLE ONLY duly.buckets
     ADD CONSTRAINT buckets_pkey PRIMARY KEY (tenant_id);
 
@@ -980,6 +1110,9 @@ ALTER TABLE ONLY duly.events
 
 ALTER TABLE ONLY duly.events_rest
     ADD CONSTRAINT events_rest_pkey PRIMARY KEY (task_id, id);
+
+ALTER TABLE ONLY duly.former_specs
+    ADD CONSTRAINT former_specs_pkey PRIMARY KEY (task_id, attempt);
 
 ALTER TABLE ONLY duly.incarnations
     ADD CONSTRAINT incarnations_pkey PRIMARY KEY (id);
@@ -1044,13 +1177,20 @@ ALTER TABLE ONLY duly.terms
 ALTER TABLE ONLY duly.tiers
     ADD CONSTRAINT tiers_one_of_a_name UNIQUE NULLS NOT DISTINCT (tenant_id, name);
 
+ALTER TABLE ONLY duly.usage
+    ADD CONSTRAINT usage_one_of_a_kind UNIQUE NULLS NOT DISTINCT (tenant_id, day, user_id, tier, urgency, factor, price_per_task, price_per_cpu_hour, price_per_gib_hour);
+
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_tenant_id_name_key UNIQUE (tenant_id, name);
 
+CREATE INDEX attempts_by_entry ON ONLY duly.attempts USING btree (entry);
+
 CREATE INDEX attempts_gone_wrong ON ONLY duly.attempts USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
+
+CREATE INDEX attempts_rest_entry_idx ON duly.attempts_rest USING btree (entry);
 
 CREATE INDEX attempts_rest_finished_at_idx ON duly.attempts_rest USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
 
@@ -1100,6 +1240,10 @@ CREATE INDEX tasks_rest_tenant_id_id_idx ON duly.tasks_rest USING btree (tenant_
 
 CREATE INDEX tasks_rest_tenant_id_name_id_idx ON duly.tasks_rest USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
 
+CREATE INDEX usage_by_day ON duly.usage USING btree (day);
+
+ALTER INDEX duly.attempts_by_entry ATTACH PARTITION duly.attempts_rest_entry_idx;
+
 ALTER INDEX duly.attempts_gone_wrong ATTACH PARTITION duly.attempts_rest_finished_at_idx;
 
 ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
@@ -1119,6 +1263,8 @@ ALTER INDEX duly.tasks_by_tenant ATTACH PARTITION duly.tasks_rest_tenant_id_id_i
 ALTER INDEX duly.tasks_by_name ATTACH PARTITION duly.tasks_rest_tenant_id_name_id_idx;
 
 CREATE TRIGGER audit_log_is_only_added_to BEFORE DELETE OR UPDATE OR TRUNCATE ON duly.audit_log FOR EACH STATEMENT EXECUTE FUNCTION duly.refuse_change();
+
+CREATE TRIGGER tasks_keep_former_specs AFTER UPDATE ON duly.tasks FOR EACH ROW WHEN ((((old.shape_id IS DISTINCT FROM new.shape_id) OR (old.tier IS DISTINCT FROM new.tier)) OR (old.delay_tolerance IS DISTINCT FROM new.delay_tolerance))) EXECUTE FUNCTION duly.keep_former_spec();
 
 ALTER TABLE ONLY duly.buckets
     ADD CONSTRAINT buckets_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
@@ -1193,6 +1339,8 @@ CREATE POLICY own_tenant ON duly.tenants USING (((id = ( SELECT duly.request_ten
 
 CREATE POLICY own_tenant ON duly.tiers USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
+CREATE POLICY own_tenant ON duly.usage USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
 CREATE POLICY own_tenant ON duly.users USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 ALTER TABLE duly.reservations ENABLE ROW LEVEL SECURITY;
@@ -1204,5 +1352,7 @@ ALTER TABLE duly.tasks ENABLE ROW LEVEL SECURITY;
 ALTER TABLE duly.tenants ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.tiers ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.usage ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.users ENABLE ROW LEVEL SECURITY;

@@ -22,13 +22,21 @@ select id
  where id < first_id_of($1 + 1)
 
 -- name: drop_rest
--- Forget tasks that outlived their day and ended longer ago than $1, at most $2 of them.
+-- Forget tasks that outlived their day and ended longer ago than $1, at most $2 of them. Those
+-- of which an attempt is in no books yet are kept until it is.
 with old as (
         select task_id
           from ends_rest
          where finished_at < duly.now() - $1::interval
+           and not exists (
+                select 1
+                  from attempts_rest a
+                 where a.task_id = ends_rest.task_id
+                   and a.entry > (select booked_to from books)
+               )
          limit $2
      ),
+     specs as (delete from former_specs using old where former_specs.task_id = old.task_id),
      letters as (delete from dead_letters using old where dead_letters.task_id = old.task_id),
      steps as (delete from events_rest using old where events_rest.task_id = old.task_id),
      tries as (delete from attempts_rest using old where attempts_rest.task_id = old.task_id),

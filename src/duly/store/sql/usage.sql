@@ -1,0 +1,137 @@
+-- name: read_marks
+-- Return up to which number attempts are booked, and the last number that was given out. What is
+-- given out may not be committed, and what is not committed may be lower.
+select books.booked_to,
+       case when entries.is_called then entries.last_value else entries.last_value - 1 end as given
+  from books, entries
+
+-- name: draw_line
+-- Return a transaction id above all that were given out before, by taking it. It must be asked for
+-- in a statement of its own, after the numbers were read: whoever had drawn one of them has a lower
+-- id. (The xmax of a snapshot would not do: it is the first one that had not *ended*.)
+select pg_current_xact_id()::text::bigint
+
+-- name: is_over
+-- Say whether every transaction below an id has ended.
+--   $1 transaction id
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= $1
+
+-- name: lock_books
+-- Lock the books, and return up to which number they are written.
+select booked_to
+  from books
+   for update
+
+-- name: book
+-- Book the attempts with the numbers above $1 and up to $2. Their tenants' prices of this moment
+-- are kept with them.
+--   $3 bounds of tolerances, $4 urgencies, $5 factors, $6 outcomes that are free
+insert into usage as known (
+        tenant_id, day, user_id, tier, urgency, factor,
+        price_per_task, price_per_cpu_hour, price_per_gib_hour,
+        tasks, attempts, cpu_us, granted_cpu_milli_us, granted_memory_mb_us,
+        above_entry, last_entry
+       )
+select c.tenant_id, c.day, c.user_id, c.tier,
+       ($4::text[])[c.band], ($5::numeric[])[c.band],
+       coalesce(p.price_per_task, 0), coalesce(p.price_per_cpu_hour, 0),
+       coalesce(p.price_per_gib_hour, 0),
+       c.tasks, c.attempts, c.cpu_us, c.granted_cpu_milli_us, c.granted_memory_mb_us, $1, $2
+  from count_usage($1, $2, null, $3::interval[], $6::outcome[]) as c
+  left join lateral (
+        select price_per_task, price_per_cpu_hour, price_per_gib_hour
+          from tenants_with_plans
+         where tenants_with_plans.tenant_id = c.tenant_id
+        offset 0
+       ) as p on true
+    on conflict on constraint usage_one_of_a_kind do update
+   set tasks = known.tasks + excluded.tasks,
+       attempts = known.attempts + excluded.attempts,
+       cpu_us = known.cpu_us + excluded.cpu_us,
+       granted_cpu_milli_us = known.granted_cpu_milli_us + excluded.granted_cpu_milli_us,
+       granted_memory_mb_us = known.granted_memory_mb_us + excluded.granted_memory_mb_us,
+       last_entry = excluded.last_entry
+
+-- name: turn_page
+-- Say up to which number attempts are booked; the books are locked.
+--   $1 number
+update books
+   set booked_to = $1
+
+-- name: raise_entries
+-- Let numbers go on above those that are booked, should a failover have lost the end of the
+-- sequence.
+select setval('entries', booked_to)
+  from books
+ where booked_to > (select last_value from entries)
+
+-- name: read
+-- Return what tenants used from day $2 to day $3: what is booked, and what has ended since. Both
+-- are read by one statement, and so each attempt is in exactly one of them.
+--   $1 tenant ids, $4 to $8 whether to tell days, tenants, users, tiers and urgencies apart,
+--   $9 bounds of tolerances, $10 urgencies, $11 factors, $12 outcomes that are free, $13 how many
+with mark as materialized (
+        select booked_to from books
+     ),
+     found as (
+        select tenant_id, day, user_id, tier, urgency, factor,
+               price_per_task, price_per_cpu_hour, price_per_gib_hour,
+               tasks, attempts, cpu_us, granted_cpu_milli_us, granted_memory_mb_us
+          from usage
+         where tenant_id = any($1::int[])
+           and day between $2 and $3
+         union all
+        select c.tenant_id, c.day, c.user_id, c.tier, ($10::text[])[c.band], ($11::numeric[])[c.band],
+               p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
+               c.tasks, c.attempts, c.cpu_us, c.granted_cpu_milli_us, c.granted_memory_mb_us
+          from mark
+         cross join lateral count_usage(
+                mark.booked_to, 9223372036854775807, $1::int[], $9::interval[], $12::outcome[]
+               ) as c
+          left join lateral (
+                select coalesce(max(price_per_task), 0) as price_per_task,
+                       coalesce(max(price_per_cpu_hour), 0) as price_per_cpu_hour,
+                       coalesce(max(price_per_gib_hour), 0) as price_per_gib_hour
+                  from tenants_with_plans
+                 where tenants_with_plans.tenant_id = c.tenant_id
+               ) as p on true
+         where c.day between $2 and $3
+     ),
+     summed as materialized (
+        select case when $4 then day end as day,
+               case when $5 then tenant_id end as tenant_id,
+               case when $6 then user_id end as user_id,
+               case when $7 then tier end as tier,
+               case when $8 then urgency end as urgency,
+               factor, price_per_task, price_per_cpu_hour, price_per_gib_hour,
+               sum(tasks)::bigint as tasks, sum(attempts)::bigint as attempts,
+               sum(cpu_us) as cpu_us, sum(granted_cpu_milli_us) as granted_cpu_milli_us,
+               sum(granted_memory_mb_us) as granted_memory_mb_us
+          from found
+         group by 1, 2, 3, 4, 5, 6, 7, 8, 9
+         limit $13
+     )
+select summed.*, t.name as tenant, u.name as "user"
+  from summed
+  left join lateral (select name from tenants where tenants.id = summed.tenant_id offset 0)
+       as t on true
+  left join lateral (select name from users where users.id = summed.user_id offset 0)
+       as u on true
+ order by summed.day desc nulls last, t.name, u.name, summed.tier, summed.urgency
+
+-- name: tenant_ids
+select id
+  from tenants
+
+-- name: today
+select (duly.now() at time zone 'UTC')::date
+
+-- name: drop_usage
+-- Forget what was used on days before $1 ago, at most $2 rows of it.
+delete from usage
+ where ctid = any(array(
+        select ctid
+          from usage
+         where day < ((duly.now() - $1::interval) at time zone 'UTC')::date
+         limit $2
+       ))
