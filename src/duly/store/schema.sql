@@ -257,12 +257,11 @@ end
 $$;
 
 CREATE FUNCTION duly.keep_former_spec() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'duly', 'pg_temp'
+    LANGUAGE plpgsql
     AS $$
 begin
-    insert into duly.former_specs (task_id, attempt, shape_id, tier, delay_tolerance)
-    select old.id, l.attempt, old.shape_id, old.tier, old.delay_tolerance
+    insert into duly.former_specs (task_id, attempt, tenant_id, shape_id, tier, delay_tolerance)
+    select old.id, l.attempt, old.tenant_id, old.shape_id, old.tier, old.delay_tolerance
       from duly.live l
      where l.id = old.id
        and l.attempt > 0
@@ -690,6 +689,7 @@ CREATE TABLE duly.events_rest (
 CREATE TABLE duly.former_specs (
     task_id bigint NOT NULL,
     attempt integer NOT NULL,
+    tenant_id integer NOT NULL,
     shape_id integer NOT NULL,
     tier text,
     delay_tolerance interval NOT NULL
@@ -1307,6 +1307,8 @@ ALTER TABLE duly.ends ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.events ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE duly.former_specs ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE duly.keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.live ENABLE ROW LEVEL SECURITY;
@@ -1324,6 +1326,8 @@ CREATE POLICY own_tenant ON duly.dead_letters USING (((tenant_id = ( SELECT duly
 CREATE POLICY own_tenant ON duly.ends USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.events USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.former_specs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.keys USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 

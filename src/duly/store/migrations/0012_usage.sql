@@ -56,6 +56,7 @@ create index usage_by_day on usage (day);
 create table former_specs (
     task_id          bigint not null,
     attempt          int not null,
+    tenant_id        int not null,
     shape_id         int not null,
     tier             text,
     delay_tolerance  interval not null,
@@ -64,12 +65,11 @@ create table former_specs (
 
 -- Changed twice between two attempts, the first change is the one that tells.
 create function keep_former_spec() returns trigger
-    language plpgsql security definer
-    set search_path = duly, pg_temp
+    language plpgsql
     as $$
 begin
-    insert into duly.former_specs (task_id, attempt, shape_id, tier, delay_tolerance)
-    select old.id, l.attempt, old.shape_id, old.tier, old.delay_tolerance
+    insert into duly.former_specs (task_id, attempt, tenant_id, shape_id, tier, delay_tolerance)
+    select old.id, l.attempt, old.tenant_id, old.shape_id, old.tier, old.delay_tolerance
       from duly.live l
      where l.id = old.id
        and l.attempt > 0
@@ -183,3 +183,4 @@ end
 $$;
 
 call keep_apart('usage');
+call keep_apart('former_specs');
