@@ -45,8 +45,8 @@ ROWS = {
     "buckets": "insert into buckets values ({tenant}, 1, now())",
     "audit_log": "insert into audit_log (tenant_id, actor, action, target) "
     "values ({tenant}, 'a', 'b', 'c')",
-    "usage": "insert into usage values ({tenant}, '2026-01-01', null, 'basic', 'usual', 1, 0, 0, 0, "
-    "1, 1, 0, 0, 0, 0, 1)",
+    "usage": "insert into usage "
+    "values ({tenant}, '2026-01-01', null, null, 'usual', 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1)",
     "former_specs": "insert into former_specs values ({tenant} + 100, 1, {tenant}, 1, null, '5 m')",
     "tenants": "insert into tenants (id, name, plan) "
     "values ({tenant}, 'tenant {tenant}', 'unlimited') on conflict do nothing",
