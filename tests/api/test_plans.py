@@ -191,6 +191,21 @@ async def test_a_replay_is_bound_by_the_plan_of_today(api, holder, forget):
     assert (status, error["details"]["field"]) == (422, "execution_cap")
 
 
+async def test_agents_keep_as_much_of_a_log_as_the_plan_grants(api, holder, agent, forget):
+    await create(api, max_log_bytes=1000)
+    caller = await holder("team")
+    await caller.submit(idempotency_key="k")
+    [start] = (await agent.poll()).start
+    assert start.log_limit == 1000
+    await api.call("PATCH", "/v1/plans/team", json={"max_log_bytes": None})
+    forget()
+    again = {"command": ["true"], "idempotency_key": "k"}
+    assert (await caller.call("POST", "/v1/tasks", json=again)).status_code == 200
+    await caller.submit()
+    [start] = (await agent.poll([start.ref])).start
+    assert start.log_limit == api.parts.settings.execution.log_limit
+
+
 async def test_every_plan_at_the_start_can_be_read_and_written_back(api):
     for plan in (await api.get("/v1/plans"))["items"]:
         told = {

@@ -95,7 +95,7 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
     A plan may have shrunk since. What a task has, it keeps; only what is asked for now is bound
     by what the plan says now.
     """
-    wide = keep_names(plan, spec)
+    wide = replace(keep_names(plan, spec), max_log_bytes=spec.payload.log_limit)
     if "execution_cap" not in changed:
         cap = max(plan.max_execution_cap, spec.execution_cap)
         wide = replace(wide, max_execution_cap=cap)

@@ -65,7 +65,7 @@ def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) 
     tier = allowance.tier(request.tier, plan)
     return TaskSpec(
         name=_text(request.name, "name", MAX_NAME),
-        payload=_payload(request),
+        payload=_payload(request, plan),
         tier=tier,
         resources=_resources(request, tier, plan),
         delay_tolerance=allowance.delay_tolerance(request.delay_tolerance, request.category, plan),
@@ -182,7 +182,7 @@ def _on_lost(value: str | None) -> OnLost:
         raise Invalid("on_lost", f'on_lost is "retry" or "fail", not {value[:40]!r}.') from None
 
 
-def _payload(request: TaskRequest) -> Payload:
+def _payload(request: TaskRequest, plan: Plan) -> Payload:
     ways = (request.command, request.script_path, request.source)
     if ways.count(None) != len(ways) - 1:
         given = [name for name, way in zip(WAYS, ways, strict=True) if way is not None]
@@ -205,6 +205,7 @@ def _payload(request: TaskRequest) -> Payload:
         source=request.source,
         env=_env(request.env) if request.env else {},
         category=request.category,
+        log_limit=plan.max_log_bytes,
     )
 
 

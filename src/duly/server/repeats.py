@@ -17,7 +17,11 @@ Known = Mapping[tuple[int, str], Submission]
 
 def hash_of(spec: TaskSpec) -> bytes:
     """Return what two submissions under one idempotency key must agree on."""
-    body = msgspec.structs.replace(spec, idempotency_key=None)
+    payload = spec.payload
+    if payload.log_limit is not None:
+        # It is the plan's, which may have changed between the two; nobody asked for it.
+        payload = msgspec.structs.replace(payload, log_limit=None)
+    body = msgspec.structs.replace(spec, payload=payload, idempotency_key=None)
     return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
 
 

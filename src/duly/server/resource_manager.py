@@ -298,7 +298,7 @@ class ResourceManager(Service):
             execution_cap=start.execution_cap.total_seconds(),
             grace=self._settings.execution.grace.total_seconds(),
             idempotency_key=start.idempotency_key,
-            log_limit=self._settings.execution.log_limit,
+            log_limit=start.payload.log_bytes(self._settings.execution.log_limit),
             result_limit=self._settings.execution.result_limit,
         )
 

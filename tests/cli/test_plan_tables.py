@@ -1,0 +1,53 @@
+"""What people see of their limits."""
+
+from duly.cli.plan_tables import draw_limits
+
+AMOUNTS = {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}}
+LIMITS = {
+    "tenant": "acme",
+    "plan": "free",
+    "rate": {"tasks_per_hour": 100, "burst": 50, "left": 37, "full_in": 468.0},
+    "running": {"limit": 2, "used": 1, "left": 1},
+    "resources": {
+        "limit": {"cpu": 2.0, "memory_mb": 2048, "extra": {"gpu": 1}},
+        "used": {**AMOUNTS, "extra": {"gpu": 1}},
+        "left": {"cpu": 1.5, "memory_mb": 1792, "extra": {"gpu": 0}},
+    },
+    "waiting": {"limit": 1000, "used": 2, "left": 998},
+    "schedules": {"limit": None, "used": 0, "left": None},
+    "tiers": {"basic": AMOUNTS},
+    "queues": ["periodic", "delayable"],
+    "execution_cap": {"default": 600, "longest": 3600},
+    "delay_tolerance": {"default": 3600, "longest": None, "categories": {"mail": 30.0}},
+    "retention": 604800,
+    "log_bytes": 1000000,
+    "result_bytes": None,
+    "artifact_bytes": 5,
+}
+
+
+def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
+    draw_limits(LIMITS)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line and "─" not in line] == [
+        "WHAT USED / LIMIT LEFT",
+        "submitted at once 13 / 50 37, all in 7m 48s",
+        "running 1 / 2 1",
+        "cpu 0.5 / 2 1.5",
+        "memory (MiB) 256 / 2048 1792",
+        "gpu 1 / 1 0",
+        "waiting 2 / 1000 998",
+        "schedules 0 / no limit no limit",
+        "tenant acme",
+        "plan free",
+        "tasks per hour 100",
+        "tiers basic: 0.5 cpu, 256 MiB memory, 512 MiB disk",
+        "queues periodic, delayable",
+        "execution cap 10m unless told, at most 1h",
+        "delay tolerance 1h unless told, no limit",
+        "by category mail 30s",
+        "retention 7d",
+        "log 1000000 bytes",
+        "result no limit",
+        "artifacts 5 bytes",
+    ]

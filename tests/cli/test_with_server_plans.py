@@ -1,0 +1,103 @@
+"""Plans, tiers and limits from the command line, as an administrator uses it."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def team(server):
+    """A plan that is gone after the test."""
+    made = server.duly(
+        "plan", "create", "team", "--tasks-per-hour", "100", "--burst", "10", "--max-resources",
+        "cpu=2,memory=1GiB,gpu=1", "--tiers", "basic,regular", "--tolerances", "mail=30s,report=2h",
+        "--max-execution-cap", "1h", "--price-per-task", "0.00001", "-o", "json",
+    )  # fmt: skip
+    assert (made.returncode, made.stderr) == (0, "")
+    yield json.loads(made.stdout)
+    server.duly("plan", "remove", "team")
+
+
+def test_a_plan_is_made_as_it_is_said(server, team):
+    assert (team["tasks_per_hour"], team["burst"], team["price_per_task"]) == (100, 10, 0.00001)
+    assert team["max_resources"] == {"cpu": 2, "memory_mb": 1024, "extra": {"gpu": 1}}
+    assert (team["tiers"], team["tolerances"]) == (
+        ["basic", "regular"],
+        {"mail": 30, "report": 7200},
+    )
+    assert (team["execution_cap"], team["max_running"]) == (3600, None)
+
+
+def test_none_takes_a_limit_away_and_the_rest_stays(server, team):
+    changed = server.duly(
+        "plan", "update", "team", "--tasks-per-hour", "none", "--burst", "none", "--max-running",
+        "7", "--tolerances", "none", "-o", "json",
+    )  # fmt: skip
+    assert (changed.returncode, changed.stderr) == (0, "")
+    wanted = {"tasks_per_hour": None, "burst": None, "max_running": 7, "tolerances": {}}
+    assert json.loads(changed.stdout) == {**team, **wanted}
+
+
+def test_a_plan_is_shown_to_people_and_listed_for_programs(server, team):
+    shown = server.duly("plan", "show", "team").stdout
+    for line in (
+        "tasks per hour 100",
+        "max running no limit",
+        "max resources 2 cpu, 1024 MiB memory, 1 gpu",
+        "tolerances mail 30s, report 2h",
+        "max execution cap 1h",
+    ):
+        assert line in [" ".join(one.split()) for one in shown.splitlines()]
+    names = server.duly("plan", "list", "-o", "id").stdout.split()
+    assert names == ["team", "business", "standard", "free", "unlimited"]
+    table = server.duly("plan", "list").stdout
+    assert "LONGEST CAP" in table
+    assert "basic, regular" in table
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("plan", "remove", "unlimited"), 1, "cannot be removed"),
+        (("plan", "create", "free"), 1, "There is a plan 'free' already"),
+        (("plan", "create", "x", "--burst", "5"), 1, "without tasks_per_hour"),
+        (("plan", "create", "x", "--burst", "some"), 2, "a whole number"),
+        (("plan", "create", "x", "--max-resources", "lots"), 2, "NAME=VALUE"),
+        (("plan", "create", "x", "--execution-cap", "soon"), 2, "not a duration"),
+        (("plan", "update", "free"), 2, "Say what to change"),
+        (("plan", "show", "nothing"), 1, "There is no plan nothing"),
+        (("tier", "create", "x"), 2, "Say how much it is"),
+        (("tier", "create", "x", "--cpu", "1"), 1, "A tier has memory"),
+        (("tier", "remove", "basic"), 1, "Duly's own"),
+        (("submit", "--category", "mail", "--", "true"), 1, "no category 'mail'; it has none"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(server, args, code, words):
+    done = server.duly(*args)
+    assert done.returncode == code
+    assert words in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_tier_is_made_changed_listed_and_taken_back(server):
+    assert server.duly("tier", "create", "wide", "--cpu", "3", "--memory", "1GiB").returncode == 0
+    changed = server.duly("tier", "update", "wide", "--extra", "gpu=1", "-o", "json")
+    assert json.loads(changed.stdout)["resources"]["extra"] == {"gpu": 1}
+    lines = [" ".join(one.split()) for one in server.duly("tier", "list").stdout.splitlines()]
+    assert "wide 3 cpu, 1024 MiB memory, 1 gpu tenant yes" in lines
+    assert server.duly("tier", "list", "-o", "id").stdout.split() == [
+        "basic",
+        "regular",
+        "premium",
+        "wide",
+    ]
+    assert server.duly("tier", "remove", "wide").returncode == 0
+    assert server.duly("tier", "show", "wide").returncode == 1
+
+
+def test_limits_say_what_is_used_and_that_there_is_none(server):
+    lines = [" ".join(one.split()) for one in server.duly("limits").stdout.splitlines()]
+    assert "WHAT USED / LIMIT LEFT" in lines
+    assert "schedules 0 / no limit no limit" in lines
+    assert "plan unlimited" in lines
+    assert "execution cap 1d unless told, no limit" in lines
+    assert json.loads(server.duly("limits", "-o", "json").stdout)["rate"] is None
