@@ -50,6 +50,11 @@ def test_what_is_not_said_is_not_sent():
         ({"label": ["a=b", "c=d=e"]}, {"labels": {"a": "b", "c": "d=e"}}),
         ({"idempotency_key": "k"}, {"idempotency_key": "k"}),
         ({"script_path": "/opt/x.sh"}, {"script_path": "/opt/x.sh"}),
+        ({"concurrency_key": "k"}, {"concurrency": {"key": "k", "limit": 1}}),
+        (
+            {"concurrency_key": "k", "concurrency_limit": 3},
+            {"concurrency": {"key": "k", "limit": 3}},
+        ),
     ],
 )
 def test_every_flag_becomes_its_field(flags, said):
@@ -64,6 +69,7 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "source": "script",
         "resources": "cpu",
         "command": "name",
+        "concurrency": "concurrency_key",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
     assert taken <= flags
@@ -80,6 +86,7 @@ def test_a_time_without_an_offset_is_on_the_clock_of_this_machine():
     [
         {"execution_cap": "soon"},
         {"run_in": "-5m"},
+        {"concurrency_limit": 2},
         {"run_at": "tomorrow"},
         {"run_at": "2027-01-31T06:30Z", "run_in": "5m"},
         {"extra": ["gpu"]},

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.model.limits import Limits
 from duly.model.node import Offer
 from duly.model.resources import Resources
-from duly.model.shape import Shape
+from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
 from duly.policy.explain import Facts, explain
+from duly.policy.limits import KeyUse, Use, bar
 from duly.policy.placement import fits
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
@@ -90,6 +92,43 @@ FAILED = Reason("exit_code", "Exit code 3.")
             " for a larger task that must start earlier.",
         ),
         (
+            facts(limits=Limits(1, is_suspended=True), use=Use(1)),
+            "tenant_suspended",
+            "Its tenant is suspended; nothing of it starts.",
+        ),
+        (
+            facts(offers=[offer(4, 0)], limits=Limits(3), use=Use(3)),
+            "tenant_limit",
+            "3 tasks run of its tenant; the plan allows 3 at once.",
+        ),
+        (
+            facts(
+                offers=[offer(4)],
+                limits=Limits(None, {"cpu_milli": 1000}),
+                use=Use(1, Resources(cpu_milli=750)),
+            ),
+            "tenant_limit",
+            "Needs 0.5 cpu; of the 1 cpu that the plan allows at once, its tenant has 0.75 cpu.",
+        ),
+        (
+            facts(offers=[offer(4)], limits=Limits(None, {"memory_mb": 100})),
+            "tenant_limit",
+            "Needs 256 MiB memory; of the 100 MiB memory that the plan allows at once, its tenant"
+            " has none yet.",
+        ),
+        (
+            facts(
+                offers=[offer(4)], concurrency=Concurrency("customer-7", 2), under_key=KeyUse(1, 1)
+            ),
+            "concurrency_limit",
+            "1 task runs with the key customer-7; no more than 1 may run at once.",
+        ),
+        (
+            facts(offers=[offer(0.2)], limits=Limits(1), use=Use(1)),
+            "no_node_can_fit",
+            "Needs 0.5 cpu; the nearest node, a, has 0.2 cpu in all.",
+        ),
+        (
             facts(Status.RUNNING, node="a", leased_at=NOW),
             "running",
             "Runs on a since 2027-01-31T06:30:00Z.",
@@ -151,6 +190,15 @@ situations = st.builds(
     cancel_requested_at=st.none() | times,
     offers=st.lists(offers, max_size=4),
     ahead=st.integers(0, 1000),
+    concurrency=st.none() | st.builds(Concurrency, st.text(min_size=1), st.integers(1, 3)),
+    limits=st.builds(
+        Limits,
+        st.none() | st.integers(1, 4),
+        st.none() | st.dictionaries(st.sampled_from(["cpu_milli", "gpu"]), st.integers(0, 4000)),
+        st.booleans(),
+    ),
+    use=st.builds(Use, st.integers(0, 5), amounts),
+    under_key=st.builds(KeyUse, st.integers(0, 3), st.integers(1, 3)),
 )
 
 
@@ -165,5 +213,10 @@ def test_there_is_always_exactly_one_reason(case):
 @given(situations)
 def test_a_waiting_task_is_told_that_there_is_room_if_and_only_if_it_could_be_placed(case):
     if case.status is Status.WAITING:
-        could_be_placed = any(fits(Shape(case.needs, case.requires), one) for one in case.offers)
-        assert (explain(case).code == "not_its_turn") == could_be_placed
+        shape = Shape(case.needs, case.requires, case.concurrency)
+        could_be_placed = any(fits(shape, one) for one in case.offers)
+        barred = bar(case.limits, case.use, case.under_key, shape)
+        told = explain(case).code
+        assert (told == "not_its_turn") == (could_be_placed and barred is None)
+        if could_be_placed and barred is not None:
+            assert told == barred.code

@@ -13,7 +13,7 @@ from duly import wire
 from duly.config import Settings
 from duly.errors import DulyError
 from duly.model.amounts import ResourcesRequest
-from duly.model.request import TaskRequest, complete
+from duly.model.request import ConcurrencyRequest, TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, TaskSpec
 from duly.model.tenant import Credential, Scope
@@ -176,6 +176,8 @@ class Lab:
         """Return what a client asks for."""
         if cpu is not None:
             fields["resources"] = ResourcesRequest(cpu=cpu)
+        if "concurrency" in fields:
+            fields["concurrency"] = ConcurrencyRequest(**fields["concurrency"])
         if isinstance(fields.get("run_at"), datetime):
             fields["run_at"] = fields["run_at"].isoformat()
         return complete(TaskRequest(**{"command": ["true"], **fields}), self.client.plan)

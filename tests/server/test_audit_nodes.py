@@ -26,6 +26,19 @@ async def test_a_line_that_stands_still_though_there_is_room_is_reported(lab, wa
     assert await watch.found() == {}
 
 
+async def test_a_line_that_may_not_move_is_not_reported(lab, watch):
+    await watch.node()
+    await lab.conn.execute("update tenants set suspended_at = duly.now() where name = 'acme'")
+    await lab.submit(by=lab.stranger, delay_tolerance="1s")
+    key = {"key": "one", "limit": 1}
+    await lab.submit(delay_tolerance="1s", concurrency=key)
+    await lab.schedule()
+    await lab.schedule()
+    await lab.submit(delay_tolerance="1s", concurrency=key)
+    await watch.wait()
+    assert await watch.found() == {}
+
+
 async def test_a_node_that_has_given_away_more_than_it_has_is_reported(lab, watch):
     node = await watch.node(cpu=1)
     await lab.run(node, cpu=1)

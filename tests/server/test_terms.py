@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from duly.errors import NotLeading
-from duly.store import leases, servers
+from duly.store import leases, servers, stock
 from duly.store.servers import Term
 from tests.server.lab import seconds
 
@@ -88,7 +88,10 @@ async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
 async def lease(conn, term, task, node):
     shape = await conn.fetchval("select shape_id from live where id = $1", task)
     placement = (task, node.incarnation, 0, shape)
-    return await leases.lease(conn, term, [placement], backstop=seconds(15))
+    marks = (await stock.read_stock(conn)).marks
+    return await leases.lease(
+        conn, term, [placement], revision=marks.revision, given=None, backstop=seconds(15)
+    )
 
 
 async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab):

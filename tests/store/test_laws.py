@@ -194,7 +194,7 @@ class Laws(RuleBasedStateMachine):
         node = list(self.world.nodes.values())[node]
         held = servers.Term(self.world.term.number - term, self.world.term.server)
         placement = (number, node.incarnation, 0, self.shape)
-        ask = leases.lease(self.conn, held, [placement], backstop=BACKSTOP)
+        ask = leases.lease(self.conn, held, [placement], revision=1, given=None, backstop=BACKSTOP)
         if term:
             with pytest.raises(asyncpg.PostgresError, match="is over"):
                 self.run(ask)

@@ -100,7 +100,15 @@ async def test_a_lease_tells_of_a_change_that_it_waited_for(conn, connect):
         await changer.execute("select 1 from duly.live where id = $1 for update", task)
         async with asyncio.TaskGroup() as group:
             lease = group.create_task(
-                leases.lease(leader, Term(1, 1), [(task, 1, 0, 1)], backstop=timedelta(0), told=[1])
+                leases.lease(
+                    leader,
+                    Term(1, 1),
+                    [(task, 1, 0, 1)],
+                    revision=1,
+                    given=None,
+                    backstop=timedelta(0),
+                    told=[1],
+                )
             )
             await is_waiting(conn, leader)
             await changer.execute("update duly.tasks set payload = $1", {"command": ["new"]})

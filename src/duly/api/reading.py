@@ -4,13 +4,18 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+import msgspec
+
 from duly.api.operation import ApiRequest
 from duly.errors import NotFound
+from duly.model.limits import UNLIMITED
 from duly.model.task import NOT_STARTED, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy.explain import Facts, explain
+from duly.policy.limits import NO_KEY_USE
+from duly.server.limit_book import in_use
 from duly.server.parts import Parts
-from duly.store import overview, views
+from duly.store import leases, quotas, stock, views
 from duly.store.database import Connection
 from duly.store.lanes import Lane
 from duly.store.views import TaskView
@@ -88,7 +93,7 @@ async def explained(
 
     Unless it is asked for in any case, none is worked out for a task that runs or has ended.
     """
-    tenant_id, ahead, offers = credential.tenant_id, 0, []
+    tenant_id, ahead = credential.tenant_id, 0
     async with reading(parts, credential) as conn:
         view = await read_task(conn, tenant_id, task_id)
         waits = view.status is Status.WAITING
@@ -96,21 +101,36 @@ async def explained(
             ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MOST_AHEAD)
     if not (always or view.status in NOT_STARTED or view.cancel_requested_at is not None):
         return view, view.reason
+    facts = Facts(
+        status=view.status,
+        attempt=view.attempt,
+        ready_at=view.ready_at,
+        needs=view.needs,
+        requires=view.requires,
+        concurrency=view.concurrency,
+        stored=view.reason,
+        node=view.node,
+        leased_at=view.started_at,
+        cancel_requested_at=view.cancel_requested_at,
+        ahead=ahead,
+    )
     if waits:
         async with overseeing(parts) as conn:
-            offers = await overview.read_offers(conn)
-    return view, explain(
-        Facts(
-            status=view.status,
-            attempt=view.attempt,
-            ready_at=view.ready_at,
-            needs=view.needs,
-            requires=view.requires,
-            stored=view.reason,
-            node=view.node,
-            leased_at=view.started_at,
-            cancel_requested_at=view.cancel_requested_at,
-            offers=offers,
-            ahead=ahead,
-        )
+            facts = await _with_room(conn, tenant_id, facts)
+    return view, explain(facts)
+
+
+async def _with_room(conn: Connection, tenant_id: int, facts: Facts) -> Facts:
+    """Return the facts of a waiting task, with what the nodes have and its tenant may have."""
+    granted = await quotas.read_limits(conn, [tenant_id])
+    held = await stock.read_stock(conn, tenants=[tenant_id])
+    shapes = await leases.read_shapes(conn, sorted(held.shapes))
+    uses, keys = in_use(held, [tenant_id], shapes)
+    key = "" if facts.concurrency is None else facts.concurrency.key
+    return msgspec.structs.replace(
+        facts,
+        offers=held.free(shapes),
+        limits=granted.limits.get(tenant_id, UNLIMITED),
+        use=uses[tenant_id],
+        under_key=keys.get((tenant_id, key), NO_KEY_USE),
     )

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from duly.model.resources import Resources
+from duly.model.shape import Concurrency
 from duly.model.task import Outcome, Payload, Reason, Status, TaskSpec, Usage
 from duly.model.tenant import Credential
 from duly.store import reservations
@@ -71,6 +72,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     requires: dict[str, str]
     category: str | None = None
+    concurrency: Concurrency | None = None
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None
@@ -292,6 +294,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         labels=view.labels,
         requires=view.requires,
         category=payload.category,
+        concurrency=view.concurrency,
         idempotency_key=view.idempotency_key,
         replay_of=None if view.replay_of is None else str(view.replay_of),
         admitted_by=view.admitted_by,
@@ -325,6 +328,7 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         labels=spec.labels,
         requires=spec.requires,
         category=spec.payload.category,
+        concurrency=spec.concurrency,
         idempotency_key=spec.idempotency_key,
         replay_of=None,
         admitted_by=server,

@@ -45,6 +45,8 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
+    if asked := task.get("concurrency"):
+        yield "concurrency", f"{asked['limit']} at once with the key {asked['key']}"
     yield "replay of", task["replay_of"] or ""
     yield "tenant", task["tenant"]
     yield "user", task["user"] or ""

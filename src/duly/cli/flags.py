@@ -101,6 +101,13 @@ class TaskFlags:
     priority: Annotated[
         int | None, Option(metavar="N", help="Higher goes first among your tasks; 0 if not said.")
     ] = None
+    concurrency_key: Annotated[
+        str | None,
+        Option(metavar="KEY", help="Of tasks with this key, only so many run at once."),
+    ] = None
+    concurrency_limit: Annotated[
+        int | None, Option(metavar="N", help="How many run at once under the key; 1 if not said.")
+    ] = None
 
 
 def with_task_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typer import BadParameter
 
 from duly.cli.flags import ResourceFlags, TaskFlags
-from duly.client.shapes import ResourceFields, TaskFields
+from duly.client.shapes import Concurrency, ResourceFields, TaskFields
 from duly.duration import parse_duration
 from duly.errors import Invalid
 
@@ -39,6 +39,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "requires": pairs("--require", flags.require) or None,
         "category": flags.category,
         "priority": flags.priority,
+        "concurrency": _concurrency(flags),
     }
     return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]
 
@@ -162,6 +163,14 @@ def _extra(texts: Iterable[str]) -> dict[str, int]:
         return {kind: int(amount) for kind, amount in amounts.items()}
     except ValueError:
         raise BadParameter("Write whole numbers, like gpu=1.", param_hint="--extra") from None
+
+
+def _concurrency(flags: TaskFlags) -> Concurrency | None:
+    if flags.concurrency_key is not None:
+        return {"key": flags.concurrency_key, "limit": flags.concurrency_limit or 1}
+    if flags.concurrency_limit is not None:
+        raise BadParameter("Give --concurrency-key, too.", param_hint="--concurrency-limit")
+    return None
 
 
 def _duration(flag: str, text: str | None) -> float | None:

@@ -31,6 +31,13 @@ class ResourceFields(TypedDict, total=False):
     extra: Mapping[str, int]
 
 
+class Concurrency(TypedDict):
+    """How many attempts of the tenant may run at once under a key."""
+
+    key: str
+    limit: int
+
+
 class TaskFields(TypedDict, total=False):
     """What a client may say of a task; what is left out gets the plan's default."""
 
@@ -51,6 +58,7 @@ class TaskFields(TypedDict, total=False):
     requires: Mapping[str, str] | None
     category: str | None
     priority: int | None
+    concurrency: Concurrency | None
 
 
 class TaskFilter(TypedDict, total=False):
@@ -124,6 +132,8 @@ class Task(TypedDict):
     requires: dict[str, str]
     category: NotRequired[str | None]
     """Left out by servers older than categories."""
+    concurrency: NotRequired[Concurrency | None]
+    """Left out by servers older than concurrency keys."""
     idempotency_key: str | None
     replay_of: str | None
     admitted_by: str | None

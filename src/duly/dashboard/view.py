@@ -121,9 +121,16 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Used", usage(task["usage"])),
         ("Labels", ", ".join(f"{key}={value}" for key, value in task["labels"].items())),
         ("Requires", ", ".join(f"{key}={value}" for key, value in task["requires"].items())),
+        ("Concurrency", concurrency(task)),
         ("Replay of", task["replay_of"]),
     ]
     return [(label, visible(str(fact))) for label, fact in facts if fact not in (None, "", NOTHING)]
+
+
+def concurrency(task: Task) -> str:
+    """Say beside how many others with its key a task may run."""
+    asked = task.get("concurrency")
+    return "" if asked is None else f"{asked['limit']} at once with the key {asked['key']}"
 
 
 def node_view(node: Node) -> NodeView:

@@ -17,6 +17,7 @@ from duly.errors import Invalid, TooLarge
 from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
 from duly.model.resources import Resources
+from duly.model.shape import Concurrency
 from duly.model.task import OnLost, Payload, TaskSpec
 from duly.model.tenant import Plan
 
@@ -33,8 +34,16 @@ MAX_COMMAND_BYTES = 1024 * 1024
 MAX_SOURCE_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
+MAX_CONCURRENCY = 1_000_000
 WAYS = ("command", "script_path", "source")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class ConcurrencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How many attempts of the tenant may run at once under a key."""
+
+    key: str
+    limit: int
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -58,6 +67,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     category: str | None = None
     """What kind of work it is; picks a default for delay_tolerance."""
     priority: int | None = None
+    concurrency: ConcurrencyRequest | None = None
 
 
 def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) -> TaskSpec:
@@ -78,6 +88,7 @@ def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) 
         requires=check_labels(request.requires, "requires") if request.requires else {},
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
+        concurrency=_concurrency(request.concurrency),
     )
 
 
@@ -134,6 +145,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "requires": spec.requires,
         "category": spec.payload.category,
         "priority": spec.priority,
+        "concurrency": msgspec.to_builtins(spec.concurrency),
     }
 
 
@@ -180,6 +192,14 @@ def _on_lost(value: str | None) -> OnLost:
         return OnLost(value)
     except ValueError:
         raise Invalid("on_lost", f'on_lost is "retry" or "fail", not {value[:40]!r}.') from None
+
+
+def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
+    if asked is None:
+        return None
+    key = _text(asked.key, "concurrency.key", MAX_KEY) or ""
+    limit = _integer(asked.limit, "concurrency.limit", 1, MAX_CONCURRENCY, default=1)
+    return Concurrency(key, limit)
 
 
 def _payload(request: TaskRequest, plan: Plan) -> Payload:

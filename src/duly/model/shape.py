@@ -1,4 +1,4 @@
-"""A shape: all that decides where a task may run, the same for many tasks.
+"""A shape: all that decides where and when a task may run, the same for many tasks.
 
 Shapes are interned. Tasks carry the number of theirs, and the scheduler works per
 shape, so that what fits nowhere is looked at once and not once for every task.
@@ -11,11 +11,28 @@ import msgspec
 from duly.model.resources import Resources
 
 
+class Concurrency(msgspec.Struct, frozen=True):
+    """How many attempts of a tenant may run at once under a key that it has chosen.
+
+    It holds for as long as a task of it runs: where tasks with the same key state different
+    limits, the smallest counts among those that run and the one that is to start.
+    """
+
+    key: str
+    limit: int
+
+
 class Shape(msgspec.Struct, frozen=True):
-    """What a task needs of a node, and the labels that the node must have."""
+    """What a task needs of a node, the labels that the node must have, and beside how many."""
 
     needs: Resources
     requires: dict[str, str] = {}
+    concurrency: Concurrency | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what is the same for all shapes that fit on the same nodes."""
+        return msgspec.json.encode((self.needs, self.requires), order="deterministic").decode()
 
     def missing(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return what it requires and a node with `labels` does not have."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from duly.model.resources import Resources
-from duly.model.shape import Shape
+from duly.model.shape import Concurrency, Shape
 
 
 class Status(StrEnum):
@@ -102,11 +102,12 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     requires: dict[str, str] = {}
     """The labels of the nodes that it may run on."""
     replay_of: int | None = None
+    concurrency: Concurrency | None = None
 
     @property
     def shape(self) -> Shape:
-        """Return what decides where it may run."""
-        return Shape(self.resources, self.requires)
+        """Return what decides where and when it may run."""
+        return Shape(self.resources, self.requires, self.concurrency)
 
 
 class Usage(msgspec.Struct, frozen=True):

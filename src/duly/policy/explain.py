@@ -11,10 +11,12 @@ from typing import assert_never
 
 import msgspec
 
+from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import Offer
 from duly.model.resources import Resources, describe
-from duly.model.shape import Shape
+from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
+from duly.policy.limits import NO_KEY_USE, NO_USE, RUNNING, Bar, KeyUse, Use, bar
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     offers: Sequence[Offer] = ()
     ahead: int = 0
     """How many tasks of its kind go first, as far as they were counted."""
+    concurrency: Concurrency | None = None
+    limits: Limits = UNLIMITED
+    use: Use = NO_USE
+    """What its tenant has."""
+    under_key: KeyUse = NO_KEY_USE
+    """What runs of its tenant with its key."""
 
 
 def explain(facts: Facts) -> Reason:
@@ -92,15 +100,20 @@ def _running(facts: Facts) -> Reason:
 
 
 def _waiting(facts: Facts) -> Reason:
+    shape = Shape(facts.needs, facts.requires, facts.concurrency)
+    barred = bar(facts.limits, facts.use, facts.under_key, shape)
+    if facts.limits.is_suspended:
+        return Reason("tenant_suspended", "Its tenant is suspended; nothing of it starts.")
     if not facts.offers:
         return Reason("no_nodes", "No node is connected; start an agent.")
-    shape = Shape(facts.needs, facts.requires)
     labelled = [offer for offer in facts.offers if not shape.missing(offer.labels)]
     if not labelled:
         return missing_labels(shape, [offer.labels for offer in facts.offers])
     large_enough = [o for o in labelled if not o.capacity.shortage(facts.needs)]
     if not large_enough:
         return _too_large(facts.needs, labelled)
+    if barred is not None:
+        return over_limit(barred)
     taking = [offer for offer in large_enough if not offer.draining]
     if not taking:
         one = len(large_enough) == 1
@@ -126,6 +139,35 @@ def _waiting(facts: Facts) -> Reason:
         "There is room for it; it is placed in one of the next rounds, unless that room is kept"
         " for a larger task that must start earlier.",
     )
+
+
+def over_limit(barred: Bar) -> Reason:
+    """Say which limit keeps a task from starting, and how much of it is used."""
+    limit, used = barred.limit, barred.used
+    figures = {"limit": limit, "used": used}
+    if barred.code == "concurrency_limit":
+        return Reason(
+            barred.code,
+            f"{_attempts(used)} with the key {barred.kind}; no more than {limit} may run at once.",
+            {"key": barred.kind, **figures},
+        )
+    if barred.kind == RUNNING:
+        return Reason(
+            barred.code,
+            f"{_attempts(used)} of its tenant; the plan allows {limit} at once.",
+            {"kind": barred.kind, **figures},
+        )
+    needed = describe(barred.kind, barred.needed)
+    return Reason(
+        barred.code,
+        f"Needs {needed}; of the {describe(barred.kind, limit)} that the plan allows at once, its "
+        + ("tenant has none yet." if not used else f"tenant has {describe(barred.kind, used)}."),
+        {"kind": barred.kind, "needed": barred.needed, **figures},
+    )
+
+
+def _attempts(count: int) -> str:
+    return "1 task runs" if count == 1 else f"{count} tasks run"
 
 
 def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:

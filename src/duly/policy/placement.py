@@ -73,6 +73,24 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     return placements
 
 
+def held_back(
+    asks: Sequence[Ask], offers: Sequence[Offer], placements: Sequence[Placement]
+) -> list[Ask]:
+    """Return the `asks` that were not placed though there is room: it is kept for others."""
+    needs = {ask.task: ask.shape.needs for ask in asks}
+    left = {offer.incarnation_id: offer for offer in offers}
+    for one in placements:
+        offer = left[one.incarnation]
+        left[one.incarnation] = msgspec.structs.replace(
+            offer, free=offer.free.plus(needs.pop(one.task), -1)
+        )
+    fitting: dict[int, bool] = {}
+    for ask in asks:
+        if ask.task in needs and ask.shape_id not in fitting:
+            fitting[ask.shape_id] = any(fits(ask.shape, offer) for offer in left.values())
+    return [ask for ask in asks if ask.task in needs and fitting[ask.shape_id]]
+
+
 def _takes(offer: Offer, ask: Ask, hold: Resources | None) -> bool:
     if not fits(ask.shape, offer):
         return False

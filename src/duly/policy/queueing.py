@@ -10,12 +10,18 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from duly.policy.limits import Budget
+
 
 class Ranked(Protocol):
-    """What is needed of a task to rank it."""
+    """What is needed of a task to rank it, and to tell what it takes of its tenant's limits."""
 
     @property
     def id(self) -> int: ...  # noqa: D102
+    @property
+    def tenant_id(self) -> int: ...  # noqa: D102
+    @property
+    def shape_id(self) -> int: ...  # noqa: D102
     @property
     def start_by(self) -> datetime: ...  # noqa: D102
     @property
@@ -52,6 +58,13 @@ def presses(task: Waiting) -> bool:
     return task.losses > 0 or task.slack <= task.delay_tolerance / 2
 
 
-def window(tasks: Iterable[Task], size: int) -> Sequence[Task]:
-    """Return the `size` tasks that come first."""
-    return list(islice(sorted(tasks, key=rank), size))
+def window(tasks: Iterable[Task], size: int, budget: Budget | None = None) -> Sequence[Task]:
+    """Return the `size` tasks that come first, without those for which the `budget` has no room.
+
+    It is charged with those that are returned.
+    """
+    ranked = sorted(tasks, key=rank)
+    if budget is None:
+        return ranked[:size]
+    within = (task for task in ranked if budget.charge(task.tenant_id, task.shape_id))
+    return list(islice(within, size))

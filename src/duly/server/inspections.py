@@ -10,10 +10,13 @@ from datetime import timedelta
 
 from duly.config import Settings
 from duly.model.drift import Finding, Kind
+from duly.model.limits import UNLIMITED
 from duly.model.resources import NOTHING
 from duly.policy import placement
 from duly.policy.audit import overuse
-from duly.store import audit, leases, overview, stock
+from duly.policy.limits import Budget
+from duly.server.limit_book import in_use
+from duly.store import audit, leases, quotas, stock
 from duly.store.audit import Piece, Place
 from duly.store.database import Connection
 
@@ -59,12 +62,19 @@ class Inspections:
         late = [line for line in lines if line.is_late]
         if not late:
             return Piece([], len(lines), last)
-        shapes = await leases.read_shapes(conn, sorted({line.shape_id for line in late}))
-        offers = await overview.read_offers(conn)
+        tenants = {line.tenant_id for line in late}
+        granted = await quotas.read_limits(conn, tenants)
+        held = await stock.read_stock(conn, tenants=tenants)
+        asked = {line.shape_id for line in late}
+        shapes = await leases.read_shapes(conn, sorted(asked | held.shapes))
+        limits = dict.fromkeys(tenants, UNLIMITED) | granted.limits
+        budget = Budget(limits, *in_use(held, tenants, shapes), shapes)
+        offers = held.free(shapes)
         stuck = [
             Finding(Kind.STUCK_LINE, line.id, str(line.attempt))
             for line in late
             if line.shape_id in shapes
+            and budget.room(line.tenant_id, line.shape_id)
             and any(placement.fits(shapes[line.shape_id], offer) for offer in offers)
         ]
         return Piece(stuck, len(lines), last)

@@ -11,6 +11,9 @@ while somebody holds an old snapshot; without a place to begin, every round woul
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
+
+What tenants may have at once is kept to here, before anything is read: of a line that may not
+move nothing is read at all, and of the others no more than may start.
 """
 
 from collections import Counter
@@ -21,6 +24,7 @@ from itertools import chain
 from duly import clock
 from duly.config import SchedulingSettings
 from duly.policy import queueing
+from duly.policy.limits import Budget
 from duly.server.lines import Lines, Pair
 from duly.server.pace import Pace
 from duly.store import leases
@@ -64,7 +68,7 @@ class Prioritizer:
         self._pace.hurry()
 
     def pass_over(self) -> bool:
-        """Put the last round's lines aside until the next count; False if there are no others.
+        """Leave the last round's lines out until the next count; False if there are no others.
 
         For a round of which nothing could be placed: those behind it must have their turn.
         """
@@ -73,6 +77,15 @@ class Prioritizer:
         for pair in self._turn:
             self._lines.drop(pair)
         return True
+
+    def pass_over_lines(self, pairs: Iterable[Pair]) -> None:
+        """Leave lines out until the next count.
+
+        Of a tenant that may start only so much, they came first and could not be placed: those
+        behind them must have their turn.
+        """
+        for pair in pairs:
+            self._lines.drop(pair)
 
     async def shapes(self, conn: Connection) -> Sequence[int]:
         """Return the shapes of what waits, recounted if the last count is old."""
@@ -86,38 +99,48 @@ class Prioritizer:
             self._lines = counted
         return self._lines.shapes()
 
+    @property
+    def tenants(self) -> set[int]:
+        """Return the tenants that may have work."""
+        return self._lines.tenants
+
     def tenants_with(self, shape: int) -> list[int]:
         """Return the tenants that have something of a shape."""
         return self._lines.tenants_with(shape)
 
-    async def window(self, conn: Connection, rooms: Mapping[int, int]) -> Sequence[Head]:
+    async def window(
+        self, conn: Connection, rooms: Mapping[int, int], budget: Budget
+    ) -> Sequence[Head]:
         """Return the tasks that come first among those whose shape fits somewhere.
 
         `rooms` says for each shape how many there is room for. With the tasks come the claims of
         those that fit nowhere yet: there is nothing to keep from anybody while there is room for
         nobody. A shape of which `rooms` says nothing was noted just now; its turn is the next
-        round.
+        round. All of them together are within the `budget`.
         """
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
         fitting = [shape for shape, room in rooms.items() if room > LATER]
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
-        turn = self._lines.take(fitting, min(self._settings.window, max(2 * size, FEWEST_PAIRS)))
-        self._turn, self._is_last = turn, not self._lines.first(fitting, 1)
+        most = min(self._settings.window, max(2 * size, FEWEST_PAIRS))
+        self._lines.bring_back(budget)
+        turn = self._lines.take(fitting, most, budget)
+        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget)
         self.has_more = not self._is_last
         if not turn:
             return []
         try:
-            claims = await self._read_claims(conn, rooms, turn)
-            heads = await self._read_heads(conn, turn, rooms, size)
+            claims = await self._read_claims(conn, rooms, turn, budget)
+            heads = await self._read_heads(conn, turn, rooms, size, budget)
         except BaseException:
             self._pace.hurry()
             raise
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
-        first = queueing.window(chain(*heads.values()), size)
-        self.has_more |= len(first) == self._settings.window
+        first = queueing.window(chain(*heads.values()), size, budget)
+        self.has_more |= sum(map(len, heads.values())) >= self._settings.window
+        claims = queueing.window(claims, len(claims), budget)
         return sorted([*first, *claims], key=queueing.rank)
 
     async def _read_heads(
@@ -126,6 +149,7 @@ class Prioritizer:
         turn: Mapping[Pair, datetime],
         rooms: Mapping[int, int],
         size: int,
+        budget: Budget,
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
@@ -136,10 +160,11 @@ class Prioritizer:
         """
         heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
         is_scarce = min(rooms[shape] for _, shape in turn) < 2 * size
+        most = {pair: min(rooms[pair[1]], budget.room(*pair)) for pair in turn}
         left, each = list(turn), -(-(2 if is_scarce else 1) * size // len(turn))
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-            lines = {pair: (turn[pair], min(each, rooms[pair[1]])) for pair in left}
+            lines = {pair: (turn[pair], min(each, most[pair])) for pair in left}
             for head in await leases.read_heads(conn, lines):
                 read[head.tenant_id, head.shape_id].append(head)
             heads.update(read)
@@ -147,20 +172,24 @@ class Prioritizer:
                 break
             chosen = Counter(
                 (one.tenant_id, one.shape_id)
-                for one in queueing.window(chain(*heads.values()), size)
+                for one in queueing.window(chain(*heads.values()), size, budget.copy())
             )
-            left = [pair for pair in left if each <= chosen[pair] < rooms[pair[1]]]
+            left = [pair for pair in left if each <= chosen[pair] < most[pair]]
             each *= 4
         return heads
 
     async def _read_claims(
-        self, conn: Connection, rooms: Mapping[int, int], turn: Mapping[Pair, datetime]
+        self,
+        conn: Connection,
+        rooms: Mapping[int, int],
+        turn: Mapping[Pair, datetime],
+        budget: Budget,
     ) -> Sequence[Head]:
         """Return the first tasks that press among those whose shape fits nowhere yet."""
         is_old = clock.monotonic() - self._claimed_at >= RECOUNT.total_seconds()
         if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
             shapes = [shape for shape, room in rooms.items() if room == LATER]
-            late = self._lines.first(shapes, CLAIMING_PAIRS)
+            late = self._lines.first(shapes, CLAIMING_PAIRS, budget)
             lines = {pair: (since, CLAIMS_PER_PAIR) for pair, since in late.items()}
             self._claimed_at = clock.monotonic()
             self._claims = [

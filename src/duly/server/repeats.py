@@ -16,12 +16,16 @@ Known = Mapping[tuple[int, str], Submission]
 
 
 def hash_of(spec: TaskSpec) -> bytes:
-    """Return what two submissions under one idempotency key must agree on."""
-    payload = spec.payload
-    if payload.log_limit is not None:
-        # It is the plan's, which may have changed between the two; nobody asked for it.
-        payload = msgspec.structs.replace(payload, log_limit=None)
-    body = msgspec.structs.replace(spec, payload=payload, idempotency_key=None)
+    """Return what two submissions under one idempotency key must agree on.
+
+    What is not asked for is left out if earlier versions did not know of it: a key that was
+    given to one of them stands for the same task. The limit of the log is left out as well: it
+    is the plan's, which may have changed between the two.
+    """
+    payload = msgspec.structs.replace(spec.payload, log_limit=None)
+    body = {**msgspec.structs.asdict(spec), "payload": payload, "idempotency_key": None}
+    if spec.concurrency is None:
+        del body["concurrency"]
     return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
 
 

@@ -8,17 +8,20 @@ from datetime import datetime
 
 import msgspec
 
-from duly.errors import Conflict, NotFound
+from duly.errors import Conflict, LimitExceeded, NotFound
 from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.tenant import Credential
 from duly.policy import placement
+from duly.policy.explain import over_limit
+from duly.policy.limits import NO_KEY_USE, bar
 from duly.policy.placement import Ask
 from duly.server.herald import Herald
+from duly.server.limit_book import in_use
 from duly.server.news import News
 from duly.server.sequencer import Sequencer
-from duly.store import overview, reservations
+from duly.store import leases, overview, quotas, reservations, stock
 from duly.store.database import Connection, Database
 from duly.store.lanes import Lane
 from duly.store.reservations import Reservation
@@ -52,6 +55,7 @@ class Reservations:
             chosen = _choose(shape, offers)
             made = Reservation(self._sequencer.mint(), chosen, resources, expires_at)
             async with self._database.transaction(Lane.GUEST) as conn:
+                await _check_limits(conn, credential, shape)
                 if await _has_room(conn, chosen, shape):
                     await self._database.confine(conn, credential.tenant_id)
                     await reservations.add(conn, credential.tenant_id, made)
@@ -68,6 +72,7 @@ class Reservations:
     ) -> None:
         """Change what is reserved, or for how long, on the node where it is."""
         async with self._database.transaction(Lane.GUEST) as conn:
+            await quotas.give(conn, credential.tenant_id)
             old = await self._find(conn, credential, reservation_id)
             await reservations.lock_node(conn, old.node_id)
             # Read again: only under the lock does it stay as it is.
@@ -78,11 +83,11 @@ class Reservations:
                 old.resources if resources is None else resources,
                 old.expires_at if expires_at is msgspec.UNSET else expires_at,
             )
-            more = _growth(old.resources, new.resources)
-            if any(amount for _, amount in more.items()) and not await _has_room(
-                conn, old.node_id, Shape(more)
-            ):
-                raise Conflict("The node of this reservation has no room for more now.")
+            more = Shape(_growth(old.resources, new.resources))
+            if any(amount for _, amount in more.needs.items()):
+                await _check_limits(conn, credential, more)
+                if not await _has_room(conn, old.node_id, more):
+                    raise Conflict("The node of this reservation has no room for more now.")
             await self._database.confine(conn, credential.tenant_id)
             if not await reservations.change(conn, new):
                 raise _unknown(reservation_id)
@@ -112,6 +117,22 @@ def _choose(shape: Shape, offers: list[Offer]) -> int:
     against = {offer.name: ", ".join(placement.reasons_against(shape, offer)) for offer in offers}
     said = "; ".join(f"{name}: {reason}" for name, reason in list(against.items())[:5])
     raise Conflict(f"No node has room for it now ({said or 'none is connected'}).")
+
+
+async def _check_limits(conn: Connection, credential: Credential, shape: Shape) -> None:
+    """Refuse what is more than a tenant may have at once, and let none of it be leased meanwhile.
+
+    The marks are held before anything is counted, and before nodes are locked.
+    """
+    tenant = credential.tenant_id
+    await quotas.give(conn, tenant)
+    granted = await quotas.read_limits(conn, [tenant])
+    held = await stock.read_stock(conn, tenants=[tenant])
+    uses, _ = in_use(held, [tenant], await leases.read_shapes(conn, sorted(held.shapes)))
+    limits = msgspec.structs.replace(granted.limits[tenant], max_running=None)
+    barred = bar(limits, uses[tenant], NO_KEY_USE, shape)
+    if barred is not None:
+        raise LimitExceeded(f"Limit exceeded: {over_limit(barred).message}")
 
 
 async def _has_room(conn: Connection, node_id: int, shape: Shape) -> bool:

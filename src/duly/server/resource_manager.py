@@ -10,7 +10,7 @@ acknowledged, and a lost answer is simply given again.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 
 import msgspec
@@ -31,16 +31,18 @@ from duly.server.deliveries import Box, Deliveries
 from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.holdings import Holdings
+from duly.server.limit_book import LimitBook
 from duly.server.lines import EARLIEST
 from duly.server.news import Ids, News
 from duly.server.prioritizer import LATER, NEVER, Prioritizer
 from duly.server.roster import Roster
 from duly.server.service import Service
 from duly.store import leases, nodes, servers
-from duly.store.database import Connection, Database, confirm, now
+from duly.store.database import Connection, Database, QuotasChanged, confirm, now
 from duly.store.lanes import Lane
 from duly.store.leases import Head, Lease
 from duly.store.servers import Term
+from duly.store.stock import Marks, Stock
 
 RECHECK = timedelta(seconds=1)
 """How often a waiting poll looks again, in case that nobody told it."""
@@ -69,6 +71,8 @@ class ResourceManager(Service):
         self._herald = herald
         self._health = Health()
         self._shapes: dict[int, Shape] = {}
+        self._kinds: dict[int, str] = {}
+        self._limits = LimitBook()
         self._hopeless_since: dict[int, float] = {}
         self._polls = Bell()
         self._deliveries = Deliveries()
@@ -81,32 +85,55 @@ class ResourceManager(Service):
         if term is None:
             return False
         with self._roster.round(term):
-            return await self._round(term)
+            try:
+                return await self._round(term)
+            except QuotasChanged:
+                # Nothing was leased. What tenants may have is read again, and counted anew.
+                self._limits.forget()
+                return True
 
     async def _round(self, term: Term) -> bool:
         async with self._database.connection() as conn:
             shapes = set(await self._prioritizer.shapes(conn))
             if not shapes:
                 return False
-            offers = await self._offers(conn, shapes)
-            rooms = {shape: self._room(shape, offers) for shape in shapes}
-            window = await self._prioritizer.window(conn, rooms)
-            placements = self._place(window, offers)
-            leased = await self._lease(conn, term, placements, window, offers)
+            tenants = set(self._prioritizer.tenants)
+            await self._limits.learn(conn, tenants)
+            counted = self._limits.counted(tenants)
+            held = await self._roster.read(conn, counted)
+            if held.marks.revision != self._limits.revision:
+                self._limits.forget()
+                return True
+            offers = await self._offers(conn, shapes, held)
+            rooms = self._rooms(shapes, offers)
+            budget = self._limits.budget(held, counted, self._shapes)
+            window = await self._prioritizer.window(conn, rooms, budget)
+            asks = [self._ask(head) for head in window]
+            placements = placement.place(asks, offers)
+            leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
         self._hand_over(leased)
         await self._end_hopeless(term, {one for one in shapes if rooms[one] is NEVER})
+        self._limits.note_keys(budget.uncounted)
         if window and not placements:
             return self._prioritizer.pass_over()
-        return self._prioritizer.has_more and (bool(leased) or not window)
+        if counted:
+            held_back = {ask.task for ask in placement.held_back(asks, offers, placements)}
+            self._prioritizer.pass_over_lines(
+                (head.tenant_id, head.shape_id)
+                for head in window
+                if head.id in held_back and head.tenant_id in counted
+            )
+        has_more = self._prioritizer.has_more and (bool(leased) or not window)
+        return has_more or bool(budget.uncounted)
 
-    async def _offers(self, conn: Connection, shapes: set[int]) -> list[Offer]:
+    async def _offers(self, conn: Connection, shapes: set[int], held: Stock) -> list[Offer]:
         """Return what each node has free, and learn the shapes that are spoken of."""
-        held = await self._roster.read(conn)
         unknown = (shapes | held.shapes) - self._shapes.keys()
         if unknown:
             learned = await leases.read_shapes(conn, sorted(unknown))
             await confirm(conn)
             self._shapes.update(learned)
+            self._kinds.update({id_: one.kind for id_, one in learned.items()})
         penalties = await self._health.penalties(conn)
         return [
             msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
@@ -115,29 +142,34 @@ class ResourceManager(Service):
             for offer in held.free(self._shapes)
         ]
 
-    def _room(self, shape: int, offers: Sequence[Offer]) -> int:
-        known = self._shapes.get(shape)
-        # A shape that was noted during this tick is not known yet; its turn is the next one.
-        if known is None:
-            return NEVER
-        # More than two windows is as good as any number.
-        if found := placement.room(known, offers, 2 * self._settings.scheduling.window):
-            return found
-        return LATER if any(placement.could_fit(known, offer) for offer in offers) else NEVER
+    def _rooms(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
+        """Return for how many of each shape there is room, told once for those that ask the same.
 
-    def _place(self, window: Sequence[Head], offers: Sequence[Offer]) -> list[Placement]:
-        asks = [
-            Ask(
-                head.id,
-                head.shape_id,
-                self._shapes[head.shape_id],
-                head.avoid_node_id,
-                head.execution_cap,
-                queueing.presses(head),
-            )
-            for head in window
-        ]
-        return placement.place(asks, offers)
+        A shape that was noted during this tick is not known yet; its turn is the next one.
+        """
+        # More than two windows is as good as any number.
+        most = 2 * self._settings.scheduling.window
+        found: dict[str, int] = {}
+        rooms = {}
+        for shape in shapes:
+            if (known := self._shapes.get(shape)) is None:
+                rooms[shape] = NEVER
+                continue
+            kind = self._kinds[shape]
+            if kind not in found:
+                found[kind] = _room(known, offers, most)
+            rooms[shape] = found[kind]
+        return rooms
+
+    def _ask(self, head: Head) -> Ask:
+        return Ask(
+            head.id,
+            head.shape_id,
+            self._shapes[head.shape_id],
+            head.avoid_node_id,
+            head.execution_cap,
+            queueing.presses(head),
+        )
 
     async def _lease(
         self,
@@ -146,10 +178,14 @@ class ResourceManager(Service):
         placements: Sequence[Placement],
         window: Sequence[Head],
         offers: Sequence[Offer],
+        marks: Marks,
+        counted: Set[int],
     ) -> list[Lease]:
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
         shapes = {head.id: head.shape_id for head in window}
         chosen = {one.incarnation for one in placements}
+        placed = {one.task for one in placements}
+        counts = any(head.tenant_id in counted for head in window if head.id in placed)
         return await leases.lease(
             conn,
             term,
@@ -157,6 +193,8 @@ class ResourceManager(Service):
                 (one.task, one.incarnation, revisions[one.incarnation], shapes[one.task])
                 for one in placements
             ],
+            revision=marks.revision,
+            given=marks.given if counts else None,
             backstop=self._settings.execution.grace + BACKSTOP,
             told=self._deliveries.awaited(chosen, self._patience),
         )
@@ -342,6 +380,12 @@ def stops(
         if row.is_overdue and not row.is_cancelled
     ]
     return lost + cancelled + overdue
+
+
+def _room(shape: Shape, offers: Sequence[Offer], most: int) -> int:
+    if found := placement.room(shape, offers, most):
+        return found
+    return LATER if any(placement.could_fit(shape, offer) for offer in offers) else NEVER
 
 
 def _hopeless_reason(shape: Shape, nodes: Sequence[Known]) -> Reason:

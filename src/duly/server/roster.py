@@ -8,10 +8,13 @@ and what has gone is found by asking for each attempt that is known, by its id.
 
 A lease whose answer was lost may take effect late, with a token from before. As long as that
 is possible after an error, and else about once a second, everything is read.
+
+What runs on an agent that has ended, or takes no more, is its tenant's until it has been taken
+back: those agents are asked about, too, until nothing runs there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -54,23 +57,24 @@ class Roster:
         """Rely on what is remembered of this term; not after a round that failed."""
         if term != self._term:
             self._term = term
-            self._pace.hurry()
+            self._is_slow = False
         try:
             yield
         except BaseException:
             self._trusted_from = clock.monotonic() + self._lateness
             raise
 
-    async def read(self, conn: Connection) -> Stock:
-        """Return what there is to give, and what of it has been given."""
+    async def read(self, conn: Connection, tenants: Collection[int] = ()) -> Stock:
+        """Return what there is to give, and what has been given; what `tenants` have, apart."""
         if self._is_slow and clock.monotonic() >= self._trusted_from:
             held = await stock.read_stock(conn, running=False)
-            incarnations = [offer.incarnation_id for offer in held.offers]
-            in_use = await self._remembered(conn, incarnations)
-            return msgspec.structs.replace(held, in_use=in_use)
+            await self._remember(conn, {offer.incarnation_id for offer in held.offers})
+            return msgspec.structs.replace(held, in_use=self._counted(frozenset(tenants)))
         began_at = clock.monotonic()
-        held = await stock.read_stock(conn)
+        held = await stock.read_stock(conn, tenants=tenants)
         self._judge(began_at, sum(one.times for one in held.in_use))
+        self._incarnations = {one.incarnation_id for one in held.offers}
+        self._incarnations.update(one.incarnation_id for one in held.in_use)
         self._pace.hurry()
         return held
 
@@ -78,31 +82,34 @@ class Roster:
         """Decide by what a look at everything took whether to do without the next ones."""
         self._is_slow = clock.monotonic() - began_at > self._quick + EACH * attempts
 
-    async def _remembered(self, conn: Connection, incarnations: Sequence[int]) -> list[InUse]:
-        if self._pace.is_due or not self._incarnations.issuperset(incarnations):
+    async def _remember(self, conn: Connection, offering: set[int]) -> None:
+        """Learn what has begun and what has gone since the last round."""
+        asked = list(offering | self._incarnations)
+        if self._pace.is_due or not self._incarnations.issuperset(offering):
             began_at = clock.monotonic()
             with self._pace.step():
-                begun, _ = await leases.read_changes(conn, incarnations, NOTHING_SEEN, {})
+                begun, _ = await leases.read_changes(conn, asked, NOTHING_SEEN, {})
             self._judge(began_at, len(begun))
             self._running = {}
-            self._incarnations = set(incarnations)
             self._seen = NOTHING_SEEN if begun else self._seen
         else:
             known = {task: one.token for task, (one, _) in self._running.items()}
-            begun, gone = await leases.read_changes(conn, incarnations, self._seen, known)
+            begun, gone = await leases.read_changes(conn, asked, self._seen, known)
             for task in gone:
                 del self._running[task]
         at = clock.monotonic()
         for one in begun:
             self._running[one.id] = one, at + one.remaining.total_seconds()
             self._seen = max(self._seen, one.token)
-        return self._counted(at)
+        self._incarnations = offering | {one.incarnation_id for one, _ in self._running.values()}
 
-    def _counted(self, at: float) -> list[InUse]:
-        ends: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    def _counted(self, tenants: Collection[int]) -> list[InUse]:
+        at = clock.monotonic()
+        ends: defaultdict[tuple[int, int, int | None], list[float]] = defaultdict(list)
         for one, ends_at in self._running.values():
-            ends[one.incarnation_id, one.shape_id].append(ends_at)
+            tenant = one.tenant_id if one.tenant_id in tenants else None
+            ends[one.incarnation_id, one.shape_id, tenant].append(ends_at)
         return [
-            InUse(incarnation, shape, len(known), min(known) - at)
-            for (incarnation, shape), known in ends.items()
+            InUse(incarnation, shape, len(known), min(known) - at, tenant)
+            for (incarnation, shape, tenant), known in ends.items()
         ]

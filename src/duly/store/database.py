@@ -32,6 +32,8 @@ ACQUIRE = 10.0
 """Seconds to wait for a connection: two hosts may have to be asked."""
 NOT_LEADING = "DU001"
 """SQLSTATE that our functions raise when the caller's term is over."""
+QUOTAS_CHANGED = "DU002"
+"""SQLSTATE that our functions raise when tenants were counted by what holds no more."""
 
 CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
@@ -66,6 +68,12 @@ class Taken(Unstorable):
     """A value that must be unique is there already."""
 
     code = "taken"
+
+
+class QuotasChanged(DulyError):
+    """What tenants may have, or were given, has changed since it was counted; nothing was done."""
+
+    code = "quotas_changed"
 
 
 class Database:
@@ -175,6 +183,8 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
             return
         if isinstance(error, asyncpg.PostgresError) and error.sqlstate == NOT_LEADING:
             raise NotLeading("This server's term is over.") from error
+        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == QUOTAS_CHANGED:
+            raise QuotasChanged("What tenants may have has changed meanwhile.") from error
         if isinstance(error, asyncpg.UniqueViolationError):
             raise Taken(str(error)) from error
         if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError):

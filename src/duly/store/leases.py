@@ -12,7 +12,7 @@ import msgspec
 
 from duly.model.node import Known
 from duly.model.resources import Resources
-from duly.model.shape import Shape
+from duly.model.shape import Concurrency, Shape
 from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
 from duly.store.database import Connection, load_statements
 from duly.store.nodes import Start
@@ -64,6 +64,7 @@ class Running(NamedTuple):
     token: int
     incarnation_id: int
     shape_id: int
+    tenant_id: int
     remaining: timedelta
 
 
@@ -183,7 +184,12 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
     """Return what shapes stand for."""
     rows = await conn.fetch(SQL["read_shapes"], list(ids))
     return {
-        row["id"]: Shape(msgspec.convert(row["needs"], Resources), row["requires"]) for row in rows
+        row["id"]: Shape(
+            msgspec.convert(row["needs"], Resources),
+            row["requires"],
+            msgspec.convert(row["concurrency"], Concurrency | None),
+        )
+        for row in rows
     }
 
 
@@ -212,14 +218,18 @@ async def lease(
     term: Term,
     placements: Sequence[tuple[int, int, int, int]],
     *,
+    revision: int,
+    given: int | None,
     backstop: timedelta,
     told: Collection[int] = (),
 ) -> list[Lease]:
     """Give tasks to incarnations; return what took effect.
 
     A placement is (task, incarnation, its revision, the task's shape): it counts only if both
-    the incarnation and the task still are as they were when it was decided. Leases to the
-    incarnations in `told` come with what there is to tell.
+    the incarnation and the task still are as they were when it was decided. All of them count
+    only if the limits of tenants are still of the `revision` that was gone by and, for tasks of
+    tenants that have limits, if nothing was `given` since they were counted; raises
+    QuotasChanged otherwise. Leases to the incarnations in `told` come with what there is to tell.
     """
     if not placements:
         return []
@@ -234,6 +244,8 @@ async def lease(
         [shape for _, _, _, shape in placements],
         backstop,
         list(told),
+        revision,
+        given,
     )
     return [
         Lease(*row[:4], None if row["payload"] is None else Told(*row[4:]))  # type: ignore[call-arg]

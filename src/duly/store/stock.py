@@ -5,7 +5,7 @@ offer that it was decided by, and whatever was reserved before that revision is 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -38,6 +38,8 @@ class InUse(msgspec.Struct, frozen=True):
     times: int
     next_end: float
     """Seconds from now."""
+    tenant_id: int | None = None
+    """Whose they are, if that was asked for."""
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -45,6 +47,14 @@ class Reserved(msgspec.Struct, frozen=True):
 
     node_id: int
     resources: Resources
+    tenant_id: int
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """By what limits, and up to what, tenants were counted; a lease names both."""
+
+    revision: int
+    given: int
 
 
 class Stock(msgspec.Struct, frozen=True):
@@ -53,6 +63,7 @@ class Stock(msgspec.Struct, frozen=True):
     offers: list[Declared]
     in_use: list[InUse]
     reserved: list[Reserved]
+    marks: Marks
 
     @property
     def shapes(self) -> set[int]:
@@ -96,9 +107,15 @@ class Stock(msgspec.Struct, frozen=True):
         ]
 
 
-async def read_stock(conn: Connection, *, running: bool = True) -> Stock:
-    """Return what every live node has, what runs there unless it is known, what is reserved."""
-    return msgspec.json.decode(await conn.fetchval(SQL["read_stock"], running), type=Stock)
+async def read_stock(
+    conn: Connection, *, tenants: Collection[int] = (), running: bool = True
+) -> Stock:
+    """Return what every live node has, what runs there unless it is known, what is reserved.
+
+    What `tenants` have running is told apart from the rest.
+    """
+    read = await conn.fetchval(SQL["read_stock"], running, list(tenants))
+    return msgspec.json.decode(read, type=Stock)
 
 
 def _offer(

@@ -80,7 +80,9 @@ class StoredSpec(msgspec.Struct, frozen=True):
 
 def shape_key(shape: Shape) -> str:
     """Return the text under which a shape is interned: the same for equal ones."""
-    whole = (shape.needs, shape.requires) if shape.requires else shape.needs
+    whole: object = (shape.needs, shape.requires) if shape.requires else shape.needs
+    if shape.concurrency is not None:
+        whole = shape.needs, shape.requires, shape.concurrency
     return msgspec.json.encode(whole, order="deterministic").decode()
 
 
@@ -92,6 +94,7 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
         keys,
         [_json(shapes[key].needs) for key in keys],
         [_json(shapes[key].requires) for key in keys],
+        [_json(asked) if (asked := shapes[key].concurrency) else None for key in keys],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}

@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from duly.model.resources import Resources
+from duly.model.shape import Concurrency
 from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Usage
 from duly.model.tenant import Plan
 from duly.store.database import Connection, load_statements
@@ -38,6 +39,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None
     needs: Resources
     requires: dict[str, str]
+    concurrency: Concurrency | None
     labels: dict[str, str]
     delay_tolerance: timedelta
     execution_cap: timedelta

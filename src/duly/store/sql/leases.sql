@@ -50,7 +50,7 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires
+select id, needs, requires, concurrency
   from shapes
  where id = any($1::int[])
 
@@ -72,10 +72,11 @@ select last.capacity || n.capacity_override as capacity, n.labels
 -- Return what incarnations were given after a token, and which known attempts run no more
 -- (their incarnation is null). Each known one is looked up by its id.
 --   $1 incarnation ids, $2 above this token, $3 known task ids, $4 their tokens
-select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.remaining
+select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.tenant_id,
+       begun.remaining
   from unnest($1::bigint[]) as given (id)
  cross join lateral (
-        select id, token, incarnation_id, shape_id,
+        select id, token, incarnation_id, shape_id, tenant_id,
                leased_at + execution_cap - duly.now() as remaining
           from live
          where status = 'running'
@@ -83,7 +84,7 @@ select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.remain
            and token > $2
        ) as begun
  union all
-select known.id, known.token, null, null, null
+select known.id, known.token, null, null, null, null
   from unnest($3::bigint[], $4::bigint[]) as known (id, token)
   left join lateral (
         select true as runs
@@ -96,13 +97,15 @@ select known.id, known.token, null, null, null
 
 -- name: lease
 -- Turn placements into leases. The incarnations stay locked until the commit, so that none
--- of them can be expired or drained meanwhile.
+-- of them can be expired or drained meanwhile; so do the limits of tenants.
 --   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 their revisions,
---   $7 the tasks' shapes, $8 backstop, $9 incarnations whose agents are told at once
+--   $7 the tasks' shapes, $8 backstop, $9 incarnations whose agents are told at once,
+--   $10 the revision of the limits, $11 what was given when it was counted, or null
 select id, attempt, token, incarnation_id, shape_id, execution_cap, payload, idempotency_key
-  from lease_and_tell(
-        $1, $2, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[], $8::interval,
-        $9::bigint[]
+  from hold_quotas($2, $10, $11) as held (term)
+ cross join lateral lease_and_tell(
+        $1, held.term, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[],
+        $8::interval, $9::bigint[]
        )
 
 -- name: lock_attempts

@@ -3,7 +3,9 @@
 -- incarnation that may take work with what it has; what runs where, by shape; what is reserved.
 -- What is in use is derived from live leases, so that it cannot leak; a lease whose incarnation
 -- has ended still counts until it is swept. A reservation that has expired does not count.
---   $1 whether to count what runs
+-- What runs of the tenants in $2 is told apart, because they have limits. With it come the marks
+-- that a lease has to name.
+--   $1 whether to count what runs, $2 tenant ids
 select json_build_object(
         'offers', (
             select coalesce(json_agg(offer), '[]')
@@ -19,16 +21,19 @@ select json_build_object(
             select coalesce(json_agg(used), '[]')
               from (select incarnation_id, shape_id, count(*) as times,
                            extract(epoch from min(leased_at + execution_cap) - duly.now())
-                           as next_end
+                           as next_end,
+                           case when tenant_id in (select unnest($2::int[])) then tenant_id end
+                           as tenant_id
                       from live
                      where status = 'running'
                        and $1
-                     group by incarnation_id, shape_id) as used
+                     group by 1, 2, 5) as used
         ),
         'reserved', (
             select coalesce(json_agg(reserved), '[]')
-              from (select node_id, resources
+              from (select node_id, resources, tenant_id
                       from reservations
                      where coalesce(expires_at, 'infinity') > duly.now()) as reserved
-        )
+        ),
+        'marks', (select json_build_object('revision', revision, 'given', given) from quotas)
        )::text

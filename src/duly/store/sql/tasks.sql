@@ -1,9 +1,10 @@
 -- name: intern_shapes
 -- Make the shapes that do not exist yet. Sorted, so that two batches cannot deadlock.
---   $1 keys, $2 needs, $3 required labels
-insert into shapes (key, needs, requires)
-select key, needs::jsonb, requires::jsonb
-  from unnest($1::text[], $2::text[], $3::text[]) as given (key, needs, requires)
+--   $1 keys, $2 needs, $3 required labels, $4 concurrency
+insert into shapes (key, needs, requires, concurrency)
+select key, needs::jsonb, requires::jsonb, concurrency::jsonb
+  from unnest($1::text[], $2::text[], $3::text[], $4::text[])
+       as given (key, needs, requires, concurrency)
  order by key
     on conflict (key) do nothing
 
@@ -204,8 +205,8 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
 -- name: read_spec
 -- Return what a task of a tenant asks for, and whether it has ended.
 --   $1 tenant_id, $2 id
-select t.name, t.tier, t.payload, s.needs as resources, s.requires, t.delay_tolerance, t.execution_cap,
-       t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
+select t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, t.delay_tolerance,
+       t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
        exists (select 1 from ends e where e.task_id = t.id) as has_ended
   from tasks t
   join shapes s on s.id = t.shape_id
