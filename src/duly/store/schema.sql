@@ -535,8 +535,7 @@ CREATE FUNCTION duly.request_tenant() RETURNS integer
     AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
 
 CREATE FUNCTION duly.revise_quotas() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'duly'
+    LANGUAGE plpgsql
     AS $$
 begin
     update duly.quotas set revision = revision + 1;

@@ -17,8 +17,7 @@ create table quotas (
 insert into quotas (revision, given) values (1, 1);
 
 create function revise_quotas() returns trigger
-    language plpgsql security definer
-    set search_path = duly
+    language plpgsql
     as $$
 begin
     update duly.quotas set revision = revision + 1;
