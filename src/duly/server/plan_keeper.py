@@ -5,6 +5,7 @@ a change is known everywhere when that moment is over, and nobody has to be told
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -110,7 +111,7 @@ class PlanKeeper:
         everyone: bool,
     ) -> None:
         tenant_id = None if everyone else credential.tenant_id
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._writing(tenant_id) as conn:
             said = await _lock_tiers(conn, tenant_id)
             resources = decide(said)
             if name not in said.here and len(said.here) >= MOST_TIERS:
@@ -119,10 +120,16 @@ class PlanKeeper:
             details = {"everyone": everyone, "resources": msgspec.to_builtins(resources)}
             await _record(conn, credential, action, name, details, tenant_id)
 
+    def _writing(self, tenant_id: int | None) -> AbstractAsyncContextManager[Connection]:
+        """Lend a transaction that reaches the rows of one tenant, if it is one tenant's change."""
+        if tenant_id is None:
+            return self._database.transaction(Lane.GUEST)
+        return self._database.writing_for(tenant_id)
+
     async def remove_tier(self, credential: Credential, name: str, *, everyone: bool) -> None:
         """Take back what was said of a name, so that it means what it meant before."""
         tenant_id = None if everyone else credential.tenant_id
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._writing(tenant_id) as conn:
             said = await _lock_tiers(conn, tenant_id)
             if not await tiers.remove(conn, tenant_id, name):
                 raise _nothing_to_remove(name, said)
