@@ -16,8 +16,10 @@ from typing import Any
 
 import asyncpg
 
+from duly.store.confined import confinement
 from duly.store.database import _prepare, load_statements, translated
 from duly.store.lanes import Lane
+from duly.store.request_role import ROLE
 
 CURRENT: ContextVar["Actor | None"] = ContextVar("actor", default=None)
 """The actor that runs; without one, statements wait for nobody."""
@@ -110,7 +112,11 @@ class SteppedConnection:
                 await self._at_once(real.rollback)
             raise
 
-    async def _at_once(self, call: Callable[[], Awaitable[None]]) -> None:
+    async def confine(self, tenant_id: int) -> None:
+        """Keep the rest of the transaction to one tenant, which nobody else can notice."""
+        await self._at_once(lambda: self._real.execute(confinement(ROLE, tenant_id)))
+
+    async def _at_once(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Begin or roll back: nobody else can tell when that happens, so nobody is asked."""
         if self._actor is None:
             await call()
@@ -186,6 +192,15 @@ class SteppedDatabase:
     async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[SteppedConnection]:
         async with self.connection(lane) as conn, conn.transaction():
             yield conn
+
+    @asynccontextmanager
+    async def writing_for(self, tenant_id: int) -> AsyncIterator[SteppedConnection]:
+        async with self.transaction() as conn:
+            await conn.confine(tenant_id)
+            yield conn
+
+    async def confine(self, conn: SteppedConnection, tenant_id: int) -> None:
+        await conn.confine(tenant_id)
 
 
 def _names() -> dict[str, str]:
