@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "why": Entry("tasks:why", "Say why a task is where it is."),
         "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
         "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
+        "audit": Entry("audit:audit", "Show who did what to tenants, users, keys and plans."),
         "limits": Entry("limits:limits", "Show what your tenant may have, and what is left of it."),
     },
     "Changing": {
@@ -55,6 +56,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resources": Entry(
             "resources:resources", "Who has what of the nodes: tasks that run, and reservations."
         ),
+        "tenant": Entry("tenants:tenant", "The tenants: who submits, and with which plan."),
+        "user": Entry("users:user", "The users of a tenant."),
+        "key": Entry("keys:key", "The keys of a tenant: who may do what, and for how long."),
         "tier": Entry("tiers:tier", "The tiers: names for amounts of resources."),
         "plan": Entry("plans:plan", "The plans: what tenants may have."),
         "node": Entry("node:node", "The nodes: the machines that run tasks."),
