@@ -85,7 +85,7 @@ async def submit(own: Holding, **task: Any) -> str:
     """Submit a task that has the name of its tenant wherever there is room for words."""
     words = {
         "command": ["echo", own.tenant],
-        "name": f"{own.tenant}-name",
+        "name": task.pop("name", f"{own.tenant}-name"),
         "labels": {"of": own.tenant},
         "env": {"SECRET": own.tenant},
         "resources": {"cpu": 0.1, "memory_mb": 16, "disk_mb": 16},

@@ -107,6 +107,7 @@ ROWS: dict[tuple[str, str], Row] = {
         good=json(**TRUE),
         places=(
             body("idempotency_key", 201, lambda k: {**TRUE, "idempotency_key": k}, creates=True),
+            body("tier", 422, lambda tier: {**TRUE, "tier": tier}),
         ),
     ),
     ("POST", "/v1/tasks/batch"): Row(

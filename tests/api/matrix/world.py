@@ -115,5 +115,5 @@ async def build(api: Any, join: Any, key_for: Any) -> World:
         await world.settle(tenant)
     # The newest task of all is the victim's: the page after it is not an empty one.
     for own in (world.stranger, world.victim):
-        own.things["cursor"] = write_cursor(int(await submit(own, run_at=LATER)))
+        own.things["cursor"] = write_cursor(int(await submit(own, run_at=LATER, name="same")))
     return world
