@@ -112,6 +112,17 @@ async def test_a_head_without_end_is_refused(port, start, more):
     await flood(port, start, more)
 
 
+async def test_a_body_that_nobody_reads_is_not_taken_for_ever(impatient):
+    _, writer = await asyncio.open_connection("127.0.0.1", impatient)
+    writer.write(REQUEST + b"Transfer-Encoding: chunked\r\n\r\n")
+    async with asyncio.timeout(30):
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"1000\r\n" + b"b" * 4096 + b"\r\n")
+                await writer.drain()
+    writer.close()
+
+
 async def test_a_head_and_a_body_that_are_large_enough_for_anybody_pass(port):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     cookie = b"X-Large: " + b"a" * (LONGEST_HEAD - 1000) + b"\r\n"
