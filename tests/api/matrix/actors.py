@@ -25,7 +25,7 @@ class Actor:
     scopes: frozenset[Scope] = frozenset()
     suspended: bool = False
 
-    def refusal(self, access: Access) -> Refusal | None:
+    def refusal(self, method: str, access: Access) -> Refusal | None:
         """Return what it is told at a route of that access; None if it may pass."""
         if access is Access.PUBLIC:
             return None
@@ -36,7 +36,7 @@ class Actor:
             return NO_KEY
         if not self.scopes & {SCOPES[access], Scope.ADMIN}:
             return NO_SCOPE
-        if self.suspended and access is not Access.READ:
+        if self.suspended and method != "GET":
             return SUSPENDED
         return None
 
@@ -46,6 +46,8 @@ NAMES = (
     "garbage",
     "revoked",
     "expired",
+    "user_gone",
+    "tenant_gone",
     "attempt",
     "joiner",
     "node",
@@ -54,6 +56,7 @@ NAMES = (
     "submitter",
     "manager",
     "stranger",
+    "suspended",
 )
 
 
@@ -65,8 +68,8 @@ async def make(name: str, world: Any) -> Actor:
             return Actor(world.api.with_key(None), victim, "nothing")
         case "garbage":
             return Actor(world.api.with_key(generate_key()), victim, "nothing")
-        case "revoked" | "expired":
-            return Actor(await _late(world, f"{name}_at"), victim, "nothing")
+        case "revoked" | "expired" | "user_gone" | "tenant_gone":
+            return Actor(await _late(world, name), victim, "nothing")
         case "attempt":
             return Actor(world.api.with_key(generate_key("dulyattempt")), victim, "nothing")
         case "joiner":
@@ -87,11 +90,20 @@ async def make(name: str, world: Any) -> Actor:
             return Actor(world.api.with_key(key), victim, scopes=frozenset({scope}))
 
 
-async def _late(world: Any, column: str) -> Any:
+PAST = "now() - interval '1 second'"
+ENDINGS = {
+    "revoked": f"update keys set revoked_at = {PAST} where prefix = $1",
+    "expired": f"update keys set expires_at = {PAST} where prefix = $1",
+    "user_gone": f"update users set removed_at = {PAST}"
+    " where id = (select user_id from keys where prefix = $1)",
+    "tenant_gone": f"update tenants set removed_at = {PAST}"
+    " where id = (select tenant_id from keys where prefix = $1)",
+}
+
+
+async def _late(world: Any, ending: str) -> Any:
     """Return the API for a key that has been good for everything, and is no more."""
-    key = await world.key_for(world.victim.tenant, "late", *ALL, Scope.ADMIN)
-    column = {"revoked_at": "revoked_at", "expired_at": "expires_at"}[column]
-    await world.execute(
-        f"update keys set {column} = now() - interval '1 second' where prefix = $1", key[:12]
-    )
+    tenant = "gone" if ending == "tenant_gone" else world.victim.tenant
+    key = await world.key_for(tenant, ending, *ALL, Scope.ADMIN)
+    await world.execute(ENDINGS[ending], key[:12])
     return world.api.with_key(key)

@@ -77,6 +77,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["task"] = await submit(own, requires={"at": tenant}, idempotency_key=tenant)
     own.things["idempotency_key"] = tenant
     own.things["reservation"] = await _reserve(own)
+    own.things |= await _people(api, own)
     own.things["tier"] = await _create(own.api, "/v1/tiers", f"{tenant}-tier", resources=SMALL)
     return own
 
@@ -110,6 +111,24 @@ async def _plans(api: Any, tenant: str) -> dict[str, str]:
     return plans
 
 
+async def _people(api: Any, own: Holding) -> dict[str, str]:
+    """Make a user and a key of a service, and a tenant beside this one that has nothing."""
+    tenant = own.tenant
+    await _create(api, "/v1/tenants", f"{tenant}-spare")
+    user = await own.api.call("POST", "/v1/users", json={"name": f"{tenant}-lee"})
+    asked = {"service": f"{tenant}-service", "scopes": ["read"], "name": f"{tenant}-key"}
+    key = (await own.api.call("POST", "/v1/keys", json=asked)).json()
+    return {
+        "tenant_id": (await own.api.get(f"/v1/tenants/{tenant}"))["id"],
+        "spare_tenant": f"{tenant}-spare",
+        "user_id": user.json()["id"],
+        "key_id": key["id"],
+        "prefix": key["prefix"],
+        "service": asked["service"],
+        "actor": f"{tenant}/{tenant}-kim",
+    }
+
+
 async def _create(api: Any, path: str, name: str, **body: Any) -> str:
     answer = await api.call("POST", path, json={"name": name, **body})
     assert answer.status_code == 201, answer.text
@@ -121,6 +140,8 @@ def unknown(kind: str, own: Holding) -> str:
     before = min(int(one) for one in own.ids) - 1
     if kind == "cursor":
         return write_cursor(read_cursor(own[kind]) + 1)
+    if kind == "prefix":
+        return own[kind][:-4] + "zzzz"
     if not own[kind].isdigit():
         return own[kind].replace(own.tenant, "x" * len(own.tenant))
     return str(before if own[kind] in own.ids else int(own[kind]) + 1000)

@@ -163,6 +163,45 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tiers/{id}"): Row(Access.READ, ("tier",)),
     ("PATCH", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), good=json(resources=SMALL)),
     ("DELETE", "/v1/tiers/{id}"): Row(Access.MANAGE, ("tier",), ok=204),
+    ("GET", "/v1/tenants"): Row(Access.READ, places=PAGE),
+    ("POST", "/v1/tenants"): Row(Access.ADMIN, ok=201, good=json(name="canary-more")),
+    ("GET", "/v1/tenants/{id}"): Row(Access.READ, ("tenant", "tenant_id", "spare_tenant")),
+    ("PATCH", "/v1/tenants/{id}"): Row(
+        Access.ADMIN, ("tenant", "tenant_id"), good=json(plan="free")
+    ),
+    ("POST", "/v1/tenants/{id}/suspend"): Row(Access.ADMIN, ("spare_tenant", "tenant_id")),
+    ("POST", "/v1/tenants/{id}/resume"): Row(Access.ADMIN, ("spare_tenant", "tenant_id")),
+    ("DELETE", "/v1/tenants/{id}"): Row(Access.ADMIN, ("spare_tenant", "tenant_id"), ok=204),
+    ("GET", "/v1/users"): Row(Access.READ, places=PAGE),
+    ("POST", "/v1/users"): Row(
+        Access.MANAGE,
+        ok=201,
+        good=json(name="more"),
+        places=(body("user", 201, lambda name: {"name": name}, creates=True),),
+    ),
+    ("GET", "/v1/users/{id}"): Row(Access.READ, ("user_id", "user")),
+    ("PATCH", "/v1/users/{id}"): Row(
+        Access.MANAGE, ("user_id", "user"), good=json(scopes=["read"])
+    ),
+    ("DELETE", "/v1/users/{id}"): Row(Access.MANAGE, ("user_id", "user"), ok=204),
+    ("GET", "/v1/keys"): Row(Access.MANAGE, places=query("cursor", "user", "service", "prefix")),
+    ("POST", "/v1/keys"): Row(
+        Access.MANAGE,
+        ok=201,
+        good=json(service="more", scopes=["read"]),
+        places=tuple(
+            body(
+                kind,
+                201,
+                lambda name, kind=kind: {kind: name, "scopes": ["read"]},
+                creates=True,
+            )
+            for kind in ("user", "service")
+        ),
+    ),
+    ("GET", "/v1/keys/{id}"): Row(Access.MANAGE, ("key_id", "prefix")),
+    ("DELETE", "/v1/keys/{id}"): Row(Access.MANAGE, ("key_id", "prefix"), ok=204),
+    ("GET", "/v1/audit"): Row(Access.MANAGE, places=query("cursor", "actor")),
     ("GET", "/v1/nodes"): Row(Access.ADMIN),
     ("POST", "/v1/nodes"): Row(Access.JOIN, ok=201, good=joining),
     ("GET", "/v1/nodes/{id}"): Row(Access.ADMIN, ("node",)),

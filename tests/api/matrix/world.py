@@ -10,8 +10,9 @@ from duly.api.query import write_cursor
 from duly.store import tenants
 from tests.api.matrix.holdings import ALL, LATER, Holding, Runner, settle, submit
 
-AUTHENTICATING = frozenset({tenants.SQL["by_key"]})
-"""Asked again whenever what was remembered of a key has run out: it tells nothing of a route."""
+UNTOLD = frozenset({tenants.SQL["by_key"], "commit"})
+"""Who calls is asked again whenever what was remembered has run out, and nobody waits for the
+end of what was only read: neither tells anything of a route."""
 DRIVER = ("SELECT", "WITH", "SET")
 """How the driver's own statements begin, with which it gets to know a fresh connection; ours are
 in small letters."""
@@ -102,7 +103,7 @@ select c.relname
 def _note(query: asyncpg.connection.LoggedQuery) -> None:
     seen = WATCHED.get()
     is_drivers_own = query.query.lstrip().startswith(DRIVER)
-    if seen is not None and not is_drivers_own and query.query not in AUTHENTICATING:
+    if seen is not None and not is_drivers_own and query.query not in UNTOLD:
         seen.append(query.query)
 
 
