@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from duly.server.lines import EARLIEST, Lines
+from duly.server.lines import EARLIEST, SPARE, Lines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -50,3 +50,72 @@ def test_a_line_that_is_dropped_is_gone_until_it_is_noted():
     assert lines.shapes() == []
     lines.note((1, 1), at(2))
     assert lines.take([1], 1) == {(1, 1): at(2)}
+
+
+class Closed:
+    """A gate that is closed for some causes: (tenant, shape) pairs by what keeps them."""
+
+    def __init__(self, causes, rooms=None):
+        self.causes = causes
+        self.rooms = rooms or {}
+        self.asked = 0
+
+    def cause(self, tenant, shape_id):
+        self.asked += 1
+        return self.causes.get((tenant, shape_id), self.causes.get(tenant))
+
+    def tenant_room(self, tenant, shape_id):
+        return self.rooms.get(tenant, 10**6)
+
+
+def test_lines_that_may_not_move_are_passed_over_and_stay_known():
+    lines = Lines({(1, 1): at(0), (1, 2): at(1), (2, 1): at(2), (3, 2): at(3)})
+    assert list(lines.take([1, 2], 9, Closed({1: "full"}))) == [(2, 1), (3, 2)]
+    assert sorted(lines.shapes()) == [1, 2]
+    assert lines.tenants_with(1) == [1]
+    assert lines.tenants == {1, 2, 3}
+    assert lines.take([1, 2], 9) == {}
+
+
+def test_lines_come_back_where_they_were_once_they_may_move():
+    lines = Lines({(1, 1): at(0), (2, 1): at(1)})
+    lines.take([1], 9, Closed({1: "full", 2: "full"}))
+    lines.bring_back(Closed({1: "full", 2: "full"}))
+    assert lines.take([1], 9) == {}
+    lines.bring_back(Closed({}))
+    assert lines.take([1], 9) == {(1, 1): at(0), (2, 1): at(1)}
+
+
+def test_a_line_that_another_thing_keeps_hides_none_of_those_behind_it():
+    lines = Lines({(1, 1): at(0), (1, 2): at(1)})
+    lines.take([1, 2], 9, Closed({1: "full"}))
+    key = Closed({(1, 1): "key"})
+    lines.bring_back(key)
+    assert list(lines.take([1, 2], 9, key)) == [(1, 2)]
+    lines.bring_back(Closed({}))
+    assert list(lines.take([1, 2], 9)) == [(1, 1)]
+
+
+def test_something_earlier_moves_a_line_forward_that_is_set_aside():
+    lines = Lines({(1, 1): at(5), (1, 2): at(3)})
+    lines.take([1, 2], 9, Closed({1: "full"}))
+    assert not lines.note((1, 1), at(9))
+    assert not lines.note((1, 1), at(1))
+    lines.bring_back(Closed({}))
+    assert lines.take([1, 2], 9) == {(1, 1): at(1), (1, 2): at(3)}
+
+
+def test_of_a_tenant_that_may_start_a_little_no_more_lines_are_taken_than_of_use():
+    many = {(1, shape): at(shape) for shape in range(1000)}
+    lines = Lines({**many, (2, 1): at(2000)})
+    gate = Closed({}, rooms={1: 1})
+    taken = lines.take(range(1000), 200, gate)
+    assert list(taken) == [*((1, shape) for shape in range(1 + SPARE)), (2, 1)]
+    for pair, since in taken.items():
+        lines.note(pair, since)
+    full = Closed({1: "full"}, rooms={1: 0})
+    assert list(lines.take(range(1000), 200, full)) == [(2, 1)]
+    gate.asked = 0
+    lines.bring_back(gate)
+    assert gate.asked <= 4 * (1 + SPARE)
+    assert len(lines.take(range(1000), 200)) <= 2 * (1 + SPARE)

@@ -109,6 +109,14 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
     batch: list[int] | None = None
 
 
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant may have at once; None is no limit."""
+
+    id: int
+    max_running: int | None = None
+    max_resources: dict[str, int] | None = None
+
+
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     """An unusual step in the life of a task."""
 
@@ -128,7 +136,10 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     submissions: list[SubmissionRow] = []
     events: list[EventRow] = []
     dead_letters: list[int] = []
+    tenants: list[TenantRow] = []
     shapes: dict[int, dict[str, Any]] = {}
+    keys: dict[int, dict[str, Any]] = {}
+    """The key of a shape and its limit, if it has one."""
     journal: list[Step] = []
 
     def save(self, path: Path) -> None:
@@ -174,6 +185,10 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
         SubmissionRow,
         "select tenant_id, key, task_id, batch from duly.submissions order by tenant_id, key",
     ),
+    "tenants": (
+        TenantRow,
+        "select tenant_id as id, max_running, max_resources from duly.tenants_with_plans",
+    ),
     "events": (EventRow, "select task_id, kind from duly.events order by task_id, id"),
 }
 
@@ -201,12 +216,13 @@ async def _read(dsn: str) -> Books:
                 for name, (row_type, statement) in READ.items()
             }
             dead = await conn.fetch("select task_id from duly.dead_letters order by task_id")
-            shapes = await conn.fetch("select id, needs from duly.shapes")
+            shapes = await conn.fetch("select id, needs, concurrency from duly.shapes")
             steps = await journal.read(conn)
         return Books(
             **tables,  # type: ignore[arg-type]
             dead_letters=[row["task_id"] for row in dead],
             shapes={row["id"]: row["needs"] for row in shapes},
+            keys={row["id"]: row["concurrency"] for row in shapes if row["concurrency"]},
             journal=steps,
         )
     finally:

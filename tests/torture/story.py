@@ -18,6 +18,7 @@ from tests.torture.books import (
     NodeRow,
     SubmissionRow,
     TaskRow,
+    TenantRow,
 )
 from tests.torture.evidence import Evidence, Rules, Trouble
 from tests.torture.history import Call, Op
@@ -46,6 +47,8 @@ class Story:
         self.attempts: list[AttemptRow] = []
         self.incarnations: dict[int, IncarnationRow] = {}
         self.dead_letters: list[int] = []
+        self.tenants: list[TenantRow] = []
+        self.keys: dict[int, dict[str, Any]] = {}
         self.troubles: list[Trouble] = []
         self.term = 0
         self.held: dict[int, Step] = {}
@@ -220,7 +223,9 @@ class Story:
                 if row.idempotency_key is not None
             ],
             dead_letters=list(self.dead_letters),
+            tenants=self.tenants,
             shapes={1: {"cpu_milli": 500}},
+            keys=self.keys,
             journal=list(self.steps),
         )
         fields = {"rules": Rules(grace=10.0), **other}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.torture.books import TenantRow
 from tests.torture.evidence import Trouble
 from tests.torture.story import (
     TASK,
@@ -139,6 +140,48 @@ def test_a_node_that_is_given_more_than_it_has_is_found() -> None:
         story.submit(task)
         story.lease(task)
     assert judged(story, 11) == ["incarnation 1 was given {'cpu_milli': 500} too much"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        ({}, []),
+        ({"max_running": 2}, []),
+        ({"max_running": 1}, ["2 run of 1 that may"]),
+        ({"max_resources": {"cpu_milli": 1000}}, []),
+        ({"max_resources": {"cpu_milli": 900}}, ["1000 cpu_milli of 900 are given"]),
+    ],
+)
+def test_a_tenant_that_has_more_at_once_than_it_may_is_found(
+    limits: dict[str, Any], found: list[str]
+) -> None:
+    story = Story()
+    story.tenants = [TenantRow(id=1, **limits), TenantRow(id=2, max_running=1)]
+    for task in (1, 2):
+        story.submit(task)
+        story.lease(task)
+    story.submit(3, tenant_id=2)
+    story.lease(3)
+    assert judged(story, 12) == found
+
+
+def test_what_has_ended_makes_room_in_a_limit() -> None:
+    story = told()
+    story.tenants = [TenantRow(id=1, max_running=1)]
+    for telling in (failed, lost, done):
+        telling(story)
+    story.submit(8)
+    story.lease(8)
+    assert judged(story, 12) == []
+
+
+def test_more_with_a_key_than_it_allows_are_found() -> None:
+    story = told(lease)
+    story.keys = {1: {"key": "k", "limit": 1}}
+    assert judged(story, 12) == []
+    story.submit(8)
+    story.lease(8)
+    assert judged(story, 12) == ["2 run with a key that allows 1"]
 
 
 def test_a_node_that_runs_more_than_it_has_is_found() -> None:

@@ -9,6 +9,7 @@ from tests.torture.invariants.capacity import capacity
 from tests.torture.invariants.fencing import fence
 from tests.torture.invariants.liveness import liveness
 from tests.torture.invariants.paths import leader, legal_path, one_end
+from tests.torture.invariants.quota import quota
 from tests.torture.invariants.reads import reads
 from tests.torture.invariants.running import cap, no_invented_success, no_overlap
 from tests.torture.invariants.storing import idempotency, no_loss, no_phantom
@@ -24,6 +25,7 @@ ALL: dict[int, Invariant] = {
     7: no_overlap,
     8: attempts,
     11: capacity,
+    12: quota,
     13: idempotency,
     14: cancel,
     15: cap,
