@@ -8,7 +8,7 @@ import pytest
 from duly.api.app import STATUSES, create_app
 from duly.errors import DulyError, LimitExceeded, Unavailable
 
-NEVER_SENT = {"config", "task_failed", "unstorable", "taken"}
+NEVER_SENT = {"config", "task_failed", "unstorable", "taken", "quotas_changed"}
 
 
 def kinds(kind=DulyError):

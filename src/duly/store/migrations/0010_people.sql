@@ -4,6 +4,10 @@
 alter table keys
     add column is_login boolean not null default false;
 
+-- Whoever may look at a user is told whether there is a password, and never its hash.
+alter table users
+    add column has_password boolean not null generated always as (password_hash is not null) stored;
+
 create index keys_by_user on keys (user_id, id) where user_id is not null;
 
 -- There must always be an administrator: this answers whether there is.

@@ -55,13 +55,13 @@ grant usage on schema duly to duly_request;
 grant select, insert, update, delete
    on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets
    to duly_request;
-grant select on attempts, tenants, tenants_with_plans, plans to duly_request;
+grant select on attempts, usage, tenants, tenants_with_plans, plans to duly_request;
 grant select, insert on shapes, audit_log, former_specs to duly_request;
-grant select (id, tenant_id, name, scopes, created_at, removed_at), insert, update
+grant select (id, tenant_id, name, scopes, has_password, created_at, removed_at), insert, update
    on users to duly_request;
 grant select (
         id, tenant_id, user_id, prefix, scopes, name, service, created_by, created_at,
-        expires_at, revoked_at
+        expires_at, revoked_at, is_login
        ), insert, update
    on keys to duly_request;
 grant select (id, name) on nodes to duly_request;

@@ -1,7 +1,7 @@
 -- name: read
 -- Return a page of a tenant's users, newest first.
 --   $1 tenant_id, $2 below this id, $3 how many, $4 user_id, $5 name
-select u.id, u.name, u.scopes, u.password_hash is not null as has_password, u.created_at,
+select u.id, u.name, u.scopes, u.has_password, u.created_at,
        (select count(*)
           from keys k
          where k.user_id = u.id
