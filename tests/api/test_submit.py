@@ -10,8 +10,8 @@ ANSWER = {
     "ready_at", "start_by", "must_start_by", "started_at", "finished_at", "attempt", "failures",
     "losses", "max_attempts", "on_lost", "tier", "resources", "execution_cap", "delay_tolerance",
     "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
-    "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key", "replay_of",
-    "admitted_by", "usage", "command", "script_path", "source", "env",
+    "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
+    "replay_of", "admitted_by", "usage", "command", "script_path", "source", "env",
 }  # fmt: skip
 
 
