@@ -11,7 +11,7 @@ ANSWER = {
     "losses", "max_attempts", "on_lost", "tier", "resources", "execution_cap", "delay_tolerance",
     "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
     "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
-    "replay_of", "admitted_by", "usage", "command", "script_path", "source", "env",
+    "unique", "replay_of", "admitted_by", "usage", "command", "script_path", "source", "env",
 }  # fmt: skip
 
 
@@ -162,3 +162,35 @@ async def test_an_untruthful_content_length_is_no_way_around_the_limit(api):
     )
     assert answer.status_code == 413
     assert isinstance(answer, httpx.Response)
+
+
+async def test_a_unique_key_is_refused_or_answered_with_the_task_that_has_it(api):
+    first = await api.submit(unique={"key": "k"})
+    assert first["unique"] == {"key": "k", "while": "live"}
+    assert (await api.get(f"/v1/tasks/{first['id']}"))["unique"] == first["unique"]
+    body = {"command": ["true"], "unique": {"key": "k"}}
+    status, error = await api.refused("POST", "/v1/tasks", json=body)
+    assert (status, error["code"]) == (409, "conflict")
+    assert error["details"] == {"task": first["id"], "unique_key": "k"}
+    body["unique"]["on_conflict"] = "return"
+    answer = await api.call("POST", "/v1/tasks", json=body)
+    assert (answer.status_code, answer.json()["id"]) == (200, first["id"])
+    answer = await api.call("PATCH", f"/v1/tasks/{first['id']}", json={"unique": None})
+    assert answer.json()["unique"] is None
+    assert (await api.call("POST", "/v1/tasks", json=body)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("unique", "field"),
+    [
+        ({"key": ""}, "unique.key"),
+        ({"key": "k" * 201}, "unique.key"),
+        ({"key": "a\0b"}, "unique.key"),
+        ({"key": "k", "while": "sleeping"}, "unique.while"),
+        ({"key": "k", "on_conflict": "fight"}, "unique.on_conflict"),
+    ],
+)
+async def test_a_unique_key_that_makes_no_sense_is_refused_by_name(api, unique, field):
+    body = {"command": ["true"], "unique": unique}
+    status, error = await api.refused("POST", "/v1/tasks", json=body)
+    assert (status, error["details"]["field"]) == (422, field)

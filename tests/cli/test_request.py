@@ -34,6 +34,11 @@ def test_what_is_not_said_is_not_sent():
         ({"name": "x"}, {"name": "x"}),
         ({"tier": "premium", "priority": 0}, {"tier": "premium", "priority": 0}),
         ({"cpu": 0.5}, {"resources": {"cpu": 0.5}}),
+        ({"unique_key": "k"}, {"unique": {"key": "k"}}),
+        (
+            {"unique_key": "k", "unique_while": "waiting", "on_conflict": "return"},
+            {"unique": {"key": "k", "while": "waiting", "on_conflict": "return"}},
+        ),
         ({"memory": "512"}, {"resources": {"memory_mb": 512}}),
         ({"memory": "2GiB", "disk": "1GB"}, {"resources": {"memory": "2GiB", "disk": "1GB"}}),
         (
@@ -70,6 +75,7 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "resources": "cpu",
         "command": "name",
         "concurrency": "concurrency_key",
+        "unique": "unique_key",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
     assert taken <= flags
@@ -191,3 +197,9 @@ def test_filters_say_only_what_was_said():
 
 def test_pairs_keep_what_follows_the_first_equals_sign():
     assert pairs("--label", ["a==", "b="]) == {"a": "=", "b": ""}
+
+
+@pytest.mark.parametrize("flags", [{"unique_while": "live"}, {"on_conflict": "return"}])
+def test_how_a_unique_key_is_kept_needs_the_key(flags):
+    with pytest.raises(BadParameter, match="It needs --unique-key KEY"):
+        fields("true", **flags)

@@ -11,7 +11,7 @@ import msgspec
 
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import Outcome, Payload, Reason, Status, TaskSpec, Usage
+from duly.model.task import Lasts, Outcome, Payload, Reason, Status, TaskSpec, Unique, Usage
 from duly.model.tenant import Credential
 from duly.store import reservations
 from duly.store.overview import NodeView, ServerView, TaskCounts
@@ -31,6 +31,13 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_mbps: int
     ports: int
     extra: dict[str, int]
+
+
+class UniqueKey(msgspec.Struct, frozen=True):
+    """The key that a task holds, or held, alone."""
+
+    key: str
+    lasts: Lasts = msgspec.field(name="while")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +82,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Concurrency | None = None
     idempotency_key: str | None
     replay_of: str | None
+    unique: UniqueKey | None
     admitted_by: str | None
     usage: Usage | None = None
     command: list[str] | None = None
@@ -297,6 +305,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         concurrency=view.concurrency,
         idempotency_key=view.idempotency_key,
         replay_of=None if view.replay_of is None else str(view.replay_of),
+        unique=_unique(view.unique),
         admitted_by=view.admitted_by,
         usage=view.usage,
         command=payload.command,
@@ -331,12 +340,17 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         concurrency=spec.concurrency,
         idempotency_key=spec.idempotency_key,
         replay_of=None,
+        unique=_unique(spec.unique),
         admitted_by=server,
         command=spec.payload.command,
         script_path=spec.payload.script_path,
         source=spec.payload.source,
         env=spec.payload.env,
     )
+
+
+def _unique(unique: Unique | None) -> UniqueKey | None:
+    return None if unique is None else UniqueKey(unique.key, unique.lasts)
 
 
 def attempt(view: AttemptView) -> Attempt:

@@ -81,6 +81,17 @@ class TaskFlags:
         str | None,
         Option(metavar="KEY", help="Submitted again with this key, it is the same task."),
     ] = None
+    unique_key: Annotated[
+        str | None, Option(metavar="KEY", help="Only one of your live tasks may have this key.")
+    ] = None
+    unique_while: Annotated[
+        Literal["waiting", "live"] | None,
+        Option(help="Until when it keeps its unique key: until it starts, or (live) has ended."),
+    ] = None
+    on_conflict: Annotated[
+        Literal["refuse", "return"] | None,
+        Option(help="If the unique key is taken: refuse, or give the task that has it."),
+    ] = None
     env: Annotated[
         list[str] | None,
         Option(metavar="NAME=VALUE", help="A variable; NAME alone takes the value from here."),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typer import BadParameter
 
 from duly.cli.flags import ResourceFlags, TaskFlags
-from duly.client.shapes import Concurrency, ResourceFields, TaskFields
+from duly.client.shapes import Concurrency, ResourceFields, TaskFields, UniqueFields
 from duly.duration import parse_duration
 from duly.errors import Invalid
 
@@ -40,6 +40,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "category": flags.category,
         "priority": flags.priority,
         "concurrency": _concurrency(flags),
+        "unique": _unique(flags),
     }
     return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]
 
@@ -175,6 +176,23 @@ def _concurrency(flags: TaskFlags) -> Concurrency | None:
 
 def _duration(flag: str, text: str | None) -> float | None:
     return None if text is None else duration(flag, text)
+
+
+def _unique(flags: TaskFlags) -> UniqueFields | None:
+    if flags.unique_key is None:
+        for flag, said in (
+            ("--unique-while", flags.unique_while),
+            ("--on-conflict", flags.on_conflict),
+        ):
+            if said is not None:
+                raise BadParameter("It needs --unique-key KEY.", param_hint=flag)
+        return None
+    unique: UniqueFields = {"key": flags.unique_key}
+    if flags.unique_while is not None:
+        unique["while"] = flags.unique_while
+    if flags.on_conflict is not None:
+        unique["on_conflict"] = flags.on_conflict
+    return unique
 
 
 def _run_at(flags: TaskFlags, now: datetime) -> datetime | None:

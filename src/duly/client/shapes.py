@@ -38,6 +38,18 @@ class Concurrency(TypedDict):
     limit: int
 
 
+UniqueFields = TypedDict(
+    "UniqueFields",
+    {
+        "key": str,
+        "while": Literal["waiting", "live"],
+        "on_conflict": Literal["refuse", "return"],
+    },
+    total=False,
+)
+"""What is to be there once among the tenant's live tasks."""
+
+
 class TaskFields(TypedDict, total=False):
     """What a client may say of a task; what is left out gets the plan's default."""
 
@@ -59,6 +71,7 @@ class TaskFields(TypedDict, total=False):
     category: str | None
     priority: int | None
     concurrency: Concurrency | None
+    unique: UniqueFields | None
 
 
 class TaskFilter(TypedDict, total=False):
@@ -136,6 +149,7 @@ class Task(TypedDict):
     """Left out by servers older than concurrency keys."""
     idempotency_key: str | None
     replay_of: str | None
+    unique: UniqueFields | None
     admitted_by: str | None
     usage: Usage | None
     command: list[str] | None

@@ -18,7 +18,7 @@ from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import OnLost, Payload, TaskSpec
+from duly.model.task import Lasts, OnConflict, OnLost, Payload, TaskSpec, Unique
 from duly.model.tenant import Plan
 
 MAX_NAME = 200
@@ -46,6 +46,14 @@ class ConcurrencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     limit: int
 
 
+class UniqueRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is to be there once among the tenant's live tasks."""
+
+    key: str
+    lasts: str | None = msgspec.field(default=None, name="while")
+    on_conflict: str | None = None
+
+
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /v1/tasks. What is left out or null gets the plan's default."""
 
@@ -68,6 +76,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What kind of work it is; picks a default for delay_tolerance."""
     priority: int | None = None
     concurrency: ConcurrencyRequest | None = None
+    unique: UniqueRequest | None = None
 
 
 def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) -> TaskSpec:
@@ -89,6 +98,7 @@ def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) 
         priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
         concurrency=_concurrency(request.concurrency),
+        unique=None if request.unique is None else _unique(request.unique),
     )
 
 
@@ -146,6 +156,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "category": spec.payload.category,
         "priority": spec.priority,
         "concurrency": msgspec.to_builtins(spec.concurrency),
+        "unique": None if spec.unique is None else msgspec.to_builtins(spec.unique),
     }
 
 
@@ -200,6 +211,21 @@ def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
     key = _text(asked.key, "concurrency.key", MAX_KEY) or ""
     limit = _integer(asked.limit, "concurrency.limit", 1, MAX_CONCURRENCY, default=1)
     return Concurrency(key, limit)
+
+
+def _unique(asked: UniqueRequest) -> Unique:
+    key = _text(asked.key, "unique.key", MAX_KEY)
+    try:
+        return Unique(
+            key or "",
+            Lasts(asked.lasts or Lasts.LIVE),
+            OnConflict(asked.on_conflict or OnConflict.REFUSE),
+        )
+    except ValueError:
+        field, words = "unique.while", '"waiting" or "live"'
+        if asked.lasts in (None, *Lasts):
+            field, words = "unique.on_conflict", '"refuse" or "return"'
+        raise Invalid(field, f"{field} is {words}.") from None
 
 
 def _payload(request: TaskRequest, plan: Plan) -> Payload:

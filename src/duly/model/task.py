@@ -52,6 +52,30 @@ class OnLost(StrEnum):
     FAIL = "fail"
 
 
+class Lasts(StrEnum):
+    """How long a task holds its unique key."""
+
+    WAITING = "waiting"
+    """Until it first starts."""
+    LIVE = "live"
+    """Until it has ended."""
+
+
+class OnConflict(StrEnum):
+    """What is done for whoever asks for a unique key that is held."""
+
+    REFUSE = "refuse"
+    RETURN = "return"
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """A key that one task of the tenant holds at a time."""
+
+    key: str
+    lasts: Lasts = msgspec.field(default=Lasts.LIVE, name="while")
+    on_conflict: OnConflict = OnConflict.REFUSE
+
+
 class Reason(msgspec.Struct, frozen=True):
     """One sentence for people and a low-cardinality code for programs."""
 
@@ -103,6 +127,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The labels of the nodes that it may run on."""
     replay_of: int | None = None
     concurrency: Concurrency | None = None
+    unique: Unique | None = None
 
     @property
     def shape(self) -> Shape:

@@ -1,6 +1,6 @@
 """Stores many tasks in one transaction: all of them, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from duly.errors import Unavailable
 from duly.model.bucket import Bucket
 from duly.model.tenant import Credential
-from duly.server import repeats
+from duly.server import repeats, unique
 from duly.server.lines import EARLIEST
 from duly.server.rate_limiter import RateLimiter
 from duly.store import tasks
@@ -23,6 +23,8 @@ class StoredBatch(msgspec.Struct, frozen=True):
     """The tasks of a batch that was stored, now or before."""
 
     ids: list[int]
+    fresh: int = 0
+    """How many of them were stored now."""
     since: datetime = EARLIEST
     """The earliest time by which one of them must start."""
     bucket: Bucket | None = None
@@ -45,6 +47,7 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         """Store a batch, unless `key` was seen before: then return what it stands for."""
+        unique.check_distinct(new)
         bucket = await self._rate_limiter.lock(conn, credential)
         if key is not None:
             body_hash = repeats.hash_of_batch(new)
@@ -67,7 +70,7 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         # What certainly is new is refused before any of it is written.
-        sure = sum(task.spec.idempotency_key is None for task in new)
+        sure = sum(_is_surely_new(task) for task in new)
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, bucket, sure)
         # Nothing of the batch must start before now and its tolerance.
@@ -81,22 +84,29 @@ class BatchStore:
             fresh += count
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, left, fresh - sure)
-        return StoredBatch(ids, since, None if bucket is None else left)
+        return StoredBatch(ids, fresh, since, None if bucket is None else left)
 
 
 async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tuple[list[int], int]:
     """Store a part of a batch; return the ids of its tasks, and how many are new."""
-    if all(task.spec.idempotency_key is None for task in new):
+    if all(_is_surely_new(task) for task in new):
         await tasks.insert(conn, new, server=server, tell=False)
         return [task.id for task in new], len(new)
-    stored = (await tasks.insert(conn, new, server=server)).stored
-    known = await repeats.read_known(conn, new, stored)
-    fresh = {one.id for one in stored}
-    return [task.id if task.id in fresh else _known(task, known) for task in new], len(fresh)
+    done = await tasks.insert(conn, new, server=server)
+    known = await repeats.read_known(conn, new, done.stored)
+    fresh = {one.id for one in done.stored}
+    ids = [task.id if task.id in fresh else _known(task, known, done.held) for task in new]
+    return ids, len(fresh)
 
 
-def _known(task: NewTask, known: repeats.Known) -> int:
+def _is_surely_new(task: NewTask) -> bool:
+    return task.spec.idempotency_key is None and task.spec.unique is None
+
+
+def _known(task: NewTask, known: repeats.Known, held: Mapping[int, int]) -> int:
     seen = repeats.same_task(task, known)
+    if seen is None and task.spec.unique is not None and task.id in held:
+        return unique.settle(task.spec.unique, held[task.id])
     if seen is None:
         key = task.spec.idempotency_key
         raise Unavailable(f"The idempotency key {key!r} was just released; submit again.")

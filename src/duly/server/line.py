@@ -7,7 +7,6 @@ for it.
 
 import asyncio
 from collections.abc import Iterable
-from itertools import islice
 
 import msgspec
 
@@ -62,25 +61,44 @@ class Line:
         """Take a task out of the line; False when it is not there any more."""
         return self._waiting.pop(task_id, None) is not None
 
-    def rejoin(self, requests: Iterable[Waiting]) -> None:
-        """Put requests back whose tenant could not be served, and let that tenant rest."""
-        until = asyncio.get_running_loop().time() + REST
+    def rejoin(self, requests: Iterable[Waiting], *, rest: float = REST) -> None:
+        """Put requests back that could not be served, and let their tenants rest."""
+        until = asyncio.get_running_loop().time() + rest
         for request in requests:
             # Who has given up meanwhile is not waited for.
             if not request.answer.done():
                 self._waiting[request.task.id] = request
-                self._resting[request.task.tenant_id] = until
+                if rest:
+                    self._resting[request.task.tenant_id] = until
 
     def take(self, most: int) -> list[Waiting]:
-        """Take the next requests out of the line, without those of tenants that rest."""
+        """Take the next requests out of the line, without those of tenants that rest.
+
+        Of those who ask for the same unique key one is taken: the next one is to find it held.
+        """
         self._wake()
-        ready = self._waiting if not self._resting else self._ready()
-        return [self._waiting.pop(first) for first in list(islice(ready, most))]
+        taken: list[int] = []
+        keys: set[tuple[int, str]] = set()
+        for task_id, request in self._waiting.items():
+            task = request.task
+            if task.tenant_id in self._resting:
+                continue
+            if task.spec.unique is not None:
+                key = task.tenant_id, task.spec.unique.key
+                if key in keys:
+                    continue
+                keys.add(key)
+            taken.append(task_id)
+            if len(taken) == most:
+                break
+        return [self._waiting.pop(task_id) for task_id in taken]
 
     @property
     def is_ready(self) -> bool:
         """Say whether somebody can be served now."""
-        return bool(self._waiting) and next(iter(self._ready()), None) is not None
+        return any(
+            request.task.tenant_id not in self._resting for request in self._waiting.values()
+        )
 
     @property
     def rest(self) -> float | None:
@@ -88,13 +106,6 @@ class Line:
         if not self._resting:
             return None
         return max(0.0, min(self._resting.values()) - asyncio.get_running_loop().time())
-
-    def _ready(self) -> Iterable[int]:
-        return (
-            task_id
-            for task_id, request in self._waiting.items()
-            if request.task.tenant_id not in self._resting
-        )
 
     def _wake(self) -> None:
         if self._resting:

@@ -26,6 +26,7 @@ from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timeouts import Timeouts
 from duly.server.users import Users
+from duly.server.waker import Waker
 from duly.store.database import Database
 
 
@@ -96,10 +97,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         settings.requests,
         cluster_manager,
         sequencer,
-        prioritizer,
-        resource_manager,
-        queue_manager,
-        herald,
+        Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),
         rate_limiter,
     )
     herald.subscribe(resource_manager.hear)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from duly.errors import KeyReused
-from duly.model.task import TaskSpec
+from duly.model.task import OnConflict, TaskSpec
+from duly.model.tenant import Credential
 from duly.store import tasks
-from duly.store.database import Connection, confirm
+from duly.store.database import Connection, Database, confirm
 from duly.store.tasks import NewTask, Stored, Submission
 
 Known = Mapping[tuple[int, str], Submission]
@@ -23,10 +24,12 @@ def hash_of(spec: TaskSpec) -> bytes:
     is the plan's, which may have changed between the two.
     """
     payload = msgspec.structs.replace(spec.payload, log_limit=None)
-    body = {**msgspec.structs.asdict(spec), "payload": payload, "idempotency_key": None}
-    if spec.concurrency is None:
-        del body["concurrency"]
-    return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).digest()
+    plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None)
+    body = msgspec.json.encode(plain, order="deterministic")
+    # No text can look like these: its quotes would be escaped.
+    for younger in (b',"concurrency":null', b',"unique":null'):
+        body = body.replace(younger, b"")
+    return hashlib.sha256(body).digest()
 
 
 def hash_of_batch(new: Sequence[NewTask]) -> bytes:
@@ -58,6 +61,24 @@ async def read_batch(conn: Connection, tenant_id: int, key: str, body_hash: byte
     if seen is None or seen.batch is None or seen.body_hash != body_hash:
         raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
     return seen.batch
+
+
+async def is_known(database: Database, credential: Credential, spec: TaskSpec) -> bool:
+    """Say whether nothing will be stored: it was submitted before, or is held and asked for."""
+    if await is_seen(database, credential, spec.idempotency_key):
+        return True
+    if spec.unique is None or spec.unique.on_conflict is not OnConflict.RETURN:
+        return False
+    async with database.reading_for(credential.tenant_id) as conn:
+        return await tasks.read_holder(conn, credential.tenant_id, spec.unique.key) is not None
+
+
+async def is_seen(database: Database, credential: Credential, key: str | None) -> bool:
+    """Say whether an idempotency key was seen before."""
+    if key is None:
+        return False
+    async with database.reading_for(credential.tenant_id) as conn:
+        return bool(await tasks.read_submissions(conn, [(credential.tenant_id, key)]))
 
 
 def same_task(task: NewTask, known: Known) -> Submission | None:

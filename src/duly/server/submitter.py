@@ -7,8 +7,9 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,25 +19,22 @@ from duly.config import RequestSettings
 from duly.errors import Conflict, Invalid, KeyReused, NotFound, Unavailable
 from duly.model.bucket import Bucket
 from duly.model.request import repeat, revise
-from duly.model.task import NOT_STARTED, Status, TaskSpec
+from duly.model.task import NOT_STARTED, TaskSpec
 from duly.model.tenant import Credential
-from duly.server import repeats
-from duly.server.batches import BatchStore
+from duly.server import repeats, unique
+from duly.server.backlog import Backlog
+from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
-from duly.server.herald import Herald
 from duly.server.line import Admitted, Line, Waiting
 from duly.server.lines import EARLIEST
-from duly.server.news import News
-from duly.server.prioritizer import Prioritizer
-from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter, rate_of, refusal
-from duly.server.resource_manager import ResourceManager
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
+from duly.server.waker import Waker
 from duly.store import tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
-from duly.store.tasks import NewTask, Stored, StoredSpec
+from duly.store.tasks import Inserted, NewTask, Stored, StoredSpec
 
 GROUP = 500
 """How many requests share one commit, at most."""
@@ -46,6 +44,7 @@ UNKNOWN = (
     "Submit it again with the same idempotency key."
 )
 
+MINTED_TWICE = "An id was minted twice"
 UNKNOWN_BATCH = (
     "The database did not answer, so it is not known whether the batch was stored. "
     "Submit it again with the same Idempotency-Key."
@@ -61,10 +60,7 @@ class Submitter(Service):
         settings: RequestSettings,
         cluster_manager: ClusterManager,
         sequencer: Sequencer,
-        prioritizer: Prioritizer,
-        resource_manager: ResourceManager,
-        queue_manager: QueueManager,
-        herald: Herald,
+        waker: Waker,
         rate_limiter: RateLimiter,
     ) -> None:
         super().__init__(settings.timeout)
@@ -72,12 +68,10 @@ class Submitter(Service):
         self._settings = settings
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
-        self._prioritizer = prioritizer
-        self._resource_manager = resource_manager
-        self._queue_manager = queue_manager
-        self._herald = herald
+        self._waker = waker
         self._rate_limiter = rate_limiter
         self._batches = BatchStore(rate_limiter)
+        self._backlog = Backlog(database)
         self._shapes = ShapeBook(database)
         self._line = Line()
 
@@ -88,6 +82,20 @@ class Submitter(Service):
         """
         if spec.idempotency_key is None:
             self._rate_limiter.check(credential)
+        if credential.plan.max_waiting is None:
+            return await self._submit(credential, spec)
+        await self._backlog.enter(
+            credential, 1, partial(repeats.is_known, self._database, credential, spec)
+        )
+        stored = 0
+        try:
+            admitted = await self._submit(credential, spec)
+            stored = int(admitted.created)
+            return admitted
+        finally:
+            self._backlog.leave(credential, 1, stored)
+
+    async def _submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
         request: Waiting | None = None
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
@@ -131,15 +139,19 @@ class Submitter(Service):
                 done = await tasks.insert(conn, new, server=self._cluster_manager.number)
                 known = await repeats.read_known(conn, new, done.stored)
         except Unstorable as error:
-            await self._isolate(group, error)
+            if isinstance(error, Taken) and unique.is_conflict(error):
+                # Who was faster has committed by now, and is seen by the next statement.
+                self._line.rejoin(group, rest=0)
+            else:
+                await self._isolate(group, error)
         except Unavailable:
             await self._recover(group)
         else:
             self._rate_limiter.note(done.buckets)
-            self._wake(new, done.stored)
+            self._waker.wake(new, done.stored)
             fresh = {one.id: one for one in done.stored}
             self._line.rejoin(
-                request for request in group if not _answer(request, fresh, known, done.buckets)
+                request for request in group if not _answer(request, fresh, known, done)
             )
 
     async def _isolate(self, group: Sequence[Waiting], error: Unstorable) -> None:
@@ -176,8 +188,22 @@ class Submitter(Service):
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
         if key is None:
-            sure = sum(spec.idempotency_key is None for spec in specs)
+            sure = sum(spec.idempotency_key is None and spec.unique is None for spec in specs)
             self._rate_limiter.check(credential, sure)
+        await self._backlog.enter(
+            credential, len(specs), partial(repeats.is_seen, self._database, credential, key)
+        )
+        stored = 0
+        try:
+            batch = await self._submit_batch(credential, specs, key)
+            stored = batch.fresh
+            return batch.ids
+        finally:
+            self._backlog.leave(credential, len(specs), stored)
+
+    async def _submit_batch(
+        self, credential: Credential, specs: Sequence[TaskSpec], key: str | None
+    ) -> StoredBatch:
         shapes = await self._shapes.learn(specs)
         new = [
             self._new(credential, spec, shape_id)
@@ -188,14 +214,15 @@ class Submitter(Service):
             async with self._database.writing_for(credential.tenant_id) as conn:
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
         except Taken as error:
-            raise Unavailable("An id was minted twice; submit the batch again.") from error
+            why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
+            raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
         except Unavailable as error:
             raise Unavailable(UNKNOWN_BATCH) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
         self._note(credential, stored.bucket)
-        self._wake_batch(new, stored.since)
-        return stored.ids
+        self._waker.wake_batch(new, stored.since)
+        return stored
 
     def _note(self, credential: Credential, bucket: Bucket | None) -> None:
         if bucket is not None:
@@ -208,6 +235,13 @@ class Submitter(Service):
 
         With `run_at` among them its time becomes that one, or now when it is null.
         """
+        with unique.decided():
+            shape = await self._update(credential, task_id, changes)
+        self._waker.announce({(credential.tenant_id, shape)}, due=True)
+
+    async def _update(
+        self, credential: Credential, task_id: int, changes: Mapping[str, Any]
+    ) -> int:
         async with self._database.writing_for(credential.tenant_id) as conn:
             held = await tasks.lock_unstarted(conn, credential.tenant_id, task_id)
             # Read under the lock: of two changes at once, neither may undo the other.
@@ -216,6 +250,10 @@ class Submitter(Service):
                 status = "has ended" if held is None else f"is {held.status}"
                 raise Conflict(f"The task {status}; only one that has not started can be changed.")
             spec = revise(old.spec, changes, credential.plan)
+            if spec.unique is not None:
+                holder = await tasks.read_holder(conn, credential.tenant_id, spec.unique.key)
+                if holder not in (None, task_id):
+                    raise unique.conflict(spec.unique, holder)
             shape = await self._shapes.find(conn, spec)
             ready_at = held.ready_at
             if "run_at" in changes:
@@ -224,7 +262,7 @@ class Submitter(Service):
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "updated", {"fields": sorted(changes)}
             )
-        self._announce({(credential.tenant_id, shape)}, due=True)
+        return shape
 
     async def replay(self, credential: Credential, task_id: int, *, dead: bool = False) -> int:
         """Submit an ended task again, as a new one that is linked to it; return its id.
@@ -240,6 +278,23 @@ class Submitter(Service):
         (shape_id,) = await self._shapes.learn([spec])
         new = self._new(credential, spec, shape_id)
         self._rate_limiter.check(credential)
+        await self._backlog.enter(
+            credential, 1, partial(repeats.is_seen, self._database, credential, None)
+        )
+        stored = 0
+        try:
+            with unique.decided():
+                bucket = await self._replay(credential, task_id, new, dead=dead)
+            stored = 1
+        finally:
+            self._backlog.leave(credential, 1, stored)
+        self._note(credential, bucket)
+        self._waker.wake_batch([new], EARLIEST)
+        return new.id
+
+    async def _replay(
+        self, credential: Credential, task_id: int, new: NewTask, *, dead: bool
+    ) -> Bucket | None:
         async with self._database.writing_for(credential.tenant_id) as conn:
             bucket = await self._rate_limiter.lock(conn, credential)
             if bucket is not None:
@@ -247,13 +302,13 @@ class Submitter(Service):
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
             if dead and not was_dead:
                 raise NotFound(f"There is no dead letter {task_id}.")
-            await tasks.insert(conn, [new], server=self._cluster_manager.number)
+            done = await tasks.insert(conn, [new], server=self._cluster_manager.number)
+            if new.spec.unique is not None and new.id in done.held:
+                raise unique.conflict(new.spec.unique, done.held[new.id])
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
             )
-        self._note(credential, bucket)
-        self._wake_batch([new], EARLIEST)
-        return new.id
+        return bucket
 
     async def _read(self, conn: Connection, credential: Credential, task_id: int) -> StoredSpec:
         old = await tasks.read_spec(conn, credential.tenant_id, task_id)
@@ -281,50 +336,12 @@ class Submitter(Service):
             is_limited=is_limited,
         )
 
-    def _wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
-        telemetry.TASKS_SUBMITTED.inc(len(stored))
-        later = {one.id: one for one in stored if one.status is Status.SCHEDULED}
-        pairs = {(task.tenant_id, task.shape_id) for task in new if task.id not in later}
-        # What is due later than that is found by looking, which the queue manager does as often.
-        soon = self._queue_manager.interval
-        due = any(
-            one.ready_at is None or one.ready_at - one.submitted_at <= soon
-            for one in later.values()
-        )
-        self._announce(pairs, since=_earliest(stored), due=due)
-
-    def _wake_batch(self, new: Sequence[NewTask], since: datetime) -> None:
-        telemetry.TASKS_SUBMITTED.inc(len(new))
-        pairs = {(task.tenant_id, task.shape_id) for task in new}
-        due = any(task.spec.run_at is not None for task in new)
-        self._announce(pairs, since=since, due=due)
-
-    def _announce(
-        self, pairs: Set[tuple[int, int]], *, since: datetime = EARLIEST, due: bool
-    ) -> None:
-        """Let whoever leads look, here or on another server."""
-        if not pairs and not due:
-            return
-        if self._cluster_manager.term is None:
-            self._herald.tell(News(work=bool(pairs), pairs=frozenset(pairs), due=due))
-            return
-        if pairs:
-            self._prioritizer.note((pair, since) for pair in pairs)
-            self._resource_manager.nudge()
-        if due:
-            self._queue_manager.nudge()
-
-
-def _earliest(stored: Sequence[Stored]) -> datetime:
-    """Return by when the first of what was stored must start."""
-    return min((one.start_by for one in stored if one.start_by), default=EARLIEST)
-
 
 def _answer(
     request: Waiting,
     fresh: Mapping[int, Stored],
     known: repeats.Known,
-    left: Mapping[int, Bucket | None],
+    done: Inserted,
 ) -> bool:
     """Answer a request by what its commit did; False when it did nothing, for no fault of it."""
     task = request.task
@@ -339,7 +356,15 @@ def _answer(
     if seen is not None:
         request.resolve(Admitted(seen.task_id, False))
         return True
-    bucket = left.get(task.tenant_id)
+    if task.spec.unique is not None and task.id in done.held:
+        try:
+            holder = unique.settle(task.spec.unique, done.held[task.id])
+        except Conflict as error:
+            request.refuse(error)
+        else:
+            request.resolve(Admitted(holder, False))
+        return True
+    bucket = done.buckets.get(task.tenant_id)
     if task.is_limited and bucket is not None and bucket.whole < 1:
         request.refuse(refusal(bucket, timedelta(seconds=bucket.seconds_until(1))))
         return True

@@ -186,7 +186,7 @@ class translated:  # noqa: N801 -- reads as a word: `with translated():`
         if isinstance(error, asyncpg.PostgresError) and error.sqlstate == QUOTAS_CHANGED:
             raise QuotasChanged("What tenants may have has changed meanwhile.") from error
         if isinstance(error, asyncpg.UniqueViolationError):
-            raise Taken(str(error)) from error
+            raise Taken(str(error), index=error.constraint_name) from error
         if isinstance(error, asyncpg.DataError | asyncpg.IntegrityConstraintViolationError):
             raise Unstorable(str(error)) from error
         if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):

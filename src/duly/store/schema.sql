@@ -801,8 +801,11 @@ CREATE TABLE duly.live (
     token bigint,
     leased_at timestamp with time zone,
     kill_at timestamp with time zone,
+    unique_key text,
+    unique_while text,
     CONSTRAINT live_is_not_final CHECK ((status <> ALL (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status]))),
-    CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL))))
+    CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL)))),
+    CONSTRAINT live_unique_has_an_end CHECK ((((unique_key IS NULL) AND (unique_while IS NULL)) OR ((unique_key IS NOT NULL) AND (unique_while = ANY (ARRAY['waiting'::text, 'live'::text])))))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='20000', autovacuum_vacuum_cost_delay='0');
 
@@ -966,6 +969,8 @@ CREATE TABLE duly.tasks (
     replay_of bigint,
     admitted_by smallint NOT NULL,
     submitted_at timestamp with time zone NOT NULL,
+    unique_key text,
+    unique_while text,
     CONSTRAINT tasks_max_attempts_check CHECK ((max_attempts > 0)),
     CONSTRAINT tasks_on_lost_check CHECK ((on_lost = ANY (ARRAY['retry'::text, 'fail'::text])))
 )
@@ -990,6 +995,8 @@ CREATE TABLE duly.tasks_rest (
     replay_of bigint,
     admitted_by smallint CONSTRAINT tasks_admitted_by_not_null NOT NULL,
     submitted_at timestamp with time zone CONSTRAINT tasks_submitted_at_not_null NOT NULL,
+    unique_key text,
+    unique_while text,
     CONSTRAINT tasks_max_attempts_check CHECK ((max_attempts > 0)),
     CONSTRAINT tasks_on_lost_check CHECK ((on_lost = ANY (ARRAY['retry'::text, 'fail'::text])))
 );
@@ -1266,7 +1273,11 @@ CREATE INDEX keys_of_administrators ON duly.keys USING btree (id) WHERE (('admin
 
 CREATE INDEX live_due ON duly.live USING btree (ready_at) WHERE (status = 'scheduled'::duly.status);
 
+CREATE INDEX live_later ON duly.live USING btree (tenant_id) WHERE (status = ANY (ARRAY['scheduled'::duly.status, 'blocked'::duly.status, 'paused'::duly.status]));
+
 CREATE INDEX live_running ON duly.live USING btree (incarnation_id, token) WHERE (status = 'running'::duly.status);
+
+CREATE UNIQUE INDEX live_unique ON duly.live USING btree (tenant_id, unique_key) WHERE ((unique_key IS NOT NULL) AND ((unique_while = 'live'::text) OR (attempt = 0)));
 
 CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, priority DESC, id) WHERE (status = 'waiting'::duly.status);
 

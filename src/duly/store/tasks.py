@@ -51,6 +51,8 @@ class Inserted(msgspec.Struct, frozen=True):
     stored: list[Stored]
     buckets: dict[int, Bucket | None]
     """By tenant; None when its plan has no rate any more."""
+    held: dict[int, int]
+    """Those that were left out for their unique key, and which task holds it."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -129,14 +131,23 @@ async def insert(
         [task.body_hash for task in tasks],
         [spec.replay_of for spec in specs],
         [task.is_limited for task in tasks],
+        [spec.unique and spec.unique.key for spec in specs],
+        [spec.unique and spec.unique.lasts for spec in specs],
         sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
         tell,
     )
     return Inserted(
-        [_stored(row) for row in rows if row[0] is not None],
+        [_stored(row) for row in rows if row[1] is not None],
         {row[5]: _bucket(row) for row in rows if row[0] is None},
+        {row[0]: row[10] for row in rows if row[10] is not None},
     )
+
+
+async def read_holder(conn: Connection, tenant_id: int, key: str) -> int | None:
+    """Return the live task that holds a unique key, if there is one."""
+    holder: int | None = await conn.fetchval(SQL["read_holder"], tenant_id, key)
+    return holder
 
 
 async def read_submissions(
@@ -210,6 +221,8 @@ async def update(
         spec.run_at,
         ready_at,
         now,
+        spec.unique and spec.unique.key,
+        spec.unique and spec.unique.lasts,
     )
 
 

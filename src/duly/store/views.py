@@ -14,7 +14,7 @@ import msgspec
 
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Usage
+from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
 from duly.model.tenant import Plan
 from duly.store.database import Connection, load_statements
 from duly.store.plans import plan_of
@@ -49,6 +49,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None
     idempotency_key: str | None
     replay_of: int | None
+    unique: Unique | None
     submitted_at: datetime
     ready_at: datetime
     start_by: datetime
@@ -229,6 +230,7 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["usage"] = _usage(fields)
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
+    fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
     fields["reason"] = _reason(fields["reason"])
     fields["status"] = Status(fields["status"])
     fields["on_lost"] = OnLost(fields["on_lost"])

@@ -17,18 +17,20 @@ select id, key
 -- name: insert_tasks
 -- Store tasks, and return those that are new. A row left out of the answer has an idempotency
 -- key that was seen before: read it with read_submissions, in another statement, because only
--- that one sees what has just been committed. Or its tenant's bucket has no token for it.
+-- that one sees what has just been committed. Or its tenant's bucket has no token for it. Or
+-- another live task holds its unique key, and is told; of two who come at once one fails on the
+-- index, and has to come again.
 --
 -- The tasks of a limited tenant are charged here, in the transaction that stores them. Its
 -- bucket is locked first, and the clock is read after that. Somebody else's lock is not waited
 -- for, since the tasks of others are in this statement too: then its tasks are left out, its
 -- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
 -- tokens in the order of their ids; what was really stored is charged, and nothing else.
---   one array per column of `given`, $19 the limited tenants in ascending order,
---   $20 admitted_by, $21 whether to tell of the tasks
+--   one array per column of `given`, $21 the limited tenants in ascending order,
+--   $22 admitted_by, $23 whether to tell of the tasks
 with locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($19::int[]) as limited (tenant_id)
+          from unnest($21::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -54,7 +56,7 @@ with locked as materialized (
      made as (
         insert into buckets (tenant_id, tokens, filled_at)
         select t.id, coalesce(p.burst, 0), now
-          from unnest($19::int[]) as limited (tenant_id)
+          from unnest($21::int[]) as limited (tenant_id)
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
          cross join clock
@@ -62,18 +64,26 @@ with locked as materialized (
             on conflict do nothing
      ),
      given as materialized (
-        select *
+        select given.*, held.id as held_by
           from unnest(
                 $1::bigint[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[],
                 $7::text[], $8::text[], $9::interval[], $10::interval[], $11::int[],
                 $12::text[], $13::int[], $14::timestamptz[], $15::text[], $16::bytea[],
-                $17::bigint[], $18::boolean[]
+                $17::bigint[], $18::boolean[], $19::text[], $20::text[]
                ) as given (
                 id, tenant_id, user_id, shape_id, name, tier,
                 payload, labels, delay_tolerance, execution_cap, max_attempts,
                 on_lost, priority, run_at, key, body_hash,
-                replay_of, is_limited
+                replay_of, is_limited, unique_key, unique_while
                )
+          left join lateral (
+                select l.id
+                  from live l
+                 where l.tenant_id = given.tenant_id
+                   and l.unique_key = given.unique_key
+                   and (l.unique_while = 'live' or l.attempt = 0)
+                 limit 1
+               ) as held on true
      ),
      asking as (
         select id, tenant_id,
@@ -81,6 +91,7 @@ with locked as materialized (
                    as is_first
           from given
          where is_limited
+           and held_by is null
            and not exists (
                 select 1
                   from submissions s
@@ -103,6 +114,7 @@ with locked as materialized (
         select tenant_id, key, body_hash, id, now
           from given, clock
          where key is not null
+           and held_by is null
            and (not is_limited or id in (select id from allowed))
          order by tenant_id, key
             on conflict (tenant_id, key) do nothing
@@ -111,7 +123,11 @@ with locked as materialized (
      admitted as materialized (
         select given.*, now, greatest(coalesce(run_at, now), now) as ready_at
           from given, clock
-         where (key is null and (not is_limited or id in (select id from allowed)))
+         where (
+                key is null
+                and held_by is null
+                and (not is_limited or id in (select id from allowed))
+               )
             or id in (select task_id from fresh)
      ),
      spent as materialized (
@@ -136,34 +152,38 @@ with locked as materialized (
         insert into tasks (
                 id, tenant_id, user_id, shape_id, name, tier, payload, labels,
                 delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-                idempotency_key, replay_of, admitted_by, submitted_at
+                idempotency_key, replay_of, unique_key, unique_while, admitted_by, submitted_at
                )
         select id, tenant_id, user_id, shape_id, name, tier, payload::json, labels::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, $20, now
+               key, replay_of, unique_key, unique_while, $22, now
           from admitted
      ),
      queued as (
         insert into live (
                 id, tenant_id, shape_id, status, priority, ready_at, start_by,
-                delay_tolerance, execution_cap, max_attempts, on_lost
+                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while
                )
         select id, tenant_id, shape_id,
                (case when ready_at > now then 'scheduled' else 'waiting' end)::status,
                priority, ready_at, date_trunc('second', ready_at + delay_tolerance),
-               delay_tolerance, execution_cap, max_attempts, on_lost
+               delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while
           from admitted
      )
 select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
        (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status,
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
-       null::bigint as burst, null::timestamptz as filled_at
+       null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by
   from admitted
- where $21::boolean
+ where $23::boolean
+ union all
+select id, null, null, null, null, null, null, null, null, null, held_by
+  from given
+ where held_by is not null
  union all
 select null, null, null, null, null,
        tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
-       burst, filled_at
+       burst, filled_at, null
   from open, spent
 
 -- name: read_submissions
@@ -207,6 +227,10 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
 --   $1 tenant_id, $2 id
 select t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, t.delay_tolerance,
        t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
+       case
+           when t.unique_key is not null
+           then json_build_object('key', t.unique_key, 'while', t.unique_while)
+       end as "unique",
        exists (select 1 from ends e where e.task_id = t.id) as has_ended
   from tasks t
   join shapes s on s.id = t.shape_id
@@ -226,12 +250,13 @@ select status, ready_at, duly.now() as now
 -- Change what a task that has not started asks for; its live row is locked.
 --   $1 id, $2 shape_id, $3 name, $4 tier, $5 payload, $6 labels, $7 delay_tolerance,
 --   $8 execution_cap, $9 max_attempts, $10 on_lost, $11 priority, $12 run_at, $13 ready_at,
---   $14 now
+--   $14 now, $15 unique_key, $16 unique_while
 with kept as (
         update tasks
            set shape_id = $2, name = $3, tier = $4, payload = $5::text::json,
                labels = $6::text::jsonb, delay_tolerance = $7, execution_cap = $8,
-               max_attempts = $9, on_lost = $10, priority = $11, run_at = $12
+               max_attempts = $9, on_lost = $10, priority = $11, run_at = $12,
+               unique_key = $15, unique_while = $16
          where id = $1
         returning id
      )
@@ -242,12 +267,23 @@ update live
        max_attempts = $9,
        on_lost = $10,
        priority = $11,
+       unique_key = $15,
+       unique_while = $16,
        ready_at = $13,
        start_by = date_trunc('second', $13::timestamptz + $7),
        status = (case when $13 > $14::timestamptz then 'scheduled' else 'waiting' end)::status
  where id = $1
    and status in ('scheduled', 'waiting')
 returning id
+
+-- name: read_holder
+-- Return the live task that holds a unique key.
+--   $1 tenant_id, $2 unique_key
+select id
+  from live
+ where tenant_id = $1
+   and unique_key = $2
+   and (unique_while = 'live' or attempt = 0)
 
 -- name: add_events
 -- Note unusual steps.

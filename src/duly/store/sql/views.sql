@@ -126,6 +126,10 @@ select task.*
         select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap,
                t.max_attempts, t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of,
                t.submitted_at,
+               case
+                   when t.unique_key is not null
+                   then json_build_object('key', t.unique_key, 'while', t.unique_while)
+               end as "unique",
                case when octet_length(t.payload::text) <= $3 then t.payload end as payload,
                (select s.needs from shapes s where s.id = t.shape_id) as needs,
                (select s.requires from shapes s where s.id = t.shape_id) as requires,

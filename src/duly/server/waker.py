@@ -1,0 +1,73 @@
+"""Lets whoever leads know that there is something to do, here or on another server."""
+
+from collections.abc import Sequence, Set
+from datetime import datetime
+
+from duly import telemetry
+from duly.model.task import Status
+from duly.server.cluster_manager import ClusterManager
+from duly.server.herald import Herald
+from duly.server.lines import EARLIEST
+from duly.server.news import News
+from duly.server.prioritizer import Prioritizer
+from duly.server.queue_manager import QueueManager
+from duly.server.resource_manager import ResourceManager
+from duly.store.tasks import NewTask, Stored
+
+
+class Waker:
+    """Nudges the components of the leader."""
+
+    def __init__(
+        self,
+        cluster_manager: ClusterManager,
+        prioritizer: Prioritizer,
+        resource_manager: ResourceManager,
+        queue_manager: QueueManager,
+        herald: Herald,
+    ) -> None:
+        self._cluster_manager = cluster_manager
+        self._prioritizer = prioritizer
+        self._resource_manager = resource_manager
+        self._queue_manager = queue_manager
+        self._herald = herald
+
+    def wake(self, new: Sequence[NewTask], stored: Sequence[Stored]) -> None:
+        """Say that tasks were stored, each as it was answered."""
+        telemetry.TASKS_SUBMITTED.inc(len(stored))
+        later = {one.id: one for one in stored if one.status is Status.SCHEDULED}
+        pairs = {(task.tenant_id, task.shape_id) for task in new if task.id not in later}
+        # What is due later than that is found by looking, which the queue manager does as often.
+        soon = self._queue_manager.interval
+        due = any(
+            one.ready_at is None or one.ready_at - one.submitted_at <= soon
+            for one in later.values()
+        )
+        self.announce(pairs, since=_earliest(stored), due=due)
+
+    def wake_batch(self, new: Sequence[NewTask], since: datetime) -> None:
+        """Say that a batch was stored, of which the first must start by `since`."""
+        telemetry.TASKS_SUBMITTED.inc(len(new))
+        pairs = {(task.tenant_id, task.shape_id) for task in new}
+        due = any(task.spec.run_at is not None for task in new)
+        self.announce(pairs, since=since, due=due)
+
+    def announce(
+        self, pairs: Set[tuple[int, int]], *, since: datetime = EARLIEST, due: bool
+    ) -> None:
+        """Let whoever leads look, here or on another server."""
+        if not pairs and not due:
+            return
+        if self._cluster_manager.term is None:
+            self._herald.tell(News(work=bool(pairs), pairs=frozenset(pairs), due=due))
+            return
+        if pairs:
+            self._prioritizer.note((pair, since) for pair in pairs)
+            self._resource_manager.nudge()
+        if due:
+            self._queue_manager.nudge()
+
+
+def _earliest(stored: Sequence[Stored]) -> datetime:
+    """Return by when the first of what was stored must start."""
+    return min((one.start_by for one in stored if one.start_by), default=EARLIEST)

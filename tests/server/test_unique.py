@@ -1,0 +1,175 @@
+import asyncio
+import hashlib
+
+import msgspec
+import pytest
+
+from duly.errors import Conflict, DulyError, Invalid
+from duly.model.task import Outcome, Unique
+from duly.server import repeats
+from tests.server.lab import answers
+
+
+def unique(key="k", **more):
+    return {"key": key, **more}
+
+
+def spec(lab, **fields):
+    """Return what a client asks for; `unique` as it is in a request."""
+    asked = fields.pop("unique", None)
+    whole = lab.spec(**fields)
+    if asked is None:
+        return whole
+    return msgspec.structs.replace(whole, unique=msgspec.convert(asked, Unique))
+
+
+async def submit(lab, *asked, by=None, parts=None, **fields):
+    specs = [spec(lab, unique=one, **fields) for one in asked]
+    return await lab.submit_all(specs, by=by, parts=parts)
+
+
+async def another(lab):
+    other = lab.server()
+    await other.cluster_manager.tick()
+    return other
+
+
+async def test_a_key_is_held_by_one_live_task_which_a_refusal_names(lab):
+    (first,) = await submit(lab, unique())
+    (second,) = await submit(lab, unique())
+    assert isinstance(second, Conflict)
+    assert second.message == f"Task {first.id} has the unique key 'k'."
+    assert second.details == {"task": str(first.id), "unique_key": "k"}
+    assert await lab.count("tasks") == await lab.count("live") == 1
+
+
+async def test_whoever_asks_for_it_is_given_the_task_that_holds_the_key(lab):
+    (first,) = await submit(lab, unique())
+    (second,) = await submit(lab, unique(on_conflict="return"), name="another body")
+    assert (second.id, second.created) == (first.id, False)
+
+
+async def test_of_many_at_once_one_is_admitted(lab):
+    got = await submit(lab, *[unique()] * 20)
+    assert sum(not isinstance(one, DulyError) for one in got) == 1
+    assert sum(isinstance(one, Conflict) for one in got) == 19
+    assert await lab.count("live") == 1
+
+
+async def test_of_many_on_two_servers_at_once_one_is_admitted(lab):
+    other = await another(lab)
+    for turn in range(10):
+        asked = [unique(f"k{turn}", on_conflict="return")] * 5
+        ours, theirs = await asyncio.gather(submit(lab, *asked), submit(lab, *asked, parts=other))
+        assert len({one.id for one in ours + theirs}) == 1
+        assert sum(one.created for one in ours + theirs) == 1
+    assert await lab.count("tasks") == await lab.count("live") == 10
+
+
+async def test_the_end_of_a_task_releases_its_key(lab):
+    node = await lab.node()
+    (first,) = await submit(lab, unique())
+    ref = await lab.start(node, first.id)
+    assert isinstance((await submit(lab, unique()))[0], Conflict)
+    await node.report(ref)
+    (next_one,) = await submit(lab, unique())
+    assert next_one.created
+    await lab.parts.queue_manager.cancel(lab.client, [next_one.id])
+    assert (await submit(lab, unique()))[0].created
+
+
+async def test_a_key_for_the_time_of_waiting_is_released_by_the_first_start(lab):
+    node = await lab.node()
+    asked = unique(**{"while": "waiting"})
+    (first,) = await submit(lab, asked)
+    assert isinstance((await submit(lab, asked))[0], Conflict)
+    ref = await lab.start(node, first.id)
+    (second,) = await submit(lab, asked)
+    assert second.created
+    # It waits for another attempt, and does not get the key back.
+    await node.report(ref, Outcome.FAILED)
+    assert await lab.status(first.id) == "scheduled"
+    assert await lab.status(second.id) == "waiting"
+
+
+async def test_keys_of_tenants_are_independent(lab):
+    await submit(lab, unique())
+    assert (await submit(lab, unique(), by=lab.stranger))[0].created
+
+
+async def test_others_in_the_same_commit_are_not_touched(lab):
+    await submit(lab, unique())
+    got = await lab.submit_all([lab.spec(), spec(lab, unique=unique()), lab.spec()])
+    assert [isinstance(one, Conflict) for one in got] == [False, True, False]
+
+
+async def test_a_repeat_is_the_same_task_although_the_key_is_held_by_it(lab):
+    (first,) = await submit(lab, unique(), idempotency_key="i")
+    (again,) = await submit(lab, unique(), idempotency_key="i")
+    assert (again.id, again.created) == (first.id, False)
+    (refused,) = await submit(lab, unique(), idempotency_key="other")
+    assert isinstance(refused, Conflict)
+    assert await lab.count("submissions") == 1
+
+
+async def test_a_batch_is_all_or_none(lab):
+    (first,) = await submit(lab, unique())
+    submitter = lab.parts.submitter
+    with pytest.raises(Conflict, match=f"Task {first.id} has the unique key 'k'"):
+        await submitter.submit_batch(lab.client, [lab.spec(), spec(lab, unique=unique())])
+    assert await lab.count("tasks") == 1
+    given = spec(lab, unique=unique(on_conflict="return"))
+    ids = await submitter.submit_batch(lab.client, [lab.spec(), given])
+    assert ids[1] == first.id
+    assert await lab.count("tasks") == 2
+
+
+async def test_a_batch_names_two_of_its_own_that_want_the_same_key(lab):
+    specs = [lab.spec(), spec(lab, unique=unique()), spec(lab, unique=unique())]
+    with pytest.raises(Invalid, match=r"tasks\[1\] and tasks\[2\] have the same unique key 'k'"):
+        await lab.parts.submitter.submit_batch(lab.client, specs)
+
+
+async def test_a_change_can_take_and_release_a_key(lab):
+    (holder,) = await submit(lab, unique())
+    task = await lab.submit()
+    submitter = lab.parts.submitter
+    with pytest.raises(Conflict, match=f"Task {holder.id} has the unique key"):
+        await submitter.update(lab.client, task, {"unique": unique()})
+    await submitter.update(lab.client, holder.id, {"unique": None})
+    await submitter.update(lab.client, task, {"unique": unique()})
+    await submitter.update(lab.client, task, {"priority": 3})
+    (refused,) = await submit(lab, unique())
+    assert refused.details["task"] == str(task)
+
+
+async def test_a_replay_asks_for_the_key_again(lab):
+    node = await lab.node()
+    (first,) = await submit(lab, unique())
+    await node.report(await lab.start(node, first.id))
+    new = await lab.parts.submitter.replay(lab.client, first.id)
+    with pytest.raises(Conflict, match=f"Task {new} has the unique key"):
+        await lab.parts.submitter.replay(lab.client, first.id)
+    assert await lab.count("tasks") == 2
+
+
+async def test_a_replay_and_a_submit_at_once_leave_one(lab):
+    node = await lab.node()
+    (first,) = await submit(lab, unique())
+    await node.report(await lab.start(node, first.id))
+    submitter = lab.parts.submitter
+    asked = [submitter.replay(lab.client, first.id) for _ in range(3)]
+    asked += [submitter.submit(lab.client, spec(lab, unique=unique())) for _ in range(3)]
+    got = await answers(submitter, asked)
+    assert sum(isinstance(one, Conflict) for one in got) == 5
+    assert await lab.count("live") == 1
+
+
+async def test_what_was_hashed_before_there_were_unique_keys_is_hashed_the_same(lab):
+    plain = lab.spec(idempotency_key="k", env={"A": ',"unique":null'})
+    fields = msgspec.to_builtins(plain) | {"idempotency_key": None}
+    del fields["unique"], fields["concurrency"]
+    fields["payload"].pop("log_limit", None)
+    before = hashlib.sha256(msgspec.json.encode(fields)).digest()
+    assert repeats.hash_of(plain) == before
+    assert repeats.hash_of(spec(lab, unique=unique(), env={"A": ',"unique":null'})) != before
