@@ -94,12 +94,8 @@ async def test_what_is_left_of_the_rate_is_refilled_as_time_passes(api, caller):
 async def test_more_in_use_than_granted_leaves_nothing_and_not_less(api, caller, agent):
     await caller.submit()
     await agent.start()
-    async with api.parts.database.connection() as conn:
-        await conn.execute(
-            "update plans set max_running = 1, max_resources = '{\"cpu_milli\": 1}'"
-            " where name = 'free'"
-        )
-    api.parts.authenticator._known.clear()
+    changes = {"max_running": 1, "max_resources": {"cpu": 0.001}}
+    assert (await api.call("PATCH", "/v1/plans/free", json=changes)).status_code == 200
     limits = await caller.get("/v1/limits")
     assert limits["running"] == {"limit": 1, "used": 1, "left": 0}
     assert limits["resources"]["left"] == {"cpu": 0}

@@ -24,12 +24,6 @@ def holder(api, key_for):
     return make
 
 
-@pytest.fixture
-def forget(api):
-    """Let the server forget whose keys it knows, as it does after three seconds."""
-    return api.parts.authenticator._known.clear
-
-
 async def log(api):
     async with api.parts.database.connection() as conn:
         return [(one.action, one.target, one.tenant) for one in await audit_log.read(conn)]
@@ -153,7 +147,7 @@ async def test_a_bad_change_is_refused_and_changes_nothing(api):
     assert await api.get("/v1/plans/team") == made
 
 
-async def test_a_change_of_the_plan_binds_what_is_submitted_next(api, holder, forget):
+async def test_a_change_of_the_plan_binds_what_is_submitted_next(api, holder):
     await create(api, tolerances={"mail": 30})
     caller = await holder("team")
     task = await caller.submit(category="mail", execution_cap="1h")
@@ -162,7 +156,6 @@ async def test_a_change_of_the_plan_binds_what_is_submitted_next(api, holder, fo
 
     changes = {"max_execution_cap": 60, "execution_cap": 30, "tolerances": None, "tiers": ["basic"]}
     assert (await api.call("PATCH", "/v1/plans/team", json=changes)).status_code == 200
-    forget()
     for body, field in (
         ({"execution_cap": 61}, "execution_cap"),
         ({"category": "mail"}, "category"),
@@ -179,26 +172,24 @@ async def test_a_change_of_the_plan_binds_what_is_submitted_next(api, holder, fo
     assert (await caller.refused("PATCH", path, json={"execution_cap": "59m"}))[0] == 422
 
 
-async def test_a_replay_is_bound_by_the_plan_of_today(api, holder, forget):
+async def test_a_replay_is_bound_by_the_plan_of_today(api, holder):
     await create(api)
     caller = await holder("team")
     task = await caller.submit(execution_cap="1h")
     await caller.call("POST", f"/v1/tasks/{task['id']}/cancel")
     changes = {"max_execution_cap": 60, "execution_cap": 30}
     await api.call("PATCH", "/v1/plans/team", json=changes)
-    forget()
     status, error = await caller.refused("POST", f"/v1/tasks/{task['id']}/replay")
     assert (status, error["details"]["field"]) == (422, "execution_cap")
 
 
-async def test_agents_keep_as_much_of_a_log_as_the_plan_grants(api, holder, agent, forget):
+async def test_agents_keep_as_much_of_a_log_as_the_plan_grants(api, holder, agent):
     await create(api, max_log_bytes=1000)
     caller = await holder("team")
     await caller.submit(idempotency_key="k")
     [start] = (await agent.poll()).start
     assert start.log_limit == 1000
     await api.call("PATCH", "/v1/plans/team", json={"max_log_bytes": None})
-    forget()
     again = {"command": ["true"], "idempotency_key": "k"}
     assert (await caller.call("POST", "/v1/tasks", json=again)).status_code == 200
     await caller.submit()

@@ -96,6 +96,11 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
     by what the plan says now.
     """
     wide = replace(keep_names(plan, spec), max_log_bytes=spec.payload.log_limit)
+    # A name that is given again must be one that exists.
+    if "category" in changed:
+        wide = replace(wide, tolerances=plan.tolerances)
+    if "tier" in changed:
+        wide = replace(wide, known_tiers=plan.known_tiers)
     if "execution_cap" not in changed:
         cap = max(plan.max_execution_cap, spec.execution_cap)
         wide = replace(wide, max_execution_cap=cap)

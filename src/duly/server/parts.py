@@ -118,7 +118,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         rate_limiter=rate_limiter,
         submitter=submitter,
         reservations=Reservations(database, sequencer, herald),
-        plan_keeper=PlanKeeper(database),
+        plan_keeper=PlanKeeper(database, herald),
         tenants=Tenants(database, herald),
         users=Users(database, herald, passwords),
         keys=Keys(database, herald),

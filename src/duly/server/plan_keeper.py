@@ -1,7 +1,7 @@
 """Changes plans and tiers, and writes down who did.
 
-What a plan grants is read with the caller's key, which every server remembers for a moment:
-a change is known everywhere when that moment is over, and nobody has to be told.
+What a plan grants is read with the caller's key, which every server remembers for a moment.
+They are told of a change; whoever does not hear of it knows it when that moment is over.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,8 @@ from duly.model.plan_request import change_plan
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Credential, Plan
 from duly.model.tier_request import MOST_TIERS, tier_from
+from duly.server.herald import Herald
+from duly.server.news import News
 from duly.store import audit_log, plans, tiers
 from duly.store.database import Connection, Database
 from duly.store.lanes import Lane
@@ -38,8 +40,9 @@ class Said(msgspec.Struct, frozen=True):
 class PlanKeeper:
     """Makes, changes and removes plans and tiers."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, herald: Herald) -> None:
         self._database = database
+        self._herald = herald
 
     async def create_plan(self, credential: Credential, plan: Plan) -> None:
         """Store a new plan."""
@@ -59,6 +62,8 @@ class PlanKeeper:
                 await _check_tiers(conn, plan)
             await plans.change(conn, plan)
             await _record(conn, credential, "plan.update", name, {"changes": dict(changes)})
+        # What waited for a limit may run now.
+        self._herald.announce(News(work=True, pairs=None, credentials=True))
 
     async def remove_plan(self, credential: Credential, name: str) -> None:
         """Remove a plan that no tenant has."""
@@ -119,6 +124,7 @@ class PlanKeeper:
             await tiers.put(conn, tenant_id, name, resources)
             details = {"everyone": everyone, "resources": msgspec.to_builtins(resources)}
             await _record(conn, credential, action, name, details, tenant_id)
+        self._herald.announce(News(credentials=True))
 
     def _writing(self, tenant_id: int | None) -> AbstractAsyncContextManager[Connection]:
         """Lend a transaction that reaches the rows of one tenant, if it is one tenant's change."""
@@ -141,6 +147,7 @@ class PlanKeeper:
                     plans=named,
                 )
             await _record(conn, credential, "tier.remove", name, {"everyone": everyone}, tenant_id)
+        self._herald.announce(News(credentials=True))
 
 
 async def _check_tiers(conn: Connection, plan: Plan) -> None:
