@@ -115,13 +115,13 @@ async def _people(api: Any, own: Holding) -> dict[str, str]:
     """Make a user and a key of a service, and a tenant beside this one that has nothing."""
     tenant = own.tenant
     await _create(api, "/v1/tenants", f"{tenant}-spare")
-    user = await own.api.call("POST", "/v1/users", json={"name": f"{tenant}-lee"})
+    user = await _make(own.api, "/v1/users", name=f"{tenant}-lee")
     asked = {"service": f"{tenant}-service", "scopes": ["read"], "name": f"{tenant}-key"}
-    key = (await own.api.call("POST", "/v1/keys", json=asked)).json()
+    key = await _make(own.api, "/v1/keys", **asked)
     return {
         "tenant_id": (await own.api.get(f"/v1/tenants/{tenant}"))["id"],
         "spare_tenant": f"{tenant}-spare",
-        "user_id": user.json()["id"],
+        "user_id": user["id"],
         "key_id": key["id"],
         "prefix": key["prefix"],
         "service": asked["service"],
@@ -130,9 +130,15 @@ async def _people(api: Any, own: Holding) -> dict[str, str]:
 
 
 async def _create(api: Any, path: str, name: str, **body: Any) -> str:
-    answer = await api.call("POST", path, json={"name": name, **body})
-    assert answer.status_code == 201, answer.text
+    await _make(api, path, name=name, **body)
     return name
+
+
+async def _make(api: Any, path: str, **body: Any) -> dict[str, Any]:
+    answer = await api.call("POST", path, json=body)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
 
 
 def unknown(kind: str, own: Holding) -> str:
