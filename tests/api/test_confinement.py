@@ -24,6 +24,7 @@ OVERSEERS = {
     "servers.list_servers": "for administrators",
     "status.readyz": "asks whether the database answers",
     "status.status": "counts among all tasks, up to a bound",
+    "usage.get_usage": "for administrators who ask for all tenants",
 }
 """By handler: what it needs that is not its caller's own."""
 DATABASE = {

@@ -1,11 +1,13 @@
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.model.drift import Finding, Kind
 from duly.model.resources import Resources
-from duly.policy.audit import MEANINGS, Suspicion, judge, overuse
+from duly.model.usage import Amounts
+from duly.policy.audit import MEANINGS, Suspicion, is_off, judge, overuse
 
 AFTER = timedelta(seconds=60)
 ORPHAN = Finding(Kind.ORPHANED, 7, "12")
@@ -93,3 +95,23 @@ def test_too_much_after_an_override_is_another_kind_unless_it_was_too_much_anywa
 
 def test_every_kind_has_a_meaning():
     assert MEANINGS.keys() == set(Kind)
+
+
+ONE, TWO = Amounts(tasks=1, attempts=1), Amounts(tasks=1, attempts=2)
+
+
+@pytest.mark.parametrize(
+    ("booked", "counted", "all_there", "off"),
+    [
+        (ONE, ONE, True, False),
+        (TWO, ONE, True, True),
+        (ONE, TWO, True, True),
+        (ONE, ONE, False, False),
+        (TWO, ONE, False, False),
+        (ONE, TWO, False, True),
+    ],
+)
+def test_books_that_say_less_are_off_and_those_that_say_more_if_nothing_was_dropped(
+    booked, counted, all_there, off
+):
+    assert is_off(booked, counted, all_there=all_there) is off

@@ -18,7 +18,7 @@ from duly.store.request_role import ROLE
 from tests.conftest import _run, with_database
 
 OURS, THEIRS = 1, 2
-COMMON = {"plans", "shapes", "nodes"}
+COMMON = {"books", "plans", "shapes", "nodes"}
 """What requests see and is nobody's own."""
 SECRET = {("keys", "hash"), ("users", "password_hash"), ("nodes", "key_hash")}
 
@@ -46,7 +46,7 @@ ROWS = {
     "audit_log": "insert into audit_log (tenant_id, actor, action, target) "
     "values ({tenant}, 'a', 'b', 'c')",
     "usage": "insert into usage "
-    "values ({tenant}, '2026-01-01', null, null, 'usual', 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1)",
+    "values ({tenant}, '2026-01-01', null, null, 'usual', 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1)",
     "former_specs": "insert into former_specs values ({tenant} + 100, 1, {tenant}, 1, null, '5 m')",
     "tenants": "insert into tenants (id, name, plan) "
     "values ({tenant}, 'tenant {tenant}', 'unlimited') on conflict do nothing",

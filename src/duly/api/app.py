@@ -34,6 +34,7 @@ from duly.api import (
     tasks,
     tenants,
     tiers,
+    usage,
     users,
 )
 from duly.api.answer import ENCODER
@@ -117,6 +118,7 @@ def create_app(parts: Parts) -> Litestar:
         *users.HANDLERS,
         *keys.HANDLERS,
         *audit.HANDLERS,
+        *usage.HANDLERS,
         *gateway.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,

@@ -126,13 +126,13 @@ def labels(values: Sequence[str]) -> dict[str, str]:
     return found
 
 
-async def since(conn: Connection, text: str | None) -> datetime | None:
+async def since(conn: Connection, text: str | None, field: str = "since") -> datetime | None:
     """Read a time, or a duration that is counted back from now by PostgreSQL's clock."""
     if text is None:
         return None
     if len(text) <= LONGEST_TIME and DURATION.fullmatch(text.strip()):
-        return await database.now(conn) - parse_duration(text, "since")
-    return parse_time(text.replace(" ", "+"), "since")
+        return await database.now(conn) - parse_duration(text, field)
+    return parse_time(text.replace(" ", "+"), field)
 
 
 async def task_filter(conn: Connection, query: Query) -> TaskFilter:

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "attempts": Entry("tasks:attempts", "List the attempts at a task, and how each ended."),
         "why": Entry("tasks:why", "Say why a task is where it is."),
         "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
+        "usage": Entry("usage:usage", "Tell what was used on which days, and what it costs."),
         "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
         "audit": Entry("audit:audit", "Show who did what to tenants, users, keys and plans."),
         "limits": Entry("limits:limits", "Show what your tenant may have, and what is left of it."),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from duly.cli.details import say_reason, say_resources
 from duly.cli.text import clean, say_age, say_span, say_time
-from duly.client.shapes import Allocation, Attempt, Node, Server, Task
+from duly.client.shapes import Allocation, Attempt, Node, Server, Task, UsageRow, UsageTold
 
 LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 UNBOUNDED = 10_000
@@ -153,6 +153,29 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
         ),
         right=("TASKS",),
     )
+
+
+def draw_usage(told: UsageTold, names: Sequence[str]) -> None:
+    """Print what was used, told apart by `names`, with the sum below it."""
+    columns = [name.upper() for name in names]
+    figures = ("TASKS", "ATTEMPTS", "CPU S", "GRANTED CPU S", "GRANTED MIB S", "PRICE")
+    rows = [
+        [*(str(row.get(name) or "-") for name in names), *_figures(row)] for row in told["items"]
+    ]
+    if names:
+        rows.append(["total", *[""] * (len(names) - 1), *_figures(told["total"])])
+    draw((*columns, *figures), rows, right=figures)
+
+
+def _figures(row: UsageRow) -> list[str]:
+    return [
+        str(row["tasks"]),
+        str(row["attempts"]),
+        f"{row['cpu_seconds']:.3f}",
+        f"{row['granted_cpu_seconds']:.3f}",
+        f"{row['granted_memory_mb_seconds']:.0f}",
+        row["price"],
+    ]
 
 
 def draw_servers(servers: Iterable[Server], now: datetime) -> None:

@@ -1,7 +1,7 @@
 """The client for asyncio: method for method the one of `duly.client.sync`, with `await`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -30,6 +30,7 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    UsageTold,
 )
 from duly.client.tries import Servers, Tries
 from duly.errors import LimitExceeded, NotFound, Unavailable
@@ -271,6 +272,20 @@ class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods):
     async def release(self, reservation: str) -> None:
         """Give back what is reserved."""
         await self._send(calls.release(reservation))
+
+    async def usage(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        by: str | Sequence[str] = (),
+        tenant: str | None = None,
+    ) -> UsageTold:
+        """Return what was used on days from `since` to `until` (dates), and what it costs.
+
+        `by` says what to tell apart: day (if nothing is said), tenant, user, tier, urgency.
+        """
+        return await self._send(calls.usage(since, until, by, tenant))
 
     async def status(self) -> Status:
         """Return the whole at a glance."""

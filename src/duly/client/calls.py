@@ -22,6 +22,7 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    UsageTold,
 )
 from duly.errors import Invalid
 
@@ -219,6 +220,16 @@ def update_reservation(
 def release(reservation: str) -> Call[None]:
     """Give back what is reserved."""
     return Call("DELETE", f"/v1/resources/{_segment(reservation)}", lambda body: None)
+
+
+def usage(
+    since: str | None, until: str | None, by: str | Sequence[str], tenant: str | None
+) -> Call[UsageTold]:
+    """Ask what was used from one day to another, and what it costs."""
+    query = [("by", ",".join(_several(by)))] if by else []
+    plain = {"since": since, "until": until, "tenant": tenant}
+    query += [(name, value) for name, value in plain.items() if value is not None]
+    return _get("/v1/usage", query)
 
 
 def status() -> Call[Status]:

@@ -237,6 +237,32 @@ class Allocation(TypedDict):
     expires_at: str | None
 
 
+class UsageRow(TypedDict):
+    """What was used in one place; what was not told apart is None."""
+
+    day: str | None
+    tenant: str | None
+    user: str | None
+    tier: str | None
+    urgency: str | None
+    tasks: int
+    attempts: int
+    cpu_seconds: float
+    granted_cpu_seconds: float
+    granted_memory_mb_seconds: float
+    price: str
+
+
+class UsageTold(TypedDict):
+    """What was used from one day to another, both included."""
+
+    since: str
+    until: str
+    items: list[UsageRow]
+    total: UsageRow
+    next_cursor: str | None
+
+
 class Drift(TypedDict):
     """How many things of one kind are not as they should be."""
 

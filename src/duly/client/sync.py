@@ -1,7 +1,7 @@
 """The client for ordinary, blocking code."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -30,6 +30,7 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    UsageTold,
 )
 from duly.client.tries import Servers, Tries
 from duly.errors import LimitExceeded, NotFound, Unavailable
@@ -266,6 +267,20 @@ class Client(PeopleMethods, PlanMethods):
     def release(self, reservation: str) -> None:
         """Give back what is reserved."""
         self._send(calls.release(reservation))
+
+    def usage(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        by: str | Sequence[str] = (),
+        tenant: str | None = None,
+    ) -> UsageTold:
+        """Return what was used on days from `since` to `until` (dates), and what it costs.
+
+        `by` says what to tell apart: day (if nothing is said), tenant, user, tier, urgency.
+        """
+        return self._send(calls.usage(since, until, by, tenant))
 
     def status(self) -> Status:
         """Return the whole at a glance."""

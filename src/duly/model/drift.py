@@ -36,6 +36,7 @@ class Kind(StrEnum):
     LOST_TASK = "lost_task"
     KEY_WITHOUT_TASK = "key_without_task"
     LETTER_WITHOUT_END = "letter_without_end"
+    BOOKS_OFF = "books_off"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     kind: Kind
     about: int
-    """The task, or the node or server where the kind is about one of these."""
+    """The task, or the node, server or tenant where the kind is about one of these."""
     evidence: str = ""
     """What must be the same the next time for it to be the same thing."""
 

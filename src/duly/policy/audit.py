@@ -12,6 +12,7 @@ import msgspec
 
 from duly.model.drift import Finding, Kind
 from duly.model.resources import Resources
+from duly.model.usage import Amounts
 
 MEANINGS: Mapping[Kind, str] = {
     Kind.ORPHANED: "It runs on an agent that has ended.",
@@ -37,9 +38,12 @@ MEANINGS: Mapping[Kind, str] = {
     Kind.LOST_TASK: "It is stored, but neither live nor ended.",
     Kind.KEY_WITHOUT_TASK: "An idempotency key stands for it, but it is not stored.",
     Kind.LETTER_WITHOUT_END: "It is among the dead letters and has not failed.",
+    Kind.BOOKS_OFF: "The books of a tenant do not say what its attempts of the day add up to.",
 }
 MOST = 10_000
 """Of one kind no more are kept: enough to know that something is very wrong."""
+
+AMOUNTS = Amounts.__struct_fields__
 
 Key = tuple[Kind, int]
 
@@ -87,6 +91,16 @@ def judge(
         if one.rounds > 1 and one.seen_at - one.since >= after.total_seconds():
             drift.append(one.finding)
     return Judgement(suspicions, drift)
+
+
+def is_off(booked: Amounts, counted: Amounts, *, all_there: bool) -> bool:
+    """Say whether the books are wrong about attempts that were counted again.
+
+    Attempts that were dropped since cannot be counted: then the books may say more, not less.
+    """
+    if all_there:
+        return booked != counted
+    return any(getattr(booked, name) < getattr(counted, name) for name in AMOUNTS)
 
 
 def overuse(declared: Resources, allowed: Resources, used: Resources) -> Kind | None:

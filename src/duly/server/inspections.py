@@ -16,6 +16,7 @@ from duly.policy import placement
 from duly.policy.audit import overuse
 from duly.policy.limits import Budget
 from duly.server.limit_book import in_use
+from duly.server.recount import Balanced, Recount
 from duly.store import audit, leases, quotas, stock
 from duly.store.audit import Piece, Place
 from duly.store.database import Connection
@@ -35,6 +36,7 @@ class Inspections:
     def __init__(self, settings: Settings, late: timedelta) -> None:
         self._settings = settings
         self._late = late
+        self._balanced = Balanced()
 
     def live(self) -> list[tuple[Look, Place]]:
         """Return what is to be gone through to know that what lives is sound."""
@@ -42,7 +44,12 @@ class Inspections:
 
     def history(self) -> list[tuple[Look, Place]]:
         """Return what is to be gone through to know that what is remembered is sound."""
-        return [(self._tasks, LOWEST), (self._keys, LOWEST_KEY), (self._letters, LOWEST)]
+        return [
+            (Recount(self._balanced).look, ()),
+            (self._tasks, LOWEST),
+            (self._keys, LOWEST_KEY),
+            (self._letters, LOWEST),
+        ]
 
     async def _cluster(self, conn: Connection, above: Place) -> Piece:
         findings = await audit.examine_cluster(conn, late=self._late)

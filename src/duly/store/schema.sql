@@ -24,7 +24,7 @@ CREATE TYPE duly.status AS ENUM (
     'cancelled'
 );
 
-CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) RETURNS TABLE(tenant_id integer, day date, user_id integer, tier text, band integer, tasks bigint, attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric, granted_memory_mb_us numeric)
+CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) RETURNS TABLE(tenant_id integer, day date, user_id integer, tier text, band integer, tasks bigint, attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric, granted_memory_mb_us numeric, first_task_id bigint)
     LANGUAGE sql STABLE
     AS $$
     with counted as materialized (
@@ -41,7 +41,8 @@ CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integ
                        sum((date_part('epoch', a.finished_at - a.started_at) * 1e6)::bigint)
                            filter (where a.outcome <> all(p_free)),
                        0
-                   ) as ran_us
+                   ) as ran_us,
+                   min(a.task_id) as first_task_id
               from duly.attempts a
              cross join lateral (
                     select tasks.tenant_id, tasks.user_id, tasks.tier, tasks.shape_id,
@@ -67,7 +68,8 @@ CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integ
     select c.tenant_id, c.day, c.user_id, c.tier, c.band,
            sum(c.tasks)::bigint, sum(c.attempts)::bigint, sum(c.cpu_us),
            sum(c.ran_us * coalesce((s.needs ->> 'cpu_milli')::bigint, 0)),
-           sum(c.ran_us * coalesce((s.needs ->> 'memory_mb')::bigint, 0))
+           sum(c.ran_us * coalesce((s.needs ->> 'memory_mb')::bigint, 0)),
+           min(c.first_task_id)
       from counted c
       left join lateral (select shapes.needs from duly.shapes where shapes.id = c.shape_id offset 0)
            as s on true
@@ -1094,7 +1096,8 @@ CREATE TABLE duly.usage (
     granted_cpu_milli_us numeric NOT NULL,
     granted_memory_mb_us numeric NOT NULL,
     above_entry bigint NOT NULL,
-    last_entry bigint NOT NULL
+    last_entry bigint NOT NULL,
+    first_task_id bigint NOT NULL
 )
 WITH (fillfactor='70');
 

@@ -8,7 +8,7 @@ above the mark, in one statement. So an attempt is counted once, whenever one lo
 from collections.abc import Collection, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -95,6 +95,58 @@ async def read(
     return [_used(row) for row in rows]
 
 
+class Key(NamedTuple):
+    """What a line of the books is about, within a day."""
+
+    tenant_id: int
+    user_id: int | None
+    tier: str | None
+    urgency: str
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of the books, and the lowest of the tasks that it speaks of."""
+
+    amounts: Amounts
+    first_task_id: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A day of the books; its attempts have numbers above one and up to another."""
+
+    day: date
+    above: int
+    up_to: int
+    lines: dict[Key, Line]
+
+
+async def read_page(conn: Connection) -> Page | None:
+    """Return what is booked for yesterday; None if that is nothing."""
+    rows = await conn.fetch(SQL["read_page"])
+    if not rows:
+        return None
+    return Page(
+        rows[0]["day"],
+        min(row["above_entry"] for row in rows),
+        max(row["last_entry"] for row in rows),
+        {_key(row): Line(amounts_of(row), row["first_task_id"]) for row in rows},
+    )
+
+
+async def recount(
+    conn: Connection, tariff: Tariff, *, day: date, above: int, up_to: int
+) -> dict[Key, Amounts]:
+    """Count attempts of a range of numbers again, those that ended on `day`."""
+    bounds, urgencies, _, free = _columns(tariff)
+    rows = await conn.fetch(SQL["recount"], above, up_to, day, bounds, urgencies, free)
+    return {_key(row): amounts_of(row) for row in rows}
+
+
+async def first_kept(conn: Connection) -> int:
+    """Return the id below which history may be gone."""
+    return int(await conn.fetchval(SQL["first_kept"]) or 0)
+
+
 async def tenant_ids(conn: Connection) -> list[int]:
     """Return every tenant, those that were removed among them."""
     return [row["id"] for row in await conn.fetch(SQL["tenant_ids"])]
@@ -137,6 +189,10 @@ def _used(row: asyncpg.Record) -> Used:
         row["factor"],
         amounts_of(row),
     )
+
+
+def _key(row: asyncpg.Record) -> Key:
+    return Key(*(row[name] for name in Key._fields))
 
 
 def amounts_of(row: asyncpg.Record | dict[str, Any]) -> Amounts:

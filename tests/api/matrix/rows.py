@@ -101,6 +101,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/status"): Row(Access.READ),
     ("GET", "/metrics"): Row(Access.ADMIN),
     ("GET", "/v1/servers"): Row(Access.ADMIN),
+    ("GET", "/v1/usage"): Row(Access.READ),
     ("POST", "/v1/tasks"): Row(
         Access.SUBMIT,
         ok=201,

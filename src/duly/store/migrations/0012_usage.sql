@@ -25,7 +25,8 @@ insert into books (booked_to) values (0);
 -- What was used on a day (UTC, of the end of the attempt), under which prices. Amounts are
 -- whole microseconds, times the thousandths of a core or the mebibytes that were granted, so
 -- that sums do not depend on their order. `above_entry` and `last_entry`
--- enclose the numbers of the attempts that a row was made from.
+-- enclose the numbers of the attempts that a row was made from, and `first_task_id` is the lowest
+-- of their tasks: with these the audit can count them again, and knows whether all are still there.
 create table usage (
     tenant_id             int not null,
     day                   date not null,
@@ -43,6 +44,7 @@ create table usage (
     granted_memory_mb_us  numeric not null,
     above_entry           bigint not null,
     last_entry            bigint not null,
+    first_task_id         bigint not null,
     constraint usage_one_of_a_kind unique nulls not distinct (
         tenant_id, day, user_id, tier, urgency, factor,
         price_per_task, price_per_cpu_hour, price_per_gib_hour
@@ -95,7 +97,7 @@ create function count_usage(
     returns table (
         tenant_id int, day date, user_id int, tier text, band int, tasks bigint,
         attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric,
-        granted_memory_mb_us numeric
+        granted_memory_mb_us numeric, first_task_id bigint
     )
     language sql stable
     as $$
@@ -113,7 +115,8 @@ create function count_usage(
                        sum((date_part('epoch', a.finished_at - a.started_at) * 1e6)::bigint)
                            filter (where a.outcome <> all(p_free)),
                        0
-                   ) as ran_us
+                   ) as ran_us,
+                   min(a.task_id) as first_task_id
               from duly.attempts a
              cross join lateral (
                     select tasks.tenant_id, tasks.user_id, tasks.tier, tasks.shape_id,
@@ -139,7 +142,8 @@ create function count_usage(
     select c.tenant_id, c.day, c.user_id, c.tier, c.band,
            sum(c.tasks)::bigint, sum(c.attempts)::bigint, sum(c.cpu_us),
            sum(c.ran_us * coalesce((s.needs ->> 'cpu_milli')::bigint, 0)),
-           sum(c.ran_us * coalesce((s.needs ->> 'memory_mb')::bigint, 0))
+           sum(c.ran_us * coalesce((s.needs ->> 'memory_mb')::bigint, 0)),
+           min(c.first_task_id)
       from counted c
       left join lateral (select shapes.needs from duly.shapes where shapes.id = c.shape_id offset 0)
            as s on true

@@ -55,7 +55,7 @@ grant usage on schema duly to duly_request;
 grant select, insert, update, delete
    on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets
    to duly_request;
-grant select on attempts, usage, tenants, tenants_with_plans, plans to duly_request;
+grant select on attempts, usage, books, tenants, tenants_with_plans, plans to duly_request;
 grant select, insert on shapes, audit_log, former_specs to duly_request;
 grant select (id, tenant_id, name, scopes, has_password, created_at, removed_at), insert, update
    on users to duly_request;

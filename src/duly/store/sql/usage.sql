@@ -30,13 +30,14 @@ insert into usage as known (
         tenant_id, day, user_id, tier, urgency, factor,
         price_per_task, price_per_cpu_hour, price_per_gib_hour,
         tasks, attempts, cpu_us, granted_cpu_milli_us, granted_memory_mb_us,
-        above_entry, last_entry
+        above_entry, last_entry, first_task_id
        )
 select c.tenant_id, c.day, c.user_id, c.tier,
        ($4::text[])[c.band], ($5::numeric[])[c.band],
        coalesce(p.price_per_task, 0), coalesce(p.price_per_cpu_hour, 0),
        coalesce(p.price_per_gib_hour, 0),
-       c.tasks, c.attempts, c.cpu_us, c.granted_cpu_milli_us, c.granted_memory_mb_us, $1, $2
+       c.tasks, c.attempts, c.cpu_us, c.granted_cpu_milli_us, c.granted_memory_mb_us, $1, $2,
+       c.first_task_id
   from count_usage($1, $2, null, $3::interval[], $6::outcome[]) as c
   left join lateral (
         select price_per_task, price_per_cpu_hour, price_per_gib_hour
@@ -50,7 +51,8 @@ select c.tenant_id, c.day, c.user_id, c.tier,
        cpu_us = known.cpu_us + excluded.cpu_us,
        granted_cpu_milli_us = known.granted_cpu_milli_us + excluded.granted_cpu_milli_us,
        granted_memory_mb_us = known.granted_memory_mb_us + excluded.granted_memory_mb_us,
-       last_entry = excluded.last_entry
+       last_entry = excluded.last_entry,
+       first_task_id = least(known.first_task_id, excluded.first_task_id)
 
 -- name: turn_page
 -- Say up to which number attempts are booked; the books are locked.
@@ -118,6 +120,33 @@ select summed.*, t.name as tenant, u.name as "user"
   left join lateral (select name from users where users.id = summed.user_id offset 0)
        as u on true
  order by summed.day desc nulls last, t.name, u.name, summed.tier, summed.urgency
+
+-- name: read_page
+-- Return what the books say of the day before today.
+select tenant_id, day, user_id, tier, urgency, sum(tasks)::bigint as tasks,
+       sum(attempts)::bigint as attempts, sum(cpu_us) as cpu_us,
+       sum(granted_cpu_milli_us) as granted_cpu_milli_us,
+       sum(granted_memory_mb_us) as granted_memory_mb_us,
+       min(above_entry) as above_entry, max(last_entry) as last_entry,
+       min(first_task_id) as first_task_id
+  from usage
+ where day = (duly.now() at time zone 'UTC')::date - 1
+ group by 1, 2, 3, 4, 5
+
+-- name: recount
+-- Count the attempts with numbers above $1 and up to $2 again that ended on day $3.
+--   $4 bounds of tolerances, $5 urgencies, $6 outcomes that are free
+select tenant_id, user_id, tier, ($5::text[])[band] as urgency,
+       tasks, attempts, cpu_us, granted_cpu_milli_us, granted_memory_mb_us
+  from count_usage($1, $2, null, $4::interval[], $6::outcome[])
+ where day = $3
+
+-- name: first_kept
+-- Return the first id of the oldest day of history that is still there.
+select first_id_of(min(substring(c.relname from '^tasks_(\d+)$')::int))
+  from pg_inherits i
+  join pg_class c on c.oid = i.inhrelid
+ where i.inhparent = 'duly.tasks'::regclass
 
 -- name: tenant_ids
 select id
