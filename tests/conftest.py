@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -38,6 +38,7 @@ def with_database(dsn: str, name: str) -> str:
 
 
 async def _template(dsn: str) -> None:
+    await _run(as_superuser(dsn), "alter role duly createdb")
     admin = await asyncpg.connect(dsn)
     await admin.execute("create database template_duly")
     await admin.close()
@@ -52,6 +53,14 @@ async def _run(dsn: str, statement: str) -> None:
         await conn.execute(statement)
     finally:
         await conn.close()
+
+
+def as_superuser(dsn: str) -> str:
+    """Return `dsn` for the superuser of an embedded cluster, whom Duly itself never is."""
+    parts = urlsplit(dsn)
+    folder = Path(parse_qs(parts.query)["host"][0]).parent
+    password = (folder / "postgres.superuser.password").read_text().strip()
+    return urlunsplit(parts._replace(netloc=f"postgres:{password}@"))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from tests.conftest import as_superuser
+
 WAITING = "select pid, query from pg_stat_activity where wait_event = 'SyncRep'"
 COMMIT = "select pg_logical_emit_message(true, 'probe', '')"
 """Writes something that has to be committed, and nothing that anybody reads."""
@@ -73,7 +75,7 @@ class Standby:
 @asynccontextmanager
 async def open_standby(dsn: str) -> AsyncIterator[Standby]:
     """Give a standby to lose, which is forgotten at the end."""
-    async with _connected(dsn, "local") as admin:
+    async with _connected(as_superuser(dsn), "local") as admin:
         standby = Standby(dsn, admin)
         try:
             yield standby

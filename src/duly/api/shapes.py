@@ -167,9 +167,10 @@ class NodeCounts(msgspec.Struct, frozen=True):
 
 
 class DatabaseAnswer(msgspec.Struct, frozen=True):
-    """What is known of the database."""
+    """What is known of the database, and whether it keeps the tenants of requests apart."""
 
     version: str
+    row_security: bool
 
 
 class DriftAnswer(msgspec.Struct, frozen=True):

@@ -75,7 +75,9 @@ async def status(request: ApiRequest) -> Answer:
         shapes.ClusterStatus(
             version=duly.__version__,
             server=parts.cluster_manager.name,
-            database=shapes.DatabaseAnswer(lead.version),
+            database=shapes.DatabaseAnswer(
+                lead.version, row_security=bool(parts.settings.database.request_role)
+            ),
             tasks=tasks,
             window_hours=WINDOW_HOURS,
             nodes=shapes.NodeCounts(**{one.value: counts[one] for one in NodeStatus}),

@@ -217,13 +217,17 @@ def init(
     from duly.launch import database as launch
     from duly.launch.running import run
 
-    dsn = _dsn(database, database_file)
-    _tell_applied(run(launch.bring_up_to_date(dsn)))
+    dsn, role = _dsn(database, database_file), _request_role()
+    _tell_applied(run(launch.bring_up_to_date(dsn, role)))
     if admin_key_file:
         run(launch.ensure_admin_key(dsn, admin_key_file))
         say(f"The administrator's key is in {admin_key_file}.")
-        return
-    key = run(launch.first_admin_key(dsn))
+    else:
+        _tell_first_key(run(launch.first_admin_key(dsn)))
+    run(launch.check_request_role(dsn, role))
+
+
+def _tell_first_key(key: str | None) -> None:
     if key is None:
         say("There is an administrator's key already; another one goes to an --admin-key-file.")
     else:
@@ -237,7 +241,9 @@ def migrate(database: DatabaseFlag = None, database_file: DatabaseFileFlag = Non
     from duly.launch import database as launch
     from duly.launch.running import run
 
-    _tell_applied(run(launch.bring_up_to_date(_dsn(database, database_file))))
+    dsn, role = _dsn(database, database_file), _request_role()
+    _tell_applied(run(launch.bring_up_to_date(dsn, role)))
+    run(launch.check_request_role(dsn, role))
 
 
 @db.command("status")
@@ -288,6 +294,13 @@ def _dsn(database: str | None, file: Path | None) -> str:
     if dsn is None:
         raise ConfigError("Which database? Give --database-file, --database or DULY_DATABASE.")
     return dsn
+
+
+def _request_role() -> str:
+    """Return the role that requests take on, from the environment or as it is by default."""
+    from duly import config as settings
+
+    return settings.load(None, os.environ).database.request_role
 
 
 def _tell(text: str) -> None:

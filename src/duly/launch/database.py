@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duly.errors import ConfigError
 from duly.private_file import write_private
-from duly.store import migrate, nodes, tenants
+from duly.store import migrate, nodes, request_role, tenants
 from duly.store.database import Connection, Database
 from duly.store.migrate import MigrationStatus
 
@@ -34,10 +34,33 @@ async def status(dsn: str) -> MigrationStatus:
         return await migrate.status(conn)
 
 
-async def bring_up_to_date(dsn: str) -> list[str]:
-    """Apply the migrations that are missing, and return their names."""
+async def bring_up_to_date(dsn: str, role: str = request_role.ROLE) -> list[str]:
+    """Apply the migrations that are missing, and return their names.
+
+    The role of requests gets what it needs, if there is one or it can be made.
+    """
+    if role:
+        request_role.check_name(role)
     async with _connection(dsn) as conn:
-        return await migrate.migrate(conn)
+        return await migrate.migrate(conn, role)
+
+
+async def check_request_role(dsn: str, role: str) -> None:
+    """Raise ConfigError, with what to do, when requests cannot take on the role meant for them."""
+    if not role:
+        return
+    request_role.check_name(role)
+    async with _connection(dsn) as conn:
+        standing = await request_role.look(conn, role)
+    if standing.is_ready:
+        return
+    missing = request_role.remedy(standing, role)
+    run = "\n".join(f"    {statement}" for statement in missing)
+    first = f"Let an administrator of the database run\n{run}\nand then" if missing else "Run"
+    raise ConfigError(
+        f"Requests cannot take on the role {role}, which keeps the tenants apart. {first} "
+        "`duly db migrate`. To go without it, set database.request_role to nothing."
+    )
 
 
 async def ensure_admin_key(dsn: str, file: Path) -> str:

@@ -55,11 +55,12 @@ def examine(data: Path, host: str, port: int, environment: Mapping[str, str]) ->
         _postgresql,
         lambda: _data(data),
         lambda: _configuration(environment),
-        lambda: _server(environment),
     ]
     findings = [look() for look in looks]
+    server, *more = _server(environment)
+    findings += [server, *more]
     # A port that our own server holds is as it should be.
-    if findings[-1].level is not Level.OK:
+    if server.level is not Level.OK:
         findings.append(_port(host, port))
     return findings
 
@@ -176,19 +177,32 @@ def _configuration(environment: Mapping[str, str]) -> Finding:
     return Finding("configuration", Level.OK, f"{found.name}, from {source}")
 
 
-def _server(environment: Mapping[str, str]) -> Finding:
+def _server(environment: Mapping[str, str]) -> list[Finding]:
     fix = "Start it with `duly up`."
     try:
         found = find_endpoint(environment)
         with Client(found.name, found.key, ca_file=found.ca_file, patience=AT_ONCE) as client:
-            client.status()
+            database = client.status()["database"]
     except ConfigError:
-        return Finding("server", Level.WARNING, "none is known", fix)
+        return [Finding("server", Level.WARNING, "none is known", fix)]
     except Unauthenticated as error:
         fix = "Set DULY_KEY to a valid key, or start `duly up` again to have one written."
-        return Finding("server", Level.MISSING, error.message, fix)
+        return [Finding("server", Level.MISSING, error.message, fix)]
     except Unreachable as error:
-        return Finding("server", Level.WARNING, error.message, fix)
+        return [Finding("server", Level.WARNING, error.message, fix)]
     except DulyError as error:
-        return Finding("server", Level.WARNING, error.message, "Look at what the server said.")
-    return Finding("server", Level.OK, f"{found.name} answers, and the key is valid")
+        return [Finding("server", Level.WARNING, error.message, "Look at what the server said.")]
+    answers = Finding("server", Level.OK, f"{found.name} answers, and the key is valid")
+    return [answers, _row_security(is_on=database.get("row_security") is True)]
+
+
+def _row_security(*, is_on: bool) -> Finding:
+    if is_on:
+        return Finding("row security", Level.OK, "requests reach the rows of one tenant only")
+    return Finding(
+        "row security",
+        Level.WARNING,
+        "off: only the statements themselves keep the tenants apart",
+        "Set database.request_role to a role of its own, as docs/how-to/"
+        "use-your-own-postgresql.md tells.",
+    )

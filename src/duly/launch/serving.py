@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from duly.errors import ConfigError
-from duly.launch.database import status
+from duly.launch.database import check_request_role, status
 from duly.launch.interrupts import Interrupts
 from duly.launch.ports import local_name, url_of
 from duly.launch.serve import ServeOptions, listen, serve
@@ -39,6 +39,7 @@ async def _serve(options: ServeOptions, say: Callable[[str], None]) -> None:
                 f"The database is not ready: {len(pending)} migrations are missing. "
                 "Apply them with `duly db init` (a new one) or `duly db migrate`."
             )
+        await check_request_role(options.dsn, options.settings.database.request_role)
         async with serving(options, sock):
             url = url_of(
                 local_name(options.host),

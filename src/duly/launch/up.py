@@ -19,7 +19,12 @@ from duly.launch import greeting
 from duly.launch.agent_part import agent_part, check_isolation
 from duly.launch.dashboard import Pages
 from duly.launch.data_folder import claim
-from duly.launch.database import bring_up_to_date, create_join_token, ensure_admin_key
+from duly.launch.database import (
+    bring_up_to_date,
+    check_request_role,
+    create_join_token,
+    ensure_admin_key,
+)
 from duly.launch.interrupts import Interrupts
 from duly.launch.part import Part, kept
 from duly.launch.ports import choose_port, is_loopback, local_name, url_of
@@ -84,7 +89,9 @@ async def _run(options: UpOptions, hurry: asyncio.Event, say: Say, warn: Say) ->
         dsn = options.database
         if dsn is None:
             dsn = await stack.enter_async_context(embedded_postgres(data))
-        await bring_up_to_date(dsn)
+        role = options.settings.database.request_role
+        await bring_up_to_date(dsn, role)
+        await check_request_role(dsn, role)
         key = await ensure_admin_key(dsn, data / "admin.key")
         place = Place(data, url_of(local_name(options.host), port), port, key)
         await stack.enter_async_context(serving(_serve_options(options, place, dsn), sock))

@@ -6,10 +6,11 @@ survives a killed `duly up`: the next start finds it by its folder and goes on w
 
 Below the folder that is given:
 
-    postgres/            the cluster
-    postgres.password    of its superuser, for us alone
-    postgres.socket/     where it listens, unless that path is too long for a socket
-    postgres.log         what it says, kept small by `trim_log`
+    postgres/                      the cluster
+    postgres.password              of the role that owns Duly's database, and is all that we use
+    postgres.superuser.password    of its superuser, who only arranges the roles
+    postgres.socket/               where it listens, unless that path is too long for a socket
+    postgres.log                   what it says, kept small by `trim_log`
 """
 
 import contextlib
@@ -18,7 +19,6 @@ import os
 import secrets
 import shutil
 import stat
-import subprocess
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -26,12 +26,10 @@ from urllib.parse import quote
 from duly.errors import ConfigError
 from duly.private_file import open_private, sync_folder, write_private
 from duly.store import postmaster
+from duly.store.embedded_roles import DATABASE, OWNER, PORT, SUPERUSER, Passwords, Roles
 from duly.store.postgres_programs import Programs, bundled_programs, end_of
-from duly.store.system_user import SystemUser, check_name, let_through, ourselves, user_for
+from duly.store.system_user import SystemUser, check_name, let_through, user_for
 
-SUPERUSER = DATABASE = "duly"
-PORT = 5432
-"""Only a part of the socket's name: nothing listens on the network."""
 LONGEST_SOCKET = 107
 """Bytes of a unix socket's path that the kernel takes."""
 STAGING = "postgres.new-"
@@ -60,14 +58,6 @@ SETTINGS = {
 }
 """Given at every start, so that a newer Duly can change them. fsync stays on."""
 
-PREPARE = rf"""
-\set ON_ERROR_STOP on
-select 'create database {DATABASE}'
- where not exists (select from pg_database where datname = '{DATABASE}') \gexec
-select 1 / (current_setting('data_directory') = :'data')::int;
-"""  # noqa: S608 (constants)
-"""Makes sure that the cluster is the one we mean, and that our database is in it."""
-
 
 class EmbeddedPostgres:
     """One cluster in one folder.
@@ -89,11 +79,13 @@ class EmbeddedPostgres:
             user = user_for(self._data)
             let_through(user, self._folder)
             let_through(user, self._programs.folder)
-            password = self._password()
+            passwords = self._passwords()
             if not self._data.exists():
-                self._create(user, password)
+                self._create(user, passwords.superuser)
             self._check_version()
-            return self._adopt(password) or self._launch(user, password)
+            roles = Roles(self._programs, self._data, passwords)
+            sockets = self._adopt(roles) or self._launch(user, roles)
+            return _dsn(sockets, passwords.owner)
         except OSError as error:
             raise ConfigError(
                 f"PostgreSQL could not be started in {self._folder}: {error}. "
@@ -127,19 +119,16 @@ class EmbeddedPostgres:
                     os.sendfile(copy.fileno(), log.fileno(), 0, os.fstat(log.fileno()).st_size)
                     log.truncate(0)
 
-    def _password(self) -> str:
-        file = self._folder / "postgres.password"
-        try:
-            return file.read_text().strip()
-        except FileNotFoundError:
-            if self._data.exists():
-                raise ConfigError(
-                    f"{file} is missing, and without it the database in {self._data} cannot be "
-                    "opened. Restore it from a backup, or move the folder aside to begin anew."
-                ) from None
-        password = secrets.token_hex(32)
-        write_private(file, password + "\n")
-        return password
+    def _passwords(self) -> Passwords:
+        owner = self._folder / "postgres.password"
+        if self._data.exists() and not owner.exists():
+            raise ConfigError(
+                f"{owner} is missing, and without it the database in {self._data} cannot be "
+                "opened. Restore it from a backup, or move the folder aside to begin anew."
+            )
+        # An earlier version had no file for the superuser: it gets its password later.
+        superuser = self._folder / "postgres.superuser.password"
+        return Passwords(_secret(owner), _secret(superuser))
 
     def _create(self, user: SystemUser, password: str) -> None:
         """Make a cluster beside its final place, so that a half-made one is never used."""
@@ -201,23 +190,23 @@ class EmbeddedPostgres:
             "in another folder with --data."
         )
 
-    def _adopt(self, password: str) -> str | None:
-        """Return the DSN of the server that runs in this folder already, if one answers."""
+    def _adopt(self, roles: Roles) -> Path | None:
+        """Return where the server listens that runs in this folder already, if one answers."""
         noted = postmaster.read_pid_file(self._data)
         if noted is None:
             return None
         running = postmaster.find_postmaster(self._data)
         if running and postmaster.await_ready(self._data, running, START_PATIENCE):
             sockets = Path(noted.socket_folder)
-            if self._prepare(sockets, password).returncode == 0:
-                return _dsn(sockets, password)
+            if roles.prepare(sockets).returncode == 0:
+                return sockets
         # It does not answer; or it is gone and only its sessions live on; or its number has
         # passed to another program, which would keep PostgreSQL from starting.
         postmaster.stop_postmaster(self._data, patience=ADOPTION_PATIENCE)
         (self._data / postmaster.PID_FILE).unlink(missing_ok=True)
         return None
 
-    def _launch(self, user: SystemUser, password: str) -> str:
+    def _launch(self, user: SystemUser, roles: Roles) -> Path:
         self.trim_log()
         postmaster.sweep(self._data)
         sockets = self._socket_folder(user)
@@ -232,11 +221,11 @@ class EmbeddedPostgres:
             said_before = os.fstat(log.fileno()).st_size
             pid = self._programs.spawn("postgres", options, user, log)
         self._await_start(pid, said_before)
-        answer = self._prepare(sockets, password)
+        answer = roles.prepare(sockets)
         if answer.returncode != 0:
             self.stop()
             raise ConfigError(f"PostgreSQL started, but refuses us:\n{end_of(answer.stdout)}")
-        return _dsn(sockets, password)
+        return sockets
 
     def _await_start(self, pid: int, said_before: int) -> None:
         if postmaster.await_ready(self._data, pid, START_PATIENCE):
@@ -247,22 +236,6 @@ class EmbeddedPostgres:
             said = log.read().decode(errors="replace")
         raise ConfigError(
             f"PostgreSQL did not start in {self._data}. The end of {self._log}:\n{end_of(said)}"
-        )
-
-    def _prepare(self, sockets: Path, password: str) -> subprocess.CompletedProcess[str]:
-        """Log in, which is the only proof that a server answers, and run PREPARE."""
-        return self._programs.run(
-            "psql",
-            ["--no-psqlrc", "--quiet", f"--set=data={self._data}", "--dbname=postgres"],
-            ourselves(),
-            script=PREPARE,
-            environment={
-                "PGHOST": str(sockets),
-                "PGPORT": str(PORT),
-                "PGUSER": SUPERUSER,
-                "PGPASSWORD": password,
-                "PGCONNECT_TIMEOUT": str(round(ADOPTION_PATIENCE)),
-            },
         )
 
     def _socket_path(self) -> Path:
@@ -292,6 +265,16 @@ class EmbeddedPostgres:
         return folder
 
 
+def _secret(file: Path) -> str:
+    """Return what a file of ours holds; a new password if there is none."""
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        password = secrets.token_hex(32)
+        write_private(file, password + "\n")
+        return password
+
+
 def _dsn(sockets: Path, password: str) -> str:
     host = quote(str(sockets), safe="/")
-    return f"postgresql://{SUPERUSER}:{password}@/{DATABASE}?host={host}&port={PORT}"
+    return f"postgresql://{OWNER}:{password}@/{DATABASE}?host={host}&port={PORT}"
