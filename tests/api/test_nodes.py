@@ -1,5 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from duly import wire
 from duly.model.resources import Resources
 from duly.model.task import Outcome
@@ -166,3 +168,45 @@ async def test_what_is_no_message_is_malformed(agent):
         for body in (b"", b"\xc1", b"{}", b"\x80", b"\x91" * 100_000):
             answer = await agent.api.call("POST", f"/v1/gateway/{path}", content=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed")
+
+
+async def test_the_key_of_a_node_does_nothing_for_another(api, agent, join):
+    """Whoever stole it and knows every number learns no more than from numbers made up."""
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    thief = await join("node-b")
+    invented = 2**40
+    for incarnation in (agent.joined.incarnation, invented):
+        thief.joined = msgspec.structs.replace(thief.joined, incarnation=incarnation)
+        refused = [
+            await thief.send("poll", wire.Poll(incarnation=incarnation, held=[ref], wait=0)),
+            await thief.send("heartbeat", wire.Heartbeat(incarnation=incarnation, held=[ref])),
+            await thief.log(ref, 0, b"forged"),
+        ]
+        told = [(one.status_code, one.json()["error"]["code"]) for one in refused]
+        assert told == [(409, "fenced")] * 3
+        assert not await thief.finish(ref, log=b"forged", result=b"1")
+        left = await thief.send("leave", wire.Leave(incarnation=incarnation))
+        assert left.status_code == 204
+        messages = [one.json()["error"]["message"] for one in refused]
+        assert not any(str(number) in text for text in messages for number in (task, incarnation))
+    assert (await api.get(f"/v1/tasks/{task}"))["status"] == "running"
+    assert await agent.finish(ref, log=b"own")
+    logs = await api.call("GET", f"/v1/tasks/{task}/logs")
+    assert logs.text == "own"
+
+
+async def test_the_key_of_a_node_and_a_join_token_open_no_route_of_clients(api, agent):
+    task = (await api.submit())["id"]
+    token = (await api.call("POST", "/v1/node-tokens", json={})).json()["token"]
+    for caller in (agent.api, api.with_key(token)):
+        for method, path in (
+            ("GET", f"/v1/tasks/{task}"),
+            ("GET", f"/v1/tasks/{task}/logs"),
+            ("GET", "/v1/nodes"),
+            ("POST", "/v1/node-tokens"),
+        ):
+            assert (await caller.refused(method, path))[0] == 401, path
+    poll = wire.encode(wire.Poll(incarnation=agent.joined.incarnation, held=[], wait=0))
+    assert (await api.with_key(token).refused("POST", "/v1/gateway/poll", content=poll))[0] == 401
+    assert (await api.refused("POST", "/v1/gateway/poll", content=poll))[0] == 401
