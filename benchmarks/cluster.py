@@ -47,6 +47,13 @@ class Cluster:
             run(self.dsn, f"drop database {name} with (force)")
 
 
+def _allow_databases(dsn: str, password: Path) -> None:
+    """Let the role that Duly uses make databases and checkpoints, which in service it may not."""
+    superuser = f"postgres:{password.read_text().strip()}@"
+    admin = urlunsplit(urlsplit(dsn)._replace(netloc=superuser))
+    run(admin, "alter role duly createdb", "grant pg_checkpoint to duly")
+
+
 @contextmanager
 def started() -> Iterator[Cluster]:
     """Start a PostgreSQL for as long as the block lasts; nothing is left of it."""
@@ -57,7 +64,9 @@ def started() -> Iterator[Cluster]:
     try:
         (folder / "pg").mkdir(mode=0o755)
         try:
-            yield Cluster(server.start(), folder)
+            dsn = server.start()
+            _allow_databases(dsn, folder / "pg" / "postgres.superuser.password")
+            yield Cluster(dsn, folder)
         finally:
             server.stop()
     finally:
