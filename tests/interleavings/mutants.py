@@ -62,7 +62,7 @@ def unread(monkeypatch):
 
 def bodiless(monkeypatch):
     """Look at the key of a batch alone."""
-    monkeypatch.setattr(repeats, "hash_of", lambda spec: b"")
+    monkeypatch.setattr(repeats, "hash_of", lambda spec, plan: b"")
     return ""
 
 

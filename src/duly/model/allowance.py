@@ -6,15 +6,18 @@ bound and the plan that sets it, so that whoever is refused knows what to ask fo
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
 from duly.duration import format_duration, parse_duration
 from duly.errors import Invalid
-from duly.model.resources import KINDS, Resources, describe
+from duly.model.resources import KINDS, NOTHING, TIERS, Resources, describe
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 
+DELAY_TOLERANCE = timedelta(minutes=5)
+EXECUTION_CAP = timedelta(hours=24)
 USUAL = "basic"
 """The tier of a task that names none, if the plan has it."""
 SAID_AS = {"cpu_milli": "cpu", "memory_mb": "memory", "disk_mb": "disk"}
@@ -122,6 +125,27 @@ def keep_names(plan: Plan, spec: TaskSpec) -> Plan:
     if category is not None and category not in tolerances:
         tolerances = {**tolerances, category: plan.delay_tolerance.total_seconds()}
     return replace(plan, known_tiers=tiers, tolerances=tolerances)
+
+
+def usual(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
+    """Return, for what `spec` has from its plan, what it would have from a plan without limits.
+
+    So it can be compared with another one that was submitted before the plan was changed.
+    """
+    category = spec.payload.category
+    default = tier(None, plan) if allowed_tiers(plan) else USUAL
+    same: dict[str, Any] = {}
+    if spec.execution_cap == execution_cap(None, plan):
+        same["execution_cap"] = EXECUTION_CAP
+    known = category is None or category in plan.tolerances
+    if known and spec.delay_tolerance == delay_tolerance(None, category, plan):
+        same["delay_tolerance"] = DELAY_TOLERANCE
+    named = spec.tier or default
+    if spec.resources == plan.known_tiers.get(named):
+        same["resources"] = TIERS.get(USUAL if named == default else named, NOTHING)
+    if spec.tier == default:
+        same["tier"] = USUAL
+    return same
 
 
 def _too_long(field: str, longest: timedelta, plan: Plan) -> Invalid:

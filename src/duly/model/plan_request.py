@@ -13,13 +13,12 @@ import msgspec
 
 from duly.duration import LONGEST, format_duration, parse_duration
 from duly.errors import Invalid
+from duly.model.allowance import DELAY_TOLERANCE, EXECUTION_CAP
 from duly.model.amounts import ResourcesRequest, check_extra, kinds_of
 from duly.model.plan_names import check_name
 from duly.model.tenant import Plan
 
 QUEUES = ("urgent", "periodic", "delayable", "off_peak")
-DELAY_TOLERANCE = timedelta(minutes=5)
-EXECUTION_CAP = timedelta(hours=24)
 MOST = 2_000_000_000
 """Of whatever is counted."""
 MOST_BYTES = 10**15

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from duly.errors import KeyReused
+from duly.model.allowance import usual
 from duly.model.task import OnConflict, TaskSpec
-from duly.model.tenant import Credential
+from duly.model.tenant import Credential, Plan
 from duly.store import tasks
 from duly.store.database import Connection, Database, confirm
 from duly.store.tasks import NewTask, Stored, Submission
@@ -16,15 +17,16 @@ Known = Mapping[tuple[int, str], Submission]
 """What keys stand for, by tenant and key."""
 
 
-def hash_of(spec: TaskSpec) -> bytes:
+def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
     """Return what two submissions under one idempotency key must agree on.
 
-    What is not asked for is left out if earlier versions did not know of it: a key that was
-    given to one of them stands for the same task. The limit of the log is left out as well: it
-    is the plan's, which may have changed between the two.
+    What is as the plan has it counts as not asked for, because the plan may change between the
+    two. What is not asked for is left out if earlier versions did not know of it: a key that was
+    given to one of them stands for the same task.
     """
     payload = msgspec.structs.replace(spec.payload, log_limit=None)
-    plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None)
+    asked = usual(spec, plan)
+    plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **asked)
     body = msgspec.json.encode(plain, order="deterministic")
     # No text can look like these: its quotes would be escaped.
     for younger in (b',"concurrency":null', b',"unique":null'):
@@ -32,9 +34,9 @@ def hash_of(spec: TaskSpec) -> bytes:
     return hashlib.sha256(body).digest()
 
 
-def hash_of_batch(new: Sequence[NewTask]) -> bytes:
+def hash_of_batch(new: Sequence[NewTask], plan: Plan) -> bytes:
     """Return what two batches under one idempotency key must agree on."""
-    return hashlib.sha256(b"".join(hash_of(task.spec) for task in new)).digest()
+    return hashlib.sha256(b"".join(hash_of(task.spec, plan) for task in new)).digest()
 
 
 async def read_known(conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]) -> Known:

@@ -332,7 +332,9 @@ class Submitter(Service):
             user_id=credential.user_id,
             shape_id=shape_id,
             spec=spec,
-            body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec),
+            body_hash=b""
+            if spec.idempotency_key is None
+            else repeats.hash_of(spec, credential.plan),
             is_limited=is_limited,
         )
 
