@@ -27,6 +27,10 @@ class Access(StrEnum):
 
     PUBLIC = "public"
     """Nothing; the path must match exactly."""
+    LOGIN = "login"
+    """No key, but a password in the body; the path must match exactly."""
+    OWN = "own"
+    """Any key that is valid, whatever its scopes: it is about that key itself."""
     JOIN = "join"
     """A join token or a node's key, which the cluster manager checks."""
     NODE = "node"
@@ -58,7 +62,7 @@ async def guard(connection: Connection) -> None:
             raise MethodNotAllowedException
         raise Forbidden("This route declares no access.")
     access: Access = operation.access
-    if access is Access.PUBLIC:
+    if access in (Access.PUBLIC, Access.LOGIN):
         _check_exact(connection)
         return
     parts: Parts = connection.app.state["parts"]
@@ -76,9 +80,9 @@ async def guard(connection: Connection) -> None:
         if credential is None:
             async with parts.timeouts.reading():
                 credential = await parts.authenticator.authenticate(bearer)
-        _check_scope(credential, SCOPES[access])
-        if credential.is_suspended:
-            _check_only_looks(credential, operation.method)
+        if access is not Access.OWN:
+            _check_scope(credential, SCOPES[access])
+            _check_suspended(credential, access)
         query = connection.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
         if b"tenant" in query or b"%" in query:
@@ -101,9 +105,9 @@ def _check_scope(credential: Credential, needed: Scope) -> None:
         raise Forbidden(f"This needs a key with the scope {needed.value!r}.", scope=needed.value)
 
 
-def _check_only_looks(credential: Credential, method: str) -> None:
+def _check_suspended(credential: Credential, access: Access) -> None:
     """Refuse all but reading to a tenant that is suspended."""
-    if method != "GET":
+    if credential.is_suspended and access is not Access.READ:
         raise TenantSuspended(
             f"The tenant {credential.tenant!r} is suspended: it may look, and do nothing else. "
             "An administrator can resume it."

@@ -117,6 +117,14 @@ class PeopleMethods:
         """Let a key open nothing any more, on every server in a moment."""
         self._send(calls.revoke_key(key, tenant))
 
+    def log_in(self, tenant: str, user: str, password: str) -> NewKey:
+        """Return a key for a password; it lasts some hours, or until `log_out`."""
+        return self._send(calls.log_in(tenant, user, password))
+
+    def log_out(self) -> None:
+        """Revoke the key of this client, which came of a login."""
+        self._send(calls.log_out())
+
     def read_audit(
         self,
         *,
@@ -227,6 +235,14 @@ class AsyncPeopleMethods:
     async def revoke_key(self, key: str, *, tenant: str | None = None) -> None:
         """Let a key open nothing any more, on every server in a moment."""
         await self._send(calls.revoke_key(key, tenant))
+
+    async def log_in(self, tenant: str, user: str, password: str) -> NewKey:
+        """Return a key for a password; it lasts some hours, or until `log_out`."""
+        return await self._send(calls.log_in(tenant, user, password))
+
+    async def log_out(self) -> None:
+        """Revoke the key of this client, which came of a login."""
+        await self._send(calls.log_out())
 
     async def read_audit(
         self,

@@ -119,6 +119,17 @@ def revoke_key(key: str, tenant: str | None) -> Call[None]:
     return Call("DELETE", path, lambda body: None, query=query, repeatable=True)
 
 
+def log_in(tenant: str, user: str, password: str) -> Call[NewKey]:
+    """Ask for a key with a password."""
+    body = _body(tenant=tenant, user=user, password=password)
+    return Call("POST", "/v1/login", parse_json, body=body)
+
+
+def log_out() -> Call[None]:
+    """Revoke the key of this very call, which came of a login."""
+    return Call("POST", "/v1/logout", lambda body: None)
+
+
 def read_audit(
     which: AuditFilter, tenant: str | None, limit: int | None, cursor: str | None
 ) -> Call[Page[AuditEntry]]:

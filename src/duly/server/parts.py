@@ -12,6 +12,7 @@ from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.keys import Keys
 from duly.server.logbook import Logbook
+from duly.server.logins import Logins
 from duly.server.passwords import Passwords
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.prioritizer import Prioritizer
@@ -50,6 +51,7 @@ class Parts:
     tenants: Tenants
     users: Users
     keys: Keys
+    logins: Logins
     logbook: Logbook
     retention: Retention
     bookkeeper: Bookkeeper
@@ -122,6 +124,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         tenants=Tenants(database, herald),
         users=Users(database, herald, passwords),
         keys=Keys(database, herald),
+        logins=Logins(database, herald, passwords),
         logbook=logbook,
         retention=Retention(database, settings.retention, cluster_manager, logbook),
         bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),

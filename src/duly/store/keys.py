@@ -125,6 +125,11 @@ async def revoke(conn: Connection, key_id: int) -> None:
     await conn.execute(SQL["revoke"], key_id)
 
 
+async def end_login(conn: Connection, key_id: int) -> bool:
+    """Revoke a key that was got by logging in; False when it was not."""
+    return await conn.fetchval(SQL["end_login"], key_id) is not None
+
+
 async def tidy_logins(conn: Connection, user_id: int) -> None:
     """Forget the logins of a user that have ended, and leave room for one more."""
     await conn.execute(SQL["tidy_logins"], user_id, MOST_LOGINS - 1)

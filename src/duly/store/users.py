@@ -28,6 +28,17 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     """How many that can be used, without those of logins."""
 
 
+class LoginUser(msgspec.Struct, frozen=True):
+    """Somebody who is about to be let in."""
+
+    id: int
+    name: str
+    tenant_id: int
+    tenant: str
+    scopes: frozenset[Scope]
+    password_hash: str | None
+
+
 async def read(
     conn: Connection,
     tenant_id: int,
@@ -87,3 +98,9 @@ async def to_log_in(conn: Connection, tenant: str, name: str) -> tuple[int, str]
     """Return the id of a user and what its password is compared with."""
     row = await conn.fetchrow(SQL["to_log_in"], tenant, name)
     return None if row is None else (row["id"], row["password_hash"])
+
+
+async def lock_login(conn: Connection, user_id: int) -> LoginUser | None:
+    """Return a user whose password was right; nobody else changes it before the commit."""
+    row = await conn.fetchrow(SQL["lock_login"], user_id)
+    return None if row is None else msgspec.convert(dict(row), LoginUser)

@@ -27,13 +27,15 @@ class Actor:
 
     def refusal(self, method: str, access: Access) -> Refusal | None:
         """Return what it is told at a route of that access; None if it may pass."""
-        if access is Access.PUBLIC:
+        if access in (Access.PUBLIC, Access.LOGIN):
             return None
         if access in (Access.NODE, Access.JOIN):
             passes = self.kind == "node" or (self.kind, access) == ("join", Access.JOIN)
             return None if passes else NO_KEY
         if self.kind != "key":
             return NO_KEY
+        if access is Access.OWN:
+            return None
         if not self.scopes & {SCOPES[access], Scope.ADMIN}:
             return NO_SCOPE
         if self.suspended and method != "GET":

@@ -42,6 +42,16 @@ update keys
    and revoked_at is null
 returning id
 
+-- name: end_login
+-- Revoke a key that was got by logging in.
+--   $1 key_id
+update keys
+   set revoked_at = duly.now()
+ where id = $1
+   and is_login
+   and revoked_at is null
+returning id
+
 -- name: tidy_logins
 -- Forget the logins of a user that have ended, and end all but the newest.
 --   $1 user_id, $2 how many are left

@@ -96,6 +96,17 @@ update keys k
    and k.revoked_at is null
 returning k.id
 
+-- name: lock_login
+-- Let nobody else change a user who logs in before the commit.
+--   $1 user_id
+select u.id, u.name, u.tenant_id, t.name as tenant, u.scopes, u.password_hash
+  from users u
+  join tenants t on t.id = u.tenant_id
+ where u.id = $1
+   and u.removed_at is null
+   and t.removed_at is null
+   for update of u
+
 -- name: to_log_in
 -- Return what a password is compared with.
 --   $1 tenant, $2 user
