@@ -144,6 +144,39 @@ async def test_two_servers_together_admit_what_one_may(lab, limited):
     assert await lab.count("tasks") == 10
 
 
+async def test_who_has_read_the_tokens_keeps_others_from_them(lab, limited, shared_dsn):
+    other = await another(lab)
+    await submit(lab, limited)
+    await submit(lab, lab.client, parts=other)
+    lines = [lab.parts.submitter._line, other.submitter._line]
+    blocker = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    try:
+        async with asyncio.TaskGroup() as group, blocker.transaction():
+            # Who has read the tokens stands still before it writes: its key is being claimed.
+            await blocker.execute(
+                "insert into submissions values ($1, 'k', 'x', 1, null, now())", limited.tenant_id
+            )
+            specs = [lab.spec(idempotency_key="k"), *[lab.spec()] * 19]
+            asked = [
+                group.create_task(lab.submit_all(specs, by=limited, parts=parts))
+                for parts in (lab.parts, other)
+            ]
+            while await waiting_for_a_lock(lab) + sum(bool(one.rest) for one in lines) < 2:
+                await asyncio.sleep(0)
+            await blocker.execute("delete from submissions where key = 'k'")
+    finally:
+        await blocker.close()
+    assert kinds([one for task in asked for one in task.result()])[True] == 9
+
+
+async def waiting_for_a_lock(lab):
+    return await lab.conn.fetchval(
+        """select count(*) from pg_stat_activity
+            where datname = current_database() and application_name = 'duly'
+              and state = 'active' and wait_event_type = 'Lock'"""
+    )
+
+
 async def test_a_restart_gives_nothing(lab, limited):
     await submit(lab, limited, 10)
     assert kinds(await submit(lab, limited, 5, parts=await another(lab))) == {"LimitExceeded": 5}
