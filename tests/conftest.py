@@ -39,6 +39,8 @@ def with_database(dsn: str, name: str) -> str:
 
 async def _template(dsn: str) -> None:
     await _run(as_superuser(dsn), "alter role duly createdb")
+    # The explorer does not wait a second for each deadlock that it brings about.
+    await _run(as_superuser(dsn), "grant set on parameter deadlock_timeout to duly")
     admin = await asyncpg.connect(dsn)
     await admin.execute("create database template_duly")
     await admin.close()

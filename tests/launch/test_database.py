@@ -6,6 +6,7 @@ import pytest
 from duly.errors import ConfigError
 from duly.launch import database as launch
 from duly.store import tenants
+from duly.store.database import _prepare
 
 NOTHING: dict[str, str] = {}
 
@@ -48,6 +49,7 @@ async def test_a_key_that_this_database_does_not_know_is_replaced(dsn, tmp_path)
     assert key.startswith("duly_") and file.read_text() == f"{key}\n"
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     try:
+        await _prepare(conn)
         assert (await tenants.by_key(conn, key)).tenant == "default"
     finally:
         await conn.close()

@@ -33,6 +33,16 @@ def test_what_takes_long_is_done_seldom(at):
     assert pace.is_due
 
 
+def test_what_took_long_once_is_not_put_off_for_ever(at):
+    pace = Pace(timedelta(seconds=1), timedelta(seconds=3))
+    with pace.step():
+        at[0] += 2
+    at[0] += 0.9
+    assert not pace.is_due
+    at[0] += 0.2
+    assert pace.is_due
+
+
 def test_those_who_do_it_share_the_time(at):
     pace = Pace(timedelta(seconds=1))
     with pace.step(among=3):

@@ -82,7 +82,7 @@ async def guard(connection: Connection) -> None:
                 credential = await parts.authenticator.authenticate(bearer)
         if access is not Access.OWN:
             _check_scope(credential, SCOPES[access])
-            _check_suspended(credential, access)
+            _check_suspended(credential, str(connection.scope.get("method")))
         query = connection.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
         if b"tenant" in query or b"%" in query:
@@ -105,9 +105,9 @@ def _check_scope(credential: Credential, needed: Scope) -> None:
         raise Forbidden(f"This needs a key with the scope {needed.value!r}.", scope=needed.value)
 
 
-def _check_suspended(credential: Credential, access: Access) -> None:
-    """Refuse all but reading to a tenant that is suspended."""
-    if credential.is_suspended and access is not Access.READ:
+def _check_suspended(credential: Credential, method: str) -> None:
+    """Refuse all but looking to a tenant that is suspended."""
+    if credential.is_suspended and method not in ("GET", "HEAD"):
         raise TenantSuspended(
             f"The tenant {credential.tenant!r} is suspended: it may look, and do nothing else. "
             "An administrator can resume it."

@@ -13,8 +13,14 @@ SHARE = 20
 class Pace:
     """Lets something be done so often, and more seldom when it takes long."""
 
-    def __init__(self, interval: timedelta) -> None:
+    def __init__(self, interval: timedelta, longest: timedelta = timedelta.max) -> None:
+        """Let it be done every `interval`, and every `longest` even if its share is too small.
+
+        One step may have taken long because PostgreSQL stood still, which says nothing about
+        the next one.
+        """
         self._interval = interval.total_seconds()
+        self._longest = longest.total_seconds()
         self._next_at = float("-inf")
 
     @property
@@ -33,4 +39,5 @@ class Pace:
         self._next_at = float("-inf")
         yield
         took = clock.monotonic() - began_at
-        self._next_at = began_at + max(self._interval, SHARE * took * among)
+        pause = min(max(self._interval, SHARE * took * among), self._longest)
+        self._next_at = began_at + max(pause, took)

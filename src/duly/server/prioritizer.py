@@ -32,6 +32,7 @@ from duly.store.database import Connection
 from duly.store.leases import Head
 
 RECOUNT = timedelta(seconds=1)
+LONGEST_RECOUNT = timedelta(seconds=5)
 CLAIMING_PAIRS = 30
 CLAIMS_PER_PAIR = 8
 
@@ -49,7 +50,7 @@ class Prioritizer:
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
         self._lines = Lines()
-        self._pace = Pace(RECOUNT)
+        self._pace = Pace(RECOUNT, LONGEST_RECOUNT)
         self._turn: Mapping[Pair, datetime] = {}
         self._is_last = True
         self.has_more = False

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 BUSY = timedelta(milliseconds=50)
 """How long to leave tasks alone that are due and being changed by somebody."""
+LONGEST_SWEEP = timedelta(seconds=3)
+"""How long an attempt on an incarnation that has ended may be overlooked, at most."""
 CLOCK_STEP = timedelta(seconds=1)
 """A jump of PostgreSQL's clock against ours that is not mere jitter."""
 
@@ -68,7 +70,7 @@ class QueueManager(Service):
         self._dice = dice
         self._until_due: timedelta | None = None
         self._patience = Patience(settings.leases.ttl)
-        self._sweep = Pace(timedelta(0))
+        self._sweep = Pace(timedelta(0), LONGEST_SWEEP)
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next task is due."""

@@ -185,6 +185,11 @@ ROWS: dict[tuple[str, str], Row] = {
         Access.MANAGE, ("user_id", "user"), good=json(scopes=["read"])
     ),
     ("DELETE", "/v1/users/{id}"): Row(Access.MANAGE, ("user_id", "user"), ok=204),
+    # What a password and its key are good for is told by test_login; here, both are of no use.
+    ("POST", "/v1/login"): Row(
+        Access.LOGIN, ok=401, good=json(tenant="nowhere", user="nobody", password="a guess of mine")
+    ),
+    ("POST", "/v1/logout"): Row(Access.OWN, ok=409),
     ("GET", "/v1/keys"): Row(Access.MANAGE, places=query("cursor", "user", "service", "prefix")),
     ("POST", "/v1/keys"): Row(
         Access.MANAGE,
