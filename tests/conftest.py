@@ -47,6 +47,7 @@ async def _template(dsn: str) -> None:
     conn = await asyncpg.connect(with_database(dsn, "template_duly"))
     await migrate.migrate(conn)
     await conn.close()
+    await let_journals_tell_time(with_database(dsn, "template_duly"))
 
 
 async def _run(dsn: str, statement: str) -> None:
@@ -55,6 +56,14 @@ async def _run(dsn: str, statement: str) -> None:
         await conn.execute(statement)
     finally:
         await conn.close()
+
+
+async def let_journals_tell_time(dsn: str) -> None:
+    """Let the journals of fault tests use the clock that all processes share, /proc/uptime."""
+    await _run(
+        as_superuser(dsn),
+        "grant pg_read_server_files to duly; grant execute on function pg_read_file(text) to duly",
+    )
 
 
 def as_superuser(dsn: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from duly.store import migrate
 from duly.store.embedded import EmbeddedPostgres
+from tests.conftest import let_journals_tell_time
 from tests.faults.lab import Lab
 
 
@@ -38,6 +39,7 @@ def own_postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
         conn = await asyncpg.connect(dsn)
         await migrate.migrate(conn)
         await conn.close()
+        await let_journals_tell_time(dsn)
 
     server = EmbeddedPostgres(folder / "postgres-data")
     (folder / "postgres-data").mkdir(mode=0o755)

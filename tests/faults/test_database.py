@@ -12,6 +12,7 @@ import pytest
 from duly.agent import hierarchies
 from duly.errors import Unavailable
 from duly.store.embedded import EmbeddedPostgres
+from tests.conftest import as_superuser
 from tests.faults.lab import Lab, until
 from tests.faults.test_kills import kill_postgres, submit
 from tests.server.standby import Standby
@@ -82,6 +83,7 @@ def test_a_server_stops_though_its_commits_wait_for_a_standby_that_is_lost(
 
 
 async def _lose_standby(dsn: str) -> None:
-    conn = await asyncpg.connect(dsn, server_settings={"synchronous_commit": "local"})
+    local = {"synchronous_commit": "local"}
+    conn = await asyncpg.connect(as_superuser(dsn), server_settings=local)
     await Standby(dsn, conn).lose()
     await conn.close()

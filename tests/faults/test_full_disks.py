@@ -15,6 +15,7 @@ from duly.agent.output import DISK_FULL
 from duly.errors import Unavailable
 from duly.store import migrate
 from duly.store.embedded import EmbeddedPostgres
+from tests.conftest import let_journals_tell_time
 from tests.faults.lab import Lab, until
 from tests.faults.test_kills import submit
 
@@ -93,6 +94,7 @@ async def _migrate(dsn: str) -> None:
     conn = await asyncpg.connect(dsn)
     await migrate.migrate(conn)
     await conn.close()
+    await let_journals_tell_time(dsn)
 
 
 async def _stored(dsn: str) -> set[str]:

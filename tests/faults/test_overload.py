@@ -21,6 +21,7 @@ import asyncpg
 import psutil
 import pytest
 
+from duly.config import DatabaseSettings
 from duly.store.lanes import Lane, shares
 from tests.faults.lab import Lab, Program, until
 from tests.faults.proxy import Proxy
@@ -28,6 +29,7 @@ from tests.faults.test_kills import submit
 
 pytestmark = pytest.mark.faults
 CLIENTS = 2000
+SHARE = shares(DatabaseSettings().connections)[Lane.GUEST]
 GROWTH = 60 * 2**20
 """Bytes by which a server may grow between one wave of clients and the next ones."""
 WITHIN = 15.0
@@ -169,8 +171,8 @@ def test_slow_batches_cost_neither_a_lease_nor_the_term_nor_single_submits(lab: 
     with session(lab.dsn, key):
         slow = threading.Thread(target=flood, args=(lab, 60, "/v1/tasks/batch", batch, "k"))
         slow.start()
-        until(lambda: _waiting_for_locks(lab.dsn) >= shares(16)[Lane.GUEST], "slow batches")
-        assert _waiting_for_locks(lab.dsn) == shares(16)[Lane.GUEST]
+        until(lambda: _waiting_for_locks(lab.dsn) >= SHARE, "slow batches")
+        assert _waiting_for_locks(lab.dsn) == SHARE
         refused(flood(lab, 20, "/v1/tasks/batch", batch, "k"))
         quick = submit(lab, "true")
         until(lambda: lab.ledger.ends(quick), "a task to run meanwhile")

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.conftest import with_database
+from tests.conftest import let_journals_tell_time, with_database
 from tests.faults import previous
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_servers import Crowd, url_of
@@ -29,6 +29,7 @@ def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
     """A lab on a database that the version before has made."""
     asyncio.run(_execute(postgres, "create database versions"))
     dsn = with_database(postgres, "versions")
+    asyncio.run(let_journals_tell_time(dsn))
     lab = Lab(folder, dsn, previous.prepare(old, folder, dsn), servers=3)
     yield lab
     lab.close()

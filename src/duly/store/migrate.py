@@ -9,6 +9,7 @@ says with `-- serves: NNNN` which servers it leaves working: those that know the
 up to that one. They may be started again, too; without that line only newer ones may.
 """
 
+import asyncio
 import hashlib
 import re
 from importlib import resources
@@ -21,6 +22,9 @@ from duly.store import request_role
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("migrate.sql")
+TRIES = 5
+"""How often a step is tried that comes into the way of others, or they into its."""
+PAUSE = 0.5
 LOCK = 0x64756C79
 """The advisory lock of migrations: "duly" in ASCII."""
 OLDEST_POSTGRESQL = 15
@@ -89,22 +93,27 @@ async def migrate(conn: Connection, role: str = request_role.ROLE) -> list[str]:
 
 
 async def _apply(conn: Connection, migration: Migration) -> None:
-    try:
-        async with conn.transaction():
-            await conn.execute(SQL["be_brief"])
-            await conn.execute(migration.text)
-            await conn.execute(
-                SQL["record"],
-                migration.number,
-                migration.name,
-                migration.checksum,
-                migration.serves,
-            )
-    except asyncpg.LockNotAvailableError as error:
-        raise Unavailable(
-            f"Migration {migration.name} waited too long for a table that somebody uses; "
-            "nothing of it was applied. Try again."
-        ) from error
+    """Apply a step, again if others who work meanwhile were in its way: nothing of it is left."""
+    for tries in range(TRIES, 0, -1):
+        try:
+            async with conn.transaction():
+                await conn.execute(SQL["be_brief"])
+                await conn.execute(migration.text)
+                await conn.execute(
+                    SQL["record"],
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                    migration.serves,
+                )
+            return
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            if tries == 1:
+                raise Unavailable(
+                    f"Migration {migration.name} waited too long for a table that somebody uses; "
+                    "nothing of it was applied. Try again."
+                ) from error
+        await asyncio.sleep(PAUSE)
 
 
 async def status(conn: Connection) -> MigrationStatus:
