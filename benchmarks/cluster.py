@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -44,14 +44,24 @@ class Cluster:
         try:
             yield self.dsn_of(name)
         finally:
-            run(self.dsn, f"drop database {name} with (force)")
+            self.drop(name)
+
+    def drop(self, database: str) -> None:
+        """Drop a database, whoever is in it: autovacuum is there as the superuser."""
+        run(as_superuser(self.dsn), f"drop database {database} with (force)")
 
 
-def _allow_databases(dsn: str, password: Path) -> None:
+def as_superuser(dsn: str) -> str:
+    """Return `dsn` for the superuser of an embedded cluster, whom Duly itself never is."""
+    parts = urlsplit(dsn)
+    folder = Path(parse_qs(parts.query)["host"][0]).parent
+    password = (folder / "postgres.superuser.password").read_text().strip()
+    return urlunsplit(parts._replace(netloc=f"postgres:{password}@"))
+
+
+def _allow_databases(dsn: str) -> None:
     """Let the role that Duly uses make databases and checkpoints, which in service it may not."""
-    superuser = f"postgres:{password.read_text().strip()}@"
-    admin = urlunsplit(urlsplit(dsn)._replace(netloc=superuser))
-    run(admin, "alter role duly createdb", "grant pg_checkpoint to duly")
+    run(as_superuser(dsn), "alter role duly createdb", "grant pg_checkpoint to duly")
 
 
 @contextmanager
@@ -65,7 +75,7 @@ def started() -> Iterator[Cluster]:
         (folder / "pg").mkdir(mode=0o755)
         try:
             dsn = server.start()
-            _allow_databases(dsn, folder / "pg" / "postgres.superuser.password")
+            _allow_databases(dsn)
             yield Cluster(dsn, folder)
         finally:
             server.stop()

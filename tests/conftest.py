@@ -8,11 +8,12 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
+from benchmarks.cluster import as_superuser
 from duly.store import migrate
 from duly.store.database import Database
 from duly.store.embedded import EmbeddedPostgres
@@ -41,6 +42,7 @@ async def _template(dsn: str) -> None:
     await _run(as_superuser(dsn), "alter role duly createdb")
     # The explorer does not wait a second for each deadlock that it brings about.
     await _run(as_superuser(dsn), "grant set on parameter deadlock_timeout to duly")
+    await _run(as_superuser(dsn), "grant pg_checkpoint to duly")
     admin = await asyncpg.connect(dsn)
     await admin.execute("create database template_duly")
     await admin.close()
@@ -58,20 +60,17 @@ async def _run(dsn: str, statement: str) -> None:
         await conn.close()
 
 
+async def drop_database(dsn: str, name: str) -> None:
+    """Drop a database, whoever is in it: autovacuum is there as the superuser."""
+    await _run(as_superuser(dsn), f"drop database {name} with (force)")
+
+
 async def let_journals_tell_time(dsn: str) -> None:
     """Let the journals of fault tests use the clock that all processes share, /proc/uptime."""
     await _run(
         as_superuser(dsn),
         "grant pg_read_server_files to duly; grant execute on function pg_read_file(text) to duly",
     )
-
-
-def as_superuser(dsn: str) -> str:
-    """Return `dsn` for the superuser of an embedded cluster, whom Duly itself never is."""
-    parts = urlsplit(dsn)
-    folder = Path(parse_qs(parts.query)["host"][0]).parent
-    password = (folder / "postgres.superuser.password").read_text().strip()
-    return urlunsplit(parts._replace(netloc=f"postgres:{password}@"))
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +107,7 @@ def dsn(postgres: str) -> Iterator[str]:
     name = f"test_{os.getpid()}_{next(NAMES)}"
     asyncio.run(_run(postgres, f"create database {name} template template_duly"))
     yield with_database(postgres, name)
-    asyncio.run(_run(postgres, f"drop database {name} with (force)"))
+    asyncio.run(drop_database(postgres, name))
 
 
 @pytest.fixture

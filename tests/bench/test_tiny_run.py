@@ -30,7 +30,7 @@ def rig(postgres):
         place = Cluster(postgres, Path(folder))
         fill.make_template(place)
         yield Rig(place, SIZES)
-        cluster.run(postgres, f"drop database {cluster.TEMPLATE} with (force)")
+        place.drop(cluster.TEMPLATE)
 
 
 def test_a_filled_store_is_taken_for_one_of_dulys_own_and_run_off(rig):

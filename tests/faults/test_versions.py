@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.conftest import let_journals_tell_time, with_database
+from tests.conftest import drop_database, let_journals_tell_time, with_database
 from tests.faults import previous
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_servers import Crowd, url_of
@@ -33,7 +33,7 @@ def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
     lab = Lab(folder, dsn, previous.prepare(old, folder, dsn), servers=3)
     yield lab
     lab.close()
-    asyncio.run(_execute(postgres, "drop database versions with (force)"))
+    asyncio.run(drop_database(postgres, "versions"))
 
 
 async def _execute(dsn: str, statement: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duly.client.sync import Client
-from tests.conftest import _run, with_database
+from tests.conftest import _run, drop_database, with_database
 from tests.launch.running_up import DULY
 
 
@@ -37,7 +37,7 @@ def shell(tmp_path, postgres):
     name = f"commands_{os.getpid()}"
     asyncio.run(_run(postgres, f"create database {name}"))
     yield Shell(tmp_path, with_database(postgres, name))
-    asyncio.run(_run(postgres, f"drop database {name} with (force)"))
+    asyncio.run(drop_database(postgres, name))
 
 
 def test_a_database_is_set_up_by_hand_and_a_server_is_started_on_it(shell, tmp_path):

@@ -7,6 +7,7 @@ from duly.errors import ConfigError
 from duly.launch import database as launch
 from duly.store import tenants
 from duly.store.database import _prepare
+from tests.conftest import drop_database, with_database
 
 NOTHING: dict[str, str] = {}
 
@@ -14,13 +15,11 @@ NOTHING: dict[str, str] = {}
 @pytest.fixture
 async def empty(postgres, request):
     """A database in which nothing has been done yet."""
-    from tests.conftest import with_database
-
     name = f"empty_{abs(hash(request.node.nodeid))}"
     admin = await asyncpg.connect(postgres)
     await admin.execute(f"create database {name}")
     yield with_database(postgres, name)
-    await admin.execute(f"drop database {name} with (force)")
+    await drop_database(postgres, name)
     await admin.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from duly import clock as machine_clock
 from duly.config import Settings
 from duly.store.database import Database
-from tests.conftest import with_database
+from tests.conftest import drop_database, with_database
 from tests.server.lab import CLOCK, Clock, Lab, today
 from tests.server.standby import Standby, open_standby
 from tests.server.watch import Watch
@@ -31,7 +31,7 @@ def shared_dsn(postgres: str) -> Iterator[str]:
     dsn = with_database(postgres, name)
     asyncio.run(execute(dsn, CLOCK))
     yield dsn
-    asyncio.run(execute(postgres, f"drop database {name} with (force)"))
+    asyncio.run(drop_database(postgres, name))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from duly.errors import ConfigError, Unavailable
 from duly.store import migrate
-from tests.conftest import with_database
+from tests.conftest import drop_database, with_database
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def blank(postgres, tmp_path):
     yield connect
     for conn in opened:
         await conn.close()
-    await admin.execute(f'drop database "{name}" with (force)')
+    await drop_database(postgres, f'"{name}"')
     await admin.close()
 
 

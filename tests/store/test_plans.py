@@ -15,7 +15,7 @@ import pytest
 
 from duly.config import DatabaseSettings
 from duly.store.database import _server_settings, load_statements
-from tests.conftest import with_database
+from tests.conftest import drop_database, with_database
 
 STATES = ("empty", "drained", "grown", "analysed")
 HISTORY = ("tasks", "attempts", "ends", "live")
@@ -201,7 +201,7 @@ async def plans_of_all_states(postgres):
         return found
     finally:
         await conn.close()
-        await admin.execute(f"drop database {name} with (force)")
+        await drop_database(postgres, name)
         await admin.close()
 
 

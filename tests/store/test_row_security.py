@@ -15,7 +15,7 @@ import pytest
 from duly.errors import NotFound, Unavailable
 from duly.store.database import Database, Unstorable
 from duly.store.request_role import ROLE
-from tests.conftest import _run, with_database
+from tests.conftest import _run, drop_database, with_database
 
 OURS, THEIRS = 1, 2
 COMMON = {"books", "plans", "shapes", "nodes"}
@@ -77,7 +77,7 @@ def filled(postgres):
     asyncio.run(_run(postgres, f"create database {name} template template_duly"))
     asyncio.run(fill(with_database(postgres, name)))
     yield with_database(postgres, name)
-    asyncio.run(_run(postgres, f"drop database {name} with (force)"))
+    asyncio.run(drop_database(postgres, name))
 
 
 async def fill(dsn):

@@ -36,7 +36,7 @@ FILL = f"""
                       delay_tolerance, execution_cap, max_attempts, on_lost)
     select id, tenant_id, 1, 'waiting', 0, duly.now(), duly.now(), '5 min', '1 h', 3, 'retry'
       from seeds where dice >= 40;
-    analyze;
+    analyze tasks, ends, live, attempts, events, dead_letters, tenants, shapes;
 """
 
 
