@@ -1,4 +1,9 @@
-"""The explorer can fail: each mistake on purpose breaks a law within a bounded number of seeds."""
+"""The explorer can fail: each mistake on purpose breaks a law within a bounded number of seeds.
+
+One mistake of each theme; `DULY_TORTURE=1` makes all of them.
+"""
+
+import os
 
 import pytest
 
@@ -9,7 +14,10 @@ MOST = 200
 """How many seeds a mistake may survive."""
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+ONE_EACH = list({theme: name for name, (theme, *_) in reversed(MUTANTS.items())}.values())
+
+
+@pytest.mark.parametrize("mutant", MUTANTS if "DULY_TORTURE" in os.environ else ONE_EACH)
 async def test_a_mistake_is_found(dsn, monkeypatch, mutant):
     theme, *mistakes = MUTANTS[mutant]
     with pytest.MonkeyPatch.context() as changes:
