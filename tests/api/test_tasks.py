@@ -37,6 +37,30 @@ async def test_a_task_is_told_from_submit_to_done(api, agent):
     assert result.text == '{"answer": 42, "big": 12345678901234567890123}'
 
 
+async def test_a_task_behind_its_concurrency_key_says_so(api, agent):
+    only = {"key": "customer-7", "limit": 1}
+    first = await api.submit(concurrency=only)
+    ref = await agent.start()
+    second = await api.submit(concurrency=only)
+    reason = await api.get(f"/v1/tasks/{second['id']}/why")
+    assert (reason["code"], "customer-7" in reason["message"]) == ("concurrency_limit", True)
+    assert (await api.get(f"/v1/tasks/{second['id']}"))["concurrency"] == only
+    assert str(ref.task) == first["id"] and await agent.finish(ref)
+    assert str((await agent.start()).task) == second["id"]
+
+
+async def test_a_task_of_a_tenant_at_its_limit_says_so(api, agent, stranger):
+    await api.call("POST", "/v1/plans", json={"name": "one", "max_running": 1})
+    answer = await api.call("PATCH", "/v1/tenants/acme", json={"plan": "one"})
+    assert answer.status_code == 200, answer.text
+    await stranger.submit()
+    ref = await agent.start()
+    second = (await stranger.submit())["id"]
+    assert (await stranger.get(f"/v1/tasks/{second}/why"))["code"] == "tenant_limit"
+    assert await agent.finish(ref)
+    assert str((await agent.start()).task) == second
+
+
 async def test_a_failed_attempt_is_told_with_when_it_is_tried_again(api, agent):
     task = (await api.submit())["id"]
     assert await agent.finish(await agent.start(), Outcome.FAILED, exit_code=3)

@@ -230,6 +230,7 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["usage"] = _usage(fields)
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
+    fields["concurrency"] = msgspec.convert(fields["concurrency"], Concurrency | None)
     fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
     fields["reason"] = _reason(fields["reason"])
     fields["status"] = Status(fields["status"])
