@@ -51,7 +51,9 @@ def fill(dsn: str, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> 
         cluster.run(dsn, _tenants(tenants))
     asyncio.run(_fill(dsn, waiting, finished, tenants))
     beyond = f"select setval('duly.tokens', {finished} + nextval('duly.tokens'))"
-    cluster.run(dsn, beyond, "vacuum (analyze)", "checkpoint")
+    # What has ended long ago is in the books.
+    booked = "update duly.books set booked_to = (select last_value from duly.entries)"
+    cluster.run(dsn, beyond, booked, "vacuum (analyze)", "checkpoint")
 
 
 def _tenants(count: int) -> str:
