@@ -11,17 +11,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from duly import clock, telemetry
+from duly import telemetry
 from duly.errors import Invalid, LimitExceeded
 from duly.model.tenant import Credential, Plan
+from duly.server.pace import Pace
 from duly.store import backlog
 from duly.store.database import Database
 from duly.store.lanes import Lane
 
-LOOK = 1.0
-"""Seconds from one count to the next, at least."""
-SHARE = 20
-"""How many times as long as it took a count is good."""
+LOOK = timedelta(seconds=1)
+"""From one count to the next, at least."""
 MOST = 10_000
 """How many tenants are remembered at once; beyond that the oldest are forgotten."""
 RETRY_AFTER = timedelta(seconds=5)
@@ -30,7 +29,7 @@ RETRY_AFTER = timedelta(seconds=5)
 class Count:
     """How many tasks of a tenant waited, and what this server has let in since then."""
 
-    __slots__ = ("again_at", "before", "counted", "counting", "let_in", "on_their_way")
+    __slots__ = ("before", "counted", "counting", "let_in", "on_their_way", "pace")
 
     def __init__(self) -> None:
         self.counted = 0
@@ -38,8 +37,7 @@ class Count:
         """How many this server had let in when it began to count."""
         self.let_in = 0
         self.on_their_way = 0
-        self.again_at = 0.0
-        """When it is counted again, by this process's own clock."""
+        self.pace = Pace(LOOK)
         self.counting: asyncio.Event | None = None
         """What those wait for who come while somebody counts."""
 
@@ -71,7 +69,7 @@ class Backlog:
         if count is None:
             self._forget()
             count = self._counts[credential.tenant_id] = Count()
-        while clock.monotonic() >= count.again_at:
+        while count.pace.is_due:
             if count.counting is None:
                 await self._count(credential.tenant_id, count, limit)
             else:
@@ -91,12 +89,11 @@ class Backlog:
         count.counting = asyncio.Event()
         try:
             async with self._database.connection(Lane.GUEST) as conn:
-                began = clock.monotonic()
                 # What is stored while we count may be counted twice, and never not at all.
                 before = count.let_in
-                counted = await backlog.count_waiting(conn, tenant_id, most=limit + 1)
-            count.counted, count.before = counted, before
-            count.again_at = began + max(LOOK, SHARE * (clock.monotonic() - began))
+                with count.pace.step():
+                    counted = await backlog.count_waiting(conn, tenant_id, most=limit + 1)
+                    count.counted, count.before = counted, before
         finally:
             count.counting.set()
             count.counting = None
