@@ -280,7 +280,7 @@ class World:
             incarnation=node.incarnation, held=list(node.held), wait=0.0, latest=node.latest
         )
         try:
-            orders = await server.resource_manager.orders(node.id, poll)
+            orders = await server.polls.orders(node.id, poll)
         except Fenced:
             self._drop_all(node)
             return
@@ -302,7 +302,7 @@ class World:
         self.tell("renewed", incarnation, asked=asked)
         if stopping:
             self.tell("stopping", incarnation)
-        stops = await server.resource_manager.stops_for(node.id, beat)
+        stops = await server.polls.stops_for(node.id, beat)
         if incarnation == node.incarnation:
             self._obey(node, stops)
 

@@ -85,7 +85,7 @@ class Node:
         poll = wire.Poll(
             incarnation=self.incarnation, held=list(held), wait=wait, latest=self.latest
         )
-        return await self.parts.resource_manager.orders(self.id, poll)
+        return await self.parts.polls.orders(self.id, poll)
 
     async def starts(self, *held: wire.AttemptRef) -> list[wire.AttemptRef]:
         """Return what the node is told to start when it holds `held`."""
@@ -98,7 +98,7 @@ class Node:
         """Renew the lease; return what is to be ended."""
         await self.parts.cluster_manager.renew(self.id, self.incarnation, stopping=stopping)
         beat = wire.Heartbeat(incarnation=self.incarnation, held=list(held))
-        return await self.parts.resource_manager.stops_for(self.id, beat)
+        return await self.parts.polls.stops_for(self.id, beat)
 
     async def report(
         self, ref: wire.AttemptRef, outcome: Outcome = Outcome.SUCCEEDED, **report: Any

@@ -127,7 +127,7 @@ async def test_a_waiting_poll_is_woken_by_a_cancel(lab):
     ref = await lab.run(node)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         poll = group.create_task(node.poll(ref, wait=20))
-        while not lab.parts.resource_manager._polls._waiting:
+        while not lab.parts.polls._waiting._waiting:
             await asyncio.sleep(0)
         await cancel(lab, ref.task)
     assert [stop.why for stop in poll.result().stop] == ["cancelled"]

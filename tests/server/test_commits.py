@@ -148,7 +148,7 @@ async def test_an_agent_is_not_told_of_a_loss_that_may_itself_be_lost(
     beat = wire.Heartbeat(incarnation=node.incarnation, held=[ref])
     for ask in (
         lambda: node.poll(ref),
-        lambda: lab.parts.resource_manager.stops_for(node.id, beat),
+        lambda: lab.parts.polls.stops_for(node.id, beat),
     ):
         asking = asyncio.ensure_future(ask())
         await standby.cancel_wait()

@@ -24,7 +24,7 @@ async def nobody_looks(lab: Lab) -> AsyncIterator[None]:
 
 async def waiting(lab: Lab, node: Node) -> None:
     """Return once a poll of the node waits."""
-    while node.incarnation not in lab.parts.resource_manager._polls._waiting:
+    while node.incarnation not in lab.parts.polls._waiting._waiting:
         await asyncio.sleep(0)
 
 
@@ -77,7 +77,7 @@ async def test_what_another_server_told_and_has_ended_is_not_told_again(lab):
 
 
 async def test_a_look_that_was_faster_than_the_word_of_a_lease_is_not_repeated(lab):
-    manager = lab.parts.resource_manager
+    polls = lab.parts.polls
     node = await lab.node()
     await node.poll()
     await lab.submit()
@@ -85,7 +85,7 @@ async def test_a_look_that_was_faster_than_the_word_of_a_lease_is_not_repeated(l
     (start,) = (await node.poll()).start
     assert await node.report(start.ref)
     # As if the one who made the lease had been kept from saying so until now.
-    manager._deliveries.put({node.incarnation: [start]})
+    polls._deliveries.put({node.incarnation: [start]})
     async with nobody_looks(lab), asyncio.timeout(3), asyncio.TaskGroup() as group:
         poll = group.create_task(node.poll(wait=20))
         await waiting(lab, node)
@@ -153,7 +153,7 @@ async def test_an_agent_that_does_not_say_what_it_was_given_is_always_looked_up(
 async def test_what_is_leased_during_the_first_look_is_told_at_once(lab, monkeypatch):
     node = await lab.node()
     task = await lab.submit()
-    holdings = lab.parts.resource_manager._holdings
+    holdings = lab.parts.polls._holdings
     look = holdings.read
 
     async def slow_look(*arguments):

@@ -13,7 +13,7 @@ import pytest
 
 from duly.config import SchedulingSettings, Settings
 from duly.model.resources import Resources
-from duly.server import resource_manager
+from duly.server import polls
 from duly.server.news import EVERYTHING, News
 from duly.server.parts import Parts
 from tests.server.lab import Lab, Node
@@ -24,7 +24,7 @@ RARELY = timedelta(minutes=1)
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(resource_manager, "RECHECK", RARELY)
+    monkeypatch.setattr(polls, "RECHECK", RARELY)
     return Settings(scheduling=SchedulingSettings(interval=RARELY))
 
 

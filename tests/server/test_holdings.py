@@ -13,7 +13,7 @@ async def test_a_look_begins_above_what_is_held(lab):
     await lab.schedule()
     # As if its commit had been delayed: its token had been drawn before the one that is held.
     await lab.conn.execute("update live set token = $2 where id = $1", late, earlier)
-    lab.parts.resource_manager.nudge_polls(None)
+    lab.parts.polls.nudge(None)
     assert await node.starts(first) == []
     await lab.clock.move(seconds(1))
     assert [ref.task for ref in await node.starts(first)] == [late]

@@ -31,7 +31,7 @@ async def test_a_waiting_poll_is_woken_by_a_lease(lab):
     task = await lab.submit()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         poll = group.create_task(node.poll(wait=20))
-        while not lab.parts.resource_manager._polls._waiting:
+        while not lab.parts.polls._waiting._waiting:
             await asyncio.sleep(0)
         await lab.schedule()
     assert [start.ref.task for start in poll.result().start] == [task]

@@ -34,7 +34,7 @@ def _message(path: str, summary: str, takes: Any, gives: Any) -> HTTPRouteHandle
 async def poll(request: ApiRequest) -> Answer:
     """Answer as soon as there is something to do, or when the wait is over."""
     message = await _read(request, wire.Poll)
-    return _answer(await parts_of(request).resource_manager.orders(_node(request), message))
+    return _answer(await parts_of(request).polls.orders(_node(request), message))
 
 
 @_message("heartbeat", "Renew the lease of an incarnation", wire.Heartbeat, wire.Renewed)
@@ -43,7 +43,7 @@ async def heartbeat(request: ApiRequest) -> Answer:
     parts, node_id = parts_of(request), _node(request)
     beat = await _read(request, wire.Heartbeat)
     ttl = await parts.cluster_manager.renew(node_id, beat.incarnation, stopping=beat.stopping)
-    stop = await parts.resource_manager.stops_for(node_id, beat)
+    stop = await parts.polls.stops_for(node_id, beat)
     return _answer(wire.Renewed(ttl=ttl, stop=stop))
 
 

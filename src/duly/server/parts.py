@@ -15,6 +15,7 @@ from duly.server.logbook import Logbook
 from duly.server.logins import Logins
 from duly.server.passwords import Passwords
 from duly.server.plan_keeper import PlanKeeper
+from duly.server.polls import Polls
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter
@@ -42,6 +43,7 @@ class Parts:
     bell: Bell
     herald: Herald
     cluster_manager: ClusterManager
+    polls: Polls
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
@@ -80,8 +82,9 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     prioritizer = Prioritizer(settings.scheduling)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
     cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
+    polls = Polls(database, settings, herald)
     resource_manager = ResourceManager(
-        database, settings, cluster_manager, prioritizer, bell, herald
+        database, settings, cluster_manager, prioritizer, polls, bell, herald
     )
     queue_manager = QueueManager(
         database,
@@ -89,6 +92,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager,
         prioritizer,
         resource_manager,
+        polls,
         bell,
         herald,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
@@ -103,6 +107,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         rate_limiter,
     )
     herald.subscribe(resource_manager.hear)
+    herald.subscribe(polls.hear)
     herald.subscribe(queue_manager.hear)
     authenticator = Authenticator(database)
     herald.subscribe(authenticator.hear)
@@ -115,6 +120,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         bell=bell,
         herald=herald,
         cluster_manager=cluster_manager,
+        polls=polls,
         resource_manager=resource_manager,
         queue_manager=queue_manager,
         rate_limiter=rate_limiter,

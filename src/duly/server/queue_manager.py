@@ -25,6 +25,7 @@ from duly.server.herald import Herald
 from duly.server.lines import Pair
 from duly.server.news import NONE, News
 from duly.server.pace import Pace
+from duly.server.polls import Polls
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
@@ -55,6 +56,7 @@ class QueueManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
+        polls: Polls,
         bell: Bell,
         herald: Herald,
         dice: Random,
@@ -65,6 +67,7 @@ class QueueManager(Service):
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
+        self._polls = polls
         self._bell = bell
         self._herald = herald
         self._dice = dice
@@ -310,7 +313,7 @@ class QueueManager(Service):
         self._bell.ring(found)
         runs = not all(found.values())
         if runs:
-            self._resource_manager.nudge_polls(None)
+            self._polls.nudge(None)
         self._herald.tell(News(tasks=frozenset(found), incarnations=None if runs else NONE))
         return found
 
