@@ -23,6 +23,7 @@ from duly.model.task import Outcome, TaskSpec
 from duly.model.tenant import Credential, Plan
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
+from duly.server.polls import Polls
 from duly.server.queue_manager import QueueManager
 from duly.server.repairer import Repairer
 from duly.server.reservations import Reservations
@@ -94,6 +95,7 @@ class Server:
 
     name: str
     cluster_manager: ClusterManager
+    polls: Polls
     resource_manager: ResourceManager
     queue_manager: QueueManager
     submitter: Submitter
@@ -173,6 +175,7 @@ class World:
         return Server(
             f"server {next(self._names)}",
             parts.cluster_manager,
+            parts.polls,
             parts.resource_manager,
             parts.queue_manager,
             parts.submitter,
