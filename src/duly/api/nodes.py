@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 
 from duly import wire
-from duly.api import shapes
+from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
@@ -75,7 +75,7 @@ async def join(request: ApiRequest) -> Answer:
     "/v1/nodes",
     "List the nodes, newest first",
     access=Access.ADMIN,
-    gives=shapes.Page[shapes.Node],
+    gives=shapes.Page[cluster_shapes.Node],
     query=PAGE,
     errors=(422,),
 )
@@ -87,15 +87,15 @@ async def list_nodes(request: ApiRequest) -> Answer:
         found = await overview.read_nodes(conn, before=before, limit=limit + 1)
     page = found[:limit]
     cursor = write_cursor(page[-1].id) if len(found) > limit else None
-    return as_json(shapes.Page([shapes.node(view) for view in page], cursor))
+    return as_json(shapes.Page([cluster_shapes.node(view) for view in page], cursor))
 
 
-@route("GET", ONE, "Look at a node", access=Access.ADMIN, gives=shapes.Node, errors=(404,))
+@route("GET", ONE, "Look at a node", access=Access.ADMIN, gives=cluster_shapes.Node, errors=(404,))
 async def get_node(request: ApiRequest) -> Answer:
     """Return a node by its id or by its name."""
     query_of(request)
     async with overseeing(parts_of(request)) as conn:
-        return as_json(shapes.node(await find_node(conn, request.path_params["id"])))
+        return as_json(cluster_shapes.node(await find_node(conn, request.path_params["id"])))
 
 
 @route(
@@ -104,7 +104,7 @@ async def get_node(request: ApiRequest) -> Answer:
     "Drain a node, let it take tasks again, or say what it has",
     access=Access.ADMIN,
     takes=NodeChange,
-    gives=shapes.Node,
+    gives=cluster_shapes.Node,
     errors=(404, 413, 422),
 )
 async def change_node(request: ApiRequest) -> Answer:
@@ -123,7 +123,7 @@ async def change_node(request: ApiRequest) -> Answer:
         draining = parts.cluster_manager.drain(node.id, draining=change.drain)
         await parts.timeouts.writing(draining)
     async with overseeing(parts) as conn:
-        return as_json(shapes.node(await find_node(conn, str(node.id))))
+        return as_json(cluster_shapes.node(await find_node(conn, str(node.id))))
 
 
 @route("DELETE", ONE, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
@@ -154,7 +154,7 @@ async def find_node(conn: Connection, text: str) -> NodeView:
     "Create a join token",
     access=Access.ADMIN,
     takes=TokenRequest,
-    gives=shapes.NodeToken,
+    gives=cluster_shapes.NodeToken,
     statuses=(201,),
     errors=(413, 422),
 )
@@ -172,7 +172,7 @@ async def create_token(request: ApiRequest) -> Answer:
     async with overseeing(parts) as conn:
         now = await database.now(conn)
     token = await parts.timeouts.writing(parts.cluster_manager.create_token(lasts))
-    return as_json(shapes.NodeToken(token, now + lasts), 201)
+    return as_json(cluster_shapes.NodeToken(token, now + lasts), 201)
 
 
 HANDLERS = [join, list_nodes, get_node, change_node, remove_node, create_token]

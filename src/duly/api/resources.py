@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from duly.api import shapes
+from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
@@ -50,7 +50,7 @@ CHANGE = msgspec.json.Decoder(ReservationChange)
     "/v1/resources",
     "List who has what of the nodes, newest first",
     access=Access.READ,
-    gives=shapes.Page[shapes.Allocation],
+    gives=shapes.Page[cluster_shapes.Allocation],
     query=PAGE,
     errors=(422,),
 )
@@ -64,7 +64,9 @@ async def list_resources(request: ApiRequest) -> Answer:
         )
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     return as_json(
-        shapes.Page([shapes.allocation(one, credential.tenant) for one in found[:limit]], cursor)
+        shapes.Page(
+            [cluster_shapes.allocation(one, credential.tenant) for one in found[:limit]], cursor
+        )
     )
 
 
@@ -73,7 +75,7 @@ async def list_resources(request: ApiRequest) -> Answer:
     ONE,
     "Look at what is allocated",
     access=Access.READ,
-    gives=shapes.Allocation,
+    gives=cluster_shapes.Allocation,
     errors=(404,),
 )
 async def get_resource(request: ApiRequest) -> Answer:
@@ -88,7 +90,7 @@ async def get_resource(request: ApiRequest) -> Answer:
     "Reserve resources",
     access=Access.MANAGE,
     takes=ReservationRequest,
-    gives=shapes.Allocation,
+    gives=cluster_shapes.Allocation,
     statuses=(201,),
     errors=(404, 409, 413, 422),
 )
@@ -115,7 +117,7 @@ async def reserve(request: ApiRequest) -> Answer:
     "Change a reservation",
     access=Access.MANAGE,
     takes=ReservationChange,
-    gives=shapes.Allocation,
+    gives=cluster_shapes.Allocation,
     errors=(404, 409, 413, 422),
 )
 async def change_reservation(request: ApiRequest) -> Answer:
@@ -157,7 +159,7 @@ async def _answer(request: ApiRequest, allocation_id: int, status: int = 200) ->
         )
     if not found:
         raise not_found("allocation", allocation_id)
-    return as_json(shapes.allocation(found[0], credential.tenant), status)
+    return as_json(cluster_shapes.allocation(found[0], credential.tenant), status)
 
 
 async def _expiry(conn: Connection, at: str | None, lasts: float | str | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from duly.api import shapes
+from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, parts_of, route
@@ -20,14 +20,14 @@ LISTED = timedelta(days=1)
     "/v1/servers",
     "List the servers",
     access=Access.ADMIN,
-    gives=shapes.Page[shapes.Server],
+    gives=shapes.Page[cluster_shapes.Server],
 )
 async def list_servers(request: ApiRequest) -> Answer:
     """Return the servers by number, with what each leads; there are never many."""
     query_of(request)
     async with overseeing(parts_of(request)) as conn:
         found = await overview.read_servers(conn, silence=SILENCE, listed=LISTED)
-    return as_json(shapes.Page([shapes.server(view) for view in found], None))
+    return as_json(shapes.Page([cluster_shapes.server(view) for view in found], None))
 
 
 HANDLERS = [list_servers]

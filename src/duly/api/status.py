@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import duly
-from duly.api import shapes
+from duly.api import cluster_shapes, shapes
 from duly.api.answer import TEXT, Answer, as_json
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
@@ -53,7 +53,11 @@ async def readyz(request: ApiRequest) -> Answer:
 
 
 @route(
-    "GET", "/v1/status", "See the whole at a glance", access=Access.READ, gives=shapes.ClusterStatus
+    "GET",
+    "/v1/status",
+    "See the whole at a glance",
+    access=Access.READ,
+    gives=cluster_shapes.ClusterStatus,
 )
 async def status(request: ApiRequest) -> Answer:
     """Count the caller's tasks, and the nodes; counts stop at 100,000."""
@@ -72,15 +76,15 @@ async def status(request: ApiRequest) -> Answer:
             capacity, free = capacity.plus(node.capacity), free.plus(node.free)
     counts = Counter(node.status for node in nodes)
     return as_json(
-        shapes.ClusterStatus(
+        cluster_shapes.ClusterStatus(
             version=duly.__version__,
             server=parts.cluster_manager.name,
-            database=shapes.DatabaseAnswer(
+            database=cluster_shapes.DatabaseAnswer(
                 lead.version, row_security=bool(parts.settings.database.request_role)
             ),
             tasks=tasks,
             window_hours=WINDOW_HOURS,
-            nodes=shapes.NodeCounts(**{one.value: counts[one] for one in NodeStatus}),
+            nodes=cluster_shapes.NodeCounts(**{one.value: counts[one] for one in NodeStatus}),
             capacity=shapes.amounts(capacity),
             free=shapes.amounts(free),
             leader=lead.leader,
@@ -90,7 +94,7 @@ async def status(request: ApiRequest) -> Answer:
     )
 
 
-def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> shapes.AuditAnswer:
+def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> cluster_shapes.AuditAnswer:
     """Put the rounds of both scopes together; ids are other tenants', so not for everyone."""
     completed = {one.scope: one.completed_at for one in audits}
     count: Counter[str] = Counter()
@@ -99,11 +103,11 @@ def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> shapes.AuditAnsw
         for kind, seen in one.drift.items():
             count[kind] += seen.count
             examples.setdefault(kind, []).extend(seen.examples if with_ids else [])
-    return shapes.AuditAnswer(
+    return cluster_shapes.AuditAnswer(
         completed_at=completed.get(drift.Scope.LIVE),
         history_completed_at=completed.get(drift.Scope.HISTORY),
         drift=[
-            shapes.DriftAnswer(
+            cluster_shapes.DriftAnswer(
                 kind, count[kind], meaning(kind), [str(one) for one in examples[kind]]
             )
             for kind in sorted(count)
