@@ -121,6 +121,26 @@ async def test_a_batch_is_stored_in_order_and_once(api):
     assert [one["command"][1] for one in reversed(items)] == [str(n) for n in range(20)]
 
 
+async def test_every_task_of_a_batch_gets_what_it_asks_for_itself(api):
+    plain = {"command": ["true"]}
+    asked = [
+        plain,
+        plain | {"priority": 7, "labels": {"n": "1"}, "name": "named"},
+        plain | {"priority": 7, "resources": {"cpu": 0.25}},
+        plain | {"run_at": "2099-01-01T00:00:00Z", "max_attempts": 9},
+        plain | {"resources": {"cpu": 0.25}, "delay_tolerance": 60, "execution_cap": 61},
+        plain | {"unique": {"key": "u"}, "on_lost": "fail", "requires": {"zone": "a"}},
+        plain,
+    ]
+    alone = [await api.submit(**one | {"unique": None}) for one in asked]
+    answer = await api.call("POST", "/v1/tasks/batch", json={"tasks": asked})
+    told = ("name", "labels", "priority", "resources", "max_attempts", "on_lost", "requires")
+    told += ("delay_tolerance", "execution_cap", "tier", "status", "command")
+    for one, task_id in zip(alone, answer.json()["ids"], strict=True):
+        stored = await api.get(f"/v1/tasks/{task_id}")
+        assert {field: stored[field] for field in told} == {field: one[field] for field in told}
+
+
 async def test_a_batch_of_too_many_is_refused(api):
     status, error = await api.refused(
         "POST", "/v1/tasks/batch", json={"tasks": [{"command": ["a"]}] * 51}

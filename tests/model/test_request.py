@@ -12,6 +12,7 @@ from duly.model.amounts import parse_size
 from duly.model.request import (
     MAX_ARGUMENT_BYTES,
     MAX_SOURCE_BYTES,
+    Completer,
     TaskRequest,
     complete,
     revise,
@@ -177,3 +178,31 @@ def test_whatever_is_changed_is_either_accepted_or_refused_with_a_sentence(body,
         revise(complete(msgspec.convert(body, TaskRequest), PLAN), changes, PLAN)
     except (DulyError, msgspec.ValidationError) as refusal:
         assert str(refusal)
+
+
+TERMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "tier": st.sampled_from(["basic", "regular"]),
+        "resources": st.sampled_from([{"cpu": 0.5}, {"cpu": 1}, {"memory": "1GiB"}]),
+        "delay_tolerance": st.sampled_from([60, "60", "2m"]),
+        "execution_cap": st.sampled_from([60, "1h"]),
+        "max_attempts": st.integers(1, 3),
+        "on_lost": st.sampled_from(["retry", "fail"]),
+        "requires": st.sampled_from([{"zone": "a"}, {"zone": "b"}]),
+        "priority": st.integers(0, 1),
+        "concurrency": st.sampled_from([{"key": "a", "limit": 1}, {"key": "a", "limit": 2}]),
+        "name": st.sampled_from(["a", "b"]),
+        "labels": st.sampled_from([{"a": "b"}, {"a": "c"}]),
+        "unique": st.sampled_from([{"key": "a"}, {"key": "b", "while": "waiting"}]),
+    },
+)
+
+
+@given(st.lists(TERMS, max_size=6))
+def test_in_a_batch_each_is_completed_as_if_it_came_alone(batch):
+    requests = [msgspec.convert({"command": ["true"], **one}, TaskRequest) for one in batch]
+    completer = Completer(PLAN)
+    assert [completer.complete(one) for one in requests] == [
+        complete(one, PLAN) for one in requests
+    ]

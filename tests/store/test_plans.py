@@ -354,6 +354,16 @@ def test_a_hot_statement_goes_by_its_index(plans, state):
 
 
 @pytest.mark.parametrize("state", STATES)
+def test_tasks_find_their_terms_without_looking_through_all_of_them(plans, state):
+    joins = [
+        node["Node Type"]
+        for node in nodes(plans[state]["tasks.insert_tasks"])
+        if {child.get("Alias") for child in node.get("Plans", ())} >= {"each"}
+    ]
+    assert "Nested Loop" not in joins
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_entries_of_rows_that_are_gone_get_marked(plans, state):
     found = {
         (name, node["Relation Name"])

@@ -16,7 +16,7 @@ from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
 from duly.api.reading import explained, id_of, not_found, picking, read_task, reading
 from duly.errors import Conflict, Invalid, TooLarge
-from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
+from duly.model.request import MAX_KEY, Completer, TaskRequest, check_text, complete
 from duly.model.task import FINAL, NOT_STARTED, Reason, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
@@ -127,11 +127,12 @@ async def submit_batch(request: ApiRequest) -> Answer:
 
 async def _complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
     specs = []
+    completer = Completer(credential.plan)
     for index, asked in enumerate(tasks):
         if index % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
         try:
-            specs.append(complete(asked, credential.plan))
+            specs.append(completer.complete(asked))
         except Invalid as error:
             where = f"tasks[{index}]"
             raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None

@@ -8,6 +8,7 @@ instead.
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -79,27 +80,71 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     unique: UniqueRequest | None = None
 
 
-def complete(request: TaskRequest, plan: Plan, *, replay_of: int | None = None) -> TaskSpec:
-    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field."""
-    tier = allowance.tier(request.tier, plan)
+def complete(
+    request: TaskRequest,
+    plan: Plan,
+    *,
+    replay_of: int | None = None,
+    terms: Mapping[str, Any] | None = None,
+) -> TaskSpec:
+    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field.
+
+    `terms` are what `terms_of` says of it, where that is known already.
+    """
+    if terms is None:
+        terms = terms_of(request, plan)
     return TaskSpec(
         name=_text(request.name, "name", MAX_NAME),
         payload=_payload(request, plan),
-        tier=tier,
-        resources=_resources(request, tier, plan),
-        delay_tolerance=allowance.delay_tolerance(request.delay_tolerance, request.category, plan),
-        execution_cap=allowance.execution_cap(request.execution_cap, plan),
-        max_attempts=_integer(request.max_attempts, "max_attempts", 1, MAX_ATTEMPTS, default=3),
-        on_lost=_on_lost(request.on_lost),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
         idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
         labels=check_labels(request.labels) if request.labels else {},
-        requires=check_labels(request.requires, "requires") if request.requires else {},
-        priority=_integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
         replay_of=replay_of,
-        concurrency=_concurrency(request.concurrency),
         unique=None if request.unique is None else _unique(request.unique),
+        **terms,
     )
+
+
+def terms_of(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
+    """Return what many tasks have in common: how, where and when they are to be run."""
+    tier = allowance.tier(request.tier, plan)
+    return {
+        "tier": tier,
+        "resources": _resources(request, tier, plan),
+        "delay_tolerance": allowance.delay_tolerance(
+            request.delay_tolerance, request.category, plan
+        ),
+        "execution_cap": allowance.execution_cap(request.execution_cap, plan),
+        "max_attempts": _integer(request.max_attempts, "max_attempts", 1, MAX_ATTEMPTS, default=3),
+        "on_lost": _on_lost(request.on_lost),
+        "requires": check_labels(request.requires, "requires") if request.requires else {},
+        "priority": _integer(request.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY, default=0),
+        "concurrency": _concurrency(request.concurrency),
+    }
+
+
+TERMS = attrgetter(
+    *("tier", "resources", "delay_tolerance", "category", "execution_cap", "max_attempts"),
+    *("on_lost", "requires", "priority", "concurrency"),
+)
+"""All of a request that `terms_of` looks at."""
+
+
+class Completer:
+    """Completes the requests of one batch: terms like those of the one before are known."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._asked: tuple[Any, ...] = ()
+        self._terms: Mapping[str, Any] = {}
+
+    def complete(self, request: TaskRequest) -> TaskSpec:
+        """Do what the function of the same name does."""
+        asked = TERMS(request)
+        if asked != self._asked:
+            self._terms = terms_of(request, self._plan)
+            self._asked = asked
+        return complete(request, self._plan, terms=self._terms)
 
 
 def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:

@@ -18,7 +18,7 @@ class ShapeBook:
 
     async def learn(self, specs: Sequence[TaskSpec]) -> list[int]:
         """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
-        keys = [tasks.shape_key(spec.shape) for spec in specs]
+        keys = _keys(specs)
         if not all(key in self._numbers for key in keys):
             async with self._database.connection(Lane.GUEST) as conn:
                 # Of many who come at once, the first have learned it while the others waited.
@@ -43,3 +43,24 @@ class ShapeBook:
             for key, spec in zip(keys, specs, strict=True)
             if key not in self._numbers
         }
+
+
+def _keys(specs: Sequence[TaskSpec]) -> list[str]:
+    """Return the key of each shape; the tasks of a batch mostly share what makes it."""
+    keys: list[str] = []
+    before: TaskSpec | None = None
+    for spec in specs:
+        if before is None or not _have_one_shape(spec, before):
+            key = tasks.shape_key(spec.shape)
+        keys.append(key)
+        before = spec
+    return keys
+
+
+def _have_one_shape(one: TaskSpec, other: TaskSpec) -> bool:
+    """Say whether two tasks have the very same values; equal ones would take longer to compare."""
+    return (
+        one.resources is other.resources
+        and one.requires is other.requires
+        and one.concurrency is other.concurrency
+    )

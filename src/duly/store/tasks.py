@@ -111,28 +111,22 @@ async def insert(
     time.
     """
     specs = [task.spec for task in tasks]
+    terms: dict[tuple[Any, ...], int] = {}
+    numbers = [terms.setdefault(_terms(task), len(terms) + 1) for task in tasks]
     rows = await conn.fetch(
         SQL["insert_tasks"],
         [task.id for task in tasks],
-        [task.tenant_id for task in tasks],
-        [task.user_id for task in tasks],
-        [task.shape_id for task in tasks],
-        [spec.name for spec in specs],
-        [spec.tier for spec in specs],
+        numbers,
         [_json(spec.payload) for spec in specs],
-        [_json(spec.labels) for spec in specs],
-        [spec.delay_tolerance for spec in specs],
-        [spec.execution_cap for spec in specs],
-        [spec.max_attempts for spec in specs],
-        [spec.on_lost for spec in specs],
-        [spec.priority for spec in specs],
-        [spec.run_at for spec in specs],
-        [spec.idempotency_key for spec in specs],
-        [task.body_hash for task in tasks],
-        [spec.replay_of for spec in specs],
-        [task.is_limited for task in tasks],
-        [spec.unique and spec.unique.key for spec in specs],
-        [spec.unique and spec.unique.lasts for spec in specs],
+        _sparse([spec.name for spec in specs]),
+        _sparse([_json(spec.labels) if spec.labels else None for spec in specs]),
+        _sparse([spec.run_at for spec in specs]),
+        _sparse([spec.idempotency_key for spec in specs]),
+        _sparse([task.body_hash or None for task in tasks]),
+        _sparse([spec.replay_of for spec in specs]),
+        _sparse([spec.unique and spec.unique.key for spec in specs]),
+        _sparse([spec.unique and spec.unique.lasts for spec in specs]),
+        *map(list, zip(*terms, strict=True)),
         sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
         tell,
@@ -242,6 +236,28 @@ async def request_cancel(conn: Connection, tenant_id: int, ids: Sequence[int]) -
 async def take_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:
     """Take a task out of the dead letters; False when it is not among them."""
     return bool(await conn.fetchval(SQL["take_dead_letter"], tenant_id, task_id))
+
+
+def _terms(task: NewTask) -> tuple[Any, ...]:
+    """Return what tasks that are submitted together mostly have in common."""
+    spec = task.spec
+    return (
+        task.tenant_id,
+        task.user_id,
+        task.shape_id,
+        spec.tier,
+        spec.delay_tolerance,
+        spec.execution_cap,
+        spec.max_attempts,
+        spec.on_lost,
+        spec.priority,
+        task.is_limited,
+    )
+
+
+def _sparse(column: list[Any]) -> list[Any]:
+    """Return nothing for a column of nothing, which would take as long to send as a full one."""
+    return [] if column.count(None) == len(column) else column
 
 
 def _stored(row: Any) -> Stored:

@@ -26,11 +26,15 @@ select id, key
 -- for, since the tasks of others are in this statement too: then its tasks are left out, its
 -- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
 -- tokens in the order of their ids; what was really stored is charged, and nothing else.
---   one array per column of `given`, $21 the limited tenants in ascending order,
---   $22 admitted_by, $23 whether to tell of the tasks
+--
+-- What many tasks have in common, their terms, is sent and read once for all of them. A column
+-- in which no task has anything is sent empty: unnest fills it up. Every task has its terms, and
+-- all terms have a task: the full join is there because it is never done by looping over both.
+--   one array per column of `each` and then of `terms`, $22 the limited tenants in ascending
+--   order, $23 admitted_by, $24 whether to tell of the tasks
 with locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($21::int[]) as limited (tenant_id)
+          from unnest($22::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -56,7 +60,7 @@ with locked as materialized (
      made as (
         insert into buckets (tenant_id, tokens, filled_at)
         select t.id, coalesce(p.burst, 0), now
-          from unnest($21::int[]) as limited (tenant_id)
+          from unnest($22::int[]) as limited (tenant_id)
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
          cross join clock
@@ -64,26 +68,33 @@ with locked as materialized (
             on conflict do nothing
      ),
      given as materialized (
-        select given.*, held.id as held_by
+        select each.*, tenant_id, user_id, shape_id, tier, delay_tolerance, execution_cap,
+               max_attempts, on_lost, priority, is_limited,
+               case
+                   when each.unique_key is not null
+                   then (
+                        select l.id
+                          from live l
+                         where l.tenant_id = terms.tenant_id
+                           and l.unique_key = each.unique_key
+                           and (l.unique_while = 'live' or l.attempt = 0)
+                         limit 1
+                        )
+               end as held_by
           from unnest(
-                $1::bigint[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[],
-                $7::text[], $8::text[], $9::interval[], $10::interval[], $11::int[],
-                $12::text[], $13::int[], $14::timestamptz[], $15::text[], $16::bytea[],
-                $17::bigint[], $18::boolean[], $19::text[], $20::text[]
-               ) as given (
-                id, tenant_id, user_id, shape_id, name, tier,
-                payload, labels, delay_tolerance, execution_cap, max_attempts,
-                on_lost, priority, run_at, key, body_hash,
-                replay_of, is_limited, unique_key, unique_while
+                $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
+                $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[]
+               ) as each (
+                id, terms, payload, name, labels,
+                run_at, key, body_hash, replay_of, unique_key, unique_while
                )
-          left join lateral (
-                select l.id
-                  from live l
-                 where l.tenant_id = given.tenant_id
-                   and l.unique_key = given.unique_key
-                   and (l.unique_while = 'live' or l.attempt = 0)
-                 limit 1
-               ) as held on true
+          full join unnest(
+                $12::int[], $13::int[], $14::int[], $15::text[], $16::interval[],
+                $17::interval[], $18::int[], $19::text[], $20::int[], $21::boolean[]
+               ) with ordinality as terms (
+                tenant_id, user_id, shape_id, tier, delay_tolerance,
+                execution_cap, max_attempts, on_lost, priority, is_limited, number
+               ) on terms.number = each.terms
      ),
      asking as (
         select id, tenant_id,
@@ -154,9 +165,10 @@ with locked as materialized (
                 delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
                 idempotency_key, replay_of, unique_key, unique_while, admitted_by, submitted_at
                )
-        select id, tenant_id, user_id, shape_id, name, tier, payload::json, labels::jsonb,
+        select id, tenant_id, user_id, shape_id, name, tier, payload::json,
+               coalesce(labels, '{}')::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, unique_key, unique_while, $22, now
+               key, replay_of, unique_key, unique_while, $23, now
           from admitted
      ),
      queued as (
@@ -175,7 +187,7 @@ select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
        null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by
   from admitted
- where $23::boolean
+ where $24::boolean
  union all
 select id, null, null, null, null, null, null, null, null, null, held_by
   from given
