@@ -8,9 +8,7 @@ from pathlib import Path
 
 from benchmarks import page, report, suite
 from benchmarks.measured import added
-from benchmarks.rig import Sizes
-
-FULL_SNAPSHOT = 600.0
+from benchmarks.rig import Sizes, full
 
 
 def main() -> int:
@@ -19,22 +17,24 @@ def main() -> int:
     if arguments.page:
         page.update(page.PAGE, report.load(arguments.out / report.JSON))
         return 0
-    sizes = Sizes()
+    sizes = full() if arguments.full else Sizes()
     if arguments.scale != 1:
         sizes = sizes.scaled(arguments.scale)
-    if arguments.full:
-        sizes = replace(sizes, snapshot_seconds=FULL_SNAPSHOT)
     if arguments.minutes is not None:
         sizes = replace(sizes, snapshot_seconds=arguments.minutes * 60)
     parts = arguments.parts or list(suite.PARTS)
     # However it is ended, what it has started ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    measured = suite.run(parts, sizes, lambda text: print(text, file=sys.stderr, flush=True))
+    measured = suite.run(parts, sizes, _say, arguments.stores)
     if arguments.add and (arguments.out / report.JSON).exists():
         measured = added(measured, report.load(arguments.out / report.JSON), list(suite.PARTS))
     report.write(measured, arguments.out)
     report.draw(measured)
     return 0 if measured.is_right else 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,7 +45,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder to write to")
     parser.add_argument("--scale", type=float, default=1.0, help="do less, for trying it out")
     parser.add_argument("--minutes", type=float, help="how long the snapshot is held")
-    parser.add_argument("--full", action="store_true", help="hold the snapshot for ten minutes")
+    parser.add_argument(
+        "--full", action="store_true", help="with stores of the size that the targets speak of"
+    )
+    parser.add_argument(
+        "--stores", type=Path, metavar="FOLDER", help="keep full stores there, for the next run"
+    )
     parser.add_argument(
         "--add", action="store_true", help="keep what an earlier run has measured of other parts"
     )

@@ -30,6 +30,12 @@ def all_done(dsn: str, tasks: int) -> None:
         raise Wrong(f"{tasks:,} tasks should be done, each once: {dict(row)}")
 
 
+def count(dsn: str) -> int:
+    """Return how many tasks the store knows, whatever has become of them."""
+    found: int = cluster.value(dsn, "select count(*) from duly.tasks")
+    return found
+
+
 def none_lost(dsn: str, tasks: int) -> None:
     """Make sure that of `tasks` each waits, runs or is done, and that none ran twice.
 

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ TEMPLATE = "bench_template"
 class Cluster:
     """A PostgreSQL that runs; `folder` is where others may leave what belongs to a run."""
 
-    def __init__(self, dsn: str, folder: Path) -> None:
+    def __init__(self, dsn: str, folder: Path, *, is_kept: bool = False) -> None:
         self.dsn = dsn
         self.folder = folder
+        self._is_kept = is_kept
         self._names = (f"bench_{number}" for number in itertools.count(1))
 
     @property
@@ -46,6 +47,27 @@ class Cluster:
         finally:
             self.drop(name)
 
+    @contextmanager
+    def filled_database(self, name: str, fill: Callable[[str], None]) -> Iterator[str]:
+        """Give the DSN of a database that was filled, now or in an earlier run of this cluster."""
+        if not self.has(name):
+            half = f"{name}_half"
+            if self.has(half):
+                self.drop(half)
+            run(self.dsn, f"create database {half} template {TEMPLATE} strategy file_copy")
+            fill(self.dsn_of(half))
+            run(self.dsn, f"alter database {half} rename to {name}")
+        try:
+            yield self.dsn_of(name)
+        finally:
+            if not self._is_kept:
+                self.drop(name)
+
+    def has(self, database: str) -> bool:
+        """Say whether there is such a database."""
+        found = rows(self.dsn, "select from pg_database where datname = $1", database)
+        return bool(found)
+
     def drop(self, database: str) -> None:
         """Drop a database, whoever is in it: autovacuum is there as the superuser."""
         run(as_superuser(self.dsn), f"drop database {database} with (force)")
@@ -65,22 +87,23 @@ def _allow_databases(dsn: str) -> None:
 
 
 @contextmanager
-def started() -> Iterator[Cluster]:
-    """Start a PostgreSQL for as long as the block lasts; nothing is left of it."""
-    folder = Path(tempfile.mkdtemp(prefix="duly-bench-"))
+def started(kept: Path | None = None) -> Iterator[Cluster]:
+    """Start a PostgreSQL for as long as the block lasts; nothing is left of it but in `kept`."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-bench-")) if kept is None else kept.absolute()
+    (folder / "pg").mkdir(mode=0o755, parents=True, exist_ok=True)
     # PostgreSQL and tasks run as other users when we are root, and must get through.
     folder.chmod(0o755)
     server = EmbeddedPostgres(folder / "pg")
     try:
-        (folder / "pg").mkdir(mode=0o755)
         try:
             dsn = server.start()
             _allow_databases(dsn)
-            yield Cluster(dsn, folder)
+            yield Cluster(dsn, folder, is_kept=kept is not None)
         finally:
             server.stop()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(dsn: str, *statements: str) -> None:

@@ -35,6 +35,8 @@ truncate duly.tasks, duly.live, duly.attempts, duly.ends, duly.events, duly.subm
 
 def make_template(postgres: Cluster) -> None:
     """Make the database that stores are copies of, by running one task to its end."""
+    if postgres.has(TEMPLATE):
+        return
     cluster.run(postgres.dsn, f"create database {TEMPLATE}")
     dsn = postgres.dsn_of(TEMPLATE)
     with installation.up(postgres, dsn) as place, place.client() as client:

@@ -27,7 +27,7 @@ def _waiting(rig: Rig) -> Iterator[Figure]:
     count = rig.sizes.waiting_some
     sizes = []
     for waiting in (0, count):
-        with rig.store(waiting=waiting) as dsn, installation.serve(rig.postgres, dsn) as place:
+        with rig.full(waiting=waiting) as dsn, installation.serve(rig.postgres, dsn) as place:
             time.sleep(SETTLING)
             on_disk: int = cluster.value(dsn, SIZE)
             sizes.append((usage.memory([place.process.pid]).pss, on_disk))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from urllib.parse import urlsplit
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from benchmarks import cluster, fill
 from benchmarks.cluster import Cluster
@@ -11,7 +11,7 @@ from benchmarks.cluster import Cluster
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much each part does; every part stays below a minute, filling stores aside."""
+    """How much each part does: every one of them stays below a minute."""
 
     rounds: int = 3
     batches: int = 15
@@ -22,16 +22,15 @@ class Sizes:
     runs: int = 2000
     latencies: int = 200
     plane: int = 20_000
-    drains: int = 2
-    drained: int = 20_000
-    drained_runs: int = 1000
-    waiting_some: int = 200_000
-    waiting_many: int = 1_000_000
-    tenants_some: int = 100
-    tenants_many: int = 10_000
-    finished: int = 5_000_000
-    snapshot_round: int = 5000
-    snapshot_seconds: float = 30.0
+    turns: int = 2
+    turn: int = 5000
+    turn_runs: int = 300
+    waiting_some: int = 20_000
+    waiting_many: int = 100_000
+    tenants_some: int = 10
+    tenants_many: int = 1000
+    finished: int = 200_000
+    snapshot_seconds: float = 20.0
     idle_seconds: float = 20.0
     attempts_at_once: int = 100
     cli_starts: int = 11
@@ -46,6 +45,22 @@ class Sizes:
         )
 
 
+def full() -> Sizes:
+    """Return the sizes at which the targets are to be met; filling the stores takes a while."""
+    return replace(
+        Sizes(),
+        turns=10,
+        turn=10_000,
+        turn_runs=1000,
+        waiting_some=200_000,
+        waiting_many=1_000_000,
+        tenants_some=100,
+        tenants_many=10_000,
+        finished=5_000_000,
+        snapshot_seconds=600.0,
+    )
+
+
 @dataclass(frozen=True)
 class Rig:
     """Where a part measures."""
@@ -54,18 +69,18 @@ class Rig:
     sizes: Sizes
 
     @contextmanager
-    def store(self, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> Iterator[str]:
-        """Make a store with so many tasks in it, for as long as the block lasts; give its DSN."""
+    def store(self) -> Iterator[str]:
+        """Make an empty store for as long as the block lasts, and give its DSN."""
         with self.postgres.database() as dsn:
-            if waiting or finished:
-                fill.fill(dsn, waiting=waiting, finished=finished, tenants=tenants)
             # What is written back later was caused earlier, and is not to be paid for now.
             cluster.run(dsn, "checkpoint")
             yield dsn
 
     @contextmanager
-    def copy(self, dsn: str) -> Iterator[str]:
-        """Make a copy of a store to which nobody is connected; give its DSN."""
-        with self.postgres.database(urlsplit(dsn).path.lstrip("/")) as copied:
-            cluster.run(copied, "checkpoint")
-            yield copied
+    def full(self, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> Iterator[str]:
+        """Give a store with so many tasks in it; one that was kept is used again."""
+        name = f"full_{waiting}_{finished}_{tenants}"
+        filling = partial(fill.fill, waiting=waiting, finished=finished, tenants=tenants)
+        with self.postgres.filled_database(name, filling) as dsn:
+            cluster.run(dsn, "checkpoint")
+            yield dsn

@@ -1,57 +1,51 @@
 """The control plane while somebody keeps a snapshot open: a report, a dump, a forgotten psql.
 
-Whatever is deleted meanwhile cannot be cleared away, and stands in everybody's way.
+Whatever is deleted meanwhile cannot be cleared away, and stands in everybody's way. A snapshot
+holds up only the database that it is of, so a store without one can stand beside it.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import asyncpg
 
-from benchmarks import installation
-from benchmarks.plane import check, run_through
 from benchmarks.rig import Rig
-from benchmarks.stub import stub
-from duly.bench.figure import Figure, at_least, median
+from benchmarks.turns import BY_STUB, Side, compare, told
+from duly.bench.figure import Figure
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Run tasks through for as long as the snapshot is held; compare the last with the first."""
-    sizes, tasks = rig.sizes, rig.sizes.snapshot_round
-    with rig.store() as dsn, installation.serve(rig.postgres, dsn) as place, stub(place) as counts:
+    """Run tasks through while a snapshot is held; then compare with an empty store, in turns."""
+    sizes, ended = rig.sizes, 0
 
-        def once() -> float:
-            return run_through(place, counts, tasks, sizes.batch)
+    async def wear(side: Side) -> None:
+        nonlocal ended
+        until = time.monotonic() + sizes.snapshot_seconds
+        while time.monotonic() < until:
+            ended += (await side.turn(sizes.turn)).ended
 
-        once()
-        before = [once() for _ in range(sizes.rounds)]
-        after = asyncio.run(_held(dsn, once, sizes.rounds, sizes.snapshot_seconds))
-        check(dsn, counts, (1 + len(before) + len(after)) * tasks)
-    yield Figure(
-        part="snapshot",
-        name=f"control plane with a snapshot held for {_span(sizes.snapshot_seconds)}",
-        value=median(after[-sizes.rounds :]),
-        unit="/s",
-        limit=median(before),
-        against="the same before",
-        target=at_least(0.7),
-        note=f"{len(after) * tasks:,} tasks ended meanwhile",
-    )
+    with rig.store() as empty, rig.store() as held, _snapshot(held):
+        compared = compare(rig, BY_STUB, empty, held, wear)
+    name = f"{BY_STUB} with a snapshot held for {_span(sizes.snapshot_seconds)}"
+    name += f" in which {ended:,} tasks ended"
+    yield from told("snapshot", name, compared, "an empty store", 0.7)
 
 
-async def _held(dsn: str, once: Callable[[], float], rounds: int, seconds: float) -> list[float]:
-    """Return the rates of all rounds from when the snapshot was taken."""
-    conn = await asyncpg.connect(dsn)
-    try:
-        async with conn.transaction(isolation="repeatable_read", readonly=True):
-            await conn.fetchval("select count(*) from duly.live")
-            until, rates = time.monotonic() + seconds, list[float]()
-            while len(rates) < rounds or time.monotonic() < until:
-                rates.append(await asyncio.to_thread(once))
-            return rates
-    finally:
-        await conn.close()
+@contextmanager
+def _snapshot(dsn: str) -> Iterator[None]:
+    """Keep a snapshot of a store for as long as the block lasts."""
+    with asyncio.Runner() as runner:
+        conn = runner.run(asyncpg.connect(dsn))
+        try:
+            runner.run(conn.execute("begin isolation level repeatable read, read only"))
+            runner.run(conn.execute("select count(*) from duly.live"))
+            yield
+            # It has failed unless the snapshot was held to the end.
+            runner.run(conn.execute("commit"))
+        finally:
+            runner.run(conn.close())
 
 
 def _span(seconds: float) -> str:

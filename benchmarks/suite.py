@@ -3,6 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from benchmarks import (
     admission,
@@ -39,10 +40,15 @@ PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
 }
 
 
-def run(parts: Sequence[str], sizes: Sizes, say: Callable[[str], None]) -> Measured:
-    """Measure `parts`; one that fails is told, and does not keep the others from being run."""
+def run(
+    parts: Sequence[str], sizes: Sizes, say: Callable[[str], None], kept: Path | None = None
+) -> Measured:
+    """Measure `parts`; one that fails is told, and does not keep the others from being run.
+
+    Stores that take long to fill are kept in a folder, if one is given, for the next run.
+    """
     figures, failures = list[Figure](), dict[str, str]()
-    with cluster.started() as postgres:
+    with cluster.started(kept) as postgres:
         say("preparing")
         fill.make_template(postgres)
         for part in parts:

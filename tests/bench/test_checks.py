@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from benchmarks import checks, endings
+from benchmarks import checks
 from benchmarks.checks import Wrong
 from tests.store import rows
 
@@ -77,18 +77,3 @@ def test_a_task_that_waits_is_neither_done_nor_lost(store):
     checks.none_lost(dsn, 3)
     with pytest.raises(Wrong):
         checks.all_done(dsn, 3)
-
-
-def test_a_rate_of_fewer_ends_than_there_should_be_is_no_rate(store):
-    dsn, _ = store
-    since = asyncio.run(_an_hour_ago(dsn))
-    assert endings.best_rate(dsn, since, 2, 1) > 0
-    with pytest.raises(Wrong, match="only 2 of 3"):
-        endings.best_rate(dsn, since, 3, 1)
-
-
-async def _an_hour_ago(dsn):
-    conn = await asyncpg.connect(dsn)
-    found = await conn.fetchval("select duly.now() - interval '1 hour'")
-    await conn.close()
-    return found

@@ -103,4 +103,4 @@ def test_the_page_of_the_documentation_has_room_for_figures():
 def test_smaller_sizes_are_never_nothing():
     small = Sizes().scaled(0.0001)
     assert (small.rounds, small.latencies, small.snapshot_seconds) == (1, 1, 1)
-    assert small.waiting_many == 100
+    assert small.waiting_many == 10

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cluster, fill, machine, stores
+from benchmarks import checks, cluster, fill, machine, turns
 from benchmarks.checks import Wrong
 from benchmarks.cluster import Cluster
 from benchmarks.rig import Rig, Sizes
 
 ROOT = Path(__file__).parents[2]
-SIZES = replace(Sizes(), drained=50)
+SIZES = replace(Sizes(), turns=1, turn=3000)
+"""More in a turn than the stub has room for, or there would be nothing to measure."""
 STRAYS = """
 select count(*)
   from (select id from duly.live union all select task_id from duly.ends) as known
@@ -33,14 +34,36 @@ def rig(postgres):
         place.drop(cluster.TEMPLATE)
 
 
-def test_a_filled_store_is_taken_for_one_of_dulys_own_and_run_off(rig):
-    with rig.store(waiting=120, finished=50, tenants=3) as dsn:
-        assert cluster.value(dsn, "select count(distinct tenant_id) from duly.live") == 3
-        assert cluster.value(dsn, STRAYS) == 0
-        assert stores._rate(rig, stores.BY_STUB, dsn, 170) > 0
+def test_a_filled_store_is_taken_for_one_of_dulys_own_and_measured_beside_an_empty_one(rig):
+    with rig.full(waiting=120, finished=50, tenants=3) as full, rig.store() as empty:
+        assert cluster.value(full, "select count(distinct tenant_id) from duly.live") == 3
+        assert cluster.value(full, STRAYS) == 0
+        compared = turns.compare(rig, turns.BY_STUB, empty, full)
+        # What has ended in a turn is replaced, so that the next one finds the same.
+        assert cluster.value(empty, "select count(*) from duly.live") == 3000 * turns.SPARE
         with pytest.raises(Wrong):
-            stores.checks.none_lost(dsn, 171)
+            checks.none_lost(full, checks.count(full) + 1)
+    assert [turn.tasks > 0 for turn in (*compared.base, *compared.other)] == [True, True]
+    rate, cpu = turns.told("waiting", "a name", compared, "an empty store", 0.9)
+    assert rate.limit and cpu.limit
     assert machine.describe(rig.postgres).fsync == "on"
+
+
+def test_a_store_is_filled_once_and_one_that_is_half_filled_is_never_used(rig):
+    place = Cluster(rig.postgres.dsn, rig.postgres.folder, is_kept=True)
+    filled = []
+
+    def fails(dsn):
+        filled.append(dsn)
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"), place.filled_database("once", fails):
+        pass
+    for _ in range(2):
+        with place.filled_database("once", filled.append) as dsn:
+            assert cluster.value(dsn, "select count(*) from duly.tasks") == 0
+    assert len(filled) == 2
+    place.drop("once")
 
 
 def test_a_part_that_does_not_exist_is_refused_by_name():
