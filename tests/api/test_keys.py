@@ -236,3 +236,27 @@ async def test_every_server_hears_that_a_tenant_is_suspended_and_resumed(api, se
                 if answer.status_code == status:
                     break
                 await asyncio.sleep(0.05)
+
+
+async def test_an_administrator_is_told_how_to_name_the_tenant_of_a_key_or_user(api, manager):
+    key = await made(api, "/v1/keys", tenant="acme", user="kim", scopes=["read"])
+    prefix = key["prefix"]
+    for method, path in (
+        ("GET", "/v1/keys/"),
+        ("DELETE", "/v1/keys/"),
+        ("GET", "/v1/users/"),
+        ("DELETE", "/v1/users/"),
+    ):
+        # Another tenant's and nobody's are told alike, and no more of a key than its beginning.
+        names = (key["id"], prefix, "999999", "duly_nobodys") if "keys" in path else ("kim", "joe")
+        for name in (*names, key["key"]):
+            status, error = await api.refused(method, f"{path}{name}")
+            assert status == 404
+            assert "in the tenant 'default'. If it is another tenant's" in error["message"]
+            assert "`--tenant NAME`" in error["message"]
+            assert name[:12] in error["message"]
+            if "keys" in path:
+                assert key["key"] not in error["message"]
+        status, error = await manager.refused(method, f"{path}nobodys")
+        assert (status, error["message"].count("tenant")) == (404, 0)
+    await removed(api, f"/v1/keys/{prefix}?tenant=acme")

@@ -16,9 +16,13 @@ ROOT = Path(__file__).parents[2]
 THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))
 """With which the demo starts a Duly, too; scripts are no package."""
 CHROMIUM = Path("/usr/bin/chromium")
-PAGES = (
-    "import sys; from duly.dashboard.app import run; run(*sys.argv[1:4], int(sys.argv[4]), 'tok')"
-)
+PAGES = """
+import sys
+from duly.dashboard.app import run
+from duly.dashboard.options import Link, PagesOptions
+url, key, host, port = sys.argv[1:]
+run(PagesOptions(url, host, int(port), Link("tok", key)))
+"""
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -31,7 +35,7 @@ FLAGS = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def free_ports():
     """Gives the first of two free ports in a row."""
     return THROWAWAY["free_ports"]
@@ -50,9 +54,9 @@ def link(place):
     return place.await_output(re.compile(r"http://\S+/open\?token=\S+"))[0]
 
 
-@pytest.fixture
-def browser():
-    """Debian's Chromium."""
+@contextlib.contextmanager
+def chromium():
+    """Run Debian's Chromium; until it ends no event loop can be run beside it."""
     if not CHROMIUM.exists():
         pytest.skip("Chromium is not installed here")
     from playwright.sync_api import sync_playwright
@@ -64,6 +68,13 @@ def browser():
 
 
 @pytest.fixture
+def browser():
+    """A browser, for one test."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
 def process():
     """Runs a command for as long as a block lasts."""
 
@@ -78,20 +89,20 @@ def process():
     return process
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pages(process):
     """Runs the pages alone for as long as a block lasts; gives the link that opens them."""
 
     @contextlib.contextmanager
     def pages(url, port, key="no key"):
         with process(sys.executable, "-c", PAGES, url, key, "127.0.0.1", str(port)):
-            _await_listener(port)
+            await_listener(port)
             yield f"http://127.0.0.1:{port}/open?token=tok"
 
     return pages
 
 
-def _await_listener(port):
+def await_listener(port):
     """Return when somebody listens; a process that starts gives no other sign."""
     while True:
         with (

@@ -1,11 +1,21 @@
 """The gate in front of the pages, driven as a web server would."""
 
+from urllib.parse import urlencode
+
 import pytest
 
-from duly.dashboard.access import HEADERS, Gate, is_own_name
+from duly.dashboard.access import Gate
+from duly.dashboard.answers import HEADERS
+from duly.dashboard.entrance import SILENT, Entrance
+from duly.dashboard.options import Link
+from duly.dashboard.sessions import Sessions
+from duly.dashboard.visit import is_own_name, own_page
 
 TOKEN = "the-token-of-the-link"
 HOST = "127.0.0.1:8471"
+ORIGIN = f"http://{HOST}"
+NOWHERE = "http://127.0.0.1:9"
+FORM = "application/x-www-form-urlencoded"
 
 
 async def inner(scope, receive, send):
@@ -20,15 +30,28 @@ async def inner(scope, receive, send):
 
 @pytest.fixture
 def gate():
-    return Gate(inner, TOKEN, "127.0.0.1", 8471)
+    entrance = Entrance(NOWHERE, link=Link(TOKEN, "a key"))
+    return Gate(inner, entrance, Sessions(), "127.0.0.1", 8471)
 
 
-async def ask(gate, path="/", *, kind="http", query="", method="GET", host=HOST, **headers):
+async def ask(
+    gate,
+    path="/",
+    *,
+    kind="http",
+    query="",
+    method="GET",
+    host=HOST,
+    scheme="http",
+    body=b"",
+    **headers,
+):
     """Send one request through the gate, and return (status, headers, body)."""
     sent = []
 
     async def receive():
-        return {"type": "websocket.connect" if kind == "websocket" else "http.request"}
+        kinds = {"websocket": "websocket.connect", "http": "http.request"}
+        return {"type": kinds[kind], "body": body}
 
     async def send(message):
         sent.append(message)
@@ -36,6 +59,7 @@ async def ask(gate, path="/", *, kind="http", query="", method="GET", host=HOST,
     named = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     scope = {
         "type": kind,
+        "scheme": scheme,
         "path": path,
         "query_string": query.encode(),
         "method": method,
@@ -53,10 +77,18 @@ async def let_in(gate):
     return headers[b"set-cookie"].decode().partition(";")[0]
 
 
-async def test_without_the_link_every_path_says_where_to_find_it(gate):
+async def send_form(gate, path="/login", **options):
+    """Send the form to log in, as a browser does."""
+    filled = b"tenant=acme&user=kim&password=correct+horse"
+    asked = {"body": filled, "origin": ORIGIN, "content_type": FORM} | options
+    return await ask(gate, path, method="POST", **asked)
+
+
+async def test_a_stranger_is_led_to_the_form_from_every_path(gate):
     for path in ("/", "/_nicegui_ws/socket.io/", "/favicon.ico", "/anything"):
         status, _, body = await ask(gate, path)
         assert status == 401
+        assert 'content="0; url=/login"' in body
         assert "open the link that <code>duly up</code> printed" in body
     assert await ask(gate, kind="websocket") == "websocket.close"
 
@@ -151,3 +183,96 @@ async def test_forwarded_headers_do_not_reach_the_app(gate):
     _, _, body = await ask(gate, cookie=cookie, x_forwarded_prefix="/x", x_kept="1")
     assert "x-forwarded" not in body
     assert "x-kept" in body
+
+
+async def test_who_was_going_to_a_page_is_led_back_to_it(gate):
+    _, _, body = await ask(gate, query="task=7251039274172416")
+    assert 'url=/login?next=%2F%3Ftask%3D7251039274172416"' in body
+    _, _, body = await ask(gate, "/login", query="next=/?task=7251039274172416")
+    assert 'name="next" value="/?task=7251039274172416"' in body
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example/",
+        "javascript:alert(1)",
+        "/?task=1&x=//evil",
+        "/?task=1\r\nSet-Cookie: a=b",
+        "/\t/evil.example",
+        "/logout",
+        "/_nicegui/x",
+        '/"><script>',
+        "",
+    ],
+)
+async def test_nobody_is_led_anywhere_else(gate, where):
+    assert own_page(where) == "/"
+    cookie = await let_in(gate)
+    status, headers, _ = await ask(gate, "/login", query=urlencode({"next": where}), cookie=cookie)
+    assert (status, headers[b"location"]) == (303, b"/")
+
+
+async def test_the_form_shows_what_was_given_as_text(gate):
+    _, _, body = await ask(gate, "/login", query=urlencode({"tenant": '"><script>', "why": "<b>"}))
+    assert 'value="&quot;&gt;&lt;script&gt;"' in body
+    assert "<b>" not in body
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", f"{ORIGIN}0", None])
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+async def test_no_other_page_logs_a_browser_in_or_out(gate, path, origin):
+    cookie = await let_in(gate)
+    foreign = {} if origin is None else {"origin": origin}
+    answer = await ask(gate, path, method="POST", cookie=cookie, content_type=FORM, **foreign)
+    assert answer[0] == 403
+    assert b"set-cookie" not in answer[1]
+    assert (await ask(gate, cookie=cookie))[0] == 200
+
+
+async def test_without_a_server_the_form_says_so_and_keeps_all_but_the_password(gate):
+    status, headers, body = await send_form(gate)
+    assert status == 503
+    assert SILENT in body
+    assert NOWHERE not in body
+    assert 'value="kim"' in body
+    assert "horse" not in body
+    assert b"set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"content_type": "text/plain"},
+        {"body": b"x" * 20_000},
+        {"body": b"&".join(b"a=1" for _ in range(30))},
+        {"body": b"tenant=%ff%00&user=%ed%a0%80&password="},
+    ],
+)
+async def test_what_is_no_form_lets_nobody_in(gate, odd):
+    status, headers, _ = await send_form(gate, **odd)
+    assert status in (400, 401, 503)
+    assert b"set-cookie" not in headers
+
+
+async def test_the_cookie_is_for_tls_alone_where_there_is_tls(gate):
+    _, headers, _ = await ask(gate, "/open", query=f"token={TOKEN}", scheme="https")
+    assert headers[b"set-cookie"].endswith(b"; HttpOnly; SameSite=Strict; Secure")
+
+
+async def test_who_logs_out_is_out(gate):
+    cookie = await let_in(gate)
+    status, headers, _ = await send_form(gate, "/logout", cookie=cookie)
+    assert (status, headers[b"location"]) == (303, b"/login?why=out")
+    assert headers[b"set-cookie"].startswith(b"duly_pages_8471=; ")
+    assert headers[b"set-cookie"].endswith(b"; Max-Age=0")
+    assert (await ask(gate, cookie=cookie))[0] == 401
+    assert (await ask(gate, "/logout", cookie=cookie))[0] == 405
+
+
+async def test_pages_without_a_link_speak_of_none():
+    gate = Gate(inner, Entrance(NOWHERE), Sessions(), "127.0.0.1", 8471)
+    for path in ("/", "/login", "/open"):
+        assert "duly up" not in (await ask(gate, path, query="token="))[2]

@@ -24,6 +24,7 @@ from duly.api.tasks import PAGE
 from duly.duration import parse_duration
 from duly.errors import Conflict, Invalid
 from duly.model.request import check_text
+from duly.server.administrators import unknown
 from duly.server.keys import KeyRequest
 from duly.store import keys
 from duly.store.keys import KeyFilter
@@ -114,7 +115,7 @@ async def get_key(request: ApiRequest) -> Answer:
         which = KeyFilter(key_id=key_id, prefix=prefix)
         found = await keys.read(conn, credential.tenant_id, which, limit=2)
     if not found:
-        raise not_found("key", _safe(request))
+        raise unknown(credential, "key", _safe(request))
     if len(found) > 1:
         raise Conflict("More than one key begins like this; name it by its id.")
     return as_json(key_answer(found[0], credential.tenant))

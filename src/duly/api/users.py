@@ -14,6 +14,7 @@ from duly.api.tasks import PAGE
 from duly.errors import Invalid
 from duly.model.request import check_text
 from duly.model.tenant import Credential
+from duly.server.administrators import unknown
 from duly.store import users
 
 ONE = "/v1/users/{id:str}"
@@ -141,7 +142,7 @@ async def _look_up(request: ApiRequest) -> users.User:
     async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, user_id=user_id, name=name)
     if not found:
-        raise not_found("user", request.path_params["id"])
+        raise unknown(credential, "user", request.path_params["id"])
     return found[0]
 
 

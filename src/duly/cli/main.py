@@ -79,6 +79,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "processes:agent",
             "Start a node's agent: it asks the servers for tasks and runs them here.",
         ),
+        "dashboard": Entry(
+            "dashboard:dashboard", "Serve the pages, on which people log in with a password."
+        ),
         "db": Entry("processes:db", "Set up and look at the database."),
         "doctor": Entry(
             "processes:doctor",

@@ -71,7 +71,7 @@ def up(
         settings=settings.load(config, os.environ),
         verbose=verbose,
     )
-    run(start(options, _tell, say))
+    run(start(options, tell, say))
 
 
 def serve(
@@ -111,7 +111,7 @@ def serve(
         settings=settings.load(config, os.environ),
         certificate=find_certificate(tls_cert, tls_key),
     )
-    run(serve_until_interrupted(options, _tell))
+    run(serve_until_interrupted(options, tell))
 
 
 def agent(
@@ -189,7 +189,7 @@ def agent(
         labels=read_pairs(label or [], "--label"),
         verbose=verbose,
     )
-    raise typer.Exit(run(run_until_interrupted(flags, lambda: _tell("joined"))))
+    raise typer.Exit(run(run_until_interrupted(flags, lambda: tell("joined"))))
 
 
 db = typer.Typer(
@@ -232,7 +232,7 @@ def _tell_first_key(key: str | None) -> None:
         say("There is an administrator's key already; another one goes to an --admin-key-file.")
     else:
         say("The administrator's key follows. It is shown this once:")
-        _tell(key)
+        tell(key)
 
 
 @db.command("migrate")
@@ -253,11 +253,11 @@ def status(database: DatabaseFlag = None, database_file: DatabaseFileFlag = None
     from duly.launch.running import run
 
     found = run(launch.status(_dsn(database, database_file)))
-    _tell(f"postgresql: {found.postgresql}")
+    tell(f"postgresql: {found.postgresql}")
     for name in found.applied:
-        _tell(f"applied: {name}")
+        tell(f"applied: {name}")
     for name in found.pending:
-        _tell(f"pending: {name}")
+        tell(f"pending: {name}")
     if found.pending:
         raise typer.Exit(1)
 
@@ -273,9 +273,9 @@ def doctor(
 
     findings = examine((data or default_data()).absolute(), host, port, os.environ)
     for finding in findings:
-        _tell(f"{finding.level:<8} {finding.about}: {finding.text}")
+        tell(f"{finding.level:<8} {finding.about}: {finding.text}")
         if finding.fix and finding.level is not Level.OK:
-            _tell(f"{'':<8} fix: {finding.fix}")
+            tell(f"{'':<8} fix: {finding.fix}")
     if any(finding.level is Level.MISSING for finding in findings):
         raise typer.Exit(1)
 
@@ -303,7 +303,7 @@ def _request_role() -> str:
     return settings.load(None, os.environ).database.request_role
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
     """Print a line that others wait for, at once; that nobody reads on is no reason to end."""
     try:
         print(clean_lines(text), flush=True)

@@ -1,21 +1,24 @@
-"""Asks the server on behalf of every open page, and only while a page is open.
+"""Asks the server on behalf of the pages of one session, and only while a page is open.
 
 Pages ask the feed, the feed asks the API: however many tabs are open, the server
 gets one round of questions every two seconds; with none open it gets none. When
 it does not answer, the last known picture stays, together with what is wrong.
+Nothing is asked that the session's key may not see.
 """
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
 
 from duly import clock
 from duly.client.aio import AsyncClient
-from duly.client.shapes import FINAL, Task
+from duly.client.shapes import FINAL, Node, Task
 from duly.dashboard import view
 from duly.dashboard.view import Snapshot
-from duly.errors import DulyError
+from duly.dashboard.visitor import Visitor
+from duly.errors import DulyError, Unauthenticated
 
 TASKS = 50
 TAIL = 8192
@@ -23,10 +26,13 @@ TAIL = 8192
 
 
 class Feed:
-    """The newest picture of the server, shared by all pages."""
+    """The newest picture of the server, shared by all pages of a session."""
 
-    def __init__(self, client: AsyncClient, interval: timedelta) -> None:
+    def __init__(self, client: AsyncClient, interval: timedelta, visitor: Visitor) -> None:
+        self.is_refused = False
+        """Whether the key opens nothing any more."""
         self._client = client
+        self._visitor = visitor
         # A little less than the pages' own interval, so that each of them sees a new picture.
         self._good_for = interval.total_seconds() * 0.8
         self._timeout = 10.0
@@ -57,14 +63,26 @@ class Feed:
         return found, tail
 
     async def _take(self) -> Snapshot:
+        if not self._visitor.may("read"):
+            return Snapshot()
         try:
             async with asyncio.timeout(self._timeout):
                 status = await self._client.status()
-                nodes = await self._client.list_nodes()
                 tasks = await self._client.list_tasks(limit=TASKS)
+                nodes, is_suspended = await self._nodes(), await self._is_suspended()
         except (DulyError, OSError, TimeoutError) as error:
+            self.is_refused |= isinstance(error, Unauthenticated)
             return msgspec.structs.replace(self._latest, problem=problem(error))
-        return view.snapshot(status, nodes["items"], tasks["items"])
+        return view.snapshot(status, nodes, tasks["items"], is_suspended=is_suspended)
+
+    async def _nodes(self) -> Sequence[Node]:
+        return (await self._client.list_nodes())["items"] if self._visitor.may("admin") else []
+
+    async def _is_suspended(self) -> bool:
+        tenant = self._visitor.tenant
+        if tenant is None:
+            return False
+        return (await self._client.get_tenant(tenant))["status"] == "suspended"
 
 
 def problem(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """The overview: counts, nodes and the last tasks, and the details of a task on a click.
 
-Read only. A page holds no data of its own: every two seconds it takes the newest
-picture from the feed and redraws what has changed. Everything that tenants wrote
-is handed over as text, never as HTML or Markdown.
+A page holds no data of its own: every two seconds it takes the newest picture from
+the feed of its session and redraws what has changed. It shows what the session's key
+may see, and when the session has ended it leads to the form to log in. Everything
+that tenants wrote is handed over as text, never as HTML or Markdown.
 """
 
 from importlib.resources import files
@@ -11,21 +12,26 @@ from nicegui import ui
 
 from duly.client.shapes import Task
 from duly.dashboard import view
-from duly.dashboard.feed import Feed, problem
+from duly.dashboard.feed import problem
+from duly.dashboard.login_page import address
 from duly.dashboard.panels import draw_details, draw_node, text
+from duly.dashboard.sessions import Session
 from duly.dashboard.task_table import TaskTable
 from duly.dashboard.view import NodeView, Snapshot
 from duly.errors import DulyError
 from duly.model.task import FINAL
 
 FIRST_TASK = "duly run -- echo hello"
+SUSPENDED = "Your tenant is suspended: nothing of it starts, and you can look, but change nothing."
 
 
 class Overview:
     """One open page: its elements, and the picture that they show."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._feed = session.feed
+        self._visitor = session.visitor
         self._shown: Snapshot | None = None
         self._open_task: str | None = None
         self._details_shown: object = None
@@ -34,30 +40,48 @@ class Overview:
     def _build(self) -> None:
         ui.add_css(files(__package__).joinpath("style.css").read_text())
         self._dark = ui.dark_mode(None)
-        with ui.element("header").classes("top"):
-            text("h1", "Duly")
-            self._server = text("span", "").classes("server quiet")
-            self._live = text("span", "connecting").classes("live").props('role="status"')
-            self._theme = ui.element("button").classes("tool").on("click", self._next_theme)
-            with self._theme:
-                self._theme_text = text("span", "Theme: auto")
+        self._build_top()
         self._banner = ui.element("div").classes("banner").props('role="alert"')
         with self._banner:
             self._problem = text("span", "")
         self._banner.set_visibility(False)
-        self._drift = text("div", "").classes("banner").props('role="status"')
-        self._drift.set_visibility(False)
+        self._notes = text("div", "").classes("banner").props('role="status"')
+        self._notes.set_visibility(False)
+        if not self._visitor.may("read"):
+            self._build_nothing()
+            return
         self._build_counts()
-        with ui.element("section").classes("panel").props('aria-label="Nodes"'):
-            with ui.element("h2"):
-                text("span", "Nodes")
-            self._nodes = ui.element("div")
+        if self._visitor.may("admin"):
+            with ui.element("section").classes("panel").props('aria-label="Nodes"'):
+                with ui.element("h2"):
+                    text("span", "Nodes")
+                self._nodes = ui.element("div")
         with ui.element("section").classes("panel").props('aria-label="Last tasks"'):
             with ui.element("h2"):
                 text("span", "Last tasks")
                 text("span", "click one for its details").classes("quiet")
             self._build_tasks()
         self._build_details()
+
+    def _build_top(self) -> None:
+        with ui.element("header").classes("top"):
+            text("h1", "Duly")
+            self._server = text("span", "").classes("server quiet")
+            self._live = text("span", "connecting").classes("live").props('role="status"')
+            self._live.set_visibility(self._visitor.may("read"))
+            text("span", self._visitor.name).classes("visitor").props('aria-label="Logged in as"')
+            theme = ui.element("button").classes("tool").props('type="button"')
+            with theme.on("click", self._next_theme):
+                self._theme_text = text("span", "Theme: auto")
+            # A form and not an event: the browser's cookie ends with it, too.
+            with ui.element("form").props('method="post" action="/logout"'):
+                text("button", "Log out").classes("tool").props('type="submit"')
+
+    def _build_nothing(self) -> None:
+        scopes = ", ".join(sorted(self._visitor.scopes)) or "none"
+        with ui.element("section").classes("panel empty"):
+            text("div", f"Your user may look at nothing here: its scopes are {scopes}.")
+            text("div", "Whoever manages your tenant can give it the scope read.").classes("quiet")
 
     def _build_details(self) -> None:
         self._dialog = ui.dialog().props('position="right" aria-label="Details of a task"')
@@ -80,7 +104,7 @@ class Overview:
                             self._windows.append(text("span", "").classes("window"))
 
     def _build_tasks(self) -> None:
-        self._table = TaskTable(self._choose)
+        self._table = TaskTable(self.open_task)
         self._empty = ui.element("div").classes("empty")
         with self._empty:
             text("div", "No tasks yet. Submit the first one from a terminal:")
@@ -90,12 +114,20 @@ class Overview:
     async def refresh(self) -> None:
         """Show the newest picture, touching only what differs from the one shown."""
         new = await self._feed.look()
+        if self._session.is_over:
+            where = f"/?task={self._open_task}" if self._open_task else "/"
+            ui.navigate.to(address(where, "ended"))
+            return
         old, self._shown = self._shown, new
         if old is new:
             return
         self._show_health(new)
+        if self._visitor.may("read"):
+            await self._show(new, old)
+
+    async def _show(self, new: Snapshot, old: Snapshot | None) -> None:
         self._show_counts(new)
-        if old is None or old.nodes != new.nodes:
+        if self._visitor.may("admin") and (old is None or old.nodes != new.nodes):
             self._show_nodes(new.nodes)
         if old is None or old.tasks != new.tasks:
             self._table.show(new.tasks)
@@ -113,8 +145,9 @@ class Overview:
         known = "What you see is what was last known. Trying again."
         self._problem.text = f"{new.problem} {known}" if gone else ""
         self._banner.set_visibility(gone)
-        self._drift.text = new.drift
-        self._drift.set_visibility(bool(new.drift))
+        notes = [SUSPENDED] if new.is_suspended else []
+        self._notes.text = " ".join([*notes, new.drift]).strip()
+        self._notes.set_visibility(bool(self._notes.text))
 
     def _show_counts(self, new: Snapshot) -> None:
         for status, number in self._numbers.items():
@@ -130,15 +163,18 @@ class Overview:
             for node in nodes:
                 draw_node(node)
 
-    async def _choose(self, task: str) -> None:
-        if task.isdecimal():
+    async def open_task(self, task: str) -> None:
+        """Show the details of a task beside the overview."""
+        if task.isdecimal() and self._visitor.may("read"):
             self._open_task, self._details_shown = task, None
             self._details.clear()
             self._dialog.open()
+            ui.navigate.history.replace(f"/?task={task}")
             await self._show_task(task)
 
     def _close(self) -> None:
         self._open_task = None
+        ui.navigate.history.replace("/")
 
     async def _show_task(self, task: str) -> None:
         content: str | tuple[Task, str]

@@ -63,10 +63,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     tasks: tuple[dict[str, str], ...] = ()
     drift: str = ""
     """What the audit has found, in a sentence; empty when all is as it should be."""
+    is_suspended: bool = False
+    """Whether the tenant may only look."""
 
 
-def snapshot(status: Status, nodes: Sequence[Node], tasks: Sequence[Task]) -> Snapshot:
-    """Turn three answers of the API into what the page shows."""
+def snapshot(
+    status: Status, nodes: Sequence[Node], tasks: Sequence[Task], *, is_suspended: bool = False
+) -> Snapshot:
+    """Turn answers of the API into what the page shows."""
     now = datetime.fromisoformat(status["time"])
     return Snapshot(
         server=f"{visible(status['server'])} · version {visible(status['version'])}",
@@ -75,6 +79,7 @@ def snapshot(status: Status, nodes: Sequence[Node], tasks: Sequence[Task]) -> Sn
         nodes=tuple(node_view(node) for node in nodes),
         tasks=tuple(task_row(task, now) for task in tasks),
         drift=drift(status.get("audit")),
+        is_suspended=is_suspended,
     )
 
 

@@ -4,23 +4,12 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-import msgspec
-
+from duly.dashboard.options import Link, PagesOptions
 from duly.launch.part import Part, receive
 from duly.launch.ports import local_name, url_of
 
 LOOK = 0.1
 """Seconds between two looks whether the pages answer."""
-
-
-class DashboardOptions(msgspec.Struct):
-    """What the process is told: where the server is, and where to listen."""
-
-    url: str
-    key: str
-    host: str
-    port: int
-    token: str
 
 
 class Pages:
@@ -39,11 +28,11 @@ class Pages:
         self._told = tell
         tell(self._link())
 
-    def _options(self) -> DashboardOptions:
+    def _options(self) -> PagesOptions:
         self._token = secrets.token_urlsafe(16)
         if self._told:
             self._told(self._link())
-        return DashboardOptions(self._url, self._key, self._host, self._port, self._token)
+        return PagesOptions(self._url, self._host, self._port, Link(self._token, self._key))
 
     def _link(self) -> str:
         return f"{url_of(local_name(self._host), self._port)}/open?token={self._token}"
@@ -59,11 +48,11 @@ class Pages:
 
 def main() -> None:
     """Serve the pages, inside the process that `duly up` has started for them."""
-    options = receive(DashboardOptions)
+    options = receive(PagesOptions)
     # Here, because the parent needs only the names above, and this takes a second to import.
     from duly.dashboard.app import run
 
-    run(options.url, options.key, options.host, options.port, options.token)
+    run(options)
 
 
 if __name__ == "__main__":

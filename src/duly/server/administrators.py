@@ -1,9 +1,9 @@
-"""Sees to it that nobody takes the last administrator away by accident."""
+"""What is different for administrators: one of them stays, and they may name a tenant."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from duly.errors import Conflict, Forbidden
+from duly.errors import Conflict, Forbidden, NotFound
 from duly.model.tenant import Credential, Scope
 from duly.policy.grants import beyond
 from duly.store import tenants
@@ -44,3 +44,17 @@ def check_reach(credential: Credential, scopes: frozenset[Scope], thing: str) ->
             f"This {thing} has the scope {wider[0].value!r}, which your key may not give or take.",
             scope=wider[0].value,
         )
+
+
+def unknown(credential: Credential, thing: str, name: object) -> NotFound:
+    """Say that the caller's tenant has no such thing: the same whether another tenant has it.
+
+    An administrator, who may mean another tenant's, is told how to say so.
+    """
+    told = f"There is no {thing} {str(name)[:60]}"
+    if Scope.ADMIN not in credential.scopes:
+        return NotFound(f"{told}.")
+    return NotFound(
+        f"{told} in the tenant {credential.tenant!r}. If it is another tenant's, name that: "
+        "`--tenant NAME`, or `?tenant=NAME` in the address."
+    )

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.errors import Conflict, Forbidden, Invalid, NotFound
+from duly.errors import Conflict, Forbidden, Invalid
 from duly.model.names import check_user
 from duly.model.tenant import Credential, Scope
 from duly.policy.grants import OF_A_TENANT, grantable
-from duly.server.administrators import check_grant, check_reach, keeping_one
+from duly.server.administrators import check_grant, check_reach, keeping_one, unknown
 from duly.server.herald import Herald
 from duly.server.news import News
 from duly.store import audit_log, keys, tenants, users
@@ -69,6 +69,9 @@ class Keys:
         """Let a key open nothing any more, on every server in a moment."""
         async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
             found = await keys.lock(conn, credential.tenant_id, key_id=key_id, prefix=prefix)
+            if not found:
+                # No more than a prefix: what was given may be a whole key.
+                raise unknown(credential, "key", (prefix or str(key_id))[: tenants.PREFIX])
             key = _only(found)
             check_reach(credential, key.scopes, "key")
             if key.revoked_at is None:
@@ -78,8 +81,6 @@ class Keys:
 
 
 def _only(found: list[LockedKey]) -> LockedKey:
-    if not found:
-        raise NotFound("There is no such key.")
     if len(found) > 1:
         raise Conflict("More than one key begins like this; name it by its id.")
     return found[0]

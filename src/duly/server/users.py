@@ -1,10 +1,10 @@
 """Makes, changes and removes the users of a tenant, and writes down who did."""
 
-from duly.errors import Conflict, NotFound
+from duly.errors import Conflict
 from duly.model.names import check_user
 from duly.model.tenant import Credential, Scope
 from duly.policy.grants import OF_A_TENANT, grantable
-from duly.server.administrators import check_grant, check_reach, keeping_one
+from duly.server.administrators import check_grant, check_reach, keeping_one, unknown
 from duly.server.herald import Herald
 from duly.server.news import News
 from duly.server.passwords import Passwords
@@ -84,7 +84,7 @@ async def _lock(conn: Connection, credential: Credential, user_id: int) -> User:
     await tenants.hold(conn, credential.tenant_id)
     found = await users.lock(conn, credential.tenant_id, user_id=user_id)
     if found is None:
-        raise NotFound("There is no such user.")
+        raise unknown(credential, "user", user_id)
     check_reach(credential, found.scopes, "user")
     return found
 

@@ -1,0 +1,88 @@
+"""What the pages answer before anybody is let in, and the headers of every answer.
+
+These few pages are plain HTML without any script: whoever sees them has not shown yet
+who he is.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+ANYWHERE = ["base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"]
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        # NiceGUI compiles its templates in the browser, which needs inline code and eval. What
+        # keeps tenants' text from becoming code is escaping; this keeps all else from elsewhere.
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        *ANYWHERE,
+    ]
+)
+PLAIN_POLICY = "; ".join(["default-src 'none'", "style-src 'unsafe-inline'", *ANYWHERE])
+HEADERS: Headers = [
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    # Not `no-referrer`, with which browsers hide the origin of a form from ourselves, too.
+    (b"referrer-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+CONTENT_POLICY = b"content-security-policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of our own: a page, or where to go on."""
+
+    status: int
+    html: str = ""
+    headers: Headers = field(default_factory=list)
+
+    async def __call__(self, send: Send) -> None:
+        """Send it."""
+        body = self.html.encode()
+        headers: Headers = [
+            (b"content-type", b"text/html; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            (CONTENT_POLICY, PLAIN_POLICY.encode()),
+            *HEADERS,
+            *self.headers,
+        ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def go_on(where: str, *headers: tuple[bytes, bytes]) -> Reply:
+    """Send the browser to another of our own pages."""
+    return Reply(303, headers=[(b"location", where.encode()), *headers])
+
+
+def guarded(send: Send) -> Send:
+    """Put the security headers on every answer, over whatever the app says itself."""
+    ours = {name for name, _ in HEADERS} | {CONTENT_POLICY}
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [
+                header
+                for header in message.get("headers", [])
+                if header[0].lower() not in ours
+                and not header[0].lower().startswith(b"access-control-")
+            ]
+            policy = (CONTENT_POLICY, POLICY.encode())
+            message = {**message, "headers": [*kept, *HEADERS, policy]}
+        await send(message)
+
+    return guarded

@@ -1,0 +1,81 @@
+"""Lets people in: by a password that the server checks, or once by the link."""
+
+import asyncio
+import hashlib
+import hmac
+from datetime import datetime, timedelta
+
+from duly.client.aio import AsyncClient
+from duly.client.retry import Patience
+from duly.dashboard.options import Link
+from duly.dashboard.sessions import Session
+from duly.dashboard.visitor import ADMINISTRATOR, Visitor
+from duly.errors import DulyError, LimitExceeded, Unauthenticated, Unavailable, Unreachable
+
+IMPATIENT = Patience(total=timedelta(0))
+"""No repetition inside a call: the page itself asks again, and says meanwhile what is wrong."""
+CHECKING = 20.0
+"""Seconds for the server to check a password."""
+WRONG = "The tenant, the user or the password is wrong."
+SILENT = "The server does not answer. Try again in a moment."
+
+
+class Entrance:
+    """Makes the sessions of those who show that they may."""
+
+    def __init__(self, url: str, ca_file: str | None = None, link: Link | None = None) -> None:
+        self._url = url
+        self._ca_file = ca_file
+        self._link = link
+
+    @property
+    def has_link(self) -> bool:
+        """Whether there is a link that opens the pages, or was."""
+        return self._link is not None
+
+    async def log_in(self, tenant: str, user: str, password: str) -> Session:
+        """Return the session of a user; raises what `refusal` puts into words."""
+        async with asyncio.timeout(CHECKING), self._client(None) as client:
+            key = await client.log_in(tenant, user, password)
+        visitor = Visitor(frozenset(key["scopes"]), key["tenant"], key["user"])
+        lasts = _instant(key["expires_at"]) - _instant(key["created_at"])
+        return Session(self._client(key["key"]), visitor, lasts.total_seconds())
+
+    def open_link(self, token: str) -> Session | None:
+        """Return the session of whoever has the link, the first time; None from then on."""
+        link = self._link
+        if link is None or not link.token or not _matches(token, link.token):
+            return None
+        self._link = Link(token="", key="")
+        return Session(self._client(link.key), ADMINISTRATOR)
+
+    def _client(self, key: str | None) -> AsyncClient:
+        return AsyncClient(self._url, key, ca_file=self._ca_file, patience=IMPATIENT)
+
+
+def refusal(error: Exception) -> tuple[int, str, timedelta | None]:
+    """Return how a login that failed is answered: status, one sentence, how long to wait.
+
+    Where the server is, and what it thinks of a name, is not for strangers.
+    """
+    match error:
+        case LimitExceeded():
+            return 429, error.message, error.retry_after
+        case Unreachable() | OSError() | TimeoutError():
+            return 503, SILENT, None
+        case Unavailable():
+            return 503, error.message, error.retry_after
+        case Unauthenticated():
+            return 401, error.message, None
+        case DulyError():
+            return 401, WRONG, None
+    raise error
+
+
+def _instant(text: str | None) -> datetime:
+    return datetime.fromisoformat(text or "")
+
+
+def _matches(given: str, known: str) -> bool:
+    one, other = (hashlib.sha256(text.encode()).digest() for text in (given, known))
+    return hmac.compare_digest(one, other)

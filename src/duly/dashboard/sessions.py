@@ -1,0 +1,101 @@
+"""The browsers that were let in, and what each of them may see.
+
+A browser holds a random id and nothing else. The key that it stands for stays here, with
+a client of its own, so that nobody sees more than the API shows to that key.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from datetime import timedelta
+
+from duly import clock
+from duly.client.aio import AsyncClient
+from duly.dashboard.feed import Feed
+from duly.dashboard.visitor import Visitor
+from duly.errors import DulyError, Unauthenticated
+
+INTERVAL = timedelta(seconds=2)
+MOST = 1000
+"""Sessions at once; beyond that the oldest ends."""
+TELLING = 3.0
+"""Seconds for the server to hear that a session has ended."""
+
+
+class Session:
+    """One browser: who it is, its client, and what that was last told."""
+
+    def __init__(self, client: AsyncClient, visitor: Visitor, lasts: float = float("inf")) -> None:
+        self.visitor = visitor
+        self.feed = Feed(client, INTERVAL, visitor)
+        self._client = client
+        self._until = clock.monotonic() + lasts
+        self._is_closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the browser must log in again."""
+        was_refused = self.feed.is_refused and self._is_login
+        return self._is_closed or was_refused or clock.monotonic() >= self._until
+
+    @property
+    def _is_login(self) -> bool:
+        return self.visitor.user is not None
+
+    async def close(self) -> bool:
+        """End it here and at the server; return whether the server knows, if it has to."""
+        if self._is_closed:
+            return True
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(TELLING):
+                if self._is_login:
+                    await self._client.log_out()
+        except Unauthenticated:
+            return True  # the key has ended before
+        except (DulyError, OSError, TimeoutError):
+            return False
+        finally:
+            await self._client.close()
+        return True
+
+
+class Sessions:
+    """All of them, by the digest of the id that the browser holds."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, Session] = {}
+
+    async def begin(self, session: Session) -> str:
+        """Let a browser in, and return the id that it is to show."""
+        over = [digest for digest, one in self._open.items() if one.is_over]
+        if len(self._open) - len(over) >= MOST:
+            over.append(next(digest for digest in self._open if digest not in over))
+        # Entered first: what ends meanwhile makes room, but nobody waits for it to be counted.
+        shown = secrets.token_urlsafe(32)
+        self._open[_digest(shown)] = session
+        await self._close(over)
+        return shown
+
+    def find(self, shown: str) -> Session | None:
+        """Return the session of an id, if it is one and lasts."""
+        found = self._open.get(_digest(shown))
+        return None if found is None or found.is_over else found
+
+    async def end(self, shown: str) -> bool:
+        """End the session of an id; return whether the server knows, too."""
+        return await self._close([_digest(shown)])
+
+    async def end_all(self) -> None:
+        """End every one of them, because the pages are about to be gone."""
+        await self._close(list(self._open))
+
+    async def _close(self, digests: list[bytes]) -> bool:
+        ending = [one for digest in digests if (one := self._open.pop(digest, None))]
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(one.close()) for one in ending]
+        return all(one.result() for one in told)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
