@@ -1,6 +1,7 @@
 """Real parts for every test: one PostgreSQL for the run, one migrated database for each test."""
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -17,20 +18,39 @@ from benchmarks.cluster import as_superuser
 from duly.store import migrate
 from duly.store.database import Database
 from duly.store.embedded import EmbeddedPostgres
+from tests import scratch
 
+FOLDER = pytest.StashKey[Path | None]()
 NAMES = itertools.count()
+COPY = "template template_duly strategy file_copy"
+"""Through the journal, which is the other way, it would be copied twice."""
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
 
-def pytest_configure() -> None:
-    """Undo what a shell does to commands in the background: they, and theirs, ignore Ctrl-C."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose where temporary files go, before anybody asks for one."""
+    config.stash[FOLDER] = scratch.choose()
+    # Undo what a shell does to commands in the background: they, and theirs, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove the run's files; after a failure they stay for a look until the next run."""
+    folder = session.config.stash[FOLDER]
+    if folder is not None and exitstatus == 0:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.get_closest_marker("faults") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Look no more for rubbish among what was imported: that is a third of making an app."""
+    gc.collect()
+    gc.freeze()
 
 
 def with_database(dsn: str, name: str) -> str:
@@ -105,7 +125,7 @@ def postgres_15() -> Iterator[str]:
 def dsn(postgres: str) -> Iterator[str]:
     """A fresh migrated database."""
     name = f"test_{os.getpid()}_{next(NAMES)}"
-    asyncio.run(_run(postgres, f"create database {name} template template_duly"))
+    asyncio.run(_run(postgres, f"create database {name} {COPY}"))
     yield with_database(postgres, name)
     asyncio.run(drop_database(postgres, name))
 

@@ -10,7 +10,7 @@ import pytest
 from duly import clock as machine_clock
 from duly.config import Settings
 from duly.store.database import Database
-from tests.conftest import drop_database, with_database
+from tests.conftest import COPY, drop_database, with_database
 from tests.server.lab import CLOCK, Clock, Lab, today
 from tests.server.standby import Standby, open_standby
 from tests.server.watch import Watch
@@ -27,7 +27,7 @@ async def execute(dsn: str, *statements: str) -> None:
 def shared_dsn(postgres: str) -> Iterator[str]:
     """A migrated database whose clock stands still until it is moved."""
     name = f"server_{os.getpid()}"
-    asyncio.run(execute(postgres, f"create database {name} template template_duly"))
+    asyncio.run(execute(postgres, f"create database {name} {COPY}"))
     dsn = with_database(postgres, name)
     asyncio.run(execute(dsn, CLOCK))
     yield dsn

@@ -35,7 +35,7 @@ from duly.store import leases, nodes, servers, tasks
 from duly.store.database import _prepare, _server_settings
 from duly.store.leases import Ended, Succeeded
 from duly.store.tasks import NewTask
-from tests.conftest import with_database
+from tests.conftest import COPY, with_database
 
 PLAN = Plan(
     name="unlimited",
@@ -387,7 +387,7 @@ class Laws(RuleBasedStateMachine):
 
 async def open_lawful(dsn, name):
     admin = await asyncpg.connect(dsn)
-    await admin.execute(f"create database {name} template template_duly")
+    await admin.execute(f"create database {name} {COPY}")
     await admin.close()
     settings = _server_settings(DatabaseSettings()) | {"synchronous_commit": "off"}
     conn = await asyncpg.connect(with_database(dsn, name), server_settings=settings)

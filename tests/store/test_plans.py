@@ -15,7 +15,7 @@ import pytest
 
 from duly.config import DatabaseSettings
 from duly.store.database import _server_settings, load_statements
-from tests.conftest import drop_database, with_database
+from tests.conftest import COPY, drop_database, with_database
 
 STATES = ("empty", "drained", "grown", "analysed")
 HISTORY = ("tasks", "attempts", "ends", "live")
@@ -180,7 +180,7 @@ def _renumbered(sql):
 async def plans_of_all_states(postgres):
     admin = await asyncpg.connect(postgres)
     name = "test_plans"
-    await admin.execute(f"create database {name} template template_duly")
+    await admin.execute(f"create database {name} {COPY}")
     conn = await asyncpg.connect(
         with_database(postgres, name), server_settings=_server_settings(DatabaseSettings())
     )

@@ -15,7 +15,7 @@ import pytest
 from duly.errors import NotFound, Unavailable
 from duly.store.database import Database, Unstorable
 from duly.store.request_role import ROLE
-from tests.conftest import _run, drop_database, with_database
+from tests.conftest import COPY, _run, drop_database, with_database
 
 OURS, THEIRS = 1, 2
 COMMON = {"books", "plans", "shapes", "nodes"}
@@ -74,7 +74,7 @@ select c.relname as name, c.relispartition as is_part, c.relrowsecurity as is_lo
 def filled(postgres):
     """A database with a row of each of two tenants in every table; tests undo what they do."""
     name = f"row_security_{os.getpid()}"
-    asyncio.run(_run(postgres, f"create database {name} template template_duly"))
+    asyncio.run(_run(postgres, f"create database {name} {COPY}"))
     asyncio.run(fill(with_database(postgres, name)))
     yield with_database(postgres, name)
     asyncio.run(drop_database(postgres, name))
