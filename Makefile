@@ -9,6 +9,8 @@
 #   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
 
+unexport PYTHONDONTWRITEBYTECODE  # every process would compile all of Duly again: 0.3 s each
+
 PEERS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20

@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 def pytest_configure(config: pytest.Config) -> None:
     """Choose where temporary files go, before anybody asks for one."""
     config.stash[FOLDER] = scratch.choose()
+    # Whoever starts a process here starts many, which should not compile everything again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Undo what a shell does to commands in the background: they, and theirs, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
