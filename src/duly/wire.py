@@ -156,6 +156,16 @@ class LogChunk(msgspec.Struct, kw_only=True):
     data: bytes
 
 
+class AttemptKey(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/attempt-key: the key with this SHA-256 speaks for the attempt from now on.
+
+    Sent once, and only for an attempt that has something to say (`duly.model.attempt_key`).
+    """
+
+    ref: AttemptRef
+    digest: bytes
+
+
 class Leave(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/leave: the agent stops; it holds nothing any more."""
 

@@ -15,6 +15,7 @@ from duly import wire
 from duly.api.app import create_app
 from duly.config import Settings
 from duly.launch.serve import ServeOptions, listen, serve
+from duly.model import attempt_key
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, Usage
 from duly.model.tenant import Scope
@@ -190,6 +191,14 @@ class Agent:
             "logs",
             wire.LogChunk(incarnation=self.joined.incarnation, ref=ref, offset=offset, data=data),
         )
+
+    async def attempt_key(self, ref: wire.AttemptRef) -> str:
+        """Return a key that speaks for an attempt of this node's."""
+        key = attempt_key.mint(ref.task, ref.attempt, ref.token)
+        message = wire.AttemptKey(ref=ref, digest=attempt_key.digest(key))
+        answer = await self.send("attempt-key", message)
+        assert answer.status_code == 204, answer.text
+        return key
 
     async def finish(
         self,

@@ -17,6 +17,7 @@ from litestar.plugins.core import MsgspecDIPlugin
 from litestar.types import Message, Scope
 
 from duly.api import (
+    attempt,
     audit,
     cancel,
     dead_letters,
@@ -122,6 +123,7 @@ def create_app(parts: Parts) -> Litestar:
         *audit.HANDLERS,
         *usage.HANDLERS,
         *gateway.HANDLERS,
+        *attempt.HANDLERS,
         *status.HANDLERS,
         *metrics.HANDLERS,
     ]

@@ -13,6 +13,8 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from duly.errors import Forbidden, Invalid, NotFound, TenantSuspended, Unauthenticated
+from duly.model import attempt_key
+from duly.model.attempt_key import AttemptKey
 from duly.model.tenant import Credential, Scope
 from duly.server.parts import Parts
 from duly.store import views
@@ -35,6 +37,8 @@ class Access(StrEnum):
     """A join token or a node's key, which the cluster manager checks."""
     NODE = "node"
     """The key of a node."""
+    ATTEMPT = "attempt"
+    """The key of an attempt that runs."""
     SUBMIT = "submit"
     READ = "read"
     MANAGE = "manage"
@@ -67,7 +71,9 @@ async def guard(connection: Connection) -> None:
         return
     parts: Parts = connection.app.state["parts"]
     bearer = bearer_of(connection)
-    if access is Access.JOIN:
+    if access is Access.ATTEMPT or bearer.startswith(attempt_key.PREFIX):
+        connection.scope["auth"] = await _attempt(parts, bearer, access)
+    elif access is Access.JOIN:
         connection.scope["auth"] = bearer
     elif access is Access.NODE:
         node_id = parts.authenticator.recall_node(bearer)
@@ -98,6 +104,15 @@ def bearer_of(connection: Connection) -> str:
         if kind.lower() == "bearer" and key.strip():
             return key.strip()
     raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
+
+
+async def _attempt(parts: Parts, bearer: str, access: Access) -> AttemptKey:
+    """Return for which attempt the caller speaks, on the only kind of route that is for it."""
+    async with parts.timeouts.reading():
+        key = await parts.attempt_keys.authenticate(bearer)
+    if access is not Access.ATTEMPT:
+        raise Forbidden("The key of an attempt is for what that attempt says, and nothing else.")
+    return key
 
 
 def _check_scope(credential: Credential, needed: Scope) -> None:

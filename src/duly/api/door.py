@@ -87,7 +87,7 @@ class Door:
     def _rooms_of(self, scope: Any) -> Rooms:
         path, query = scope["path"], scope["query_string"]
         is_join = path == "/v1/nodes" and scope["method"] == "POST"
-        if is_join or path.startswith("/v1/gateway/"):
+        if is_join or path.startswith(("/v1/gateway/", "/v1/attempt/")):
             return self._nodes
         # However else these words can be spelled: it is then counted with the others.
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open

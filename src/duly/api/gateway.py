@@ -9,11 +9,12 @@ from duly.api.answer import MSGPACK, Answer, no_content
 from duly.api.auth import Access
 from duly.api.body import read_body
 from duly.api.operation import ApiRequest, parts_of, route
-from duly.errors import Fenced
+from duly.errors import Fenced, Malformed
 from duly.store import nodes
 from duly.store.lanes import Lane
 
 T = TypeVar("T")
+SHA256_BYTES = 32
 
 
 def _message(path: str, summary: str, takes: Any, gives: Any) -> HTTPRouteHandler:
@@ -69,6 +70,17 @@ async def append_log(request: ApiRequest) -> Answer:
     return no_content()
 
 
+@_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
+async def register_attempt_key(request: ApiRequest) -> Answer:
+    """Take the key if the attempt is still this node's."""
+    message = await _read(request, wire.AttemptKey)
+    if len(message.digest) != SHA256_BYTES:
+        raise Malformed("The digest of the key is not a SHA-256.")
+    keys = parts_of(request).attempt_keys
+    await keys.register(_node(request), message.ref, message.digest)
+    return no_content()
+
+
 @_message("leave", "Leave: the agent stops", wire.Leave, None)
 async def leave(request: ApiRequest) -> Answer:
     """End the incarnation; whatever it still holds counts as lost."""
@@ -91,4 +103,4 @@ def _answer(message: Any) -> Answer:
     return Answer(wire.encode(message), media_type=MSGPACK)
 
 
-HANDLERS = [poll, heartbeat, report, append_log, leave]
+HANDLERS = [poll, heartbeat, report, append_log, register_attempt_key, leave]

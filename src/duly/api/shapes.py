@@ -14,7 +14,7 @@ from duly.model.shape import Concurrency
 from duly.model.task import Lasts, Outcome, Payload, Reason, Status, TaskSpec, Unique, Usage
 from duly.model.tenant import Credential
 from duly.store.tasks import Stored
-from duly.store.views import AttemptView, TaskView
+from duly.store.views import AttemptView, ProgressView, TaskView
 
 NO_PAYLOAD = Payload()
 
@@ -36,6 +36,14 @@ class UniqueKey(msgspec.Struct, frozen=True):
 
     key: str
     lasts: Lasts = msgspec.field(name="while")
+
+
+class ProgressAnswer(msgspec.Struct, frozen=True):
+    """How far the running attempt said that it had come, from 0 to 1, and when."""
+
+    fraction: float
+    text: str | None
+    at: datetime
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +91,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     unique: UniqueKey | None
     admitted_by: str | None
     usage: Usage | None = None
+    progress: ProgressAnswer | None = None
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
@@ -204,6 +213,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         unique=_unique(view.unique),
         admitted_by=view.admitted_by,
         usage=view.usage,
+        progress=_progress(view.progress),
         command=payload.command,
         script_path=payload.script_path,
         source=payload.source,
@@ -247,6 +257,10 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
 
 def _unique(unique: Unique | None) -> UniqueKey | None:
     return None if unique is None else UniqueKey(unique.key, unique.lasts)
+
+
+def _progress(view: ProgressView | None) -> ProgressAnswer | None:
+    return None if view is None else ProgressAnswer(view.fraction, view.text, view.at)
 
 
 def attempt(view: AttemptView) -> Attempt:

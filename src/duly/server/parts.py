@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from duly.config import Settings
+from duly.server.attempt_keys import AttemptKeys
 from duly.server.auditor import Auditor
 from duly.server.authenticator import Authenticator
 from duly.server.bell import Bell
@@ -40,6 +41,7 @@ class Parts:
     settings: Settings
     timeouts: Timeouts
     authenticator: Authenticator
+    attempt_keys: AttemptKeys
     bell: Bell
     herald: Herald
     cluster_manager: ClusterManager
@@ -117,6 +119,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         settings=settings,
         timeouts=Timeouts(settings.requests.timeout),
         authenticator=authenticator,
+        attempt_keys=AttemptKeys(database),
         bell=bell,
         herald=herald,
         cluster_manager=cluster_manager,

@@ -805,6 +805,11 @@ CREATE TABLE duly.live (
     kill_at timestamp with time zone,
     unique_key text,
     unique_while text,
+    attempt_key bytea,
+    progress double precision,
+    progress_text text,
+    progress_token bigint,
+    progress_at timestamp with time zone,
     CONSTRAINT live_is_not_final CHECK ((status <> ALL (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status]))),
     CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL)))),
     CONSTRAINT live_unique_has_an_end CHECK ((((unique_key IS NULL) AND (unique_while IS NULL)) OR ((unique_key IS NOT NULL) AND (unique_while = ANY (ARRAY['waiting'::text, 'live'::text])))))

@@ -63,6 +63,15 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     reason: Reason | None
     usage: Usage | None
+    progress: "ProgressView | None"
+
+
+class ProgressView(msgspec.Struct, frozen=True):
+    """How far a running attempt said that it had come, and when."""
+
+    fraction: float
+    text: str | None
+    at: datetime
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +241,7 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
     fields["concurrency"] = msgspec.convert(fields["concurrency"], Concurrency | None)
     fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
+    fields["progress"] = msgspec.convert(fields["progress"], ProgressView | None)
     fields["reason"] = _reason(fields["reason"])
     fields["status"] = Status(fields["status"])
     fields["on_lost"] = OnLost(fields["on_lost"])

@@ -21,7 +21,7 @@ class Actor:
     api: Any
     own: Holding
     kind: str = "key"
-    """`key`, `node`, `join`, or `nothing` that counts."""
+    """`key`, `node`, `join`, `attempt`, or `nothing` that counts."""
     scopes: frozenset[Scope] = frozenset()
     suspended: bool = False
 
@@ -29,6 +29,9 @@ class Actor:
         """Return what it is told at a route of that access; None if it may pass."""
         if access in (Access.PUBLIC, Access.LOGIN):
             return None
+        if self.kind == "attempt" or access is Access.ATTEMPT:
+            passes = (self.kind, access) == ("attempt", Access.ATTEMPT)
+            return None if passes else NO_SCOPE if self.kind == "attempt" else NO_KEY
         if access in (Access.NODE, Access.JOIN):
             passes = self.kind == "node" or (self.kind, access) == ("join", Access.JOIN)
             return None if passes else NO_KEY
@@ -51,6 +54,7 @@ NAMES = (
     "user_gone",
     "tenant_gone",
     "attempt",
+    "late_attempt",
     "joiner",
     "node",
     "node_scope",
@@ -73,7 +77,11 @@ async def make(name: str, world: Any) -> Actor:
         case "revoked" | "expired" | "user_gone" | "tenant_gone":
             return Actor(await _late(world, name), victim, "nothing")
         case "attempt":
-            return Actor(world.api.with_key(generate_key("dulyattempt")), victim, "nothing")
+            key = await world.attempt_key(victim.attempt)
+            return Actor(world.api.with_key(key), victim, "attempt")
+        case "late_attempt":
+            key = await world.late_attempt_key()
+            return Actor(world.api.with_key(key), victim, "nothing")
         case "joiner":
             return Actor(world.api.with_key(await world.join_token()), victim, "join")
         case "node":

@@ -228,7 +228,13 @@ ROWS: dict[tuple[str, str], Row] = {
         ok=204,
         good=message(lambda i, ref: wire.LogChunk(incarnation=i, ref=ref, offset=0, data=b"x")),
     ),
+    ("POST", "/v1/gateway/attempt-key"): Row(
+        Access.NODE,
+        ok=204,
+        good=message(lambda _, ref: wire.AttemptKey(ref=ref, digest=bytes(32))),
+    ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
     ),
+    ("PUT", "/v1/attempt/progress"): Row(Access.ATTEMPT, ok=204, good=json(fraction=0.5)),
 }

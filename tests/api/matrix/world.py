@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 
+from duly import wire
 from duly.api.query import write_cursor
 from duly.store import tenants
 from tests.api.matrix.holdings import ALL, LATER, Holding, Runner, settle, submit
@@ -56,6 +57,17 @@ class World:
         """Return a token with which nodes may join."""
         answer = await self.api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         return str(answer.json()["token"])
+
+    async def attempt_key(self, ref: wire.AttemptRef) -> str:
+        """Return a key that speaks for an attempt that runs."""
+        return await self.runner.agent.attempt_key(ref)
+
+    async def late_attempt_key(self) -> str:
+        """Return the key of an attempt of the victim's that has ended."""
+        ref = await self.runner.start(await submit(self.victim))
+        key = await self.attempt_key(ref)
+        await self.runner.finish(ref, self.victim.tenant.encode(), 0)
+        return key
 
     async def fresh_key(self, own: Holding) -> Any:
         """Return the API for a holder of a key of which no server has heard yet."""

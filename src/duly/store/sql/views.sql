@@ -148,7 +148,13 @@ select task.*
                case when l.id is null then e.outcome else a.outcome end as outcome,
                case when l.id is null then e.exit_code else a.exit_code end as exit_code,
                case when l.id is null then e.reason else l.reason end as reason,
-               a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
+               a.cpu_seconds, a.peak_memory_mb, a.wall_seconds,
+               case
+                   when l.progress_token = l.token
+                   then json_build_object(
+                            'fraction', l.progress, 'text', l.progress_text, 'at', l.progress_at
+                        )
+               end as progress
           from tasks t
           left join live l on l.id = asked.id
           left join ends e on e.task_id = asked.id
