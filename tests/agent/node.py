@@ -16,8 +16,10 @@ from duly.agent.executor import Executor
 from duly.agent.outcome import Exit, conclude
 from duly.agent.ports import Ports
 from duly.agent.sweep import sweep
+from duly.agent.task_socket import TaskSocket, choose_path
 from duly.agent.tree import read_state
 from duly.clock import monotonic
+from duly.model.progress import Progress
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
 from duly.wire import Assignment, AttemptRef, AttemptReport
@@ -37,6 +39,8 @@ class Node:
         self.work = workspace.root(data, self.mark, shared=chosen.runs_as_others)
         self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
         self.left: list[str] = []
+        self.said: list[tuple[AttemptRef, Progress]] = []
+        self.socket = choose_path(self.work, self.mark)
         self._tasks = itertools.count(1)
         self._ends: dict[AttemptRef, asyncio.Future[Exit]] = {}
         self.executor = Executor(
@@ -45,6 +49,7 @@ class Node:
             users=chosen,
             ports=Ports(42_000, 42_009),
             remove=self.left.append,
+            socket=self.socket,
         )
         self.link: duly.agent.link.Link
 
@@ -159,8 +164,15 @@ async def running(mode: str):
         data, layout, own_uids=chosen.own_uids, on_event=node.hear
     )
     node.link.send("trust", monotonic() + TRUSTED)
+    socket = TaskSocket(
+        node.socket,
+        everybody=chosen.runs_as_others,
+        find=node.executor.by_caller,
+        hear=lambda *said: node.said.append(said),
+    )
     try:
-        yield node
+        with socket:
+            yield node
     finally:
         await node.link.close()
         sweep(node.mark, node.work, data / "spool", chosen)

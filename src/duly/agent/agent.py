@@ -5,6 +5,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from duly.agent.janitor import Janitor
 from duly.agent.ports import Ports
 from duly.agent.session import Session, SupervisorLost
 from duly.agent.sweep import sweep
+from duly.agent.task_socket import TaskSocket, choose_path
 from duly.clock import monotonic
 from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
 from duly.model.resources import Resources
@@ -75,15 +77,22 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
         log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
     async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
         ports = Ports(*options.port_range) if options.port_range else Ports()
+        path = choose_path(work, mark)
         executor = Executor(
-            work=work, spool=spool, users=chosen, ports=ports, remove=janitor.remove
+            work=work,
+            spool=spool,
+            users=chosen,
+            ports=ports,
+            remove=janitor.remove,
+            socket=path,
         )
         session = Session(gateway, executor, freezer=layout.can_freeze)
         session.link = await link.start(
             data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
         )
         try:
-            return await _work(options, data, gateway, session, stop)
+            with _listening(path, chosen, executor, session):
+                return await _work(options, data, gateway, session, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing what it left")
             return 1
@@ -92,6 +101,21 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             sweep(mark, work, spool, chosen)
             workspace.remove_root(work)
             chosen.close()
+
+
+def _listening(
+    path: Path | None, chosen: users.Users, executor: Executor, session: Session
+) -> AbstractContextManager[object]:
+    """Let tasks speak to us for a while."""
+    if path is None:
+        log.warning("the path of the data folder is too long: tasks are given no DULY_SOCKET")
+        return nullcontext()
+    return TaskSocket(
+        path,
+        everybody=chosen.runs_as_others,
+        find=executor.by_caller,
+        hear=session.attempt_says,
+    )
 
 
 async def _work(

@@ -29,7 +29,9 @@ def interpreter(payload: Payload) -> str | None:
     return words[0]
 
 
-def build(assignment: Assignment, workspace: str, ports: Sequence[int]) -> dict[str, str]:
+def build(
+    assignment: Assignment, workspace: str, ports: Sequence[int], socket: str | None = None
+) -> dict[str, str]:
     """Return the whole environment of an attempt; what the task asked for replaces our defaults."""
     ref = assignment.ref
     env = {
@@ -46,6 +48,8 @@ def build(assignment: Assignment, workspace: str, ports: Sequence[int]) -> dict[
     }
     if ports:
         env["DULY_PORTS"] = ",".join(map(str, ports))
+    if socket is not None:
+        env["DULY_SOCKET"] = socket
     return env
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from duly.agent import environment, workspace
+from duly.agent.callers import Caller, workspace_of
 from duly.agent.link import Link
 from duly.agent.outcome import Conclusion, Exit, Failure
 from duly.agent.ports import Ports
+from duly.agent.speaker import Speaker
 from duly.agent.users import User, Users
 from duly.clock import monotonic
 from duly.model.task import Outcome, Usage
@@ -48,6 +50,8 @@ class Local:
     ran: float | None = None
     usage: Usage | None = None
     result: bytes | None = None
+    speaker: Speaker | None = None
+    """Set once it has connected to the agent's socket."""
 
 
 class Executor:
@@ -61,12 +65,14 @@ class Executor:
         users: Users,
         ports: Ports,
         remove: Callable[[str], None],
+        socket: Path | None = None,
     ) -> None:
         self._work = str(work)
         self._spool = str(spool)
         self._users = users
         self._ports = ports
         self._remove = remove
+        self._socket = None if socket is None else str(socket)
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
         self._last_id = 0
@@ -78,6 +84,19 @@ class Executor:
     def by_id(self, number: int) -> Local | None:
         """Return the attempt that the supervisor knows by this number, unless it has ended."""
         return self._by_id.get(number)
+
+    def by_caller(self, caller: Caller) -> Local | None:
+        """Return the running attempt that a process belongs to; None if it belongs to none."""
+        agent = os.geteuid()
+        alike = [
+            local
+            for local in self._by_id.values()
+            if caller.uid == (agent if local.user is None else local.user.uid)
+        ]
+        if self._users.own_uids or not alike:
+            return alike[0] if alike else None
+        found = workspace_of(caller.pid, self._work)
+        return next((local for local in alike if local.workspace == found), None)
 
     def start(self, assignment: Assignment, link: Link) -> Exit | None:
         """Prepare the attempt and have it started; an Exit says that it could not be."""
@@ -115,7 +134,7 @@ class Executor:
             "id": local.id,
             "begin": (
                 environment.arguments(payload, local.workspace),
-                environment.build(assignment, local.workspace, local.ports),
+                environment.build(assignment, local.workspace, local.ports, self._socket),
                 local.workspace,
                 payload.source is None,
                 None if user is None else tuple(user),

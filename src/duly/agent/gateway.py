@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 3.0
+JSON = "application/json"
 REFUSALS: dict[int, type[DulyError]] = {
     400: Malformed,
     401: Unauthenticated,
@@ -96,9 +97,7 @@ class Gateway:
 
     async def join(self, message: wire.Join, *, timeout: float) -> wire.Joined:
         """Ask to be a node; the answer is JSON, as all of /v1/nodes."""
-        answer = await self._post(
-            "/v1/nodes", msgspec.json.encode(message), "application/json", timeout
-        )
+        answer = await self._ask("POST", "/v1/nodes", msgspec.json.encode(message), JSON, timeout)
         try:
             return msgspec.json.decode(answer, type=wire.Joined)
         except msgspec.DecodeError as error:
@@ -124,27 +123,39 @@ class Gateway:
 
     async def send(self, name: str, message: Any, *, timeout: float) -> bytes:
         """Send `message` to the gateway's `name`; what comes back does not matter."""
-        return await self._post(
-            f"/v1/gateway/{name}", wire.encode(message), wire.MEDIA_TYPE, timeout
-        )
+        path, body = f"/v1/gateway/{name}", wire.encode(message)
+        return await self._ask("POST", path, body, wire.MEDIA_TYPE, timeout)
 
-    async def _post(self, path: str, body: bytes, media_type: str, timeout: float) -> bytes:
+    async def put(self, path: str, body: bytes, *, key: str, timeout: float) -> bytes:
+        """Send JSON to `path` under another key than that of the node."""
+        return await self._ask("PUT", path, body, JSON, timeout, key)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        media_type: str,
+        timeout: float,
+        key: str | None = None,
+    ) -> bytes:
         current = self._current
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": media_type}
+        headers = {"Authorization": f"Bearer {key or self.key}", "Content-Type": media_type}
+        url = self._urls[current] + path
         try:
             async with (
                 asyncio.timeout(timeout) as limit,
                 self._under_way(current, limit),
-                self._session(path).post(
-                    self._urls[current] + path, data=body, headers=headers, allow_redirects=False
+                self._session(path).request(
+                    method, url, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
                 answer = await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._give_up(current)
-            url = self._urls[current]
-            raise Unavailable(f"{url} cannot be reached: {_why(error, url)}.") from error
+            server = self._urls[current]
+            raise Unavailable(f"{server} cannot be reached: {_why(error, server)}.") from error
         if 200 <= status < 300:
             return answer
         if status >= 500:

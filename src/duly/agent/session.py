@@ -17,9 +17,11 @@ from duly.agent.gateway import Backoff, Gateway
 from duly.agent.link import Link
 from duly.agent.logs import LogSender
 from duly.agent.outcome import Conclusion
+from duly.agent.progress import ProgressSender
 from duly.agent.reports import ReportSender
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
+from duly.model.progress import Progress
 from duly.wire import (
     Assignment,
     AttemptRef,
@@ -54,6 +56,7 @@ class Session:
         self._state = state.Agent(freezer=freezer)
         self._reports = ReportSender(gateway, self._answered, lambda: len(self._state.attempts))
         self._logs = LogSender(gateway)
+        self._progress = ProgressSender(gateway)
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
@@ -77,6 +80,10 @@ class Session:
             if local is not None:
                 self._logs.written(local, subject[1])
 
+    def attempt_says(self, ref: AttemptRef, progress: Progress) -> None:
+        """Take in what a running attempt says through its socket."""
+        self._progress.say(ref, progress)
+
     def _do(self, effect: state.Effect) -> None:
         match effect:
             case state.Start(ref):
@@ -96,6 +103,7 @@ class Session:
             case state.Forget(ref):
                 self._reports.forget(ref)
                 self._logs.forget(ref)
+                self._progress.forget(ref)
                 self._executor.forget(ref)
             case state.Leave():
                 self._over.set()
@@ -113,6 +121,7 @@ class Session:
         self.link.send(verb, self._executor.find(ref).id)
 
     def _report(self, ref: AttemptRef, conclusion: Conclusion) -> None:
+        self._progress.forget(ref)
         report = self._executor.report(ref, conclusion)
         ended_at = self._executor.ended_at(ref)
 
@@ -148,6 +157,7 @@ class Session:
                     lambda: self._beat(joined, stop),
                     lambda: self._reports.run(joined.incarnation),
                     lambda: self._logs.run(joined.incarnation),
+                    self._progress.run,
                 )
             ]
             loops += [group.create_task(self._tick()), group.create_task(self._stop_when(stop))]

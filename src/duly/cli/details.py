@@ -25,6 +25,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "name", task["name"] or ""
     yield "status", task["status"]
     yield "why", say_reason(task)
+    yield "progress", _progress(task, now)
     yield "command", _command(task)
     yield "exit code", _exit_code(task)
     yield "attempts", _attempts(task)
@@ -151,6 +152,15 @@ def _exit_code(task: Task) -> str:
         return ""
     signal = signal_of(task)
     return str(task["exit_code"]) if signal is None else f"signal {signal}"
+
+
+def _progress(task: Task, now: datetime) -> str:
+    """Say how far a task that runs has come by its own account."""
+    told = task.get("progress")
+    if told is None:
+        return ""
+    text = f": {told['text']}" if told["text"] else ""
+    return f"{told['fraction']:.0%}{text} ({say_age(told['at'], now)})"
 
 
 def _attempts(task: Task) -> str:

@@ -105,6 +105,14 @@ class Usage(TypedDict):
     wall_seconds: float
 
 
+class Progress(TypedDict):
+    """How far a running attempt said that it had come, from 0 to 1, and when."""
+
+    fraction: float
+    text: str | None
+    at: str
+
+
 class Task(TypedDict):
     """A task as the server tells it; times are RFC 3339, durations are seconds."""
 
@@ -152,6 +160,8 @@ class Task(TypedDict):
     unique: UniqueFields | None
     admitted_by: str | None
     usage: Usage | None
+    progress: NotRequired[Progress | None]
+    """Left out by servers older than `DULY_SOCKET`."""
     command: list[str] | None
     script_path: str | None
     source: str | None

@@ -112,6 +112,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Command", command(task)),
         ("Tenant and user", owner(task)),
         ("Node", visible(node_name(task))),
+        ("Progress", progress(task)),
         ("Attempts", attempts(task)),
         ("Outcome of the last attempt", task["outcome"]),
         ("Exit code", task["exit_code"]),
@@ -130,6 +131,14 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Replay of", task["replay_of"]),
     ]
     return [(label, visible(str(fact))) for label, fact in facts if fact not in (None, "", NOTHING)]
+
+
+def progress(task: Task) -> str:
+    """Say how far a task that runs has come by its own account."""
+    told = task.get("progress")
+    if told is None:
+        return ""
+    return f"{told['fraction']:.0%}" + (f": {told['text']}" if told["text"] else "")
 
 
 def concurrency(task: Task) -> str:

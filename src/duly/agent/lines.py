@@ -1,0 +1,65 @@
+"""What a task may say through its socket: a JSON object on a line, and an answer to each.
+
+Pure: bytes in, what was said or an error out.
+"""
+
+from typing import Any
+
+import msgspec
+
+from duly.errors import DulyError, Invalid, Malformed
+from duly.model.progress import Progress, check_progress
+
+LONGEST = 8192
+"""Bytes of a line, its end included."""
+FIELDS = {"progress", "text"}
+KNOWN = 'known is {"progress": 0.4, "text": "…"}'
+LATER = ("stage", "stages", "checkpoint", "throttled", "submit")
+"""What a task will be able to say."""
+OK = b'{"ok":true}\n'
+
+
+def read(line: bytes) -> Progress:
+    """Return what a line says; raises Malformed or Invalid."""
+    said = _decode(line)
+    if "progress" not in said:
+        raise _unknown(said)
+    for name in said.keys() - FIELDS:
+        raise Invalid(name, f"There is no field {_shown(name)} beside progress; {KNOWN}.")
+    fraction, text = said["progress"], said.get("text")
+    # A truth value is a number to Python, and to nobody else.
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+        raise Invalid("progress", "progress must be a number from 0 to 1.")
+    if text is not None and not isinstance(text, str):
+        raise Invalid("text", "text must be text.")
+    return check_progress(fraction, text, field="progress")
+
+
+def refusal(error: DulyError) -> bytes:
+    """Return the answer to what was refused."""
+    told = {"error": {"code": error.code, "message": error.message}}
+    return msgspec.json.encode(told) + b"\n"
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    try:
+        said = msgspec.json.decode(line)
+    except RecursionError:
+        raise Malformed("The line is nested too deeply.") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Malformed(f"The line is not valid JSON: {str(error)[:200]}.") from None
+    if not isinstance(said, dict):
+        raise Malformed(f"A line must be a JSON object; {KNOWN}.")
+    return said
+
+
+def _unknown(said: dict[str, Any]) -> Invalid:
+    later = next((name for name in LATER if name in said), None)
+    if later is not None:
+        return Invalid(later, f"This version of Duly does not understand {later}; {KNOWN}.")
+    names = ", ".join(_shown(name) for name in list(said)[:3]) or "an empty object"
+    return Invalid("", f"The line says nothing that is known ({names}); {KNOWN}.")
+
+
+def _shown(name: str) -> str:
+    return repr(name[:60])

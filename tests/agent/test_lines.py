@@ -1,0 +1,117 @@
+import json
+
+import pytest
+
+from duly.agent import lines
+from duly.agent.coalescer import EVERY, Coalescer
+from duly.agent.speaker import MOST_LINES, Speaker
+from duly.errors import DulyError
+from duly.model.progress import TEXT_LIMIT, Progress
+from duly.wire import AttemptRef
+
+A, B = AttemptRef(1, 1, 10), AttemptRef(2, 1, 11)
+
+
+@pytest.mark.parametrize(
+    ("line", "progress"),
+    [
+        (b'{"progress": 0.4, "text": "resizing"}', Progress(0.4, "resizing")),
+        (b' {"progress":0}\r', Progress(0)),
+        (b'{"progress": 1, "text": null}', Progress(1)),
+        ('{"progress": 0.5, "text": "%s"}' % ("ø" * TEXT_LIMIT), Progress(0.5, "ø" * TEXT_LIMIT)),
+    ],
+)
+def test_a_line_says_how_far_it_is(line, progress):
+    assert lines.read(line if isinstance(line, bytes) else line.encode()) == progress
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"", "malformed", "not valid JSON"),
+        (b"half", "malformed", "not valid JSON"),
+        (b'{"progress": 0.4', "malformed", "not valid JSON"),
+        (b'{"progress": NaN}', "malformed", "not valid JSON"),
+        (b'{"progress": Infinity}', "malformed", "not valid JSON"),
+        (b'{"progress": 1e999}', "malformed", "out of range"),
+        (b'{"progress": 0.4, "text": "\xff"}', "malformed", "not valid JSON"),
+        (b'{"progress": 0.4, "text": "\\ud800"}', "malformed", "not valid JSON"),
+        (b"[" * 8000, "malformed", "nested too deeply"),
+        (b"0.4", "malformed", "must be a JSON object"),
+        (b'["progress"]', "malformed", "must be a JSON object"),
+        (b"{}", "invalid", "nothing that is known (an empty object)"),
+        (b'{"text": "so far"}', "invalid", "nothing that is known ('text')"),
+        (b'{"progres": 0.4}', "invalid", 'known is {"progress": 0.4, "text": "…"}'),
+        (b'{"stage": "x", "result": 1}', "invalid", "does not understand stage"),
+        (b'{"stages": true}', "invalid", "does not understand stages"),
+        (b'{"checkpoint": true}', "invalid", "does not understand checkpoint"),
+        (b'{"throttled": "stripe"}', "invalid", "does not understand throttled"),
+        (b'{"submit": {"command": ["true"]}}', "invalid", "does not understand submit"),
+        (b'{"progress": 0.4, "of": 10}', "invalid", "no field 'of' beside progress"),
+        (b'{"progress": "0.4"}', "invalid", "progress must be a number from 0 to 1"),
+        (b'{"progress": true}', "invalid", "progress must be a number from 0 to 1"),
+        (b'{"progress": null}', "invalid", "progress must be a number from 0 to 1"),
+        (b'{"progress": -0.01}', "invalid", "progress must be from 0 to 1"),
+        (b'{"progress": 40}', "invalid", "progress must be from 0 to 1"),
+        (b'{"progress": %s}' % (b"9" * 400), "invalid", "progress must be from 0 to 1"),
+        (b'{"progress": %s}' % (b"9" * 5000), "malformed", "not valid JSON"),
+        (b'{"progress": 0.4, "text": 4}', "invalid", "text must be text"),
+        (b'{"progress": 0.4, "text": "a\\u0000b"}', "invalid", "NUL"),
+        (b'{"progress": 0.4, "text": "%s"}' % (b"x" * 501), "invalid", "at most 500 characters"),
+    ],
+)
+def test_what_cannot_be_understood_is_answered_in_words(line, code, words):
+    with pytest.raises(DulyError) as caught:
+        lines.read(line)
+    answer = lines.refusal(caught.value)
+    assert answer.endswith(b"\n") and answer.count(b"\n") == 1
+    told = json.loads(answer)["error"]
+    assert (told["code"], told.keys()) == (code, {"code", "message"})
+    assert words in told["message"]
+
+
+def test_of_a_flood_only_the_newest_goes_out_and_the_last_one_always():
+    news = Coalescer()
+    assert news.wait(0.0) is None
+    assert news.say(A, Progress(0.1))
+    assert not news.say(A, Progress(0.2))
+    assert news.wait(0.0) == 0.0
+    assert news.take(0.0) == [(A, Progress(0.2))]
+    assert news.wait(0.1) is None
+    for step in range(3, 9):
+        news.say(A, Progress(step / 10))
+    assert news.take(0.5) == []
+    assert news.wait(0.5) == pytest.approx(EVERY - 0.5)
+    assert news.take(EVERY) == [(A, Progress(0.8))]
+    assert news.wait(EVERY) is None
+
+
+def test_attempts_do_not_wait_for_each_other():
+    news = Coalescer()
+    news.say(A, Progress(0.1))
+    news.take(0.0)
+    news.say(A, Progress(0.2))
+    news.say(B, Progress(0.3))
+    assert news.wait(0.1) == 0.0
+    assert news.take(0.1) == [(B, Progress(0.3))]
+
+
+def test_what_could_not_be_sent_is_tried_again_unless_there_is_something_newer():
+    news = Coalescer()
+    news.say(A, Progress(0.1))
+    [(ref, progress)] = news.take(0.0)
+    news.put_back(ref, progress)
+    assert news.take(EVERY) == [(A, Progress(0.1))]
+    news.say(A, Progress(0.2))
+    news.put_back(A, Progress(0.1))
+    assert news.take(2 * EVERY) == [(A, Progress(0.2))]
+    news.forget(A)
+    news.put_back(A, Progress(0.2))
+    assert news.wait(3 * EVERY) is None
+
+
+def test_who_says_too_much_is_heard_in_the_next_second():
+    speaker = Speaker()
+    assert speaker.pause(MOST_LINES, 10.0) == 0.0
+    assert speaker.pause(1, 10.25) == pytest.approx(0.75)
+    assert speaker.pause(1, 11.0) == 0.0
