@@ -67,6 +67,20 @@ def test_what_runs_is_shown_the_way_it_is_typed(capsys):
     assert "sh -c 'echo hi'" in capsys.readouterr().out
 
 
+def test_progress_is_shown_as_it_was_said_and_when(capsys):
+    told = {
+        "fraction": 0.425,
+        "text": "page 4\x1b[2J",
+        "at": (NOW - timedelta(seconds=3)).isoformat(),
+    }
+    draw_pairs(task_details(task(status="running", progress=told), NOW))
+    assert "42%: page 4\ufffd[2J (3s ago)" in capsys.readouterr().out
+    assert (
+        dict(task_details(task(progress=told | {"text": None}), NOW))["progress"] == "42% (3s ago)"
+    )
+    assert "progress" not in dict(task_details(task(progress=None), NOW))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

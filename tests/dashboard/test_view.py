@@ -143,6 +143,12 @@ def test_an_exit_code_of_zero_is_known():
     assert dict(view.task_facts(task(exit_code=0)))["Exit code"] == "0"
 
 
+def test_progress_is_shown_while_a_task_tells_it():
+    told = {"fraction": 0.4, "text": "page 4", "at": "2027-01-31T12:00:00Z"}
+    assert dict(view.task_facts(task(progress=told)))["Progress"] == "40%: page 4"
+    assert "Progress" not in dict(view.task_facts(task()))
+
+
 def test_direction_changing_and_control_characters_are_written_out():
     assert view.visible("photo\u202egpj.exe\x1b[2J\n") == "photo\\u202egpj.exe\\x1b[2J\\n"
     assert view.visible("日本語 👩\u200d👩\u200d👧 نص") == "日本語 👩\u200d👩\u200d👧 نص"
