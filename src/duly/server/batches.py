@@ -11,8 +11,8 @@ from duly.model.tenant import Credential
 from duly.server import repeats, unique
 from duly.server.lines import EARLIEST
 from duly.server.rate_limiter import RateLimiter
-from duly.store import tasks
-from duly.store.database import Connection, now
+from duly.store import tasks, tenants
+from duly.store.database import Connection
 from duly.store.tasks import NewTask
 
 CHUNK = 2000
@@ -73,9 +73,11 @@ class BatchStore:
         sure = sum(_is_surely_new(task) for task in new)
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, bucket, sure)
-        # Nothing of the batch must start before now and its tolerance.
+        # Nothing of the batch must start before now and its tolerance. Once the tenant is held,
+        # none of its tasks is left out by the insert for want of a tenant.
         tolerance = min((task.spec.delay_tolerance for task in new), default=timedelta(0))
-        since = (await now(conn) + tolerance).replace(microsecond=0)
+        at = await tenants.hold(conn, credential.tenant_id)
+        since = (at + tolerance).replace(microsecond=0)
         ids: list[int] = []
         fresh = 0
         for first in range(0, len(new), CHUNK):

@@ -32,7 +32,7 @@ from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
 from duly.server.waker import Waker
-from duly.store import tasks
+from duly.store import tasks, tenants
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.tasks import Inserted, NewTask, Stored, StoredSpec
 
@@ -297,6 +297,7 @@ class Submitter(Service):
     ) -> Bucket | None:
         async with self._database.writing_for(credential.tenant_id) as conn:
             bucket = await self._rate_limiter.lock(conn, credential)
+            await tenants.hold(conn, credential.tenant_id)
             if bucket is not None:
                 bucket = await self._rate_limiter.charge(conn, credential, bucket, 1)
             was_dead = await tasks.take_dead_letter(conn, credential.tenant_id, task_id)
@@ -366,9 +367,12 @@ def _answer(
         else:
             request.resolve(Admitted(holder, False))
         return True
+    if task.tenant_id in done.gone:
+        request.refuse(tenants.gone())
+        return True
     bucket = done.buckets.get(task.tenant_id)
     if task.is_limited and bucket is not None and bucket.whole < 1:
         request.refuse(refusal(bucket, timedelta(seconds=bucket.seconds_until(1))))
         return True
-    # Its bucket was held by somebody else, or its key was released a moment ago.
+    # Its bucket or its tenant was held by somebody else, or its key was released a moment ago.
     return False

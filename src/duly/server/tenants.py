@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from duly.errors import Conflict, Invalid, NotFound
+from duly.errors import Conflict, Invalid
 from duly.model.names import check_tenant
 from duly.model.tenant import Credential
 from duly.server.administrators import keeping_one
@@ -94,7 +94,7 @@ class Tenants:
     async def remove(self, credential: Credential, tenant_id: int) -> None:
         """Remove a tenant that has nothing left to do, with its users and keys, for good."""
         async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
-            old = await _lock(conn, tenant_id)
+            old = _there(await tenants.lock_for_good(conn, tenant_id))
             _refuse_home(old, "removed")
             if count := await tenants.count_live(conn, tenant_id, up_to=MANY):
                 raise _busy(old, count)
@@ -105,9 +105,12 @@ class Tenants:
 
 
 async def _lock(conn: Connection, tenant_id: int) -> Tenant:
-    found = await tenants.lock(conn, tenant_id)
+    return _there(await tenants.lock(conn, tenant_id))
+
+
+def _there(found: Tenant | None) -> Tenant:
     if found is None:
-        raise NotFound("There is no such tenant.")
+        raise tenants.gone()
     return found
 
 

@@ -53,6 +53,8 @@ class Inserted(msgspec.Struct, frozen=True):
     """By tenant; None when its plan has no rate any more."""
     held: dict[int, int]
     """Those that were left out for their unique key, and which task holds it."""
+    gone: set[int]
+    """The tenants that have been removed."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -133,8 +135,9 @@ async def insert(
     )
     return Inserted(
         [_stored(row) for row in rows if row[1] is not None],
-        {row[5]: _bucket(row) for row in rows if row[0] is None},
+        {row[5]: _bucket(row) for row in rows if row[5] is not None},
         {row[0]: row[10] for row in rows if row[10] is not None},
+        {row[11] for row in rows if row[11] is not None},
     )
 
 

@@ -128,15 +128,31 @@ async def read(
 
 
 async def lock(conn: Connection, tenant_id: int) -> Tenant | None:
-    """Return a tenant that nobody else changes before the commit."""
+    """Return a tenant that nobody else changes before the commit; its tasks are stored on."""
     row = await conn.fetchrow(SQL["lock"], tenant_id)
     return None if row is None else msgspec.convert(dict(row), Tenant)
 
 
-async def hold(conn: Connection, tenant_id: int) -> None:
-    """Let nobody remove a tenant before the commit; raises NotFound when somebody has."""
-    if await conn.fetchval(SQL["hold"], tenant_id) is None:
-        raise NotFound("There is no such tenant.")
+async def lock_for_good(conn: Connection, tenant_id: int) -> Tenant | None:
+    """Return a tenant that is to be removed; waits for all who are about to give it something."""
+    row = await conn.fetchrow(SQL["lock_for_good"], tenant_id)
+    return None if row is None else msgspec.convert(dict(row), Tenant)
+
+
+async def hold(conn: Connection, tenant_id: int) -> datetime:
+    """Let nobody remove a tenant before the commit, and return the time after that.
+
+    Raises NotFound when somebody has removed it.
+    """
+    at: datetime | None = await conn.fetchval(SQL["hold"], tenant_id)
+    if at is None:
+        raise gone()
+    return at
+
+
+def gone() -> NotFound:
+    """Return what whoever comes too late is told."""
+    return NotFound("There is no such tenant.")
 
 
 async def change(conn: Connection, tenant_id: int, *, name: str, plan: str) -> None:

@@ -27,12 +27,22 @@ select id, key
 -- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
 -- tokens in the order of their ids; what was really stored is charged, and nothing else.
 --
+-- A tenant cannot be removed before the commit, nor while it is being removed be given tasks:
+-- they are left out like those whose bucket is held. One that is gone is told, and gets nothing.
+--
 -- What many tasks have in common, their terms, is sent and read once for all of them. A column
 -- in which no task has anything is sent empty: unnest fills it up. Every task has its terms, and
 -- all terms have a task: the full join is there because it is never done by looping over both.
 --   one array per column of `each` and then of `terms`, $22 the limited tenants in ascending
 --   order, $23 admitted_by, $24 whether to tell of the tasks
-with locked as materialized (
+with present as materialized (
+        select t.id, t.removed_at is not null as is_gone
+          from tenants t
+         where t.id = any($12::int[])
+         order by t.id
+           for key share skip locked
+     ),
+     locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
           from unnest($22::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
@@ -95,6 +105,8 @@ with locked as materialized (
                 tenant_id, user_id, shape_id, tier, delay_tolerance,
                 execution_cap, max_attempts, on_lost, priority, is_limited, number
                ) on terms.number = each.terms
+         -- Said in this way, it leaves the join as it is.
+         where (tenant_id in (select id from present where not is_gone)) is not false
      ),
      asking as (
         select id, tenant_id,
@@ -185,18 +197,23 @@ with locked as materialized (
 select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
        (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status,
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
-       null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by
+       null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
+       null::int as gone
   from admitted
  where $24::boolean
  union all
-select id, null, null, null, null, null, null, null, null, null, held_by
+select id, null, null, null, null, null, null, null, null, null, held_by, null
   from given
  where held_by is not null
  union all
 select null, null, null, null, null,
        tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
-       burst, filled_at, null
+       burst, filled_at, null, null
   from open, spent
+ union all
+select null, null, null, null, null, null, null, null, null, null, null, id
+  from present
+ where is_gone
 
 -- name: read_submissions
 -- Return what is known under idempotency keys.

@@ -98,7 +98,17 @@ select t.id, t.name, t.plan, t.created_at, t.suspended_at,
  limit $2
 
 -- name: lock
--- Let nobody else change a tenant before the commit.
+-- Let nobody else change a tenant before the commit. Who stores its tasks is not waited for:
+-- there may always be somebody.
+--   $1 tenant_id
+select id, name, plan, created_at, suspended_at
+  from tenants
+ where id = $1
+   and removed_at is null
+   for no key update
+
+-- name: lock_for_good
+-- Wait for all who are storing something for a tenant, and let nobody begin to.
 --   $1 tenant_id
 select id, name, plan, created_at, suspended_at
   from tenants
@@ -107,13 +117,17 @@ select id, name, plan, created_at, suspended_at
    for update
 
 -- name: hold
--- Let nobody remove a tenant before the commit; no row means that it is gone.
+-- Let nobody remove a tenant before the commit, and tell the time; no row means that it is gone.
+-- The request's role may lock the row because it may change a column of it that says nothing.
 --   $1 tenant_id
-select id
-  from tenants
- where id = $1
-   and removed_at is null
-   for key share
+with held as materialized (
+        select id
+          from tenants
+         where id = $1
+           and removed_at is null
+           for key share
+     )
+select duly.now() from held
 
 -- name: change
 -- Give a tenant another name or plan. The name may be taken: then PostgreSQL refuses it.
