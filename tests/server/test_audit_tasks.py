@@ -6,7 +6,9 @@ from datetime import timedelta
 import pytest
 
 from duly.config import AuditSettings, Settings
+from duly.errors import Conflict
 from duly.model.drift import Finding, Kind
+from duly.model.request import UniqueRequest
 from duly.model.task import Outcome
 from tests.server.lab import seconds
 
@@ -51,6 +53,33 @@ async def test_a_live_row_that_asks_for_something_else_follows_its_task(lab, wat
     row = await lab.live(task)
     assert (row["shape_id"], row["max_attempts"]) == (asked, 3)
     assert await watch.repaired(task) == ["mismatched"]
+
+
+async def test_a_task_that_is_restored_holds_its_unique_key_again(lab, watch):
+    task = await lab.submit(unique=UniqueRequest(key="k"))
+    await lab.conn.execute("delete from live")
+    assert await watch.found() == {}
+    assert await watch.repaired(task) == ["lost_task"]
+    with pytest.raises(Conflict, match=str(task)):
+        await lab.submit(unique=UniqueRequest(key="k"))
+
+
+async def test_a_lost_task_waits_for_whoever_has_its_unique_key_now(lab, watch):
+    task = await lab.submit(unique=UniqueRequest(key="k"))
+    await lab.conn.execute("delete from live")
+    holder = await lab.submit(unique=UniqueRequest(key="k"))
+    assert await watch.found() == {"lost_task": {task}}
+    await lab.parts.queue_manager.cancel(lab.client, [holder])
+    assert await watch.found() == {}
+    assert (await lab.live(task))["unique_key"] == "k"
+
+
+async def test_a_live_row_that_has_lost_its_unique_key_gets_it_back(lab, watch):
+    task = await lab.submit(cpu=64, unique=UniqueRequest(key="k"))
+    await lab.conn.execute("update live set unique_key = null, unique_while = null")
+    assert await watch.found() == {}
+    assert await watch.repaired(task) == ["mismatched"]
+    assert (await lab.live(task))["unique_key"] == "k"
 
 
 async def test_a_change_that_is_just_being_made_is_not_undone(lab):

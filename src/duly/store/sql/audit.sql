@@ -20,7 +20,8 @@ select broken.kind, seen.id as about, broken.evidence
  cross join unnest($1::bigint[]) as given (id)
  cross join lateral (select * from live where live.id = given.id offset 0) as seen
   left join lateral (
-        select tenant_id, shape_id, priority, delay_tolerance, execution_cap, max_attempts, on_lost
+        select tenant_id, shape_id, priority, delay_tolerance, execution_cap, max_attempts, on_lost,
+               unique_key, unique_while
           from tasks where tasks.id = seen.id offset 0
        ) as task on true
   left join lateral (
@@ -57,7 +58,10 @@ select broken.kind, seen.id as about, broken.evidence
          (task.tenant_id, task.shape_id, task.priority, task.delay_tolerance,
           task.execution_cap, task.max_attempts, task.on_lost)
          <> (seen.tenant_id, seen.shape_id, seen.priority, seen.delay_tolerance,
-             seen.execution_cap, seen.max_attempts, seen.on_lost),
+             seen.execution_cap, seen.max_attempts, seen.on_lost)
+         or task.tenant_id is not null
+            and (task.unique_key, task.unique_while)
+                is distinct from (seen.unique_key, seen.unique_while),
          ''),
         ('unknown_shape', shape.found is null, ''),
         ('attempt_gap',

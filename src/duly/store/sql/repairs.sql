@@ -43,15 +43,19 @@ update live
        delay_tolerance = t.delay_tolerance,
        execution_cap = t.execution_cap,
        max_attempts = t.max_attempts,
-       on_lost = t.on_lost
+       on_lost = t.on_lost,
+       unique_key = t.unique_key,
+       unique_while = t.unique_while
   from tasks t
   join shapes s on s.id = t.shape_id
  where live.id = $1
    and t.id = $1
    and t.tenant_id = live.tenant_id
-   and (t.shape_id, t.priority, t.delay_tolerance, t.execution_cap, t.max_attempts, t.on_lost)
-       <> (live.shape_id, live.priority, live.delay_tolerance, live.execution_cap,
-           live.max_attempts, live.on_lost)
+   and (t.shape_id, t.priority, t.delay_tolerance, t.execution_cap, t.max_attempts, t.on_lost,
+        t.unique_key, t.unique_while)
+       is distinct from
+       (live.shape_id, live.priority, live.delay_tolerance, live.execution_cap,
+        live.max_attempts, live.on_lost, live.unique_key, live.unique_while)
    and (live.token is null
         or (select count(*) from shapes where shapes.id = live.shape_id) = 0)
 returning live.id
@@ -118,14 +122,15 @@ select id
 -- name: restore
 -- Let a task live that is neither live nor ended, if nothing says that it ever ran or ended, and
 -- if it may run again should it have. It counts from now on; nobody has kept it waiting before.
+-- While another task has its unique key, it has to wait to be found again.
 --   $1 id
 insert into live (
         id, tenant_id, shape_id, status, priority, ready_at, start_by, delay_tolerance,
-        execution_cap, max_attempts, on_lost
+        execution_cap, max_attempts, on_lost, unique_key, unique_while
        )
 select t.id, t.tenant_id, t.shape_id, (case when ready.at > now then 'scheduled' else 'waiting' end)::status,
        t.priority, ready.at, date_trunc('second', ready.at + t.delay_tolerance), t.delay_tolerance,
-       t.execution_cap, t.max_attempts, t.on_lost
+       t.execution_cap, t.max_attempts, t.on_lost, t.unique_key, t.unique_while
   from (select duly.now() as now) as clock
  cross join lateral (select * from tasks where tasks.id = $1 offset 0) as t
  cross join lateral (select greatest(t.run_at, now) as at) as ready
@@ -139,7 +144,7 @@ select t.id, t.tenant_id, t.shape_id, (case when ready.at > now then 'scheduled'
          where events.task_id = $1
            and kind in ('done', 'failed', 'cancelled')
        )
-    on conflict (id) do nothing
+    on conflict do nothing
 returning id
 
 -- name: remove_letter
