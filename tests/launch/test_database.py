@@ -1,12 +1,16 @@
 """What a database needs before a server can use it."""
 
+from urllib.parse import urlsplit, urlunsplit
+
 import asyncpg
 import pytest
 
+from benchmarks.cluster import as_superuser
+from duly.config import DatabaseSettings
 from duly.errors import ConfigError
 from duly.launch import database as launch
 from duly.store import tenants
-from duly.store.database import _prepare
+from duly.store.database import Database, _prepare
 from tests.conftest import drop_database, with_database
 
 NOTHING: dict[str, str] = {}
@@ -21,6 +25,64 @@ async def empty(postgres, request):
     yield with_database(postgres, name)
     await drop_database(postgres, name)
     await admin.close()
+
+
+@pytest.fixture
+async def modest(postgres, request):
+    """A database whose owner may neither make roles nor, there, schemas; and its administrator."""
+    number = abs(hash(request.node.nodeid))
+    name, role = f"modest_{number}", f"requests_{number}"
+    administrator = await asyncpg.connect(as_superuser(postgres))
+    await administrator.execute(f"create role {name} login password 'x'")
+    await administrator.execute(f"create database {name}")
+    inside = await asyncpg.connect(as_superuser(with_database(postgres, name)))
+    await inside.execute(f"create schema duly authorization {name}")
+    parts = urlsplit(with_database(postgres, name))
+    yield urlunsplit(parts._replace(netloc=f"{name}:x@")), role, inside
+    await inside.close()
+    await administrator.execute(f"drop database {name} with (force)")
+    await administrator.execute(f"drop role {name}")
+    await administrator.execute(f"drop role if exists {role}")
+    await administrator.close()
+
+
+async def test_who_may_not_make_roles_is_told_what_to_have_run_and_then_works(modest):
+    dsn, role, administrator = modest
+    await launch.bring_up_to_date(dsn, role)
+    with pytest.raises(ConfigError) as refused:
+        await launch.check_request_role(dsn, role)
+    told = [line.strip() for line in str(refused.value).splitlines() if line.endswith(";")]
+    assert [statement.split()[:2] for statement in told] == [["create", "role"], ["grant", role]]
+    for statement in told:
+        await administrator.execute(statement)
+    with pytest.raises(ConfigError, match="Run `duly db migrate`"):
+        await launch.check_request_role(dsn, role)
+    assert await launch.bring_up_to_date(dsn, role) == []
+    await launch.check_request_role(dsn, role)
+    await check_apart(dsn, role)
+
+
+async def test_what_an_administrator_has_prepared_is_taken_as_it_is(modest):
+    dsn, role, administrator = modest
+    owner = urlsplit(dsn).username
+    await administrator.execute(f"create role {role} nologin noinherit; grant {role} to {owner}")
+    await launch.bring_up_to_date(dsn, role)
+    await launch.check_request_role(dsn, role)
+    await check_apart(dsn, role)
+
+
+async def check_apart(dsn, role):
+    """Make sure that requests are served as the role, and see their own tenant alone."""
+    settings = DatabaseSettings(request_role=role)
+    async with await Database.connect(dsn, settings) as database:
+        async with database.connection() as conn:
+            await conn.execute("insert into tenants (name, plan) values ('acme', 'free')")
+        async with database.writing_for(1) as conn:
+            assert await conn.fetchval("select current_user") == role
+            assert await tenants.hold(conn, 1)
+            assert await conn.fetchval("select array_agg(name) from tenants") == ["default"]
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await conn.execute("update tenants set plan = 'unlimited'")
 
 
 async def test_a_new_database_is_brought_up_to_date_once(empty):

@@ -6,8 +6,15 @@ select pg_advisory_lock($1::bigint)
 select pg_advisory_unlock($1::bigint)
 
 -- name: prepare
--- Make the schema and the list of what has been applied to it.
-create schema if not exists duly;
+-- Make the schema and the list of what has been applied to it. Whoever has been given the schema
+-- may not be allowed to make one, and is not even asked to.
+do $$
+begin
+    if to_regnamespace('duly') is null then
+        create schema duly;
+    end if;
+end
+$$;
 set search_path to duly;
 create table if not exists duly.migrations (
     number      int primary key,
@@ -82,7 +89,8 @@ select r.oid is not null as exists,
                  then 'SET' else 'MEMBER' end
         ), false
        ) as is_ours,
-       coalesce(has_table_privilege(r.oid, to_regclass('duly.tasks'), 'select'), false)
+       -- What was granted last stands for all of it.
+       coalesce(has_any_column_privilege(r.oid, to_regclass('duly.tenants'), 'update'), false)
         as is_granted,
        to_regprocedure('duly.request_tenant()') is not null as has_policies,
        session_user::text as owner
