@@ -14,7 +14,7 @@ import msgspec
 from duly.agent.coalescer import Coalescer
 from duly.agent.gateway import Backoff, Gateway
 from duly.clock import monotonic
-from duly.errors import DulyError, Unauthenticated, Unavailable
+from duly.errors import DulyError, NotFound, Unauthenticated, Unavailable
 from duly.model import attempt_key
 from duly.model.progress import Progress
 from duly.wire import AttemptKey, AttemptRef
@@ -74,7 +74,7 @@ class ProgressSender:
 
     async def _send(self, ref: AttemptRef, progress: Progress) -> None:
         voice = self._voices.get(ref)
-        if voice is None:
+        if voice is None or voice.is_refused:
             return
         try:
             if voice.key is None:
@@ -83,9 +83,9 @@ class ProgressSender:
         except (Unavailable, _NodeRefused):
             raise
         except DulyError as error:
-            # The attempt is over, or the server is older than what it was asked.
             log.info("progress refused", extra={"task": ref.task, "error": error.message})
-            voice.is_refused = True
+            # The attempt is over; or the server is older than the route, and another may not be.
+            voice.is_refused = not isinstance(error, NotFound)
 
     async def _register(self, ref: AttemptRef) -> str:
         """Make a key; if the answer is lost, the next one takes the place of this."""
