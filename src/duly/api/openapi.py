@@ -8,7 +8,7 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 
 import duly
-from duly.api.auth import Access
+from duly.api.auth import SCOPES, Access
 from duly.api.operation import Operation, Parameter
 from duly.api.shapes import ErrorAnswer
 
@@ -16,6 +16,8 @@ KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 TEMPLATE = "#/components/schemas/{name}"
 ALIAS = "/v1/jobs"
 """The same as /v1/tasks; described once."""
+TENANT = Parameter("tenant", "Act for this tenant; only with the scope `admin`.")
+"""Where a key with a scope is asked for, an administrator may name a tenant."""
 
 
 def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def _operation(path: str, name: str, operation: Operation, schemas: Any) -> dict
         "operationId": name,
         "summary": operation.summary,
         "tags": [path.removeprefix("/v1/").strip("/").partition("/")[0]],
-        "parameters": [*_path_parameters(path), *map(_parameter, operation.query)],
+        "parameters": [*_path_parameters(path), *map(_parameter, _query(operation))],
         "responses": _responses(operation, schemas),
     }
     if operation.takes_key:
@@ -97,6 +99,8 @@ def _responses(operation: Operation, schemas: Any) -> dict[str, Any]:
                 schema = {}
             responses[str(status)]["content"] = {operation.media_type: {"schema": schema}}
     known = {*operation.errors, 503}
+    if operation.access in SCOPES:
+        known.add(404)  # if it names a tenant that does not exist
     if operation.access is not Access.PUBLIC:
         known |= {400, 401, 403, 422}
     if operation.query or operation.takes is not None:
@@ -107,6 +111,11 @@ def _responses(operation: Operation, schemas: Any) -> dict[str, Any]:
             "content": {"application/json": {"schema": schemas[ErrorAnswer]}},
         }
     return responses
+
+
+def _query(operation: Operation) -> tuple[Parameter, ...]:
+    own = operation.query
+    return (*own, TENANT) if operation.access in SCOPES else own
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
