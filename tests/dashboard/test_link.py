@@ -21,6 +21,15 @@ def test_the_link_is_for_one_browser(pages, free_ports, browser):
         assert first.goto(root).status == 200
 
 
+def test_an_open_page_notices_that_the_pages_were_started_again(pages, free_ports, browser):
+    page, port = browser.new_page(), free_ports()
+    with pages(NOWHERE, port) as link:
+        page.goto(link)
+        expect(page.get_by_role("status").first).to_have_text("not reachable", timeout=20_000)
+    with pages(NOWHERE, port):
+        expect(page.get_by_text("Your session has ended.")).to_be_visible(timeout=20_000)
+
+
 def test_the_websocket_is_closed_to_strangers(pages, free_ports):
     port = free_ports()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

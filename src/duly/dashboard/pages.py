@@ -39,6 +39,7 @@ class Overview:
 
     def _build(self) -> None:
         ui.add_css(files(__package__).joinpath("style.css").read_text())
+        ui.add_head_html(f"<script>{files(__package__).joinpath('leave.js').read_text()}</script>")
         self._dark = ui.dark_mode(None)
         self._build_top()
         self._banner = ui.element("div").classes("banner").props('role="alert"')
