@@ -12,10 +12,10 @@
 unexport PYTHONDONTWRITEBYTECODE  # every process would compile all of Duly again: 0.3 s each
 
 PEERS ?=
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
 
-.PHONY: demo up test check docs bench bench-peers torture
+.PHONY: demo up test tests check checks docs bench bench-peers torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -32,12 +32,20 @@ up:
 
 check:
 	@scripts/setup dev
+	@$(MAKE) --no-print-directory checks
+
+# Both at a time: the tests leave cores idle that the checks can use.
+test:
+	@scripts/setup dev
+	@$(MAKE) --no-print-directory --jobs=2 checks tests
+
+checks:
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: check
+tests:
 	.venv/bin/pytest $(PYTEST_ARGS)
 
 docs:

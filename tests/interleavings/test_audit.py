@@ -1,5 +1,9 @@
-"""The audit raises no false alarm: what it calls impossible is never there, not for a moment."""
+"""The audit raises no false alarm: what it calls impossible is never there, not for a moment.
 
+`DULY_TORTURE=1` looks ten times as often.
+"""
+
+import os
 from datetime import timedelta
 
 import asyncpg
@@ -11,6 +15,7 @@ from tests.interleavings.casting import THEMES, WEIGHTS
 from tests.interleavings.explorer import Broken, exploring
 from tests.interleavings.world import SETTINGS
 
+SEEDS = 10 if "DULY_TORTURE" in os.environ else 1
 LATE = timedelta(hours=1)
 TAKES_TIME = {Kind.ORPHANED, Kind.ABOVE_OVERRIDE}
 """What is there for a moment while all goes as it should."""
@@ -34,7 +39,7 @@ async def look(conn: asyncpg.Connection) -> None:
 @pytest.mark.parametrize("theme", THEMES)
 async def test_nothing_impossible_is_ever_seen(dsn, monkeypatch, theme):
     async with exploring(dsn, monkeypatch) as explorer:
-        for seed in range(2):
+        for seed in range(SEEDS):
             await explorer.run(seed, theme, look)
 
 
@@ -50,7 +55,7 @@ async def test_repairs_break_no_law_even_if_they_come_too_early(dsn, monkeypatch
     monkeypatch.setitem(WEIGHTS, "sweep", 2)
     repairs = 0
     async with exploring(dsn, monkeypatch) as explorer:
-        for seed in range(20):
+        for seed in range(10 * SEEDS):
             for theme in ("joins", "losses"):
                 repairs += (await explorer.run(seed, theme)).told.repairs
-    assert repairs > 5
+    assert repairs > 2
