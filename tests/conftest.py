@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -82,10 +83,14 @@ async def _template(dsn: str) -> None:
     admin = await asyncpg.connect(dsn)
     await admin.execute("create database template_duly")
     await admin.close()
-    conn = await asyncpg.connect(with_database(dsn, "template_duly"))
+    await _migrate(with_database(dsn, "template_duly"))
+    await let_journals_tell_time(with_database(dsn, "template_duly"))
+
+
+async def _migrate(dsn: str) -> None:
+    conn = await asyncpg.connect(dsn)
     await migrate.migrate(conn)
     await conn.close()
-    await let_journals_tell_time(with_database(dsn, "template_duly"))
 
 
 async def _run(dsn: str, statement: str) -> None:
@@ -135,6 +140,23 @@ def postgres_15() -> Iterator[str]:
     yield dsn
     server.stop()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def made_before() -> Iterator[Path]:
+    """A data folder with a migrated PostgreSQL that is stopped; making one takes a second."""
+    folder = Path(tempfile.mkdtemp(prefix="duly-test-made-"))
+    folder.chmod(0o755)
+    server = EmbeddedPostgres(folder / "data")
+    asyncio.run(_migrate(server.start()))
+    server.stop()
+    yield folder / "data"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def plant(made: Path, folder: Path) -> None:
+    """Begin a data folder with a PostgreSQL that was made before."""
+    subprocess.run(["cp", "--archive", made, folder], check=True)
 
 
 @pytest.fixture

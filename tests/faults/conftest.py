@@ -6,12 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from duly.store import migrate
 from duly.store.embedded import EmbeddedPostgres
-from tests.conftest import let_journals_tell_time
+from tests.conftest import let_journals_tell_time, plant
 from tests.faults.lab import Lab
 
 
@@ -32,17 +30,12 @@ def lab(folder: Path, dsn: str) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def own_postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
+def own_postgres(folder: Path, made_before: Path) -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL for this test alone, migrated."""
-
-    async def prepare(dsn: str) -> None:
-        conn = await asyncpg.connect(dsn)
-        await migrate.migrate(conn)
-        await conn.close()
-        await let_journals_tell_time(dsn)
-
-    server = EmbeddedPostgres(folder / "postgres-data")
-    (folder / "postgres-data").mkdir(mode=0o755)
-    asyncio.run(prepare(server.start()))
+    data = folder / "postgres-data"
+    plant(made_before, data)
+    data.chmod(0o755)
+    server = EmbeddedPostgres(data)
+    asyncio.run(let_journals_tell_time(server.start()))
     yield server
     server.stop()
