@@ -101,6 +101,21 @@ def send_all(
                 key.data.socket.close()
 
 
+def latencies(requests: Requests, request: bytes, count: int) -> list[float]:
+    """Send a request `count` times over one connection; return the seconds that each took."""
+    client, took = _Client(requests.address, (b"201",)), list[float]()
+    try:
+        for _ in range(count):
+            began = time.perf_counter()
+            client.send(request)
+            while client.receive() is None:
+                pass
+            took.append(time.perf_counter() - began)
+        return took
+    finally:
+        client.socket.close()
+
+
 def _next(selector: selectors.BaseSelector, client: _Client, left: Iterator[bytes]) -> None:
     request = next(left, None)
     if request is None:

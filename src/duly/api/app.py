@@ -151,14 +151,21 @@ def refuse(request: Request[Any, Any, Any], error: DulyError) -> Response[bytes]
         return fail(request, error)
     headers = {}
     if isinstance(error, LimitExceeded | Unavailable):
-        # Rounded up: a client that waits exactly that long must not come too early.
-        headers["retry-after"] = str(max(1, -int(-error.retry_after.total_seconds() // 1)))
+        headers["retry-after"] = retry_after(error)
     caller = request.scope.get("auth")
     if isinstance(error, LimitExceeded) and isinstance(caller, Credential):
         headers |= rate_headers(request.app.state["parts"], caller)
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     return _error(STATUSES[kind], error.code, error.message, error.details, headers)
+
+
+def retry_after(error: LimitExceeded | Unavailable) -> str:
+    """Return the seconds until it is worth trying again.
+
+    Rounded up: a client that waits exactly that long must not come too early.
+    """
+    return str(max(1, -int(-error.retry_after.total_seconds() // 1)))
 
 
 def refuse_foreign(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -189,4 +196,5 @@ async def before_send(message: Message, scope: Scope) -> None:
     if message["type"] == "http.response.start":
         head: MutableMapping[str, Any] = message  # type: ignore[assignment]
         head["headers"] = [*head.get("headers", []), *HEADERS]
-        metrics.count(message, scope)
+        template = scope.get("path_template") or "unknown"
+        metrics.count(str(scope.get("method")), str(template), message["status"])

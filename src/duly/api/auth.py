@@ -4,6 +4,7 @@ The tenant comes from the key alone. An administrator may act for another tenant
 with `?tenant=`, and only an administrator.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs
@@ -98,12 +99,26 @@ async def guard(connection: Connection) -> None:
 
 def bearer_of(connection: Connection) -> str:
     """Return the key that the caller shows; raises Unauthenticated when there is none."""
-    found = [value for name, value in connection.scope["headers"] if name == b"authorization"]
+    bearer = bearer_in(connection.scope["headers"])
+    if bearer is None:
+        raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
+    return bearer
+
+
+def bearer_in(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the key in the headers, if there is exactly one."""
+    found = [value for name, value in headers if name == b"authorization"]
     if len(found) == 1:
         kind, _, key = found[0].decode("latin-1").partition(" ")
         if kind.lower() == "bearer" and key.strip():
             return key.strip()
-    raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
+    return None
+
+
+def may_submit(credential: Credential) -> bool:
+    """Say whether the guard lets it submit for its own tenant."""
+    scopes = credential.scopes
+    return not credential.is_suspended and (Scope.SUBMIT in scopes or Scope.ADMIN in scopes)
 
 
 async def _attempt(parts: Parts, bearer: str, access: Access) -> AttemptKey:

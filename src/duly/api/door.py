@@ -15,6 +15,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from duly import telemetry
 from duly.api.answer import ENCODER, Answer
 from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.api.turnstile import Turnstile
 from duly.config import RequestSettings
 from duly.errors import Unavailable
 from duly.http_limits import most_connections
@@ -52,8 +53,17 @@ class Rooms:
 class Door:
     """The application, behind its bounds."""
 
-    def __init__(self, app: ASGIApp, settings: RequestSettings, headers: Any = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: RequestSettings,
+        headers: Any = (),
+        turnstile: Turnstile | None = None,
+    ) -> None:
         self._app = app
+        self.turnstile = turnstile
+        """Who is refused before it comes to this door; its connection asks for that."""
+        self._most = most_connections() * 9 // 10
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
         bodies = Room(settings.bodies_limit)
@@ -93,7 +103,7 @@ class Door:
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open
 
     def _is_crowded(self) -> bool:
-        return len(self._connections) > most_connections() * 9 // 10
+        return len(self._connections) > self._most
 
     def _refuse(self, why: str, *, hang_up: bool) -> Answer:
         value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -65,15 +64,13 @@ def _add_audits(gauges: CollectorRegistry, audits: Sequence[Audit]) -> None:
             drift.labels(name).inc(seen.count)
 
 
-def count(message: Message, scope: Scope) -> None:
-    """Count an answer as it begins; unknown paths share a label, because anyone can invent them."""
-    if message["type"] == "http.response.start":
-        asked = str(scope.get("method"))
-        method = asked if asked in METHODS else "other"
-        key = (method, scope.get("path_template") or "unknown", message["status"] // 100)
-        if key not in SEEN:
-            SEEN[key] = REQUESTS.labels(method, key[1], f"{key[2]}xx")
-        SEEN[key].inc()
+def count(asked: str, path: str, status: int, answers: int = 1) -> None:
+    """Count answers by their route; unknown paths share a label, because anyone can invent them."""
+    method = asked if asked in METHODS else "other"
+    key = (method, path, status // 100)
+    if key not in SEEN:
+        SEEN[key] = REQUESTS.labels(method, path, f"{key[2]}xx")
+    SEEN[key].inc(answers)
 
 
 HANDLERS = [metrics]

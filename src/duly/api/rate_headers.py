@@ -8,15 +8,21 @@ reset is the number of seconds until the bucket is full again.
 from math import ceil
 
 from duly.api.answer import Answer
-from duly.model.bucket import Bucket
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
 
 
 def rate_headers(parts: Parts, credential: Credential) -> dict[str, str]:
     """Return the headers for a tenant; none if its plan has no rate, or nothing is known here."""
-    bucket = parts.rate_limiter.recall(credential)
-    return {} if bucket is None else _headers(bucket)
+    left = parts.rate_limiter.left(credential)
+    if left is None:
+        return {}
+    burst = left.rate.burst
+    return {
+        "ratelimit-limit": str(burst),
+        "ratelimit-remaining": str(max(0, int(left.tokens))),
+        "ratelimit-reset": str(ceil((burst - left.tokens) / left.rate.per_second)),
+    }
 
 
 def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
@@ -25,11 +31,3 @@ def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
         headers = rate_headers(parts, credential)
         answer.headers += [(name.encode(), value.encode()) for name, value in headers.items()]
     return answer
-
-
-def _headers(bucket: Bucket) -> dict[str, str]:
-    return {
-        "ratelimit-limit": str(bucket.rate.burst),
-        "ratelimit-remaining": str(max(0, bucket.whole)),
-        "ratelimit-reset": str(ceil(bucket.seconds_until(bucket.rate.burst))),
-    }

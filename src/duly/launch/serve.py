@@ -11,9 +11,10 @@ import uvicorn
 
 from duly.api.app import HEADERS, create_app
 from duly.api.door import Door
+from duly.api.refusing_http import RefusingHttp
+from duly.api.turnstile import Turnstile
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
-from duly.http_limits import LimitedHttp
 from duly.http_server import HttpServer
 from duly.launch.running import spare_the_collector
 from duly.launch.tls import Certificate
@@ -78,11 +79,11 @@ class Api(HttpServer):
     """The HTTP server, without signal handlers: those are the launcher's."""
 
     def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
-        door = Door(create_app(parts), parts.settings.requests, HEADERS)
+        door = Door(create_app(parts), parts.settings.requests, HEADERS, Turnstile(parts))
         super().__init__(
             uvicorn.Config(
                 door,
-                http=LimitedHttp,
+                http=RefusingHttp,
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -31,6 +31,10 @@ class Bucket(msgspec.Struct, frozen=True):
         """Return how many tasks the tokens are enough for."""
         return int(self.tokens)
 
+    def tokens_after(self, seconds: float) -> float:
+        """Return how many there are after so many seconds in which nobody takes any."""
+        return min(self.rate.burst, self.tokens + seconds * self.rate.per_second)
+
     def seconds_until(self, tokens: float) -> float:
         """Return how long it takes until there are as many, if nobody takes any; 0 if there are."""
         return max(0.0, tokens - self.tokens) / self.rate.per_second

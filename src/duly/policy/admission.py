@@ -41,8 +41,7 @@ def fill(bucket: Bucket, now: datetime) -> Bucket:
     Nothing is taken away when the clock was set back: what has been counted once is not
     counted again, so the bucket stands still until the clock has caught up.
     """
-    passed = max(0.0, (now - bucket.at).total_seconds())
-    tokens = min(bucket.rate.burst, bucket.tokens + passed * bucket.rate.per_second)
+    tokens = bucket.tokens_after(max(0.0, (now - bucket.at).total_seconds()))
     return msgspec.structs.replace(bucket, tokens=tokens, at=max(now, bucket.at))
 
 

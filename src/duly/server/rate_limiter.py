@@ -7,7 +7,7 @@ time adds to it: a bucket that was seen empty is refused without asking again.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import ceil
 
 import msgspec
@@ -26,6 +26,8 @@ REMEMBERED = 1.0
 MOST = 10_000
 """How many buckets are remembered at once; beyond that the oldest are forgotten."""
 
+REFUSED = telemetry.TASKS_REFUSED.labels("tasks_per_hour")
+
 
 class Remembered(msgspec.Struct, frozen=True):
     """A bucket, and when it was seen by this process's own clock."""
@@ -33,12 +35,25 @@ class Remembered(msgspec.Struct, frozen=True):
     bucket: Bucket
     seen: float
 
+    def tokens_at(self, now: float) -> float:
+        """Return how many tokens there are if nobody has taken any since."""
+        return self.bucket.tokens_after(max(0.0, now - self.seen))
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What is left to a tenant, as far as this server knows."""
+
+    rate: Rate
+    tokens: float
+
 
 class RateLimiter:
     """Refuses what cannot be admitted, and charges what is stored in a transaction."""
 
     def __init__(self) -> None:
         self._remembered: dict[int, Remembered] = {}
+        self._empty_until = 0.0
+        """Nobody is refused from memory after that."""
 
     def check(self, credential: Credential, tasks: int = 1) -> None:
         """Refuse at once what a bucket that was just seen has no tokens for.
@@ -46,20 +61,43 @@ class RateLimiter:
         Only for tasks that are certainly new: repeats are free, so whoever shows an idempotency
         key has to be looked up first.
         """
-        rate = rate_of(credential.plan)
-        if rate is None:
-            return
-        if tasks > rate.burst:
-            raise refusal_for_good(credential.plan, tasks)
+        error = self.refusal(credential, tasks)
+        if error is not None:
+            if isinstance(error, LimitExceeded):
+                count_refused()
+            raise error
+
+    def refusal(self, credential: Credential, tasks: int = 1) -> LimitExceeded | Invalid | None:
+        """Return what `check` would raise, for a caller who counts by itself what it refuses."""
+        plan = credential.plan
+        # What is stored one by one, by far the most, is asked about twice: early, and for certain.
+        if plan.burst is None or (tasks == 1 and self.is_calm):
+            return None
+        if tasks > plan.burst:
+            return refusal_for_good(plan, tasks)
+        left = self._short_of(credential, tasks)
+        if left is None:
+            return None
+        after = (tasks - left.tokens) / left.rate.per_second
+        return refusal(left.rate, timedelta(seconds=after))
+
+    @property
+    def is_calm(self) -> bool:
+        """Say whether nobody's bucket is known to be empty, which is quickly found out."""
+        return clock.monotonic() > self._empty_until
+
+    def _short_of(self, credential: Credential, tasks: int) -> Left | None:
+        """Return what is left where that is known to be too little; made for speed."""
         remembered = self._remembered.get(credential.tenant_id)
-        if remembered is None or remembered.bucket.rate != rate:
-            return
-        passed = clock.monotonic() - remembered.seen
-        if passed > REMEMBERED:
-            return
-        bucket = _later(remembered.bucket, passed)
-        if bucket.whole < tasks:
-            raise refusal(bucket, timedelta(seconds=bucket.seconds_until(tasks)))
+        if remembered is None:
+            return None
+        now, rate, plan = clock.monotonic(), remembered.bucket.rate, credential.plan
+        if now - remembered.seen > REMEMBERED:
+            return None
+        if rate.burst != plan.burst or rate.tasks_per_hour != plan.tasks_per_hour:
+            return None
+        tokens = remembered.tokens_at(now)
+        return Left(rate, tokens) if int(tokens) < tasks else None
 
     def note(self, seen: Mapping[int, Bucket | None]) -> None:
         """Remember what a commit left in buckets, by tenant."""
@@ -68,15 +106,17 @@ class RateLimiter:
             self._remembered.pop(tenant_id, None)
             if bucket is not None:
                 self._remembered[tenant_id] = Remembered(bucket, at)
+                if bucket.whole < 1:
+                    self._empty_until = at + REMEMBERED
         while len(self._remembered) > MOST:
             self._remembered.pop(next(iter(self._remembered)))
 
-    def recall(self, credential: Credential) -> Bucket | None:
+    def left(self, credential: Credential) -> Left | None:
         """Return what is left in a tenant's bucket, as far as this server has seen."""
         remembered = self._remembered.get(credential.tenant_id)
-        if remembered is None or rate_of(credential.plan) is None:
+        if remembered is None or credential.plan.burst is None:
             return None
-        return _later(remembered.bucket, clock.monotonic() - remembered.seen)
+        return Left(remembered.bucket.rate, remembered.tokens_at(clock.monotonic()))
 
     async def lock(self, conn: Connection, credential: Credential) -> Bucket | None:
         """Lock the bucket of a tenant, before any idempotency key; None if it has no rate."""
@@ -96,7 +136,8 @@ class RateLimiter:
                 return left
             case Refuse(after):
                 self.note({credential.tenant_id: bucket})
-                raise refusal(bucket, after)
+                count_refused()
+                raise refusal(bucket.rate, after)
             case RefuseForGood():
                 raise refusal_for_good(credential.plan, tasks, bucket.rate)
 
@@ -108,10 +149,13 @@ def rate_of(plan: Plan) -> Rate | None:
     return Rate(plan.tasks_per_hour, plan.burst)
 
 
-def refusal(bucket: Bucket, after: timedelta) -> LimitExceeded:
+def count_refused(requests: int = 1) -> None:
+    """Count requests that were refused because a bucket was empty."""
+    REFUSED.inc(requests)
+
+
+def refusal(rate: Rate, after: timedelta) -> LimitExceeded:
     """Return what a tenant is told whose bucket is empty."""
-    telemetry.TASKS_REFUSED.labels("tasks_per_hour").inc()
-    rate = bucket.rate
     return LimitExceeded(
         f"Limit exceeded: {rate.tasks_per_hour} tasks per hour, and at most {rate.burst} at once. "
         f"Try again in {max(1, ceil(after.total_seconds()))} s.",
@@ -133,8 +177,3 @@ def refusal_for_good(plan: Plan, tasks: int, rate: Rate | None = None) -> Invali
         limit="burst",
         burst=burst,
     )
-
-
-def _later(bucket: Bucket, passed: float) -> Bucket:
-    later: datetime = bucket.at + timedelta(seconds=max(0.0, passed))
-    return admission.fill(bucket, later)

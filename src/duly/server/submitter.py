@@ -27,7 +27,7 @@ from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
 from duly.server.lines import EARLIEST
-from duly.server.rate_limiter import RateLimiter, rate_of, refusal
+from duly.server.rate_limiter import RateLimiter, count_refused, rate_of, refusal
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
@@ -372,7 +372,8 @@ def _answer(
         return True
     bucket = done.buckets.get(task.tenant_id)
     if task.is_limited and bucket is not None and bucket.whole < 1:
-        request.refuse(refusal(bucket, timedelta(seconds=bucket.seconds_until(1))))
+        count_refused()
+        request.refuse(refusal(bucket.rate, timedelta(seconds=bucket.seconds_until(1))))
         return True
     # Its bucket or its tenant was held by somebody else, or its key was released a moment ago.
     return False
