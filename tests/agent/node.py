@@ -16,7 +16,7 @@ from duly.agent.executor import Executor
 from duly.agent.outcome import Exit, conclude
 from duly.agent.ports import Ports
 from duly.agent.sweep import sweep
-from duly.agent.task_socket import TaskSocket, choose_path
+from duly.agent.task_socket import TaskSocket, listen
 from duly.agent.tree import read_state
 from duly.clock import monotonic
 from duly.model.progress import Progress
@@ -40,7 +40,8 @@ class Node:
         self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
         self.left: list[str] = []
         self.said: list[tuple[AttemptRef, Progress]] = []
-        self.socket = choose_path(self.work, self.mark)
+        self.listener = listen(self.work, self.mark, everybody=chosen.runs_as_others)
+        self.socket = self.listener.getsockname()
         self._tasks = itertools.count(1)
         self._ends: dict[AttemptRef, asyncio.Future[Exit]] = {}
         self.executor = Executor(
@@ -164,14 +165,9 @@ async def running(mode: str):
         data, layout, own_uids=chosen.own_uids, on_event=node.hear
     )
     node.link.send("trust", monotonic() + TRUSTED)
-    socket = TaskSocket(
-        node.socket,
-        everybody=chosen.runs_as_others,
-        find=node.executor.by_caller,
-        hear=lambda *said: node.said.append(said),
-    )
+    hear = lambda *said: node.said.append(said)  # noqa: E731
     try:
-        with socket:
+        with TaskSocket(node.listener, node.executor.by_caller, hear):
             yield node
     finally:
         await node.link.close()

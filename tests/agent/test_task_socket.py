@@ -13,7 +13,7 @@ import pytest
 from duly.agent import lines, speaker
 from duly.agent.callers import Caller
 from duly.agent.executor import Local
-from duly.agent.task_socket import LONGEST_PATH, TaskSocket, choose_path
+from duly.agent.task_socket import TaskSocket, listen
 from duly.model.progress import Progress
 from duly.wire import AttemptRef
 from tests.agent.node import new_data
@@ -74,7 +74,7 @@ async def test_a_process_of_no_attempt_is_sent_away(node):
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(stranger, str(node.socket))
+        await loop.sock_connect(stranger, node.socket)
         answer = await loop.sock_recv(stranger, 4096)
         assert json.loads(answer)["error"]["code"] == "forbidden"
         assert await loop.sock_recv(stranger, 4096) == b""
@@ -84,7 +84,7 @@ async def test_a_process_of_no_attempt_is_sent_away(node):
 
 
 async def test_the_socket_is_open_to_tasks_and_gone_afterwards(best_node):
-    mode = stat.S_IMODE(best_node.socket.stat().st_mode)
+    mode = stat.S_IMODE(Path(best_node.socket).stat().st_mode)
     assert mode == (0o666 if best_node.users.runs_as_others else 0o600)
     if best_node.users.own_uids:
         report = await best_node.run("sh", "-c", 'test -S "$DULY_SOCKET" && env')
@@ -92,24 +92,30 @@ async def test_the_socket_is_open_to_tasks_and_gone_afterwards(best_node):
         assert b"dulyattempt_" not in report.tail
 
 
-def test_a_path_that_is_too_long_is_not_used():
-    short = Path("/data/work")
-    assert choose_path(short, "m") == Path("/data/socket")
-    long = Path("/" + "x" * LONGEST_PATH) / "work"
-    assert choose_path(long, "m") == (Path("/var/lib/duly/socket-m") if os.geteuid() == 0 else None)
+def test_where_there_can_be_no_socket_there_is_none_or_another(tmp_path, caplog):
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    found = listen(deep / "work", "duly-test", everybody=False)
+    assert "no socket for tasks" in caplog.text
+    if os.geteuid() != 0:
+        assert found is None
+        return
+    with found:
+        path = Path(found.getsockname())
+        assert path == Path("/var/lib/duly/socket-duly-test")
+        path.unlink()
 
 
 class Talk:
     """A socket on which everybody counts as one attempt, and its other end."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, folder):
         self.local = Local(REF, 1, "", "")
         self.said = []
         self.callers = []
-        self.socket = TaskSocket(
-            path, everybody=False, find=self.find, hear=lambda _, said: self.said.append(said)
-        )
+        listener = listen(folder / "work", "none", everybody=False)
+        self.path = Path(listener.getsockname())
+        self.socket = TaskSocket(listener, self.find, lambda _, said: self.said.append(said))
 
     def find(self, caller):
         self.callers.append(caller)
@@ -122,7 +128,7 @@ class Talk:
 @pytest.fixture
 async def talk():
     folder = new_data()
-    made = Talk(folder / "socket")
+    made = Talk(folder)
     with made.socket:
         yield made
     assert not made.path.exists()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
-from duly.agent import hierarchies, identity, link, users, workspace
+from duly.agent import hierarchies, identity, link, task_socket, users, workspace
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.janitor import Janitor
 from duly.agent.ports import Ports
 from duly.agent.session import Session, SupervisorLost
 from duly.agent.sweep import sweep
-from duly.agent.task_socket import TaskSocket, choose_path
+from duly.agent.task_socket import TaskSocket
 from duly.clock import monotonic
 from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
 from duly.model.resources import Resources
@@ -77,21 +78,21 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
         log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
     async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
         ports = Ports(*options.port_range) if options.port_range else Ports()
-        path = choose_path(work, mark)
+        listener = task_socket.listen(work, mark, everybody=chosen.runs_as_others)
         executor = Executor(
             work=work,
             spool=spool,
             users=chosen,
             ports=ports,
             remove=janitor.remove,
-            socket=path,
+            socket=None if listener is None else listener.getsockname(),
         )
         session = Session(gateway, executor, freezer=layout.can_freeze)
         session.link = await link.start(
             data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
         )
         try:
-            with _listening(path, chosen, executor, session):
+            with _listening(listener, executor, session):
                 return await _work(options, data, gateway, session, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing what it left")
@@ -104,18 +105,12 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
 
 
 def _listening(
-    path: Path | None, chosen: users.Users, executor: Executor, session: Session
+    listener: socket.socket | None, executor: Executor, session: Session
 ) -> AbstractContextManager[object]:
-    """Let tasks speak to us for a while."""
-    if path is None:
-        log.warning("the path of the data folder is too long: tasks are given no DULY_SOCKET")
+    """Let tasks speak to us, where they can."""
+    if listener is None:
         return nullcontext()
-    return TaskSocket(
-        path,
-        everybody=chosen.runs_as_others,
-        find=executor.by_caller,
-        hear=session.attempt_says,
-    )
+    return TaskSocket(listener, executor.by_caller, session.attempt_says)
 
 
 async def _work(

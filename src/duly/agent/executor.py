@@ -65,14 +65,14 @@ class Executor:
         users: Users,
         ports: Ports,
         remove: Callable[[str], None],
-        socket: Path | None = None,
+        socket: str | None = None,
     ) -> None:
         self._work = str(work)
         self._spool = str(spool)
         self._users = users
         self._ports = ports
         self._remove = remove
-        self._socket = None if socket is None else str(socket)
+        self._socket = socket
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
         self._last_id = 0

@@ -29,8 +29,6 @@ from duly.wire import AttemptRef
 
 log = logging.getLogger(__name__)
 
-LONGEST_PATH = 107
-"""Bytes: what fits into the address of a unix socket."""
 TOO_MANY = f"Limit exceeded: {MOST_CONNECTIONS} connections, and {MOST_LINES} lines a second."
 TOO_LONG = TooLarge(f"A line may have at most {lines.LONGEST - 1} bytes.")
 BACKLOG = 128
@@ -40,11 +38,34 @@ PAUSE = 1.0
 """Seconds without taking any in when this process can have no more open files."""
 
 
-def choose_path(work: Path, mark: str) -> Path | None:
-    """Return where the socket is to be: beside the workspaces, or where every path is short."""
+def listen(work: Path, mark: str, *, everybody: bool) -> socket.socket | None:
+    """Return a socket for tasks, whose name is its path; None if there can be none here.
+
+    It is beside the workspaces; or, for root, where every path is short enough for a socket.
+    With a user for each attempt `everybody` can connect: who it is counts, not who can.
+    """
     beside = work.with_name(work.name.replace("work", "socket", 1))
-    choices = [beside, FALLBACK / f"socket-{mark}"] if os.geteuid() == 0 else [beside]
-    return next((one for one in choices if len(os.fsencode(one)) <= LONGEST_PATH), None)
+    for path in [beside, FALLBACK / f"socket-{mark}"][: 2 if os.geteuid() == 0 else 1]:
+        try:
+            return _bind(path, 0o666 if everybody else 0o600)
+        except OSError as error:
+            log.warning("no socket for tasks", extra={"path": str(path), "error": str(error)})
+    return None
+
+
+def _bind(path: Path, mode: int) -> socket.socket:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(mode)  # Before anybody can connect.
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class TaskSocket:
@@ -52,37 +73,26 @@ class TaskSocket:
 
     def __init__(
         self,
-        path: Path,
-        *,
-        everybody: bool,
+        listener: socket.socket,
         find: Callable[[Caller], Local | None],
         hear: Callable[[AttemptRef, Progress], None],
     ) -> None:
-        self._path = path
-        self._mode = 0o666 if everybody else 0o600
+        self._listener = listener
         self._find = find
         self._hear = hear
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._open: set[Conversation] = set()
 
     def __enter__(self) -> "TaskSocket":
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self._path.unlink(missing_ok=True)
-        self._listener.setblocking(False)
-        self._listener.bind(str(self._path))
-        # Before anybody can connect. With a user for each attempt everybody may: who it is
-        # counts, not who can.
-        self._path.chmod(self._mode)
-        self._listener.listen(BACKLOG)
         self._listen()
         return self
 
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._listener)
+        path = Path(self._listener.getsockname())
         self._listener.close()
         for conversation in list(self._open):
             conversation.close()
-        self._path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
     def _listen(self) -> None:
         if self._listener.fileno() >= 0:
