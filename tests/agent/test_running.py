@@ -130,6 +130,7 @@ async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkey
         "DULY_FENCING_TOKEN": "1",
         "DULY_IDEMPOTENCY_KEY": "key-1",
         "DULY_RESULT": f"{home}/result.json",
+        "DULY_SOCKET": node.socket,
         "DULY_PORTS": "42000,42001",
     }
 
