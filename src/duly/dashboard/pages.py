@@ -114,8 +114,9 @@ class Overview:
 
     async def refresh(self) -> None:
         """Show the newest picture, touching only what differs from the one shown."""
-        new = await self._feed.look()
-        if self._session.is_over:
+        # Before and after: nothing is asked for a session that is over, and an answer may end it.
+        new = None if self._session.is_over else await self._feed.look()
+        if new is None or self._session.is_over:
             where = f"/?task={self._open_task}" if self._open_task else "/"
             ui.navigate.to(address(where, "ended"))
             return

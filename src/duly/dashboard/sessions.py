@@ -71,7 +71,6 @@ class Sessions:
         over = [digest for digest, one in self._open.items() if one.is_over]
         if len(self._open) - len(over) >= MOST:
             over.append(next(digest for digest in self._open if digest not in over))
-        # Entered first: what ends meanwhile makes room, but nobody waits for it to be counted.
         shown = secrets.token_urlsafe(32)
         self._open[_digest(shown)] = session
         await self._close(over)
