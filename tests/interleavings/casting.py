@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.interleavings import administrators
+from tests.interleavings import administrators, tenants
 from tests.interleavings.driver import Driver
 from tests.interleavings.world import Node, Server, World
 
@@ -15,6 +15,7 @@ TASK = ("cancel", "update", "resize")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
 RESERVATION = ("change", "release")
+TENANT = ("small", "few", "suspend", "replan")
 WEIGHTS = {
     "submit": 4,
     "batch": 3,
@@ -40,6 +41,10 @@ WEIGHTS = {
     "release": 0.7,
     "forget": 0.3,
     "kill": 0.5,
+    "small": 0.5,
+    "few": 0.3,
+    "suspend": 0.1,
+    "replan": 0.1,
 }
 THEMES: dict[str, dict[str, float]] = {
     "everything": {},
@@ -64,6 +69,10 @@ THEMES: dict[str, dict[str, float]] = {
     "hand-overs": {"cluster": 6, "place": 2, "batch": 6, "sweep": 5, "heartbeat": 10, "join": 3}
     | dict.fromkeys(("poll", "report", *TASK, *NODE, *RESERVATION, "whole", "forget"), 0.1)
     | {"time": 3, "stop": 0.1, "leave": 0.1, "kill": 0.2},
+    "rates": {"small": 20, "few": 15, "commit": 5, "time": 2}
+    | dict.fromkeys(("place", "submit", "batch", "poll", "report", "resize", *NODE), 0.1),
+    "quotas": {"small": 12, "few": 15, "commit": 3, "suspend": 60, "replan": 60, "report": 2}
+    | dict.fromkeys(("submit", "batch", "whole", "resize", "update", *RESERVATION), 0.1),
 }
 """What happens often in a run; every seed has one."""
 
@@ -114,6 +123,20 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         driver.start(f"{server.name} {kind}s {one}", lambda: do(world, server, one))
     elif kind == "forget":
         driver.start(f"{server.name} forgets", lambda: administrators.forget(world))
+    elif kind in TENANT:
+        _tenant(world, driver, server, kind)
+
+
+def _tenant(world: World, driver: Driver, server: Server, kind: str) -> None:
+    key, keys = world.dice.choice(tenants.KEYS), world.dice.sample(tenants.KEYS, 2)
+    work: Work = {
+        "small": lambda: tenants.submit(world, server, key),
+        "few": lambda: tenants.submit_batch(world, server, keys),
+        "suspend": lambda: tenants.suspend(world, server),
+        "replan": lambda: tenants.replan(world, server),
+    }[kind]
+    said = {"small": f"submits {key} of the small one", "few": f"submits {keys} of the small one"}
+    driver.start(f"{server.name} {said.get(kind, f'{kind}s the small one')}", work)
 
 
 def _node(world: World, driver: Driver, server: Server, node: Node, kind: str) -> None:

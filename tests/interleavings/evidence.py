@@ -24,6 +24,8 @@ class Evidence:
     reserved: dict[int, asyncpg.Record]
     needs: dict[int, int]
     """CPU by shape, which stands for all that a task needs."""
+    keys: dict[int, str]
+    """The concurrency key of a shape, if it has one; its limit is 1."""
     told: Told
 
     def leases(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -79,6 +81,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
     attempts = defaultdict(list)
     for row in await conn.fetch("select * from attempts order by task_id, attempt"):
         attempts[row["task_id"]].append(row)
+    shapes = await conn.fetch("select * from shapes")
     return Evidence(
         journal=await conn.fetch("select * from journal order by seq"),
         tasks={row["id"]: row for row in await conn.fetch("select * from tasks")},
@@ -88,8 +91,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         submissions={row["key"]: row for row in await conn.fetch("select * from submissions")},
         dead={row["task_id"] for row in await conn.fetch("select task_id from dead_letters")},
         reserved={row["id"]: row for row in await conn.fetch("select * from reservations")},
-        needs={
-            row["id"]: row["needs"]["cpu_milli"] for row in await conn.fetch("select * from shapes")
-        },
+        needs={row["id"]: row["needs"]["cpu_milli"] for row in shapes},
+        keys={row["id"]: row["concurrency"]["key"] for row in shapes if row["concurrency"]},
         told=told,
     )

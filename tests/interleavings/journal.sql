@@ -50,3 +50,12 @@ create trigger note after update on nodes
     execute function note('nodes');
 create trigger note after insert or update or delete on reservations
     for each row execute function note('reservations');
+create trigger note after insert or update on buckets
+    for each row execute function note('buckets');
+
+-- A change of limits holds from where the marks of the quotas are raised: at the commit, by a
+-- trigger that comes before these.
+create constraint trigger zz_note after update on plans deferrable initially deferred
+    for each row execute function note('plans');
+create constraint trigger zz_note after update on tenants deferrable initially deferred
+    for each row execute function note('tenants');

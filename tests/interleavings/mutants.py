@@ -4,7 +4,7 @@ A mistake comes with the theme under which it shows soon.
 """
 
 from duly.server import queue_manager, repeats
-from duly.store import leases, nodes, reservations, servers, stock, tasks
+from duly.store import buckets, leases, nodes, reservations, servers, stock, tasks
 from tests.interleavings.explorer import function
 
 
@@ -64,6 +64,11 @@ def bodiless(monkeypatch):
     """Look at the key of a batch alone."""
     monkeypatch.setattr(repeats, "hash_of", lambda spec, plan: b"")
     return ""
+
+
+def unmarked(monkeypatch):
+    """Do not raise the mark when a tenant is suspended."""
+    return "drop trigger tenants_revise_quotas on tenants"
 
 
 MUTANTS = {
@@ -204,4 +209,28 @@ MUTANTS = {
         without(tasks, "claim_batch_key", ("do nothing", "do update set batch = excluded.batch")),
     ),
     "the key of a batch takes any body": ("wholes", bodiless),
+    "two servers take the tokens of one bucket at once": (
+        "rates",
+        without(tasks, "insert_tasks", ("for update of b skip locked", "")),
+    ),
+    "a batch does not lock the bucket": (
+        "rates",
+        without(buckets, "lock_bucket", ("for update of b", "")),
+    ),
+    "what was submitted before is charged again": (
+        "rates",
+        without(
+            tasks,
+            "insert_tasks",
+            (
+                "from admitted\n                 where is_limited",
+                "from given\n                 where is_limited",
+            ),
+        ),
+    ),
+    "a lease goes by limits that have changed": (
+        "quotas",
+        altered("hold_quotas", ("q.revision = p_revision", "true")),
+    ),
+    "a suspension lets leases pass that were decided before": ("quotas", unmarked),
 }

@@ -23,12 +23,14 @@ from duly.model.task import Outcome, TaskSpec
 from duly.model.tenant import Credential, Plan
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
+from duly.server.plan_keeper import PlanKeeper
 from duly.server.polls import Polls
 from duly.server.queue_manager import QueueManager
 from duly.server.repairer import Repairer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Submitter
+from duly.server.tenants import Tenants
 from duly.store import audit, nodes
 from duly.store.tenants import digest
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
@@ -86,6 +88,8 @@ class Told:
     updates: list[tuple[int, str, Any]] = field(default_factory=list)
     tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
     batches: list[tuple[str, list[int]]] = field(default_factory=list)
+    small: list[tuple[str | None, int]] = field(default_factory=list)
+    """Keys and tasks of the tenant that has limits."""
     repairs: int = 0
 
 
@@ -101,6 +105,8 @@ class Server:
     submitter: Submitter
     reservations: Reservations
     repairer: Repairer
+    tenants: Tenants
+    plan_keeper: PlanKeeper
     busy: set[str] = field(default_factory=set)
 
 
@@ -181,6 +187,8 @@ class World:
             parts.submitter,
             parts.reservations,
             Repairer(self.database, parts.queue_manager, LATE),
+            parts.tenants,
+            parts.plan_keeper,
         )
 
     def replace(self, server: Server) -> None:
