@@ -118,7 +118,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     artifact_bytes: int | None
 
 
-def plan(view: PlanView, *, with_tenants: bool) -> PlanAnswer:
+def plan(view: PlanView) -> PlanAnswer:
     """Return a plan as it is told."""
     found = view.plan
     fields = {name: getattr(found, name, None) for name in PlanAnswer.__struct_fields__}
@@ -131,7 +131,7 @@ def plan(view: PlanView, *, with_tenants: bool) -> PlanAnswer:
             "max_resources": told_amounts(found.max_resources),
             "max_execution_cap": _longest_cap(found),
             "created_at": view.created_at,
-            "tenants": view.tenants if with_tenants else None,
+            "tenants": view.tenants,
         }
     )
 

@@ -52,9 +52,11 @@ async def list_plans(request: ApiRequest) -> Answer:
     is_admin = Scope.ADMIN in credential.scopes
     own = None if is_admin else credential.plan.name
     async with overseeing(parts_of(request)) as conn:
-        found = await plans.read(conn, name=own, before=before, limit=limit + 1)
+        found = await plans.read(
+            conn, name=own, before=before, limit=limit + 1, with_tenants=is_admin
+        )
     cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
-    page = [plan_shapes.plan(view, with_tenants=is_admin) for view in found[:limit]]
+    page = [plan_shapes.plan(view) for view in found[:limit]]
     return as_json(Page(page, cursor))
 
 
@@ -126,11 +128,11 @@ async def _answer(request: ApiRequest, name: str, status: int = 200) -> Answer:
     credential = credential_of(request)
     is_admin = Scope.ADMIN in credential.scopes
     async with overseeing(parts_of(request)) as conn:
-        found = await plans.read(conn, name=name)
+        found = await plans.read(conn, name=name, with_tenants=is_admin)
     # Looked up in any case: how long it takes must not tell whether there is one.
     if not found or (not is_admin and name != credential.plan.name):
         raise not_found("plan", name)
-    return as_json(plan_shapes.plan(found[0], with_tenants=is_admin), status)
+    return as_json(plan_shapes.plan(found[0]), status)
 
 
 HANDLERS = [list_plans, get_plan, create_plan, update_plan, remove_plan]

@@ -54,5 +54,9 @@ async def read(
     limit: int = 100,
 ) -> list[Entry]:
     """Return what was done, newest first; of every tenant if none is named."""
-    rows = await conn.fetch(SQL["read"], tenant_id, before, limit, actor, action, since)
+    which = (before, limit, actor, action, since)
+    if tenant_id is None:
+        rows = await conn.fetch(SQL["read"], *which)
+    else:
+        rows = await conn.fetch(SQL["read_of_tenant"], *which, tenant_id)
     return [msgspec.convert(dict(row), Entry) for row in rows]

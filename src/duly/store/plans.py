@@ -21,7 +21,8 @@ class PlanView(msgspec.Struct, frozen=True):
     id: int
     plan: Plan
     created_at: datetime
-    tenants: int
+    tenants: int | None
+    """How many have it; None if that was not asked for."""
 
 
 def plan_of(row: asyncpg.Record) -> Plan:
@@ -37,10 +38,15 @@ def known_tiers(defined: Mapping[str, Any]) -> Mapping[str, Resources]:
 
 
 async def read(
-    conn: Connection, *, name: str | None = None, before: int = 2**31 - 1, limit: int = 1
+    conn: Connection,
+    *,
+    name: str | None = None,
+    before: int = 2**31 - 1,
+    limit: int = 1,
+    with_tenants: bool = False,
 ) -> list[PlanView]:
     """Return plans below the number `before`, newest first, or the one of that name."""
-    rows = await conn.fetch(SQL["read_plans"], before, limit, name)
+    rows = await conn.fetch(SQL["read_plans"], before, limit, name, with_tenants)
     return [PlanView(row["id"], _plan(row), row["created_at"], row["tenants"]) for row in rows]
 
 

@@ -1,13 +1,16 @@
 -- name: read_plans
--- Return plans, newest first, and how many tenants have each.
---   $1 below this id, $2 how many, $3 name
+-- Return plans, newest first, and if asked how many tenants have each.
+--   $1 below this id, $2 how many, $3 name, $4 whether to count tenants
 select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
        p.execution_cap, p.max_execution_cap, p.weight,
        p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
        p.max_schedules, p.tiers, p.queues, p.retention,
        p.max_log_bytes, p.max_result_bytes, p.max_artifact_bytes, p.created_at,
-       (select count(*) from tenants t where t.plan = p.name and t.removed_at is null) as tenants
+       case
+           when $4
+           then (select count(*) from tenants t where t.plan = p.name and t.removed_at is null)
+       end as tenants
   from plans p
  where p.id < $1
    and ($3::text is null or p.name = $3)

@@ -120,6 +120,8 @@ with present as materialized (
                   from submissions s
                  where s.tenant_id = given.tenant_id
                    and s.key = given.key
+                -- Each by itself: a join could go through all keys that there are.
+                offset 0
                )
      ),
      ranked as (
@@ -220,7 +222,13 @@ select null, null, null, null, null, null, null, null, null, null, null, id
 --   $1 tenant ids, $2 keys
 select s.tenant_id, s.key, s.body_hash, s.task_id, s.batch
   from unnest($1::int[], $2::text[]) as given (tenant_id, key)
-  join submissions s on s.tenant_id = given.tenant_id and s.key = given.key
+ cross join lateral (
+        select *
+          from submissions
+         where tenant_id = given.tenant_id
+           and key = given.key
+        offset 0
+       ) as s
 
 -- name: claim_batch_key
 -- Claim an idempotency key for a whole batch. No row comes back when it was seen before.
