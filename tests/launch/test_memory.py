@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("duly.launch.up", {"aiohttp", "duly.agent", "duly.dashboard", "nicegui"}),
+        ("duly.launch.up", {"aiohttp", "duly.agent", "duly.dashboard.app", "nicegui"}),
         ("duly.launch.serve", {"aiohttp", "duly.agent", "duly.dashboard", "rich", "typer"}),
         ("duly.launch.agent", {"asyncpg", "litestar", "rich", "typer", "uvicorn"}),
         ("duly.launch.dashboard", {"aiohttp", "litestar", "nicegui", "rich", "typer"}),
