@@ -1,7 +1,7 @@
 """The protocol of an agent, driven without a network, a clock or a process."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -375,5 +375,11 @@ class AgentMachine(RuleBasedStateMachine):
             assert ref in self.reported or ref in self.discarded
 
 
-AgentMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+AgentMachine.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    # How busy the machine is says nothing about the agent.
+    suppress_health_check=[HealthCheck.too_slow],
+)
 TestAgentMachine = AgentMachine.TestCase
