@@ -17,16 +17,16 @@ BOTH = (BY_STUB, FOR_REAL)
 def waiting(rig: Rig) -> Iterator[Figure]:
     """Compare stores with many waiting tasks with an empty one."""
     some, many = rig.sizes.waiting_some, rig.sizes.waiting_many
-    yield from _compared(rig, "waiting", [BY_STUB], f"{some:,} waiting", waiting=some)
-    yield from _compared(rig, "waiting", BOTH, f"{many:,} waiting", waiting=many)
+    yield from _compared(rig, "waiting", [BY_STUB], f"{some:,} waiting of 1 tenant", waiting=some)
+    yield from _compared(rig, "waiting", BOTH, f"{many:,} waiting of 1 tenant", waiting=many)
 
 
 def tenants(rig: Rig) -> Iterator[Figure]:
     """Compare stores whose tasks are of many tenants with an empty one."""
     waiting, many = rig.sizes.waiting_some, rig.sizes.tenants_many
-    for count in (1, rig.sizes.tenants_some, many):
+    for count in (rig.sizes.tenants_some, many):
         kinds = BOTH if count == many else [BY_STUB]
-        name = f"{waiting:,} waiting of {count:,} tenant{'s' if count > 1 else ''}"
+        name = f"{waiting:,} waiting of {count:,} tenants"
         yield from _compared(rig, "tenants", kinds, name, waiting=waiting, tenants=count)
 
 

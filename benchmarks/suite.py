@@ -23,6 +23,7 @@ from benchmarks import (
 from benchmarks.measured import Measured
 from benchmarks.rig import Rig, Sizes
 from duly.bench.figure import Figure
+from duly.bench.telling import row
 
 PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
     "submit": submits.measure,
@@ -55,7 +56,9 @@ def run(
             began = time.monotonic()
             say(f"{part} …")
             try:
-                figures.extend(PARTS[part](Rig(postgres, sizes)))
+                for figure in PARTS[part](Rig(postgres, sizes)):
+                    figures.append(figure)
+                    say("  ".join(cell for cell in row(figure) if cell))
             except Exception as error:
                 failures[part] = f"{type(error).__name__}: {error}"
                 say("".join(traceback.format_exception(error)))

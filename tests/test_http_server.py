@@ -5,28 +5,27 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 import uvicorn
 
-from duly import http_server
+from duly import clock
 from duly.http_server import HttpServer
 
-FOREVER = 3600.0
 PROGRAM = """
 import uvicorn
 from duly import http_server
 
 class Server(http_server.HttpServer):
-    async def on_tick(self, counter):
-        if ends := await super().on_tick(counter):
-            return ends
+    async def main_loop(self):
         print("asleep", flush=True)
+        await super().main_loop()
 
 async def app(scope, receive, send):
     pass
 
-http_server.DATE = 3600.0
 Server(uvicorn.Config(app, port=0, lifespan="off", loop="LOOP", log_config=None)).run()
 """
 
@@ -36,14 +35,11 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body"})
 
 
-class Counting(HttpServer):
-    """Counts how often it wakes up by itself."""
-
-    woken = 0
+class Restless(HttpServer):
+    """Must never be asked whether it has anything to do."""
 
     async def on_tick(self, counter: int) -> bool:
-        self.woken += 1
-        return await super().on_tick(counter)
+        raise AssertionError("it woke up by itself")
 
 
 async def get(port: int) -> bytes:
@@ -54,28 +50,27 @@ async def get(port: int) -> bytes:
     return answer
 
 
-async def test_it_answers_without_waking_up_in_between_and_ends_when_it_is_told_to(monkeypatch):
-    monkeypatch.setattr(http_server, "DATE", FOREVER)
-    server = Counting(uvicorn.Config(app, lifespan="off", log_config=None))
+async def test_it_answers_without_waking_up_in_between_and_ends_when_it_is_told_to():
+    server = Restless(uvicorn.Config(app, lifespan="off", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as sock:
         async with asyncio.TaskGroup() as group:
             group.create_task(server._serve([sock]))
             assert (await get(sock.getsockname()[1])).startswith(b"HTTP/1.1 204")
-            assert server.woken == 1
             server.end()
-    assert server.woken == 2
 
 
-async def test_the_date_is_kept_current(monkeypatch):
-    monkeypatch.setattr(http_server, "DATE", 0.001)
-    server = Counting(uvicorn.Config(app, lifespan="off", log_config=None))
+async def test_each_answer_has_the_date_of_its_request(monkeypatch):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(clock, "wall", lambda: at)
+    server = Restless(uvicorn.Config(app, lifespan="off", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as sock:
         async with asyncio.TaskGroup() as group:
             group.create_task(server._serve([sock]))
-            while server.woken < 3:
-                await asyncio.sleep(0)
+            for seconds in (0.0, 0.4, 1.0, 3600.0):
+                at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+                date = format_datetime(at, usegmt=True).encode()
+                assert b"date: %b\r\n" % date in await get(sock.getsockname()[1])
             server.end()
-    assert server.server_state.default_headers[0][0] == b"date"
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -1,16 +1,45 @@
 """The HTTP server of our processes: uvicorn's, but asleep while nobody asks anything.
 
-uvicorn looks ten times a second whether it is to end. Here whoever ends it wakes it.
+uvicorn looks ten times a second whether it is to end, and makes the date of the answers to
+come. Here whoever ends it wakes it, and the date is made when there is an answer to date.
 """
 
 import asyncio
-import contextlib
+from email.utils import formatdate
 from types import FrameType
 
 import uvicorn
+from uvicorn.server import ServerState
 
-DATE = 1.0
-"""Seconds for which the date in the answers' heads stays the same."""
+from duly import clock
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class DatedState(ServerState):
+    """What connections share; the headers of every answer among them, with the date."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._config = config
+        self._second = -1
+        self._headers: Headers = []
+        super().__init__()
+
+    @property
+    def default_headers(self) -> Headers:
+        """Return the headers of an answer that is begun now."""
+        second = int(clock.wall().timestamp())
+        if second != self._second:
+            date = [(b"date", formatdate(second, usegmt=True).encode())]
+            self._headers = (
+                date if self._config.date_header else []
+            ) + self._config.encoded_headers
+            self._second = second
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, _: Headers) -> None:
+        """Leave it: what uvicorn would set at its start is made here."""
 
 
 class HttpServer(uvicorn.Server):
@@ -18,6 +47,7 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.server_state = DatedState(config)
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -33,9 +63,7 @@ class HttpServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._ending.set)
 
     async def main_loop(self) -> None:
-        """Keep the date current until the end."""
+        """Sleep until the end."""
         self._loop = asyncio.get_running_loop()
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DATE):
-                    await self._ending.wait()
+        if not self.should_exit:
+            await self._ending.wait()

@@ -7,6 +7,8 @@ what happened may have happened on another server, and word of it may be lost.
 import asyncio
 from collections.abc import Iterable
 
+from duly import alarm
+
 LOOKS = 400
 """How often in a second all who wait may look by themselves, together."""
 
@@ -15,7 +17,7 @@ class Bell:
     """Rings by id."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, set[asyncio.Event]] = {}
+        self._waiting: dict[int, set[Listener]] = {}
         self.listeners = 0
 
     def ring(self, ids: Iterable[int]) -> set[int]:
@@ -24,8 +26,8 @@ class Bell:
         for one in ids:
             if one not in self._waiting:
                 unheard.add(one)
-            for event in self._waiting.get(one, ()):
-                event.set()
+            for listener in self._waiting.get(one, ()):
+                listener.ring()
         return unheard
 
     def ring_all(self) -> None:
@@ -47,31 +49,33 @@ class Bell:
 class Listener:
     """Somebody who waits for news of one thing."""
 
-    def __init__(self, bell: Bell, waiting: dict[int, set[asyncio.Event]], one: int) -> None:
+    def __init__(self, bell: Bell, waiting: "dict[int, set[Listener]]", one: int) -> None:
         self._bell = bell
         self._waiting = waiting
         self._one = one
         self._event = asyncio.Event()
+        self._rang = False
 
     def __enter__(self) -> "Listener":
         self._bell.listeners += 1
-        self._waiting.setdefault(self._one, set()).add(self._event)
+        self._waiting.setdefault(self._one, set()).add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._bell.listeners -= 1
-        events = self._waiting[self._one]
-        events.discard(self._event)
-        if not events:
+        listeners = self._waiting[self._one]
+        listeners.discard(self)
+        if not listeners:
             del self._waiting[self._one]
+
+    def ring(self) -> None:
+        """Wake this one."""
+        self._rang = True
+        self._event.set()
 
     async def wait(self, seconds: float) -> bool:
         """Return at the next ring, or after `seconds`; say whether it rang."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            pass
-        rang = self._event.is_set()
+        await alarm.wait(self._event, seconds)
+        rang, self._rang = self._rang, False
         self._event.clear()
         return rang

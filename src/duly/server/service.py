@@ -5,7 +5,7 @@ import logging
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from duly import telemetry
+from duly import alarm, telemetry
 from duly.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -74,8 +74,4 @@ class Service(ABC):
         self._failing = True
 
     async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self.pause().total_seconds()):
-                await self._nudged.wait()
-        except TimeoutError:
-            pass
+        await alarm.wait(self._nudged, self.pause().total_seconds())
