@@ -19,12 +19,12 @@ def measure(rig: Rig) -> Iterator[Figure]:
         time.sleep(min(SETTLING, seconds))
         parts = place.parts
         watched = parts | {POSTGRESQL: rig.postgres.pids}
-        before, began = {name: usage.cpu(pids) for name, pids in watched.items()}, time.monotonic()
+        before = {name: usage.on_cpu(pids) for name, pids in watched.items()}
+        began = time.monotonic()
         time.sleep(seconds)
         span = time.monotonic() - began
         shares = {
-            name: (usage.cpu(pids) - before[name]).own / span * 100
-            for name, pids in watched.items()
+            name: (usage.on_cpu(pids) - before[name]) / span * 100 for name, pids in watched.items()
         }
         memory = {name: usage.memory(pids) for name, pids in parts.items()}
     yield from _cpu(shares)

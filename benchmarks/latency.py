@@ -1,7 +1,8 @@
 """How soon a task starts when nothing else is to be done: one at a time.
 
 The task is `date`, which writes down when it runs: by then it has been forked, limited,
-executed and linked. The clock is the one by which the submit was sent.
+executed and linked. The clock is the one by which the submit was sent, over a connection that
+was there already.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import asyncpg
 from benchmarks import checks, cluster, installation
 from benchmarks.endings import LOOK
 from benchmarks.installation import Installation
-from benchmarks.load import TRUE, Requests, send_all
+from benchmarks.load import TRUE, Client, Requests
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, percentile
 
@@ -44,18 +45,20 @@ async def _one_by_one(place: Installation, count: int) -> list[tuple[float, floa
     requests = Requests(place.url, place.key)
     request = requests.post("/v1/tasks", DATE)
     sent, dice = [], random.Random(1)
+    client = Client(requests.address, (b"201",))
     conn = await asyncpg.connect(place.dsn)
     try:
         for _ in range(count):
             # Uneven, so that it does not fall into step with anything that is periodic.
             await asyncio.sleep(dice.random() * UNEVEN)
             at = time.time()
-            send_all(requests, [request], 1)
+            client.ask(request)
             sent.append((at, time.time() - at))
             await asyncio.sleep(QUIET)
             while await conn.fetchval("select exists (select from duly.live)"):
                 await asyncio.sleep(LOOK)
     finally:
+        client.socket.close()
         await conn.close()
     return sent
 

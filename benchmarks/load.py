@@ -45,7 +45,7 @@ class Requests:
         return self.post("/v1/tasks/batch", {"tasks": [task] * count})
 
 
-class _Client:
+class Client:
     """One connection, and what has come of the answer that it waits for."""
 
     def __init__(self, address: tuple[str, int], expected: Collection[bytes]) -> None:
@@ -58,6 +58,13 @@ class _Client:
         """Send a whole request; the server reads while we write, so this cannot lock up."""
         self._received = b""
         self.socket.sendall(request)
+
+    def ask(self, request: bytes) -> bytes:
+        """Send a whole request, and return the body of the answer once it is complete."""
+        self.send(request)
+        while (body := self.receive()) is None:
+            pass
+        return body
 
     def receive(self) -> bytes | None:
         """Take what has come; return the body once the answer is complete."""
@@ -84,7 +91,7 @@ def send_all(
     with selectors.DefaultSelector() as selector:
         try:
             for _ in range(clients):
-                client = _Client(requests.address, expected)
+                client = Client(requests.address, expected)
                 selector.register(client.socket, selectors.EVENT_READ, client)
             began = time.perf_counter()
             for key in list(selector.get_map().values()):
@@ -103,20 +110,18 @@ def send_all(
 
 def latencies(requests: Requests, request: bytes, count: int) -> list[float]:
     """Send a request `count` times over one connection; return the seconds that each took."""
-    client, took = _Client(requests.address, (b"201",)), list[float]()
+    client, took = Client(requests.address, (b"201",)), list[float]()
     try:
         for _ in range(count):
             began = time.perf_counter()
-            client.send(request)
-            while client.receive() is None:
-                pass
+            client.ask(request)
             took.append(time.perf_counter() - began)
         return took
     finally:
         client.socket.close()
 
 
-def _next(selector: selectors.BaseSelector, client: _Client, left: Iterator[bytes]) -> None:
+def _next(selector: selectors.BaseSelector, client: Client, left: Iterator[bytes]) -> None:
     request = next(left, None)
     if request is None:
         selector.unregister(client.socket)
