@@ -81,7 +81,6 @@ class Side:
         self._conn = conn
         self._client = client
         self._node = ""
-        self._parts = place.parts
         self.submitted = 0
 
     async def prepare(self, count: int) -> None:
@@ -134,7 +133,7 @@ class Side:
 
     async def _cpu(self) -> dict[str, float]:
         backends = [row["pid"] for row in await self._conn.fetch(BACKENDS)]
-        parts = {name: usage.cpu(pids).own for name, pids in self._parts.items()}
+        parts = {name: usage.cpu(pids).own for name, pids in self._place.parts.items()}
         return parts | {"PostgreSQL": usage.cpu(backends).own}
 
 
