@@ -49,19 +49,23 @@ class Cluster:
 
     @contextmanager
     def filled_database(self, name: str, fill: Callable[[str], None]) -> Iterator[str]:
-        """Give the DSN of a database that was filled, now or in an earlier run of this cluster."""
-        if not self.has(name):
-            half = f"{name}_half"
-            if self.has(half):
-                self.drop(half)
-            run(self.dsn, f"create database {half} template {TEMPLATE} strategy file_copy")
-            fill(self.dsn_of(half))
-            run(self.dsn, f"alter database {half} rename to {name}")
-        try:
-            yield self.dsn_of(name)
-        finally:
-            if not self._is_kept:
-                self.drop(name)
+        """Give the DSN of a database that was filled, now or in an earlier run of this cluster.
+
+        It has another name while it is in use: what a run leaves that was cut short is no good.
+        """
+        used = f"{name}_in_use"
+        if self.has(used):
+            self.drop(used)
+        if self.has(name):
+            run(self.dsn, f"alter database {name} rename to {used}")
+        else:
+            run(self.dsn, f"create database {used} template {TEMPLATE} strategy file_copy")
+            fill(self.dsn_of(used))
+        yield self.dsn_of(used)
+        if self._is_kept:
+            run(self.dsn, f"alter database {used} rename to {name}")
+        else:
+            self.drop(used)
 
     def has(self, database: str) -> bool:
         """Say whether there is such a database."""

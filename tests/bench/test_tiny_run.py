@@ -49,16 +49,11 @@ def test_a_filled_store_is_taken_for_one_of_dulys_own_and_measured_beside_an_emp
     assert machine.describe(rig.postgres).fsync == "on"
 
 
-def test_a_store_is_filled_once_and_one_that_is_half_filled_is_never_used(rig):
+def test_a_store_is_filled_once_and_what_a_failed_run_leaves_is_not_used_again(rig):
     place = Cluster(rig.postgres.dsn, rig.postgres.folder, is_kept=True)
     filled = []
-
-    def fails(dsn):
-        filled.append(dsn)
-        raise OSError("the disk is full")
-
-    with pytest.raises(OSError, match="full"), place.filled_database("once", fails):
-        pass
+    with pytest.raises(Wrong), place.filled_database("once", filled.append):
+        raise Wrong("a task ran twice")
     for _ in range(2):
         with place.filled_database("once", filled.append) as dsn:
             assert cluster.value(dsn, "select count(*) from duly.tasks") == 0

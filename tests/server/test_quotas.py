@@ -6,6 +6,7 @@ import pytest
 
 from duly.config import SchedulingSettings, Settings
 from duly.model.resources import Resources
+from duly.server.limit_book import LimitBook
 from duly.server.roster import Roster
 from duly.store import leases, stock
 from duly.store.database import QuotasChanged
@@ -62,6 +63,21 @@ async def submit_many(lab, count, **fields):
     by = fields.pop("by", lab.stranger)
     answers = await lab.submit_all([lab.spec(**fields) for _ in range(count)], by=by)
     return [answer.id for answer in answers]
+
+
+async def test_a_tenant_that_comes_later_is_found_to_be_limited_and_again_when_all_is_read_anew(
+    lab,
+):
+    book = LimitBook()
+    limited = await lab.conn.fetchval("select id from tenants where name = 'acme'")
+    tenants = {await lab.conn.fetchval("select id from tenants where name = 'default'")}
+    await book.learn(lab.conn, tenants)
+    tenants.add(limited)
+    await book.learn(lab.conn, tenants)
+    assert book.counted(tenants) == {limited}
+    book.forget()
+    await book.learn(lab.conn, tenants)
+    assert book.counted(tenants) == {limited}
 
 
 async def test_no_more_run_than_may_and_the_next_starts_when_one_ends(lab):

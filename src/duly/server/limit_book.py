@@ -27,9 +27,18 @@ class LimitBook:
         self._limits: dict[int, Limits] = {}
         self._limited: set[int] = set()
         self._with_keys: set[int] = set()
+        self._learned: tuple[Set[int], int] | None = None
+        """For whom the limits are known, and how many they were."""
 
     async def learn(self, conn: Connection, tenants: Set[int]) -> None:
-        """Make sure that the limits of `tenants` are known, all of one revision."""
+        """Make sure that the limits of `tenants` are known, all of one revision.
+
+        It is asked in every round, of ten thousand tenants perhaps. `tenants` may grow and never
+        shrinks: as long as it is the same one, and as large, there is nothing to compare.
+        """
+        known, size = self._learned or (None, 0)
+        if known is tenants and size == len(tenants):
+            return
         while unknown := tenants - self._limits.keys():
             read = await quotas.read_limits(conn, unknown)
             if read.revision != self.revision:
@@ -37,10 +46,11 @@ class LimitBook:
                 self.revision = read.revision
             self._limits.update(dict.fromkeys(unknown, UNLIMITED) | read.limits)
             self._limited = {one for one, limits in self._limits.items() if limits != UNLIMITED}
+        self._learned = tenants, len(tenants)
 
     def forget(self) -> None:
         """Let everything be read again."""
-        self._limits, self._limited = {}, set()
+        self._limits, self._limited, self._learned = {}, set(), None
 
     def note_keys(self, tenants: Iterable[int]) -> None:
         """Remember which of `tenants` have tasks with keys: those whose limits were known."""

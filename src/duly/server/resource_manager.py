@@ -86,7 +86,7 @@ class ResourceManager(Service):
             shapes = set(await self._prioritizer.shapes(conn))
             if not shapes:
                 return False
-            tenants = set(self._prioritizer.tenants)
+            tenants = self._prioritizer.tenants
             await self._limits.learn(conn, tenants)
             counted = self._limits.counted(tenants)
             held = await self._roster.read(conn, counted)
