@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from duly.errors import Unauthenticated
@@ -60,6 +62,26 @@ async def test_a_revoked_key_is_refused_within_three_seconds(lab):
     assert not await refuses(lab, key)
     await lab.clock.move(seconds(0.1))
     assert await refuses(lab, key)
+
+
+async def test_a_slow_answer_is_not_remembered_for_longer(lab):
+    key = await lab.key()
+    async with asyncio.TaskGroup() as group, lab.conn.transaction():
+        await lab.conn.execute("lock table keys")
+        asking = group.create_task(refuses(lab, key))
+        await somebody_waits(lab)
+        await lab.clock.move(seconds(2))
+    assert not asking.result()
+    await set_key(lab, key, "revoked_at = duly.now()")
+    await lab.clock.move(seconds(1))
+    assert await refuses(lab, key)
+
+
+async def somebody_waits(lab):
+    """Return once somebody waits for a lock."""
+    async with asyncio.timeout(10):
+        while not await lab.conn.fetchval("select exists (select from pg_locks where not granted)"):
+            await asyncio.sleep(0.005)
 
 
 async def test_using_a_key_does_not_make_its_memory_last_longer(lab):

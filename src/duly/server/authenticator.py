@@ -56,14 +56,14 @@ class Authenticator:
             # Of many who come at once, the first has asked while the others waited.
             if (remembered := _recall(self._known, hashed)) is not None:
                 return remembered
-            seen = self._changes
+            seen, asked = self._changes, clock.monotonic()
             credential = await tenants.by_key(conn, key)
         if credential is None:
             self._known.pop(hashed, None)
             raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
         # What was read before a change was heard of may be from before that change.
         if seen == self._changes:
-            _remember(self._known, hashed, credential)
+            _remember(self._known, hashed, credential, asked)
         return credential
 
     async def authenticate_node(self, key: str) -> int:
@@ -72,11 +72,12 @@ class Authenticator:
         if (remembered := _recall(self._nodes, hashed)) is not None:
             return remembered
         async with self._database.connection(Lane.LEASE) as conn:
+            asked = clock.monotonic()
             node = await nodes.by_key(conn, hashed)
         if node is None or node.is_removed:
             self._nodes.pop(hashed, None)
             raise Unauthenticated("The node's key is not valid; join with a token again.")
-        _remember(self._nodes, hashed, node.id)
+        _remember(self._nodes, hashed, node.id, asked)
         return node.id
 
 
@@ -85,7 +86,8 @@ def _recall(known: dict[bytes, tuple[float, V]], hashed: bytes) -> V | None:
     return remembered[1] if remembered and clock.monotonic() < remembered[0] else None
 
 
-def _remember(known: dict[bytes, tuple[float, V]], hashed: bytes, value: V) -> None:
+def _remember(known: dict[bytes, tuple[float, V]], hashed: bytes, value: V, asked: float) -> None:
+    """Remember an answer for a moment from when it was asked for: so old it may be already."""
     while len(known) >= MOST:
         known.pop(next(iter(known)))
-    known[hashed] = (clock.monotonic() + REMEMBERED.total_seconds(), value)
+    known[hashed] = (asked + REMEMBERED.total_seconds(), value)
