@@ -35,6 +35,7 @@ CLEAN = """
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
     delete from usage; delete from former_specs; delete from buckets;
+    delete from edges; delete from graphs; delete from ended_upstreams;
     delete from tenants where name <> 'default'
 """
 NAMES = itertools.count(1)

@@ -29,7 +29,7 @@ async def where(conn, task, table="tasks", key="id"):
     )
 
 
-@pytest.mark.parametrize("parent", ["tasks", "attempts", "ends", "events"])
+@pytest.mark.parametrize("parent", ["tasks", "attempts", "ends", "events", "edges"])
 async def test_partitions_exist_a_week_ahead(conn, parent):
     assert await days(conn, parent) == list(range(-1, 9))
 
@@ -152,3 +152,28 @@ async def test_an_incarnation_is_kept_while_something_runs_on_it(conn, set_ahead
     await set_ahead("31 days")
     await history.drop_leftovers(conn, older_than=MONTH)
     assert [row["id"] for row in await conn.fetch("select id from duly.incarnations")] == [1]
+
+
+async def test_edges_stay_as_long_as_their_dependants(conn, set_ahead):
+    upstream = await first_id(conn) + 1
+    lives, ended = upstream + 1, upstream + 2
+    await add_task(conn, upstream, live=False)
+    await add_task(conn, lives)
+    await add_task(conn, ended, live=False)
+    for task in (lives, ended):
+        await conn.execute(
+            "insert into duly.edges values ($1, $2, 1, 'success', true)", task, upstream
+        )
+        await conn.execute(
+            "insert into duly.graphs values ($1::bigint, 1, null, 'g', array[$1::bigint], now())",
+            task,
+        )
+    await history.drop_day(conn, await conn.fetchval("select duly.day_of($1::bigint)", lives))
+    assert await where(conn, lives, "edges", "dependant_id") == "edges_rest"
+    assert await where(conn, ended, "edges", "dependant_id") is None
+    await end_task(conn, lives)
+    await set_ahead("31 days")
+    assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1
+    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 1
+    assert await where(conn, lives, "edges", "dependant_id") is None
+    assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1

@@ -239,9 +239,9 @@ class Laws(RuleBasedStateMachine):
         done = self.run(leases.finish_attempts(self.conn, node, [one]))
         task = self.world.tasks[ask[0]]
         if wrong or task.is_cancelled or (task.status, task.attempt) != ("running", attempt):
-            assert done == set()
+            assert done == {}
             return
-        assert done == {ask[0]}
+        assert done == {ask[0]: False}
         task.status = "done"
         task.incarnation = task.token = None
 

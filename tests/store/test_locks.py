@@ -85,7 +85,7 @@ async def test_a_success_of_what_was_changed_while_it_was_waited_for_finishes_no
             finish = group.create_task(leases.finish_attempts(reporter, 1, [success]))
             await is_waiting(conn, reporter)
             await holder.execute("commit")
-        assert finish.result() == set()
+        assert finish.result() == {}
         await holder.execute("begin")
     assert await conn.fetchval("select status from duly.live") == "running"
 

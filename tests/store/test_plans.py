@@ -18,7 +18,7 @@ from duly.store.database import _server_settings, load_statements
 from tests.conftest import COPY, drop_database, with_database
 
 STATES = ("empty", "drained", "grown", "analysed")
-HISTORY = ("tasks", "attempts", "ends", "live")
+HISTORY = ("tasks", "attempts", "ends", "live", "edges")
 FILES = sorted(file.name for file in resources.files("duly.store").joinpath("sql").iterdir())
 CALLS = {"history.ensure_days", "history.drop_day"}
 """Procedures cannot be prepared; other tests call them."""
@@ -72,6 +72,8 @@ insert into ends
 select id, 1 + g % 100, (case when g % 50 = 0 then 'failed' else 'done' end)::status, 'succeeded',
        0, null, 1, 0, 0, 1, now(), now(), now(), now(), null
   from numbers where g > 200000;
+insert into edges
+select id, id - 1, 1 + g % 100, 'success', true from numbers where g <= 100000;
 insert into submissions
 select 1 + g % 100, 'key ' || g, 'x', id, null, now() from numbers where g % 10 = 0;
 insert into tenants (name, plan) select 't' || g, 'free' from generate_series(1, 300) g;
@@ -154,7 +156,9 @@ def inner_statements():
     for name in (
         "lease",
         "lease_and_tell",
-        "end_unstarted",
+        "end_each_unstarted",
+        "attach_edges",
+        "settle_edges",
         "request_cancel",
         "join_node",
         "drain_node",
@@ -164,12 +168,12 @@ def inner_statements():
         begin = schema.rindex(f"create function {name}(")
         body = schema[begin : schema.index("$$;", begin)]
         parameters = re.findall(r"(p_\w+) ([\w.]+(?:\[\])?)", body[: body.index("returns")])
-        declared = re.findall(r"^    (\w+) ([\w.]+(?:\[\])?);", body, re.MULTILINE)
+        declared = re.findall(r"^    (\w+) ([\w.]+(?:\[\])?)(?: :=.*)?;", body, re.MULTILINE)
         types = [*parameters, *declared]
         text = body[body.index("\nbegin\n") :]
         parts = [part.strip() for part in re.split(r";\n", text)]
         for number, part in enumerate(parts):
-            sql = re.sub(r"^(begin\s+|perform 1|return query\s+)", "", part)
+            sql = re.sub(r"^(begin\s+|while .* loop\s+|perform 1|return query\s+)", "", part)
             if part.removeprefix("begin").strip().startswith("perform 1"):
                 sql = "select 1" + part.split("perform 1", 1)[1]
             sql = re.sub(r"\breturning \w+\.id into fresh|^\s+into .*$", "", sql, flags=re.M)
@@ -425,6 +429,7 @@ def test_entries_of_rows_that_are_gone_get_marked(plans, state):
     assert found == set()
 
 
+KNOWING = ("lease", "end_each", "attach", "settle", "request_c")
 BY_ID = [
     "leases.lock_attempts",
     "leases.end_attempts",
@@ -436,7 +441,7 @@ BY_ID = [
     "audit.examine_live",
     "audit.examine_tasks",
     *(name for name in STATEMENTS if name.startswith("repairs.")),
-    *(name for name in inner_statements() if name.startswith(("lease", "end_un", "request_c"))),
+    *(name for name in inner_statements() if name.startswith(KNOWING)),
 ]
 
 
@@ -450,6 +455,16 @@ def test_what_knows_its_tasks_walks_no_index(plans, state):
         if "Index Name" in node and "id = " not in node.get("Index Cond", "")
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_edges_are_found_from_both_ends(plans, state):
+    found = {
+        name: indexes(plan, "edges")
+        for name, plan in plans[state].items()
+        if name.startswith(("attach", "settle")) and scans(plan, "edges")
+    }
+    assert list(found.values()) == [{"edges_pkey"}, {"edges_upstream_id_dependant_id_idx"}]
 
 
 @pytest.mark.parametrize("state", STATES)

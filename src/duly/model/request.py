@@ -17,6 +17,7 @@ from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
 from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
+from duly.model.graph import DependencyRequest, check_ref, dependencies
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Lasts, OnConflict, OnLost, Payload, TaskSpec, Unique
@@ -36,6 +37,8 @@ MAX_SOURCE_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
 MAX_CONCURRENCY = 1_000_000
+FIXED = ("idempotency_key", "ref", "depends_on")
+"""What a task keeps once it is stored."""
 WAYS = ("command", "script_path", "source")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -78,6 +81,9 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: int | None = None
     concurrency: ConcurrencyRequest | None = None
     unique: UniqueRequest | None = None
+    ref: str | None = None
+    """What other tasks of the same request call it in their depends_on."""
+    depends_on: list[str | DependencyRequest] | None = None
 
 
 def complete(
@@ -101,6 +107,8 @@ def complete(
         labels=check_labels(request.labels) if request.labels else {},
         replay_of=replay_of,
         unique=None if request.unique is None else _unique(request.unique),
+        ref=check_ref(request.ref),
+        depends_on=dependencies(request.depends_on) if request.depends_on else [],
         **terms,
     )
 
@@ -153,8 +161,9 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     Resources change kind by kind, unless a tier is named: then they are the tier's. So does a
     category bring its tolerance. What is not changed stays, though the plan may have shrunk.
     """
-    if "idempotency_key" in changes:
-        raise Invalid("idempotency_key", "idempotency_key cannot be changed; submit a new task.")
+    for field in FIXED:
+        if field in changes:
+            raise Invalid(field, f"{field} cannot be changed; submit a new task.")
     fields = {**_as_request(spec), **changes}
     ways = {"command", "script_path", "source"} & changes.keys()
     if ways:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from duly.model.graph import Dependency
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 
@@ -128,6 +129,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     replay_of: int | None = None
     concurrency: Concurrency | None = None
     unique: Unique | None = None
+    ref: str | None = None
+    """What others that are submitted with it call it."""
+    depends_on: list[Dependency] = []
 
     @property
     def shape(self) -> Shape:

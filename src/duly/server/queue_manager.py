@@ -1,8 +1,8 @@
 """Moves tasks on when their time comes and when their attempts end.
 
-While this server leads: lets due tasks wait for their turn, expires silent nodes,
-and takes back what ran on them. On any server: finishes what agents report, fenced
-by (task, attempt, token), and cancels what clients cancel.
+While this server leads: lets due tasks wait for their turn, and those that waited for
+others; expires silent nodes, and takes back what ran on them. On any server: finishes
+what agents report, fenced by (task, attempt, token), and cancels what clients cancel.
 """
 
 import logging
@@ -30,14 +30,18 @@ from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
-from duly.store import leases, servers, tasks
+from duly.store import edges, leases, servers, tasks
 from duly.store.database import Connection, Database, confirm, now
+from duly.store.edges import Settled
 from duly.store.lanes import Lane
 from duly.store.leases import Ended, Held, Succeeded, Vitals
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 1000
+EDGES = 1000
+"""How many edges are counted down in one transaction, about."""
+NOTHING = Settled([], 0, [], False)
 BUSY = timedelta(milliseconds=50)
 """How long to leave tasks alone that are due and being changed by somebody."""
 LONGEST_SWEEP = timedelta(seconds=3)
@@ -86,23 +90,36 @@ class QueueManager(Service):
         term = self._cluster_manager.term
         if term is None:
             return False
+        settled = await self._look(term)
         due = await self._release(term)
         if due:
             self._wake(due)
         lost = await self._take_back_lost(term)
         self.wake_ended(lost)
-        return len(due) == BATCH or len(lost) == BATCH
+        return settled.has_more or len(due) == BATCH or len(lost) == BATCH
+
+    async def _look(self, term: Term) -> Settled:
+        """See when the next task is due; let those go on whose upstreams have ended."""
+        async with self._database.connection() as conn:
+            self._until_due, has_ended = await leases.next_due(conn)
+            if not has_ended:
+                return NOTHING
+            settled = await edges.settle(conn, term, limit=EDGES)
+            if settled.scheduled:
+                self._until_due, _ = await leases.next_due(conn)
+        self._wake(settled.waiting)
+        if settled.cancelled:
+            self._tell(frozenset(settled.cancelled), [], is_due=False)
+        return settled
 
     async def _release(self, term: Term) -> list[tuple[Pair, datetime]]:
         """Let the tasks wait for their turn whose time has come."""
-        async with self._database.connection() as conn:
-            self._until_due = await leases.next_due(conn)
-            if self._until_due != timedelta(0):
-                return []
-            async with conn.transaction():
-                await servers.hold(conn, term)
-                due = await leases.release_due(conn, limit=BATCH)
-                self._until_due = await leases.next_due(conn) if due else BUSY
+        if self._until_due != timedelta(0):
+            return []
+        async with self._database.transaction() as conn:
+            await servers.hold(conn, term)
+            due = await leases.release_due(conn, limit=BATCH)
+            self._until_due = (await leases.next_due(conn))[0] if due else BUSY
         return due
 
     async def _take_back_lost(self, term: Term) -> list[Ended]:
@@ -178,7 +195,7 @@ class QueueManager(Service):
             )
         if done:
             telemetry.ATTEMPTS_ENDED.labels(Outcome.SUCCEEDED.value).inc(len(done))
-            self._tell(done, [], is_due=False)
+            self._tell(done.keys(), [], is_due=any(done.values()))
         return {succeeded[task].ref for task in done}
 
     def _succeeded(self, report: wire.AttemptReport) -> Succeeded:
@@ -230,7 +247,8 @@ class QueueManager(Service):
             for one in ended
             if one.status is Status.WAITING
         ]
-        is_due = any(one.status is Status.SCHEDULED for one in ended)
+        # Of what has ended others may have waited for; that is for the leader to find out.
+        is_due = any(one.status is not Status.WAITING for one in ended)
         self._tell(ids, waiting, is_due=is_due)
 
     def _tell(
@@ -314,7 +332,12 @@ class QueueManager(Service):
         runs = not all(found.values())
         if runs:
             self._polls.nudge(None)
-        self._herald.tell(News(tasks=frozenset(found), incarnations=None if runs else NONE))
+        is_due = any(found.values())
+        if is_due:
+            self.nudge()
+        self._herald.tell(
+            News(due=is_due, tasks=frozenset(found), incarnations=None if runs else NONE)
+        )
         return found
 
     def _wake(self, waiting: Sequence[tuple[Pair, datetime]]) -> None:

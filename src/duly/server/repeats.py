@@ -29,7 +29,12 @@ def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
     plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **asked)
     body = msgspec.json.encode(plain, order="deterministic")
     # No text can look like these: its quotes would be escaped.
-    for younger in (b',"concurrency":null', b',"unique":null'):
+    for younger in (
+        b',"concurrency":null',
+        b',"unique":null',
+        b',"ref":null',
+        b',"depends_on":[]',
+    ):
         body = body.replace(younger, b"")
     return hashlib.sha256(body).digest()
 

@@ -46,9 +46,12 @@ class Retention(Service):
                 conn, older_than=self._settings.idempotency_keys, limit=BATCH
             )
             ended = await history.drop_rest(conn, older_than=self._settings.history, limit=BATCH)
+            graphs = await history.drop_graphs(
+                conn, older_than=self._settings.history, limit=BATCH
+            )
             used = await usage.drop(conn, older_than=self._settings.usage, limit=BATCH)
         days = await self._drop_oldest_day(term)
-        return days > 1 or BATCH in (forgotten, ended, used)
+        return days > 1 or BATCH in (forgotten, ended, graphs, used)
 
     async def _drop_oldest_day(self, term: Term) -> int:
         """Drop the oldest day that is out of retention; return how many there were."""

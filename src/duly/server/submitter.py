@@ -7,7 +7,7 @@ that PostgreSQL refuses is cut in halves until the guilty row stands alone.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -21,12 +21,13 @@ from duly.model.bucket import Bucket
 from duly.model.request import repeat, revise
 from duly.model.task import NOT_STARTED, TaskSpec
 from duly.model.tenant import Credential
-from duly.server import repeats, unique
+from duly.server import linker, repeats, unique
 from duly.server.backlog import Backlog
 from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
 from duly.server.lines import EARLIEST
+from duly.server.linker import Links
 from duly.server.rate_limiter import RateLimiter, count_refused, rate_of, refusal
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -80,6 +81,8 @@ class Submitter(Service):
 
         Who has waited in vain is taken out of the line: nothing is stored for nobody.
         """
+        if spec.depends_on:
+            return await self._submit_apart(credential, spec)
         if spec.idempotency_key is None:
             self._rate_limiter.check(credential)
         if credential.plan.max_waiting is None:
@@ -94,6 +97,12 @@ class Submitter(Service):
             return admitted
         finally:
             self._backlog.leave(credential, 1, stored)
+
+    async def _submit_apart(self, credential: Credential, spec: TaskSpec) -> Admitted:
+        """Store a task that waits for others, in a transaction of its own: it holds their rows."""
+        known = partial(repeats.is_known, self._database, credential, spec)
+        batch = await self._admit_batch(credential, [spec], None, known)
+        return Admitted(batch.ids[0], bool(batch.fresh))
 
     async def _submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
         request: Waiting | None = None
@@ -187,32 +196,51 @@ class Submitter(Service):
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
+        known = partial(repeats.is_seen, self._database, credential, key)
+        return (await self._admit_batch(credential, specs, key, known)).ids
+
+    async def _admit_batch(
+        self,
+        credential: Credential,
+        specs: Sequence[TaskSpec],
+        key: str | None,
+        known: Callable[[], Awaitable[bool]],
+    ) -> StoredBatch:
+        links = await linker.link(specs)
         if key is None:
             sure = sum(spec.idempotency_key is None and spec.unique is None for spec in specs)
             self._rate_limiter.check(credential, sure)
-        await self._backlog.enter(
-            credential, len(specs), partial(repeats.is_seen, self._database, credential, key)
-        )
+        await self._backlog.enter(credential, len(specs), known)
         stored = 0
         try:
-            batch = await self._submit_batch(credential, specs, key)
+            batch = await self._submit_batch(credential, specs, key, links)
             stored = batch.fresh
-            return batch.ids
+            return batch
         finally:
             self._backlog.leave(credential, len(specs), stored)
 
     async def _submit_batch(
-        self, credential: Credential, specs: Sequence[TaskSpec], key: str | None
+        self,
+        credential: Credential,
+        specs: Sequence[TaskSpec],
+        key: str | None,
+        links: Links | None,
     ) -> StoredBatch:
+        if links is not None:
+            specs = [specs[place] for place in links.order]
         shapes = await self._shapes.learn(specs)
         new = [
             self._new(credential, spec, shape_id)
             for spec, shape_id in zip(specs, shapes, strict=True)
         ]
+        if links is not None:
+            new = links.dress(new)
         server = self._cluster_manager.number
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
+                if links is not None and stored.fresh:
+                    await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
         except Taken as error:
             why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
             raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
@@ -222,6 +250,8 @@ class Submitter(Service):
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
         self._note(credential, stored.bucket)
         self._waker.wake_batch(new, stored.since)
+        if links is not None:
+            return msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
         return stored
 
     def _note(self, credential: Credential, bucket: Bucket | None) -> None:

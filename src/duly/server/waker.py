@@ -49,7 +49,7 @@ class Waker:
         """Say that a batch was stored, of which the first must start by `since`."""
         telemetry.TASKS_SUBMITTED.inc(len(new))
         pairs = {(task.tenant_id, task.shape_id) for task in new}
-        due = any(task.spec.run_at is not None for task in new)
+        due = any(task.spec.run_at is not None or task.blocked_by for task in new)
         self.announce(pairs, since=since, due=due)
 
     def announce(

@@ -32,6 +32,11 @@ async def drop_rest(conn: Connection, *, older_than: timedelta, limit: int) -> i
     return _count(await conn.execute(SQL["drop_rest"], older_than, limit))
 
 
+async def drop_graphs(conn: Connection, *, older_than: timedelta, limit: int) -> int:
+    """Forget graphs that are that old and whose tasks are forgotten; return how many."""
+    return _count(await conn.execute(SQL["drop_graphs"], older_than, limit))
+
+
 async def drop_submissions(conn: Connection, *, older_than: timedelta, limit: int) -> int:
     """Forget idempotency keys whose tasks ended that long ago; return how many."""
     return _count(await conn.execute(SQL["drop_submissions"], older_than, limit))

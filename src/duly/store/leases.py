@@ -267,10 +267,10 @@ async def lock_attempts(
 
 async def finish_attempts(
     conn: Connection, node_id: int, succeeded: Sequence[Succeeded]
-) -> set[int]:
+) -> dict[int, bool]:
     """Finish tasks whose attempts on a node succeeded; return those that are done by this.
 
-    What is left out is stale, or somebody wants it cancelled.
+    True are those that others wait for. What is left out is stale, or to be cancelled.
     """
     usages = [one.usage or Usage() for one in succeeded]
     rows = await conn.fetch(
@@ -290,7 +290,7 @@ async def finish_attempts(
         [one.result for one in succeeded],
         [_optional_json(one.reason) for one in succeeded],
     )
-    return {row["id"] for row in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 async def read_accepted(
@@ -355,10 +355,16 @@ async def release_due(conn: Connection, *, limit: int) -> list[tuple[tuple[int, 
     return [((row[0], row[1]), row[2]) for row in await conn.fetch(SQL["release_due"], limit)]
 
 
-async def next_due(conn: Connection) -> timedelta | None:
-    """Return how long it is until the next task becomes due; None when there is none."""
-    seconds = await conn.fetchval(SQL["next_due"])
-    return None if seconds is None else timedelta(seconds=max(0.0, seconds))
+async def next_due(conn: Connection) -> tuple[timedelta | None, bool]:
+    """Return how long it is until the next task becomes due; None when there is none.
+
+    And whether tasks have ended that others wait for.
+    """
+    row = await conn.fetchrow(SQL["next_due"])
+    assert row is not None  # noqa: S101 -- it has one row whatever is stored
+    seconds = row["seconds"]
+    until = None if seconds is None else timedelta(seconds=max(0.0, seconds))
+    return until, row["has_ended"]
 
 
 async def read_vitals(conn: Connection, *, orphans: bool) -> Vitals:

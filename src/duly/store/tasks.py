@@ -30,6 +30,10 @@ class NewTask(msgspec.Struct, frozen=True):
     body_hash: bytes
     is_limited: bool = False
     """Whether it is charged to its tenant's bucket by the insert itself."""
+    blocked_by: int = 0
+    """How many edges it has; whoever inserts it makes them."""
+    has_dependants: bool = False
+    graph_id: int | None = None
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -128,6 +132,10 @@ async def insert(
         _sparse([spec.replay_of for spec in specs]),
         _sparse([spec.unique and spec.unique.key for spec in specs]),
         _sparse([spec.unique and spec.unique.lasts for spec in specs]),
+        _sparse([task.blocked_by or None for task in tasks]),
+        _sparse([task.has_dependants or None for task in tasks]),
+        _sparse([task.graph_id for task in tasks]),
+        _sparse([spec.ref for spec in specs]),
         *map(list, zip(*terms, strict=True)),
         sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,

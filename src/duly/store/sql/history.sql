@@ -40,7 +40,8 @@ with old as (
      letters as (delete from dead_letters using old where dead_letters.task_id = old.task_id),
      steps as (delete from events_rest using old where events_rest.task_id = old.task_id),
      tries as (delete from attempts_rest using old where attempts_rest.task_id = old.task_id),
-     asked as (delete from tasks_rest using old where tasks_rest.id = old.task_id)
+     asked as (delete from tasks_rest using old where tasks_rest.id = old.task_id),
+     waited as (delete from edges_rest using old where edges_rest.dependant_id = old.task_id)
 delete from ends_rest
  using old
  where ends_rest.task_id = old.task_id
@@ -72,3 +73,15 @@ delete from node_tokens
 delete from incarnations
  where ended_at < duly.now() - $1::interval
    and not exists (select 1 from live where incarnation_id = incarnations.id)
+
+-- name: drop_graphs
+-- Forget graphs that were submitted longer ago than $1 and of which no task is known any more,
+-- at most $2 of them.
+delete from graphs
+ where id in (
+        select g.id
+          from graphs g
+         where g.id < first_id_of(day_of(duly.now() - $1::interval))
+           and not exists (select 1 from tasks t where t.id = any(g.task_ids))
+         limit $2
+       )

@@ -149,6 +149,7 @@ select report.id, report.attempt
 -- name: finish_attempts
 -- Finish tasks whose attempts have succeeded, unless somebody wants them cancelled: all in one
 -- statement, as nothing is left to decide. A row left out of the answer is stale or cancelled.
+-- Who waits for one of them is told by the leader: a trigger notes that there is something to tell.
 -- Locked in id order, and the time is read row by row, each after its lock.
 --   $1 node_id, and one array per column of `given`
 with held as materialized (
@@ -166,7 +167,7 @@ with held as materialized (
                  order by id) as given
          cross join lateral (
                 select tenant_id, node_id, incarnation_id, leased_at, ready_at, start_by,
-                       failures, losses
+                       failures, losses, has_dependants
                   from live
                  where live.id = given.id
                    and live.attempt = given.attempt
@@ -210,7 +211,7 @@ with held as materialized (
         delete from live
          where id = any(array(select id from held))
      )
-select id
+select id, has_dependants
   from held
 
 -- name: end_attempts
@@ -326,12 +327,14 @@ update live
 returning tenant_id, shape_id, start_by
 
 -- name: next_due
--- Return how many seconds there are until the next task becomes due.
-select extract(epoch from ready_at - duly.now())::float8
-  from live
- where status = 'scheduled'
- order by ready_at
- limit 1
+-- Return how many seconds there are until the next task becomes due, and whether a task has
+-- ended that others wait for.
+select (select extract(epoch from ready_at - duly.now())::float8
+          from live
+         where status = 'scheduled'
+         order by ready_at
+         limit 1) as seconds,
+       exists (select from ended_upstreams) as has_ended
 
 -- name: read_vitals
 -- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time; and

@@ -66,7 +66,9 @@ grant select on attempts, usage, books, tenants, tenants_with_plans, plans to du
 -- To lock a row, so that its tenant is not removed meanwhile, needs the right to change some
 -- column of it.
 grant update (created_at) on tenants to duly_request;
-grant select, insert on shapes, audit_log, former_specs to duly_request;
+grant select, insert
+   on shapes, audit_log, former_specs, edges, graphs, ended_upstreams
+   to duly_request;
 grant select (id, tenant_id, name, scopes, has_password, created_at, removed_at), insert, update
    on users to duly_request;
 grant select (

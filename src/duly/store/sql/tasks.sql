@@ -30,21 +30,24 @@ select id, key
 -- A tenant cannot be removed before the commit, nor while it is being removed be given tasks:
 -- they are left out like those whose bucket is held. One that is gone is told, and gets nothing.
 --
+-- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
+-- transaction.
+--
 -- What many tasks have in common, their terms, is sent and read once for all of them. A column
 -- in which no task has anything is sent empty: unnest fills it up. Every task has its terms, and
 -- all terms have a task: the full join is there because it is never done by looping over both.
---   one array per column of `each` and then of `terms`, $22 the limited tenants in ascending
---   order, $23 admitted_by, $24 whether to tell of the tasks
+--   one array per column of `each` and then of `terms`, $26 the limited tenants in ascending
+--   order, $27 admitted_by, $28 whether to tell of the tasks
 with present as materialized (
         select t.id, t.removed_at is not null as is_gone
           from tenants t
-         where t.id = any($12::int[])
+         where t.id = any($16::int[])
          order by t.id
            for key share skip locked
      ),
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($22::int[]) as limited (tenant_id)
+          from unnest($26::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -70,7 +73,7 @@ with present as materialized (
      made as (
         insert into buckets (tenant_id, tokens, filled_at)
         select t.id, coalesce(p.burst, 0), now
-          from unnest($22::int[]) as limited (tenant_id)
+          from unnest($26::int[]) as limited (tenant_id)
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
          cross join clock
@@ -93,14 +96,16 @@ with present as materialized (
                end as held_by
           from unnest(
                 $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
-                $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[]
+                $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[],
+                $12::int[], $13::boolean[], $14::bigint[], $15::text[]
                ) as each (
                 id, terms, payload, name, labels,
-                run_at, key, body_hash, replay_of, unique_key, unique_while
+                run_at, key, body_hash, replay_of, unique_key, unique_while,
+                blocked_by, has_dependants, graph_id, ref
                )
           full join unnest(
-                $12::int[], $13::int[], $14::int[], $15::text[], $16::interval[],
-                $17::interval[], $18::int[], $19::text[], $20::int[], $21::boolean[]
+                $16::int[], $17::int[], $18::int[], $19::text[], $20::interval[],
+                $21::interval[], $22::int[], $23::text[], $24::int[], $25::boolean[]
                ) with ordinality as terms (
                 tenant_id, user_id, shape_id, tier, delay_tolerance,
                 execution_cap, max_attempts, on_lost, priority, is_limited, number
@@ -146,7 +151,12 @@ with present as materialized (
         returning task_id
      ),
      admitted as materialized (
-        select given.*, now, greatest(coalesce(run_at, now), now) as ready_at
+        select given.*, now, greatest(coalesce(run_at, now), now) as ready_at,
+               (case
+                    when blocked_by > 0 then 'blocked'
+                    when run_at > now then 'scheduled'
+                    else 'waiting'
+                end)::status as status
           from given, clock
          where (
                 key is null
@@ -177,32 +187,34 @@ with present as materialized (
         insert into tasks (
                 id, tenant_id, user_id, shape_id, name, tier, payload, labels,
                 delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-                idempotency_key, replay_of, unique_key, unique_while, admitted_by, submitted_at
+                idempotency_key, replay_of, unique_key, unique_while, graph_id, ref,
+                admitted_by, submitted_at
                )
         select id, tenant_id, user_id, shape_id, name, tier, payload::json,
                coalesce(labels, '{}')::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, unique_key, unique_while, $23, now
+               key, replay_of, unique_key, unique_while, graph_id, ref, $27, now
           from admitted
      ),
      queued as (
         insert into live (
                 id, tenant_id, shape_id, status, priority, ready_at, start_by,
-                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while
+                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
+                blocked_by, has_dependants
                )
-        select id, tenant_id, shape_id,
-               (case when ready_at > now then 'scheduled' else 'waiting' end)::status,
+        select id, tenant_id, shape_id, status,
                priority, ready_at, date_trunc('second', ready_at + delay_tolerance),
-               delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while
+               delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
+               coalesce(blocked_by, 0), coalesce(has_dependants, false)
           from admitted
      )
 select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
-       (case when ready_at > now then 'scheduled' else 'waiting' end)::status as status,
+       status,
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
        null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
        null::int as gone
   from admitted
- where $24::boolean
+ where $28::boolean
  union all
 select id, null, null, null, null, null, null, null, null, null, held_by, null
   from given
@@ -308,9 +320,13 @@ update live
        unique_while = $16,
        ready_at = $13,
        start_by = date_trunc('second', $13::timestamptz + $7),
-       status = (case when $13 > $14::timestamptz then 'scheduled' else 'waiting' end)::status
+       status = (case
+           when blocked_by > 0 then 'blocked'
+           when $13 > $14::timestamptz then 'scheduled'
+           else 'waiting'
+       end)::status
  where id = $1
-   and status in ('scheduled', 'waiting')
+   and status in ('scheduled', 'blocked', 'waiting')
 returning id
 
 -- name: read_holder

@@ -1,0 +1,115 @@
+"""Links tasks that are submitted together, or after others, by what they depend on.
+
+Names are settled before anything is stored: what nobody has, and what goes round in
+circles, is refused. Edges are stored with the tasks, in the same transaction; those to
+tasks that were there before come last, because these can neither start nor end from then
+until the commit.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from duly.errors import Invalid
+from duly.model import graph
+from duly.model.graph import Upstream
+from duly.model.task import TaskSpec
+from duly.store import edges
+from duly.store.database import Connection
+from duly.store.edges import NewEdge
+from duly.store.tasks import NewTask
+
+AT_ONCE = 500
+"""Tasks that are linked before others get their turn on this server."""
+CHUNK = 5000
+"""How many edges go into one statement."""
+SHOWN = 5
+"""How many unknown tasks are named."""
+
+
+class Links(msgspec.Struct, frozen=True):
+    """What tasks that come together depend on, by their places in the request."""
+
+    upstreams: list[list[Upstream]]
+    order: list[int]
+    """The places so that upstreams come first."""
+    awaited: frozenset[int]
+    """The places of those that others of them depend on."""
+
+    def dress(self, new: Sequence[NewTask]) -> list[NewTask]:
+        """Return the tasks, which are in the order of the links, as they are to be stored."""
+        return [
+            msgspec.structs.replace(
+                task,
+                blocked_by=len(self.upstreams[place]),
+                has_dependants=place in self.awaited,
+            )
+            for place, task in zip(self.order, new, strict=True)
+        ]
+
+    def as_asked(self, ids: Sequence[int]) -> list[int]:
+        """Return ids, which are in the order of the links, in the order of the request."""
+        found = [0] * len(ids)
+        for place, one in zip(self.order, ids, strict=True):
+            found[place] = one
+        return found
+
+
+async def link(specs: Sequence[TaskSpec]) -> Links | None:
+    """Find out what tasks depend on; None if none of them does on anything."""
+    if not any(spec.depends_on for spec in specs):
+        graph.index_refs(spec.ref for spec in specs)
+        return None
+    refs = graph.index_refs(spec.ref for spec in specs)
+    upstreams = []
+    for index, spec in enumerate(specs):
+        if index % AT_ONCE == AT_ONCE - 1:
+            await asyncio.sleep(0)
+        where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
+        upstreams.append([graph.find(one, refs, where) for one in spec.depends_on])
+    inner = [[one.index for one in ones if one.index is not None] for ones in upstreams]
+    order = graph.sort(inner, lambda index: specs[index].ref or str(index))
+    return Links(upstreams, order, frozenset(one for ones in inner for one in ones))
+
+
+async def attach(
+    conn: Connection, tenant_id: int, links: Links, new: Sequence[NewTask], ids: Sequence[int]
+) -> None:
+    """Store the edges of tasks that were stored just now; those that were known have theirs.
+
+    `new` and `ids` are in the order of the links. Raises Invalid when a task depends on one that
+    its tenant does not have.
+    """
+    asked = links.as_asked(ids)
+    fresh = {task.id for task, stored in zip(new, ids, strict=True) if task.id == stored}
+    between = _edges(links, asked, fresh, older=False)
+    while chunk := list(islice(between, CHUNK)):
+        await edges.insert(conn, tenant_id, chunk)
+    older = list(_edges(links, asked, fresh, older=True))
+    if not older:
+        return
+    unknown = await edges.attach(conn, tenant_id, older)
+    if unknown:
+        raise _unknown(sorted(unknown))
+
+
+def _edges(links: Links, ids: Sequence[int], fresh: set[int], *, older: bool) -> Iterator[NewEdge]:
+    """Yield the edges of fresh tasks to other fresh ones, or those to older ones.
+
+    A task that comes with them may be an older one, too: its key was seen before.
+    """
+    for place in links.order:
+        if ids[place] not in fresh:
+            continue
+        for one in links.upstreams[place]:
+            upstream = one.id if one.index is None else ids[one.index]
+            if (upstream not in fresh) == older:
+                yield NewEdge(ids[place], upstream, one.on)
+
+
+def _unknown(ids: Sequence[int]) -> Invalid:
+    named = ", ".join(str(one) for one in ids[:SHOWN])
+    rest = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+    return Invalid("depends_on", f"There is no task {named}{rest} to depend on.")

@@ -1,0 +1,291 @@
+"""Tasks that wait for others: when they may start, and when they never will."""
+
+import pytest
+
+from duly.errors import Invalid, KeyReused
+from duly.model.graph import DependencyRequest
+from duly.model.task import Outcome
+from tests.server.lab import reason_of, seconds
+from tests.server.test_cancelling import cancel
+
+
+def after(task, on="success"):
+    return DependencyRequest(task=str(task), on=on)
+
+
+async def finish(lab, node, task, outcome=Outcome.SUCCEEDED):
+    """Run a task on the node, to its end, and let the leader tell who waits for it."""
+    ref = await lab.start(node, task)
+    assert await node.report(ref, outcome)
+    await lab.sweep()
+
+
+async def submit_batch(lab, *tasks, **how):
+    """Submit tasks, each a ref with the refs that it depends on; return ids by ref."""
+    specs = [lab.spec(ref=ref, depends_on=list(upstreams) or None) for ref, *upstreams in tasks]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs, **how)
+    return dict(zip((ref for ref, *_ in tasks), ids, strict=True))
+
+
+async def statuses(lab, ids):
+    return {ref: await lab.status(task) for ref, task in ids.items()}
+
+
+async def test_a_task_waits_until_its_upstream_is_done(lab):
+    node = await lab.node()
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)], delay_tolerance=60)
+    assert await lab.status(second) == "blocked"
+    await lab.sweep()
+    assert await lab.status(second) == "blocked"
+    await lab.clock.move(seconds(100))
+    node = await lab.rejoin(node)
+    await finish(lab, node, first)
+    row = await lab.live(second)
+    assert (row["status"], row["blocked_by"]) == ("waiting", 0)
+    assert row["ready_at"] == lab.clock.now
+    assert row["start_by"] == lab.clock.now + seconds(60)
+    assert (await lab.start(node, second)).task == second
+    assert await lab.count("ended_upstreams") == 0
+
+
+async def test_a_task_waits_for_the_last_of_its_upstreams(lab):
+    node = await lab.node()
+    ids = [await lab.submit() for _ in range(3)]
+    last = await lab.submit(depends_on=[str(task) for task in ids])
+    for left, task in zip((2, 1), ids, strict=False):
+        await finish(lab, node, task)
+        assert (await lab.live(last))["blocked_by"] == left
+    await finish(lab, node, ids[2])
+    assert await lab.status(last) == "waiting"
+
+
+async def test_upstreams_that_end_together_are_counted_together(lab):
+    node = await lab.node()
+    ids = [await lab.submit() for _ in range(3)]
+    last = await lab.submit(depends_on=[str(task) for task in ids])
+    for task in ids:
+        ref = await lab.start(node, task)
+        assert await node.report(ref)
+    await lab.sweep()
+    assert await lab.status(last) == "waiting"
+
+
+async def test_a_task_whose_time_has_not_come_is_scheduled_once_its_upstream_is_done(lab):
+    node = await lab.node()
+    first = await lab.submit()
+    at = lab.clock.now + seconds(60)
+    second = await lab.submit(depends_on=[str(first)], run_at=at)
+    await finish(lab, node, first)
+    row = await lab.live(second)
+    assert (row["status"], row["ready_at"]) == ("scheduled", at)
+    await lab.clock.move(seconds(60))
+    await lab.sweep()
+    assert await lab.status(second) == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("on", "outcome", "status", "code"),
+    [
+        ("success", Outcome.SUCCEEDED, "waiting", None),
+        ("success", Outcome.FAILED, "cancelled", "upstream_failed"),
+        ("failure", Outcome.SUCCEEDED, "cancelled", "upstream_succeeded"),
+        ("failure", Outcome.FAILED, "waiting", None),
+        ("always", Outcome.SUCCEEDED, "waiting", None),
+        ("always", Outcome.FAILED, "waiting", None),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+async def test_how_an_upstream_ends_decides(lab, on, outcome, status, code, late):
+    """Also when it has ended by the time its dependant is submitted."""
+    node = await lab.node()
+    first = await lab.submit(max_attempts=1)
+    if late:
+        await finish(lab, node, first, outcome)
+    second = await lab.submit(depends_on=[after(first, on)])
+    if not late:
+        await finish(lab, node, first, outcome)
+    assert await lab.status(second) == status
+    if code is not None:
+        end = reason_of(await lab.end(second))
+        assert (end["code"], end["details"]["upstream"]) == (code, str(first))
+
+
+@pytest.mark.parametrize("on", ["success", "failure"])
+async def test_a_cancelled_upstream_counts_as_failed(lab, on):
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[after(first, on)])
+    await cancel(lab, first)
+    await lab.sweep()
+    assert await lab.status(second) == ("waiting" if on == "failure" else "cancelled")
+
+
+async def test_a_failure_that_is_tried_again_decides_nothing(lab):
+    node = await lab.node()
+    first = await lab.submit(max_attempts=2)
+    second = await lab.submit(depends_on=[str(first)])
+    await finish(lab, node, first, Outcome.FAILED)
+    assert await lab.status(second) == "blocked"
+
+
+async def test_a_failure_goes_through_the_whole_graph_up_to_who_does_not_mind(lab):
+    node = await lab.node()
+    ids = await submit_batch(
+        lab,
+        ("a",),
+        ("b", "a"),
+        ("c", "b"),
+        ("other",),
+        ("d", "c", "other"),
+        ("clean", DependencyRequest(task="c", on="always"), "other"),
+        ("mourn", DependencyRequest(task="d", on="failure")),
+    )
+    await cancel(lab, ids["a"])
+    await lab.sweep()
+    assert await statuses(lab, ids) == {
+        "a": "cancelled",
+        "b": "cancelled",
+        "c": "cancelled",
+        "other": "waiting",
+        "d": "cancelled",
+        "clean": "blocked",
+        "mourn": "waiting",
+    }
+    assert reason_of(await lab.end(ids["d"]))["details"] == {
+        "upstream": str(ids["c"]),
+        "status": "cancelled",
+    }
+    await finish(lab, node, ids["other"])
+    assert await lab.status(ids["clean"]) == "waiting"
+
+
+async def test_a_deep_and_a_wide_failure_are_told_in_bounded_pieces(lab, monkeypatch):
+    monkeypatch.setattr("duly.server.queue_manager.EDGES", 10)
+    chain = [("t0",), *((f"t{n}", f"t{n - 1}") for n in range(1, 40))]
+    ids = await submit_batch(lab, *chain, *((f"w{n}", "t0") for n in range(35)))
+    await cancel(lab, ids["t0"])
+    rounds = 1
+    while await lab.parts.queue_manager.tick():
+        rounds += 1
+    assert set((await statuses(lab, ids)).values()) == {"cancelled"}
+    assert rounds > 5
+    assert await lab.count("ended_upstreams") == 0
+
+
+async def test_a_wide_success_is_told_in_bounded_pieces(lab, monkeypatch):
+    monkeypatch.setattr("duly.server.queue_manager.EDGES", 10)
+    node = await lab.node()
+    ids = await submit_batch(lab, ("a",), *((f"w{n}", "a") for n in range(35)))
+    ref = await lab.start(node, ids.pop("a"))
+    assert await node.report(ref)
+    rounds = 1
+    while await lab.parts.queue_manager.tick():
+        rounds += 1
+    assert set((await statuses(lab, ids)).values()) == {"waiting"}
+    assert rounds == 4
+
+
+async def test_a_diamond_may_be_given_in_any_order(lab):
+    node = await lab.node()
+    ids = await submit_batch(lab, ("end", "left", "right"), ("left", "a"), ("right", "a"), ("a",))
+    assert ids["a"] < min(ids["left"], ids["right"]) <= max(ids["left"], ids["right"]) < ids["end"]
+    for task in ("a", "left", "right", "end"):
+        await finish(lab, node, ids[task])
+    assert set((await statuses(lab, ids)).values()) == {"done"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([("a", "a")], "a → a"),
+        ([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")], "a → b → c → a"),
+        ([("a", "nobody")], "'nobody'"),
+        ([("a",), ("a",)], "same ref"),
+        ([("a", "b", "b"), ("b",)], "second time"),
+        ([("a", "12345")], "no task 12345"),
+    ],
+)
+async def test_what_makes_no_graph_is_refused_and_nothing_is_stored(lab, tasks, message):
+    with pytest.raises(Invalid, match=message):
+        await submit_batch(lab, ("fine",), *tasks)
+    assert await lab.count("tasks") == 0
+
+
+async def test_another_tenants_task_is_as_unknown_as_none(lab):
+    theirs = await lab.submit(by=lab.stranger)
+    with pytest.raises(Invalid, match=f"no task {theirs} "):
+        await lab.submit(depends_on=[str(theirs)])
+    assert not (await lab.live(theirs))["has_dependants"]
+
+
+async def test_a_key_stands_for_the_same_edges(lab):
+    first, other = await lab.submit(), await lab.submit()
+    second = await lab.submit(depends_on=[str(first)], idempotency_key="k")
+    assert await lab.submit(depends_on=[str(first)], idempotency_key="k") == second
+    assert (await lab.live(second))["blocked_by"] == 1
+    with pytest.raises(KeyReused):
+        await lab.submit(depends_on=[str(other)], idempotency_key="k")
+
+
+async def test_a_batch_with_a_key_is_stored_once_and_answered_in_its_order(lab):
+    tasks = [("b", "a"), ("a",)]
+    ids = await submit_batch(lab, *tasks, key="k")
+    assert await submit_batch(lab, *tasks, key="k") == ids
+    assert ids["a"] < ids["b"]
+    assert await lab.count("edges") == 1
+
+
+async def test_a_task_of_a_batch_may_be_one_that_was_there_before(lab):
+    node = await lab.node()
+    known = await lab.submit(idempotency_key="k", ref="a")
+    await finish(lab, node, known)
+    specs = [
+        lab.spec(ref="a", idempotency_key="k"),
+        lab.spec(ref="b", depends_on=["a"]),
+        lab.spec(ref="c", depends_on=["b", str(known)]),
+    ]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    assert ids[0] == known
+    assert [await lab.status(task) for task in ids] == ["done", "waiting", "blocked"]
+    assert (await lab.live(ids[2]))["blocked_by"] == 1
+
+
+async def test_a_blocked_task_can_be_changed_and_stays_blocked(lab):
+    node = await lab.node()
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)])
+    await lab.parts.submitter.update(lab.client, second, {"priority": 7, "name": "x"})
+    row = await lab.live(second)
+    assert (row["status"], row["priority"]) == ("blocked", 7)
+    with pytest.raises(Invalid, match="depends_on cannot be changed"):
+        await lab.parts.submitter.update(lab.client, second, {"depends_on": []})
+    await finish(lab, node, first)
+    assert await lab.status(second) == "waiting"
+
+
+async def test_a_cancelled_dependant_stays_so_when_its_upstream_is_done(lab):
+    node = await lab.node()
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)])
+    await cancel(lab, second)
+    await finish(lab, node, first)
+    assert await lab.status(second) == "cancelled"
+
+
+async def test_a_replay_waits_for_nobody(lab):
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)])
+    await cancel(lab, first)
+    await lab.sweep()
+    assert await lab.status(await lab.parts.submitter.replay(lab.client, second)) == "waiting"
+
+
+async def test_who_depends_on_what_could_never_run_is_told(lab, settings):
+    await lab.node()
+    first = await lab.submit(cpu=1000)
+    second = await lab.submit(depends_on=[str(first)])
+    await lab.schedule()
+    await lab.clock.move(settings.scheduling.unplaceable_after + seconds(1))
+    await lab.schedule()
+    await lab.sweep()
+    assert [await lab.status(task) for task in (first, second)] == ["failed", "cancelled"]
