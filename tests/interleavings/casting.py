@@ -20,6 +20,7 @@ WEIGHTS = {
     "submit": 4,
     "batch": 3,
     "whole": 1,
+    "after": 1,
     "commit": 4,
     "place": 25,
     "sweep": 10,
@@ -50,6 +51,8 @@ THEMES: dict[str, dict[str, float]] = {
     "everything": {},
     "submits": {"submit": 6, "batch": 4, "commit": 5, "kill": 2},
     "wholes": {"whole": 60, "kill": 2},
+    "dependants": {"after": 25, "report": 3, "poll": 2, "sweep": 2, "cancel": 2},
+    "cancelled upstreams": {"after": 30, "cancel": 15, "sweep": 2, "poll": 0.5},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
     "joins": {"join": 10, "drain": 4, "leave": 3, "poll": 0.2, "sweep": 0.5},
@@ -67,7 +70,7 @@ THEMES: dict[str, dict[str, float]] = {
     "losses": {"sweep": 3, "report": 3, "poll": 1.5, "heartbeat": 4, "cluster": 0.5, "time": 2},
     "repeats": {"report": 6, "poll": 4, "sweep": 0.3, "submit": 0.3, "batch": 0.3, "join": 0.3},
     "hand-overs": {"cluster": 6, "place": 2, "batch": 6, "sweep": 5, "heartbeat": 10, "join": 3}
-    | dict.fromkeys(("poll", "report", *TASK, *NODE, *RESERVATION, "whole", "forget"), 0.1)
+    | dict.fromkeys(("poll", "report", *TASK, *NODE, *RESERVATION, "whole", "after", "forget"), 0.1)
     | {"time": 3, "stop": 0.1, "leave": 0.1, "kill": 0.2},
     "rates": {"small": 20, "few": 15, "commit": 5, "time": 2}
     | dict.fromkeys(("place", "submit", "batch", "poll", "report", "resize", *NODE), 0.1),
@@ -113,6 +116,10 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         body = world.dice.choice(BODIES)
         name = f"{server.name} submits all of {body}"
         driver.start(name, lambda: world.submit_whole(server, f"batch {body[0]}", body))
+    elif kind == "after" and tasks:
+        several = world.dice.sample(tasks, min(len(tasks), world.dice.choice((1, 2, 2, 3))))
+        name = f"{server.name} submits after {several}"
+        driver.start(name, lambda: world.submit_after(server, several))
     elif kind in TASK and tasks:
         task = world.dice.choice(tasks)
         work = {"cancel": world.cancel, "update": world.update, "resize": world.resize}[kind]

@@ -22,6 +22,9 @@ class Evidence:
     submissions: dict[str, asyncpg.Record]
     dead: set[int]
     reserved: dict[int, asyncpg.Record]
+    edges: list[asyncpg.Record]
+    untold: set[int]
+    """Tasks that have ended and whose dependants were not told."""
     needs: dict[int, int]
     """CPU by shape, which stands for all that a task needs."""
     keys: dict[int, str]
@@ -93,5 +96,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         reserved={row["id"]: row for row in await conn.fetch("select * from reservations")},
         needs={row["id"]: row["needs"]["cpu_milli"] for row in shapes},
         keys={row["id"]: row["concurrency"]["key"] for row in shapes if row["concurrency"]},
+        edges=await conn.fetch("select * from edges"),
+        untold={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
         told=told,
     )

@@ -14,7 +14,15 @@ import pytest
 from duly import clock
 from duly.server import parts
 from duly.store.database import _prepare
-from tests.interleavings import evidence, laws, laws_of_nodes, laws_of_tenants, room, tenants
+from tests.interleavings import (
+    evidence,
+    laws,
+    laws_of_edges,
+    laws_of_nodes,
+    laws_of_tenants,
+    room,
+    tenants,
+)
 from tests.interleavings.casting import THEMES, WEIGHTS, begin
 from tests.interleavings.driver import Driver
 from tests.interleavings.stepping import SteppedDatabase
@@ -24,7 +32,13 @@ AT_ONCE = 5
 STEPS = 90
 HARM = 0.04
 JOURNAL = Path(__file__).with_name("journal.sql").read_text()
-LAWS = (*laws.LAWS, *laws_of_nodes.LAWS, *room.LAWS, *laws_of_tenants.LAWS)
+LAWS = (
+    *laws.LAWS,
+    *laws_of_edges.LAWS,
+    *laws_of_nodes.LAWS,
+    *room.LAWS,
+    *laws_of_tenants.LAWS,
+)
 PASSING = (0.5, 1.0, 2.0, 6.5, 6.5)
 """Seconds: the last ones are longer than a node may be silent."""
 PASSING_IN = {

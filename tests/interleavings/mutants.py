@@ -110,6 +110,22 @@ MUTANTS = {
         "hand-overs",
         without(servers, "lock_term", ("for update", "")),
     ),
+    "whoever waits for a task does not keep it from ending": (
+        "cancelled upstreams",
+        altered("attach_edges", ("for key share", "offset 0")),
+    ),
+    "an end is counted that was seen when its edge was made": (
+        "dependants",
+        altered("settle_edges", ("and e.is_counted", "")),
+    ),
+    "a task with dependants is not marked": (
+        "dependants",
+        altered("attach_edges", ("set has_dependants = true", "set has_dependants = false")),
+    ),
+    "dependants are told twice": (
+        "dependants",
+        altered("settle_edges", ("and (seen < rest or", "and ('x' = 'y' or")),
+    ),
     "a cancel ends only what waits": (
         "changes",
         altered("request_cancel", ("and l.token is not null", "and false")),

@@ -17,6 +17,7 @@ import msgspec
 from duly import wire
 from duly.config import LeaseSettings, RetrySettings, SchedulingSettings, Settings
 from duly.errors import Fenced
+from duly.model.graph import Condition, Dependency
 from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, TaskSpec
@@ -54,7 +55,8 @@ CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
-    delete from terms; delete from servers; delete from journal; delete from clock
+    delete from terms; delete from servers; delete from journal; delete from clock;
+    delete from edges; delete from ended_upstreams
 """
 GONE = -1
 BATCH = 3
@@ -62,6 +64,7 @@ BATCH = 3
 TIERS = ("basic", "regular", "premium", "premium")
 """The last one fits on no node, unless an administrator says otherwise."""
 LATE = timedelta(hours=1)
+CONDITIONS = (Condition.SUCCESS, Condition.SUCCESS, Condition.FAILURE, Condition.ALWAYS)
 ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
 
 
@@ -261,6 +264,16 @@ class World:
         ids = await server.submitter.submit_batch(CLIENT, specs, key=key)
         self.is_stirred = True
         self.told.batches.append((body, ids))
+
+    async def submit_after(self, server: Server, upstreams: list[int]) -> None:
+        """Submit a task that waits for others, whatever has become of them by now."""
+        spec = msgspec.structs.replace(
+            spec_of(self.dice, None),
+            depends_on=[Dependency(str(task), self.dice.choice(CONDITIONS)) for task in upstreams],
+        )
+        answer = await server.submitter.submit(CLIENT, spec)
+        self.is_stirred = True
+        self.told.submits.append((None, spec, answer.id, answer.created))
 
     async def cancel(self, server: Server, task: int) -> None:
         found = await server.queue_manager.cancel(CLIENT, [task])

@@ -289,3 +289,13 @@ async def test_who_depends_on_what_could_never_run_is_told(lab, settings):
     await lab.schedule()
     await lab.sweep()
     assert [await lab.status(task) for task in (first, second)] == ["failed", "cancelled"]
+
+
+async def test_two_names_of_one_task_count_once(lab):
+    known = await lab.submit(idempotency_key="k", ref="a")
+    specs = [
+        lab.spec(ref="a", idempotency_key="k"),
+        lab.spec(ref="b", depends_on=["a", str(known)]),
+    ]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    assert (await lab.live(ids[1]))["blocked_by"] == 1

@@ -46,9 +46,7 @@ class Retention(Service):
                 conn, older_than=self._settings.idempotency_keys, limit=BATCH
             )
             ended = await history.drop_rest(conn, older_than=self._settings.history, limit=BATCH)
-            graphs = await history.drop_graphs(
-                conn, older_than=self._settings.history, limit=BATCH
-            )
+            graphs = await history.drop_graphs(conn, older_than=self._settings.history, limit=BATCH)
             used = await usage.drop(conn, older_than=self._settings.usage, limit=BATCH)
         days = await self._drop_oldest_day(term)
         return days > 1 or BATCH in (forgotten, ended, graphs, used)

@@ -1,0 +1,98 @@
+"""Names of tasks that wait for each other: found, sorted, and refused when they go in circles."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.errors import Invalid
+from duly.model.graph import Condition, Dependency, DependencyRequest, check_ref, dependencies, sort
+
+DEEP = 100_000
+
+
+@st.composite
+def graphs(draw):
+    """Draw a graph without cycles, in any order: an edge goes to a lower label."""
+    count = draw(st.integers(1, 30))
+    labels = draw(st.permutations(range(count)))
+    place = {label: index for index, label in enumerate(labels)}
+    return [
+        sorted({place[one] for one in draw(st.lists(st.integers(0, label - 1), max_size=4))})
+        if label
+        else []
+        for label in labels
+    ]
+
+
+@given(graphs())
+def test_upstreams_come_first(upstreams):
+    order = sort(upstreams, str)
+    position = {place: index for index, place in enumerate(order)}
+    assert sorted(order) == list(range(len(upstreams)))
+    for index, ones in enumerate(upstreams):
+        assert all(position[one] < position[index] for one in ones)
+
+
+@given(graphs(), st.data())
+def test_a_cycle_is_named_by_tasks_that_wait_for_each_other(upstreams, data):
+    order = sort(upstreams, str)
+    last = data.draw(st.sampled_from(order))
+    first = last
+    while upstreams[first]:
+        first = upstreams[first][0]
+    upstreams[first] = [last]
+    with pytest.raises(Invalid) as error:
+        sort(upstreams, str)
+    said = str(error.value).rpartition(": ")[2].rstrip(".").split(" → ")
+    assert said[0] == said[-1]
+    if not any("more" in one for one in said):
+        for one, upstream in pairwise(said):
+            assert int(upstream) in upstreams[int(one)]
+
+
+def test_a_graph_may_be_as_deep_as_it_is_large():
+    chain = [[index + 1] for index in range(DEEP)] + [[]]
+    assert sort(chain, str) == list(range(DEEP, -1, -1))
+    chain[-1] = [0]
+    with pytest.raises(Invalid, match=r"0 → 1 → 2 → 3 → 4 → \(99992 more\) → .*100000 → 0"):
+        sort(chain, str)
+
+
+def test_an_order_that_will_do_is_kept():
+    assert sort([[], [], [0], [1, 2], []], str) == [0, 1, 2, 3, 4]
+
+
+def test_what_a_task_waits_for_is_an_id_or_a_ref_with_a_condition():
+    asked = ["0017", "encode.720p", DependencyRequest(task="x", on="always")]
+    assert dependencies(asked) == [
+        Dependency("17"),
+        Dependency("encode.720p"),
+        Dependency("x", Condition.ALWAYS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ([""], "depends_on[0]"),
+        (["a", "b/c"], "depends_on[1]"),
+        (["9223372036854775808"], "depends_on[0]"),
+        (["7", "07"], "depends_on[1]"),
+        ([DependencyRequest(task="a", on="never")], "depends_on[0].on"),
+        ([str(one) for one in range(10_001)], "depends_on"),
+    ],
+)
+def test_anything_else_is_refused_by_name(asked, field):
+    with pytest.raises(Invalid) as error:
+        dependencies(asked)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("ref", ["", "12", "a b", "..", ".", "a/b", "x" * 101])
+def test_a_ref_can_be_a_file_and_is_no_number(ref):
+    with pytest.raises(Invalid):
+        check_ref(ref)
+    assert check_ref(None) is None
+    assert check_ref("720p.small_1-x") == "720p.small_1-x"
