@@ -7,7 +7,22 @@ TASK = {"command": ["true"]}
 
 BAD_FIELDS = [
     ({"comand": ["ls"]}, "comand", "There is no field 'comand' here. Did you mean 'command'?"),
-    ({"depends_on": []}, "depends_on", "There is no field 'depends_on' here."),
+    (
+        {"depends_on": ["1 2"]},
+        "depends_on[0]",
+        "depends_on[0] is neither the id nor the ref of a task: '1 2'.",
+    ),
+    (
+        {"depends_on": ["nobody"]},
+        "depends_on",
+        "depends_on: no task of this request has the ref 'nobody'.",
+    ),
+    ({"depends_on": ["1"]}, "depends_on", "There is no task 1 to depend on."),
+    (
+        {"ref": "17"},
+        "ref",
+        "ref has at most 100 letters, digits, and ._- and is no number: '17'.",
+    ),
     (
         {"resources": {"cpus": 1}},
         "resources.cpus",

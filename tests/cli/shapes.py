@@ -38,6 +38,7 @@ def task(**changes: Any) -> Task:
         "reason": None,
         "quote": None,
         "depends_on": [],
+        "ref": None,
         "graph": None,
         "schedule": None,
         "fire_at": None,

@@ -15,13 +15,14 @@ from duly.policy.explain import Facts, explain
 from duly.policy.limits import NO_KEY_USE
 from duly.server.limit_book import in_use
 from duly.server.parts import Parts
-from duly.store import leases, quotas, stock, views
+from duly.store import edges, leases, quotas, stock, views
 from duly.store.database import Connection
 from duly.store.lanes import Lane
 from duly.store.views import TaskView
 
 ID = re.compile(r"[0-9]{1,19}")
 MOST_AHEAD = 1000
+MOST_AWAITED = 5
 
 
 @asynccontextmanager
@@ -93,12 +94,14 @@ async def explained(
 
     Unless it is asked for in any case, none is worked out for a task that runs or has ended.
     """
-    tenant_id, ahead = credential.tenant_id, 0
+    tenant_id, ahead, awaited = credential.tenant_id, 0, []
     async with reading(parts, credential) as conn:
         view = await read_task(conn, tenant_id, task_id)
         waits = view.status is Status.WAITING
         if waits:
             ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MOST_AHEAD)
+        if view.status is Status.BLOCKED:
+            awaited = await edges.read_awaited(conn, tenant_id, task_id, limit=MOST_AWAITED)
     if not (always or view.status in NOT_STARTED or view.cancel_requested_at is not None):
         return view, view.reason
     facts = Facts(
@@ -113,6 +116,8 @@ async def explained(
         leased_at=view.started_at,
         cancel_requested_at=view.cancel_requested_at,
         ahead=ahead,
+        blocked_by=view.blocked_by,
+        awaited=awaited,
     )
     if waits:
         async with overseeing(parts) as conn:

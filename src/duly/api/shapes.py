@@ -4,11 +4,13 @@ Ids are text, times are UTC, durations are seconds. Every field is always there;
 does not mean anything yet is null.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from duly.model.graph import Condition, Dependency
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Lasts, Outcome, Payload, Reason, Status, TaskSpec, Unique, Usage
@@ -78,7 +80,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     reason: Reason | None = None
     quote: dict[str, float] | None = None
-    depends_on: list[str] = []
+    depends_on: list[str | Dependency] = []
+    ref: str | None = None
     graph: str | None = None
     schedule: str | None = None
     fire_at: datetime | None = None
@@ -204,6 +207,9 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         exit_code=view.exit_code,
         outcome=view.outcome,
         reason=reason or view.reason,
+        depends_on=dependencies(view.depends_on),
+        ref=view.ref,
+        graph=None if view.graph_id is None else str(view.graph_id),
         labels=view.labels,
         requires=view.requires,
         category=payload.category,
@@ -240,6 +246,7 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         delay_tolerance=spec.delay_tolerance.total_seconds(),
         run_at=spec.run_at,
         priority=spec.priority,
+        ref=spec.ref,
         labels=spec.labels,
         requires=spec.requires,
         category=spec.payload.category,
@@ -253,6 +260,11 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
         source=spec.payload.source,
         env=spec.payload.env,
     )
+
+
+def dependencies(found: Sequence[Dependency]) -> list[str | Dependency]:
+    """Return what a task depends on as one may write it: the id alone, if it must succeed."""
+    return [one.task if one.on is Condition.SUCCESS else one for one in found]
 
 
 def _unique(unique: Unique | None) -> UniqueKey | None:

@@ -118,14 +118,15 @@ async def submit_batch(request: ApiRequest) -> Answer:
     if len(batch.tasks) > settings.batch_tasks:
         raise TooLarge(f"A batch may have at most {settings.batch_tasks} tasks.", field="tasks")
     key = idempotency_key(request)
-    specs = await _complete_all(batch.tasks, credential)
+    specs = await complete_all(batch.tasks, credential)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     answer = as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
     return with_rate(answer, parts, credential)
 
 
-async def _complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
+async def complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
+    """Check many requests; raises Invalid for the first bad field, with its place."""
     specs = []
     completer = Completer(credential.plan)
     for index, asked in enumerate(tasks):

@@ -146,6 +146,7 @@ class Task(TypedDict):
     reason: Reason | None
     quote: dict[str, float] | None
     depends_on: list[Any]
+    ref: str | None
     graph: str | None
     schedule: str | None
     fire_at: str | None

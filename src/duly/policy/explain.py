@@ -39,6 +39,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = UNLIMITED
     use: Use = NO_USE
     """What its tenant has."""
+    blocked_by: int = 0
+    """How many tasks it waits for."""
+    awaited: Sequence[int] = ()
+    """Some of them, that have not ended."""
     under_key: KeyUse = NO_KEY_USE
     """What runs of its tenant with its key."""
 
@@ -49,7 +53,7 @@ def explain(facts: Facts) -> Reason:
         case Status.SCHEDULED:
             return _scheduled(facts)
         case Status.BLOCKED:
-            return Reason("upstream_running", "Waits for other tasks to end.")
+            return _blocked(facts)
         case Status.WAITING:
             return _waiting(facts)
         case Status.RUNNING:
@@ -64,6 +68,21 @@ def explain(facts: Facts) -> Reason:
             return facts.stored or Reason("cancelled", "It was cancelled.")
         case _:
             assert_never(facts.status)
+
+
+def _blocked(facts: Facts) -> Reason:
+    named = ", ".join(str(task) for task in facts.awaited)
+    more = facts.blocked_by - len(facts.awaited)
+    message = f"Waits for {'task' if facts.blocked_by == 1 else 'tasks'} {named}"
+    if not facts.awaited:
+        message = "What it waited for has just ended; it goes on in a moment"
+    elif more > 0:
+        message += f" and {more} more"
+    return Reason(
+        "upstream_running",
+        f"{message}{' to end.' if facts.awaited else '.'}",
+        {"left": facts.blocked_by, "upstreams": [str(task) for task in facts.awaited]},
+    )
 
 
 def _scheduled(facts: Facts) -> Reason:

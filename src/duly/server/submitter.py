@@ -33,8 +33,9 @@ from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
 from duly.server.waker import Waker
-from duly.store import tasks, tenants
+from duly.store import edges, tasks, tenants
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
+from duly.store.edges import NewGraph
 from duly.store.tasks import Inserted, NewTask, Stored, StoredSpec
 
 GROUP = 500
@@ -199,12 +200,33 @@ class Submitter(Service):
         known = partial(repeats.is_seen, self._database, credential, key)
         return (await self._admit_batch(credential, specs, key, known)).ids
 
+    async def submit_graph(
+        self,
+        credential: Credential,
+        name: str | None,
+        specs: Sequence[TaskSpec],
+        *,
+        key: str | None = None,
+    ) -> tuple[int, list[int]]:
+        """Store tasks as a whole with an id of its own; return that, and theirs in order."""
+        graph = NewGraph(self._sequencer.mint(), name)
+        known = partial(repeats.is_seen, self._database, credential, key)
+        batch = await self._admit_batch(credential, specs, key, known, graph)
+        if batch.fresh:
+            return graph.id, batch.ids
+        async with self._database.reading_for(credential.tenant_id) as conn:
+            stored = await edges.read_graph_of(conn, credential.tenant_id, batch.ids[0])
+        if stored is None:
+            raise KeyReused("The idempotency key belongs to another submission, not of a graph.")
+        return stored, batch.ids
+
     async def _admit_batch(
         self,
         credential: Credential,
         specs: Sequence[TaskSpec],
         key: str | None,
         known: Callable[[], Awaitable[bool]],
+        graph: NewGraph | None = None,
     ) -> StoredBatch:
         links = await linker.link(specs)
         if key is None:
@@ -213,7 +235,7 @@ class Submitter(Service):
         await self._backlog.enter(credential, len(specs), known)
         stored = 0
         try:
-            batch = await self._submit_batch(credential, specs, key, links)
+            batch = await self._submit_batch(credential, specs, key, links, graph)
             stored = batch.fresh
             return batch
         finally:
@@ -225,12 +247,13 @@ class Submitter(Service):
         specs: Sequence[TaskSpec],
         key: str | None,
         links: Links | None,
+        graph: NewGraph | None,
     ) -> StoredBatch:
         if links is not None:
             specs = [specs[place] for place in links.order]
         shapes = await self._shapes.learn(specs)
         new = [
-            self._new(credential, spec, shape_id)
+            self._new(credential, spec, shape_id, graph_id=None if graph is None else graph.id)
             for spec, shape_id in zip(specs, shapes, strict=True)
         ]
         if links is not None:
@@ -241,6 +264,8 @@ class Submitter(Service):
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
                 if links is not None and stored.fresh:
                     await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
+                if graph is not None and stored.fresh:
+                    await edges.insert_graph(conn, graph, credential, stored.ids)
         except Taken as error:
             why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
             raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
@@ -355,7 +380,13 @@ class Submitter(Service):
             await tasks.add_event(conn, task_id, credential.tenant_id, "dropped", {})
 
     def _new(
-        self, credential: Credential, spec: TaskSpec, shape_id: int, *, is_limited: bool = False
+        self,
+        credential: Credential,
+        spec: TaskSpec,
+        shape_id: int,
+        *,
+        is_limited: bool = False,
+        graph_id: int | None = None,
     ) -> NewTask:
         return NewTask(
             id=self._sequencer.mint(),
@@ -367,6 +398,7 @@ class Submitter(Service):
             if spec.idempotency_key is None
             else repeats.hash_of(spec, credential.plan),
             is_limited=is_limited,
+            graph_id=graph_id,
         )
 
 

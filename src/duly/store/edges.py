@@ -10,8 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from duly.model.graph import Condition
+from duly.model.graph import Condition, Dependency
 from duly.model.task import Status
+from duly.model.tenant import Credential
 from duly.store.database import Connection, load_statements
 from duly.store.servers import SCHEDULING, Term
 
@@ -24,6 +25,35 @@ class NewEdge(msgspec.Struct, frozen=True):
     dependant: int
     upstream: int
     condition: Condition
+
+
+class NewGraph(msgspec.Struct, frozen=True):
+    """Tasks on their way into the store as a whole."""
+
+    id: int
+    name: str | None
+
+
+class GraphTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as a part of a graph."""
+
+    id: int
+    ref: str | None
+    name: str | None
+    status: Status
+    depends_on: list[Dependency]
+
+
+class GraphView(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph, where its tasks are, and some of them."""
+
+    id: int
+    name: str | None
+    user: str | None
+    submitted_at: datetime
+    counts: dict[Status, int]
+    tasks: list[GraphTask]
+    size: int
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -52,6 +82,12 @@ async def attach(conn: Connection, tenant_id: int, edges: Sequence[NewEdge]) -> 
     return [row["unknown_id"] for row in rows]
 
 
+async def read_awaited(conn: Connection, tenant_id: int, task_id: int, *, limit: int) -> list[int]:
+    """Return some of the tasks that a task waits for and that have not ended."""
+    rows = await conn.fetch(SQL["read_awaited"], tenant_id, task_id, limit)
+    return [row["id"] for row in rows]
+
+
 async def settle(conn: Connection, term: Term, *, limit: int) -> Settled:
     """Tell dependants that tasks have ended, going through about `limit` edges."""
     rows = await conn.fetch(SQL["settle_edges"], SCHEDULING, term.number, term.server, limit)
@@ -64,15 +100,76 @@ async def settle(conn: Connection, term: Term, *, limit: int) -> Settled:
 
 
 async def insert_graph(
-    conn: Connection,
-    graph_id: int,
-    tenant_id: int,
-    user_id: int | None,
-    name: str | None,
-    tasks: Sequence[int],
+    conn: Connection, graph: NewGraph, credential: Credential, tasks: Sequence[int]
 ) -> None:
     """Store which tasks were submitted as a whole."""
-    await conn.execute(SQL["insert_graph"], graph_id, tenant_id, user_id, name, list(tasks))
+    await conn.execute(
+        SQL["insert_graph"],
+        graph.id,
+        credential.tenant_id,
+        credential.user_id,
+        graph.name,
+        list(tasks),
+    )
+
+
+async def read_graph_of(conn: Connection, tenant_id: int, task_id: int) -> int | None:
+    """Return the graph with which a task was submitted, if it was with one."""
+    found: int | None = await conn.fetchval(SQL["read_graph_of"], tenant_id, task_id)
+    return found
+
+
+async def read_graph(
+    conn: Connection, tenant_id: int, graph_id: int, *, limit: int
+) -> GraphView | None:
+    """Return a graph with its first `limit` tasks; None when the tenant has no such graph."""
+    row = await conn.fetchrow(SQL["read_graph"], tenant_id, graph_id)
+    if row is None:
+        return None
+    ids = row["task_ids"]
+    return GraphView(
+        id=graph_id,
+        name=row["name"],
+        user=row["user"],
+        submitted_at=row["submitted_at"],
+        counts={Status(one): count for one, count in (row["counts"] or {}).items()},
+        tasks=await read_tasks(conn, tenant_id, ids[:limit]),
+        size=len(ids),
+    )
+
+
+async def read_task_ids(conn: Connection, tenant_id: int, graph_id: int) -> list[int] | None:
+    """Return the tasks of a graph; None when the tenant has no such graph."""
+    ids: list[int] | None = await conn.fetchval(SQL["read_task_ids"], tenant_id, graph_id)
+    return ids
+
+
+async def read_tasks(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[GraphTask]:
+    """Return tasks with what they depend on, in the order of `ids`."""
+    rows = await conn.fetch(SQL["read_graph_tasks"], tenant_id, list(ids))
+    return [
+        GraphTask(
+            id=row["id"],
+            ref=row["ref"],
+            name=row["name"],
+            status=Status(row["status"]),
+            depends_on=msgspec.convert(row["depends_on"] or [], list[Dependency]),
+        )
+        for row in rows
+    ]
+
+
+async def read_around(
+    conn: Connection, tenant_id: int, task_id: int, *, limit: int
+) -> dict[str, list[int]]:
+    """Return what a task depends on (`upstream`), and what depends on it (`dependant`), by any way.
+
+    Those that do so themselves are also `direct`. Up to `limit` of each.
+    """
+    found: dict[str, list[int]] = {"upstream": [], "dependant": [], "direct": []}
+    for row in await conn.fetch(SQL["read_around"], tenant_id, task_id, limit):
+        found[row["kind"]].append(row["id"])
+    return found
 
 
 def _columns(edges: Sequence[NewEdge]) -> tuple[list[int], list[int], list[Condition]]:

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from duly.model.graph import MAX_UPSTREAMS, Dependency
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
@@ -24,6 +25,8 @@ LARGEST_ID = 2**63 - 1
 WHOLE_PAYLOAD = 2**31 - 1
 LISTED_PAYLOAD = 4096
 """Bytes up to which a list shows what a task runs; a single task shows all of it."""
+LISTED_DEPENDENCIES = 100
+"""How many tasks a list names that a task depends on; a single task names all of them."""
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,10 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     replay_of: int | None
     unique: Unique | None
+    graph_id: int | None
+    ref: str | None
+    depends_on: list[Dependency]
+    blocked_by: int
     submitted_at: datetime
     ready_at: datetime
     start_by: datetime
@@ -157,7 +164,7 @@ async def pick(
 
 async def read(conn: Connection, tenant_id: int, task_id: int) -> TaskView | None:
     """Return one task with all of its payload; None when the tenant has no such task."""
-    rows = await conn.fetch(SQL["read_tasks"], tenant_id, [task_id], WHOLE_PAYLOAD)
+    rows = await conn.fetch(SQL["read_tasks"], tenant_id, [task_id], WHOLE_PAYLOAD, MAX_UPSTREAMS)
     return _task(rows[0]) if rows else None
 
 
@@ -167,11 +174,13 @@ async def read_many(
     ids: Sequence[int],
     statuses: Collection[Status] = (),
 ) -> list[TaskView]:
-    """Return tasks, newest first, without large payloads.
+    """Return tasks, newest first, without large payloads or long lists.
 
     Those that have left `statuses` since their ids were picked are left out.
     """
-    rows = await conn.fetch(SQL["read_tasks"], tenant_id, list(ids), LISTED_PAYLOAD)
+    rows = await conn.fetch(
+        SQL["read_tasks"], tenant_id, list(ids), LISTED_PAYLOAD, LISTED_DEPENDENCIES
+    )
     views = [_task(row) for row in rows]
     return [view for view in views if not statuses or view.status in statuses]
 
@@ -240,6 +249,7 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
     fields["concurrency"] = msgspec.convert(fields["concurrency"], Concurrency | None)
+    fields["depends_on"] = msgspec.convert(fields["depends_on"] or [], list[Dependency])
     fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
     fields["progress"] = msgspec.convert(fields["progress"], ProgressView | None)
     fields["reason"] = _reason(fields["reason"])

@@ -76,6 +76,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["scheduled"] = await submit(own, run_at=LATER)
     own.things["task"] = await submit(own, requires={"at": tenant}, idempotency_key=tenant)
     own.things["idempotency_key"] = tenant
+    own.things["graph"] = await _graph(own)
     own.things["reservation"] = await _reserve(own)
     own.things |= await _people(api, own)
     own.things["tier"] = await _create(own.api, "/v1/tiers", f"{tenant}-tier", resources=SMALL)
@@ -93,6 +94,14 @@ async def submit(own: Holding, **task: Any) -> str:
     }
     told: dict[str, Any] = await own.api.submit(**words, **task)
     return str(told["id"])
+
+
+async def _graph(own: Holding) -> str:
+    task = {"command": ["echo", own.tenant], "name": own.tenant, "requires": {"at": own.tenant}}
+    body = {"name": own.tenant, "tasks": [{**task, "ref": own.tenant}]}
+    answer = await own.api.call("POST", "/v1/graphs", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
 
 
 async def _reserve(own: Holding) -> str:

@@ -134,6 +134,15 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tasks/{id}/attempts"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/result"): Row(Access.READ, ("done", "dead", *LIVE)),
     ("GET", "/v1/tasks/{id}/logs"): Row(Access.READ, ANY_TASK),
+    ("GET", "/v1/tasks/{id}/graph"): Row(Access.READ, ANY_TASK),
+    ("POST", "/v1/graphs"): Row(
+        Access.SUBMIT,
+        ok=201,
+        good=json(tasks=[{**TRUE, "ref": "a"}]),
+        places=(body("task", 422, lambda k: {"tasks": [{**TRUE, "ref": "a", "depends_on": [k]}]}),),
+    ),
+    ("GET", "/v1/graphs/{id}"): Row(Access.READ, ("graph",)),
+    ("POST", "/v1/graphs/{id}/cancel"): Row(Access.SUBMIT, ("graph",)),
     ("POST", "/v1/tasks/cancel"): Row(
         Access.SUBMIT,
         good=json(name="none"),

@@ -11,6 +11,16 @@ select dependant_id, upstream_id, $1, condition, true
 --   $1 tenant_id, $2 dependants, $3 upstreams, $4 conditions
 select unknown_id from attach_edges($1, $2::bigint[], $3::bigint[], $4::text[])
 
+-- name: read_awaited
+-- Return some of the tasks that a task of the tenant waits for and that have not ended.
+--   $1 tenant_id, $2 id, $3 how many
+select e.upstream_id as id
+  from edges e
+ cross join lateral (select 1 from live l where l.id = e.upstream_id offset 0) as is_live
+ where e.dependant_id = $2
+   and e.tenant_id = $1
+ limit $3
+
 -- name: settle_edges
 -- Tell dependants that tasks have ended.
 --   $1 duty, $2 term, $3 server, $4 about how many edges
@@ -21,3 +31,106 @@ select id, tenant_id, shape_id, status, start_by
 --   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task ids
 insert into graphs (id, tenant_id, user_id, name, task_ids, submitted_at)
 values ($1, $2, $3, $4, $5::bigint[], duly.now())
+
+-- name: read_graph_of
+--   $1 tenant_id, $2 task_id
+select graph_id
+  from tasks
+ where id = $2
+   and tenant_id = $1
+
+-- name: read_task_ids
+--   $1 tenant_id, $2 graph_id
+select task_ids
+  from graphs
+ where id = $2
+   and tenant_id = $1
+
+-- name: read_graph
+-- Return a graph of a tenant, and how many of its tasks are in each status.
+--   $1 tenant_id, $2 id
+select g.name, g.submitted_at, g.task_ids,
+       (select u.name from users u where u.id = g.user_id) as "user",
+       (select json_object_agg(found.status, found.tasks)
+          from (select coalesce(
+                        (select l.status from live l where l.id = task.id),
+                        (select e.status from ends e where e.task_id = task.id)
+                       ) as status,
+                       count(*) as tasks
+                  from unnest(g.task_ids) as task (id)
+                 group by 1) as found
+         where found.status is not null) as counts
+  from graphs g
+ where g.id = $2
+   and g.tenant_id = $1
+
+-- name: read_graph_tasks
+-- Return tasks of a tenant with what they depend on, in the order of their ids as given.
+--   $1 tenant_id, $2 ids
+select task.*
+  from unnest($2::bigint[]) with ordinality as asked (id, place)
+ cross join lateral (
+        select t.id, t.ref, t.name,
+               coalesce(
+                (select l.status from live l where l.id = asked.id),
+                (select e.status from ends e where e.task_id = asked.id)
+               ) as status,
+               (select json_agg(json_build_object('task', d.upstream_id::text, 'on', d.condition))
+                  from (select e.upstream_id, e.condition
+                          from edges e
+                         where e.dependant_id = asked.id
+                         order by e.upstream_id
+                         limit 100) as d) as depends_on
+          from tasks t
+         where t.id = asked.id
+           and t.tenant_id = $1
+         limit 1
+       ) as task
+ where task.status is not null
+ order by asked.place
+
+-- name: read_around
+-- Return what a task depends on, by any way round, what depends on it, and what does directly:
+-- $3 of each at most.
+-- A dependant is not an hour older than its upstream, by its id.
+--   $1 tenant_id, $2 id, $3 how many
+with recursive upstreams as (
+        select $2::bigint as id
+         union
+        select edge.upstream_id
+          from upstreams
+         cross join lateral (
+                select e.upstream_id
+                  from edges e
+                 where e.dependant_id = upstreams.id
+                   and e.tenant_id = $1
+                offset 0
+               ) as edge
+     ),
+     dependants as (
+        select $2::bigint as id
+         union
+        select edge.dependant_id
+          from dependants
+         cross join lateral (
+                select e.dependant_id
+                  from edges e
+                 where e.upstream_id = dependants.id
+                   and e.dependant_id > dependants.id - (3600::bigint << 31)
+                   and e.dependant_id + 0 > dependants.id - (3600::bigint << 31)
+                   and e.tenant_id = $1
+                 order by e.dependant_id + 0
+               ) as edge
+     )
+(select id, 'upstream' as kind from upstreams where id <> $2 limit $3)
+ union all
+(select id, 'dependant' from dependants where id <> $2 limit $3)
+ union all
+(select e.dependant_id, 'direct'
+   from edges e
+  where e.upstream_id = $2
+    and e.dependant_id > $2 - (3600::bigint << 31)
+    and e.dependant_id + 0 > $2 - (3600::bigint << 31)
+    and e.tenant_id = $1
+  order by e.dependant_id + 0
+  limit $3)

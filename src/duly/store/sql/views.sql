@@ -118,14 +118,21 @@ select id
 -- name: read_tasks
 -- Return tasks as their tenant sees them, newest first. A payload of more than $3 bytes is
 -- left out, so that a page of large scripts stays a page. One by one, each with a limit of
--- its own: so that every plan looks into the day of the id and nowhere else.
---   $1 tenant_id, $2 ids, $3 longest payload
+-- its own: so that every plan looks into the day of the id and nowhere else. Of what a task
+-- depends on $4 are told at most.
+--   $1 tenant_id, $2 ids, $3 longest payload, $4 how many dependencies
 select task.*
   from unnest($2::bigint[]) as asked (id)
  cross join lateral (
         select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap,
                t.max_attempts, t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of,
-               t.submitted_at,
+               t.submitted_at, t.graph_id, t.ref,
+               (select json_agg(json_build_object('task', d.upstream_id::text, 'on', d.condition))
+                  from (select e.upstream_id, e.condition
+                          from edges e
+                         where e.dependant_id = asked.id
+                         order by e.upstream_id
+                         limit $4) as d) as depends_on,
                case
                    when t.unique_key is not null
                    then json_build_object('key', t.unique_key, 'while', t.unique_while)
@@ -138,6 +145,7 @@ select task.*
                'server-' || t.admitted_by as admitted_by,
                (select n.name from nodes n where n.id = coalesce(l.node_id, e.node_id)) as node,
                coalesce(l.status, e.status) as status,
+               coalesce(l.blocked_by, 0) as blocked_by,
                coalesce(l.ready_at, e.ready_at) as ready_at,
                coalesce(l.start_by, e.start_by) as start_by,
                coalesce(l.attempt, e.attempt) as attempt,

@@ -1,0 +1,256 @@
+"""Graphs: tasks that are submitted as a whole, and what is around a task."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from duly import clock
+from duly.api.answer import Answer, as_json
+from duly.api.auth import Access
+from duly.api.body import decode, read_body
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
+from duly.api.query import query_of
+from duly.api.rate_headers import with_rate
+from duly.api.reading import id_of, not_found, read_task, reading
+from duly.api.shapes import Cancelled, dependencies
+from duly.api.tasks import BATCH_PATIENCE, ONE, complete_all, idempotency_key
+from duly.errors import Invalid, TooLarge
+from duly.model.graph import Dependency
+from duly.model.request import MAX_NAME, TaskRequest, check_text
+from duly.model.task import FINAL, Status
+from duly.store import edges
+from duly.store.edges import GraphTask
+
+MOST = 1000
+"""How many tasks of a graph are told at once."""
+CANCELLED_AT_ONCE = 500
+LONGEST = 20.0
+"""Seconds that one cancel goes on; more is left for another call."""
+OWN = ("ref", "depends_on", "idempotency_key", "unique")
+"""What every task says for itself."""
+
+
+class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/graphs; tasks are a list, or an object by their refs."""
+
+    name: str | None = None
+    defaults: TaskRequest | None = None
+    tasks: list[TaskRequest] | dict[str, TaskRequest]
+
+
+class GraphIds(msgspec.Struct, frozen=True):
+    """The ids of a graph and of its tasks, by their refs."""
+
+    id: str
+    ids: dict[str, str]
+
+
+class GraphPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as a part of a graph."""
+
+    id: str
+    ref: str | None
+    name: str | None
+    status: Status
+    depends_on: list[str | Dependency]
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph: where its tasks are, and the first of them, upstreams before dependants."""
+
+    id: str
+    name: str | None
+    tenant: str
+    user: str | None
+    status: Status
+    submitted_at: datetime
+    counts: dict[str, int]
+    tasks: list[GraphPart]
+    more: bool
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task depends on and what depends on it, directly or by others."""
+
+    id: str
+    graph: str | None
+    dependencies: list[str]
+    dependents: list[str]
+    tasks: list[GraphPart]
+    more: bool
+
+
+GRAPH = msgspec.json.Decoder(GraphRequest)
+PATH = ["/v1/graphs/{id:str}"]
+
+
+@route(
+    "POST",
+    ["/v1/graphs"],
+    "Submit a graph of tasks",
+    access=Access.SUBMIT,
+    takes=GraphRequest,
+    takes_key=True,
+    gives=GraphIds,
+    statuses=(201,),
+    errors=(409, 413, 422, 429),
+)
+async def submit_graph(request: ApiRequest) -> Answer:
+    """Store all of the tasks or none; a key that was seen before gives the same ids."""
+    parts, credential = parts_of(request), credential_of(request)
+    query_of(request)
+    settings = parts.settings.requests
+    asked = decode(await read_body(request, settings.batch_limit), GRAPH)
+    tasks = _tasks(asked)
+    if len(tasks) > settings.batch_tasks:
+        raise TooLarge(f"A graph may have at most {settings.batch_tasks} tasks.", field="tasks")
+    if asked.name is not None and not 1 <= len(check_text(asked.name, "name")) <= MAX_NAME:
+        raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
+    key = idempotency_key(request)
+    specs = await complete_all(tasks, credential)
+    storing = parts.submitter.submit_graph(credential, asked.name, specs, key=key)
+    graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
+    named = {spec.ref or "": str(one) for spec, one in zip(specs, ids, strict=True)}
+    return with_rate(as_json(GraphIds(str(graph), named), 201), parts, credential)
+
+
+def _tasks(asked: GraphRequest) -> list[TaskRequest]:
+    """Return the tasks of a graph, each with its ref and with what all have in common."""
+    if isinstance(asked.tasks, dict):
+        for ref, task in asked.tasks.items():
+            if task.ref not in (None, ref):
+                raise Invalid(f"tasks.{ref}.ref", f"tasks.{ref} has another ref, {task.ref!r}.")
+            task.ref = ref
+    tasks = list(asked.tasks.values() if isinstance(asked.tasks, dict) else asked.tasks)
+    if not tasks:
+        raise Invalid("tasks", "tasks is empty; give at least one.")
+    for index, task in enumerate(tasks):
+        if task.ref is None:
+            raise Invalid(f"tasks[{index}].ref", f"tasks[{index}] has no ref; give it one.")
+    if asked.defaults is not None:
+        _fill_in(tasks, asked.defaults)
+    return tasks
+
+
+def _fill_in(tasks: Sequence[TaskRequest], defaults: TaskRequest) -> None:
+    for name in OWN:
+        if getattr(defaults, name) is not None:
+            raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
+    common = {
+        name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None
+    }
+    for task in tasks:
+        for name, value in common.items():
+            if getattr(task, name) is None:
+                setattr(task, name, value)
+
+
+@route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))
+async def get_graph(request: ApiRequest) -> Answer:
+    """Return where the tasks of a graph are, and the first thousand of them."""
+    parts, credential = parts_of(request), credential_of(request)
+    graph_id = id_of(request, "graph")
+    query_of(request)
+    async with reading(parts, credential) as conn:
+        found = await edges.read_graph(conn, credential.tenant_id, graph_id, limit=MOST)
+    if found is None:
+        raise not_found("graph", graph_id)
+    return as_json(
+        Graph(
+            id=str(graph_id),
+            name=found.name,
+            tenant=credential.tenant,
+            user=found.user,
+            status=_status(found.counts.keys()),
+            submitted_at=found.submitted_at,
+            counts={status.value: count for status, count in found.counts.items()},
+            tasks=[_part(task) for task in found.tasks],
+            more=found.size > MOST,
+        )
+    )
+
+
+def _status(statuses: Iterable[Status]) -> Status:
+    """Return the status of a whole: running until all have ended, then the worst of their ends."""
+    seen = set(statuses)
+    if seen - FINAL:
+        return Status.RUNNING if seen - {Status.PAUSED} - FINAL else Status.PAUSED
+    for status in (Status.FAILED, Status.CANCELLED):
+        if status in seen:
+            return status
+    return Status.DONE
+
+
+@route(
+    "POST",
+    ["/v1/graphs/{id:str}/cancel"],
+    "Cancel what is left of a graph",
+    access=Access.SUBMIT,
+    gives=Cancelled,
+    errors=(404,),
+)
+async def cancel_graph(request: ApiRequest) -> Answer:
+    """End every task of a graph that has not ended; those that run, once their processes are gone.
+
+    The last ones first: so nothing that waited starts meanwhile.
+    """
+    parts, credential = parts_of(request), credential_of(request)
+    graph_id = id_of(request, "graph")
+    query_of(request)
+    async with reading(parts, credential) as conn:
+        ids = await edges.read_task_ids(conn, credential.tenant_id, graph_id)
+    if ids is None:
+        raise not_found("graph", graph_id)
+    until, cancelled = clock.monotonic() + LONGEST, 0
+    for last in range(len(ids), 0, -CANCELLED_AT_ONCE):
+        piece = ids[max(0, last - CANCELLED_AT_ONCE) : last]
+        ending = parts.queue_manager.cancel(credential, piece)
+        cancelled += len(await parts.timeouts.writing(ending))
+        if clock.monotonic() > until and last > CANCELLED_AT_ONCE:
+            return as_json(Cancelled(cancelled, True))
+    return as_json(Cancelled(cancelled))
+
+
+@route(
+    "GET",
+    [f"{path}/graph" for path in ONE],
+    "Look at what a task depends on, and what depends on it",
+    access=Access.READ,
+    gives=Around,
+    errors=(404,),
+)
+async def get_around(request: ApiRequest) -> Answer:
+    """Return the tasks around a task, directly or by others, up to a thousand on either side."""
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    async with reading(parts, credential) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+        around = await edges.read_around(conn, credential.tenant_id, task_id, limit=MOST + 1)
+        before, after = around["upstream"], around["dependant"]
+        ids = sorted({*before[:MOST], task_id, *after[:MOST]})
+        found = await edges.read_tasks(conn, credential.tenant_id, ids)
+    return as_json(
+        Around(
+            id=str(task_id),
+            graph=None if view.graph_id is None else str(view.graph_id),
+            dependencies=[one.task for one in view.depends_on],
+            dependents=[str(one) for one in around["direct"][:MOST]],
+            tasks=[_part(task) for task in found],
+            more=max(len(before), len(after)) > MOST,
+        )
+    )
+
+
+def _part(task: GraphTask) -> GraphPart:
+    return GraphPart(
+        id=str(task.id),
+        ref=task.ref,
+        name=task.name,
+        status=task.status,
+        depends_on=dependencies(task.depends_on),
+    )
+
+
+HANDLERS = [submit_graph, get_graph, cancel_graph, get_around]
