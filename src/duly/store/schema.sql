@@ -24,6 +24,113 @@ CREATE TYPE duly.status AS ENUM (
     'cancelled'
 );
 
+CREATE FUNCTION duly.attach_edges(p_tenant integer, p_dependants bigint[], p_upstreams bigint[], p_conditions text[]) RETURNS TABLE(unknown_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+    are_live boolean[];
+    ends duly.status[];
+    doomed bigint[];
+    reasons jsonb[];
+begin
+    select array_agg(held.id is not null order by given.place)
+      into are_live
+      from (select *
+              from unnest(p_upstreams) with ordinality as given (id, place)
+             order by id) as given
+      left join lateral (
+            select l.id
+              from duly.live l
+             where l.id = given.id
+               and l.tenant_id = p_tenant
+               for key share
+           ) as held on true;
+
+    update duly.live
+       set has_dependants = true
+     where live.id = any(array(
+            select fresh.id
+              from (select distinct given.id
+                      from unnest(p_upstreams, are_live) as given (id, is_live)
+                     where is_live
+                     order by 1) as given
+             cross join lateral (
+                    select l.id
+                      from duly.live l
+                     where l.id = given.id
+                       and not l.has_dependants
+                       for no key update
+                   ) as fresh
+           ));
+
+    select array_agg(ended.status order by given.place)
+      into ends
+      from unnest(p_upstreams) with ordinality as given (id, place)
+      left join lateral (
+            select e.status
+              from duly.ends e
+             where e.task_id = given.id
+               and e.tenant_id = p_tenant
+            offset 0
+           ) as ended on true;
+
+    return query
+    select distinct given.id
+      from unnest(p_upstreams, are_live, ends) as given (id, is_live, status)
+     where not given.is_live
+       and given.status is null;
+    if found then
+        return;
+    end if;
+
+    insert into duly.edges (dependant_id, upstream_id, tenant_id, condition, is_counted)
+    select given.dependant_id, given.upstream_id, p_tenant, given.condition, given.is_live
+      from unnest(p_dependants, p_upstreams, p_conditions, are_live)
+           as given (dependant_id, upstream_id, condition, is_live)
+        on conflict do nothing;
+
+    select array_agg(given.dependant_id), array_agg(given.reason)
+      into doomed, reasons
+      from (select distinct on (given.dependant_id)
+                   given.dependant_id,
+                   duly.upstream_reason(given.upstream_id, given.status) as reason
+              from unnest(p_dependants, p_upstreams, p_conditions, are_live, ends)
+                   as given (dependant_id, upstream_id, condition, is_live, status)
+             where not given.is_live
+               and not duly.is_met(given.condition, given.status)
+             order by given.dependant_id, given.upstream_id) as given;
+    if doomed is not null then
+        perform duly.end_each_unstarted(doomed, 'cancelled', reasons);
+    end if;
+
+    -- What was stored counts every edge that was asked for. Those to upstreams that had ended do
+    -- not count, nor do two of them under different names that turn out to be one.
+    at := duly.now();
+    update duly.live l
+       set (blocked_by, status) = (
+            select counted.edges,
+                   (case
+                        when counted.edges > 0 then 'blocked'
+                        when l.ready_at > at then 'scheduled'
+                        else 'waiting'
+                    end)::duly.status
+              from (select count(*)::int as edges
+                      from duly.edges e
+                     where e.dependant_id = l.id
+                       and e.is_counted) as counted
+           )
+     where l.id = any(array(
+            select given.dependant_id
+              from unnest(p_dependants, p_upstreams, are_live)
+                   as given (dependant_id, upstream_id, is_live)
+             group by given.dependant_id
+            having not bool_and(given.is_live)
+                or count(*) > count(distinct given.upstream_id)
+           ));
+end
+$$;
+
 CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) RETURNS TABLE(tenant_id integer, day date, user_id integer, tier text, band integer, tasks bigint, attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric, granted_memory_mb_us numeric, first_task_id bigint)
     LANGUAGE sql STABLE
     AS $$
@@ -106,8 +213,12 @@ CREATE PROCEDURE duly.drop_day(IN day integer)
     AS $$
 declare
     parent text;
+    parents text[] := array['tasks', 'attempts', 'ends', 'events'];
 begin
-    foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
+    if to_regclass(format('duly.%I', 'edges_' || day)) is not null then
+        parents := parents || 'edges'::text;
+    end if;
+    foreach parent in array parents loop
         execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
     end loop;
     create temporary table survivors on commit drop as
@@ -123,10 +234,11 @@ begin
     delete from duly.former_specs
      where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
        and task_id not in (select id from survivors);
-    foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
+    foreach parent in array parents loop
         execute format(
             'insert into duly.%I overriding system value select * from duly.%I where %I in (select id from survivors)',
-            parent, parent || '_' || day, case parent when 'tasks' then 'id' else 'task_id' end
+            parent, parent || '_' || day,
+            case parent when 'tasks' then 'id' when 'edges' then 'dependant_id' else 'task_id' end
         );
         execute format('drop table duly.%I', parent || '_' || day);
     end loop;
@@ -134,7 +246,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION duly.end_unstarted(p_tasks bigint[], p_status duly.status, p_reason jsonb) RETURNS TABLE(id bigint)
+CREATE FUNCTION duly.end_each_unstarted(p_tasks bigint[], p_status duly.status, p_reasons jsonb[]) RETURNS TABLE(id bigint)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -150,32 +262,43 @@ begin
     return query
     with removed as (
             delete from duly.live l
-             where l.id = any(p_tasks)
+             using unnest(p_tasks, p_reasons) as given (id, reason)
+             where l.id = given.id
+               and l.id = any(p_tasks)
                and l.status in ('scheduled', 'blocked', 'waiting', 'paused')
-            returning l.*
+            returning l.*, given.reason as why
          ),
          closed as (
             insert into duly.ends (
                     task_id, tenant_id, status, reason, attempt, failures, losses,
                     ready_at, start_by, finished_at
                    )
-            select r.id, r.tenant_id, p_status, p_reason, r.attempt, r.failures, r.losses,
+            select r.id, r.tenant_id, p_status, r.why, r.attempt, r.failures, r.losses,
                    r.ready_at, r.start_by, at
               from removed r
          ),
          noted as (
             insert into duly.events (task_id, tenant_id, at, kind, details)
-            select r.id, r.tenant_id, at, p_status::text, p_reason
+            select r.id, r.tenant_id, at, p_status::text, r.why
               from removed r
          ),
          buried as (
             insert into duly.dead_letters (task_id, tenant_id, code, failed_at)
-            select r.id, r.tenant_id, p_reason ->> 'code', at
+            select r.id, r.tenant_id, r.why ->> 'code', at
               from removed r
              where p_status = 'failed'
          )
     select removed.id from removed;
 end
+$$;
+
+CREATE FUNCTION duly.end_unstarted(p_tasks bigint[], p_status duly.status, p_reason jsonb) RETURNS TABLE(id bigint)
+    LANGUAGE sql
+    AS $$
+    select e.id
+      from duly.end_each_unstarted(
+            p_tasks, p_status, array_fill(p_reason, array[cardinality(p_tasks)])
+           ) as e
 $$;
 
 CREATE PROCEDURE duly.ensure_days(IN first integer, IN last integer)
@@ -188,12 +311,12 @@ declare
     day int;
 begin
     for day in first .. last loop
-        foreach parent in array array['tasks', 'attempts', 'ends', 'events'] loop
+        foreach parent in array array['tasks', 'attempts', 'ends', 'events', 'edges'] loop
             child := parent || '_' || day;
             if to_regclass(format('duly.%I', child)) is not null then
                 continue;
             end if;
-            key := case parent when 'tasks' then 'id' else 'task_id' end;
+            key := case parent when 'tasks' then 'id' when 'edges' then 'dependant_id' else 'task_id' end;
             execute format('lock table duly.%I in access exclusive mode', parent || '_rest');
             execute format(
                 'create table duly.%I (like duly.%I including defaults including constraints)',
@@ -237,6 +360,16 @@ begin
     end if;
     return p_term;
 end
+$$;
+
+CREATE FUNCTION duly.is_met(p_condition text, p_status duly.status) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select case p_condition
+               when 'success' then p_status = 'done'
+               when 'failure' then p_status <> 'done'
+               else true
+           end
 $$;
 
 CREATE FUNCTION duly.join_node(p_node bigint, p_capacity jsonb, p_labels jsonb, p_isolation text, p_version text, p_ttl interval) RETURNS bigint
@@ -438,6 +571,19 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.note_ended_upstream() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    insert into duly.ended_upstreams (task_id, tenant_id, status, told_to)
+    select e.task_id, e.tenant_id, e.status, e.task_id - (3600::bigint << 31)
+      from duly.ends e
+     where e.task_id = old.id
+        on conflict (task_id) do nothing;
+    return null;
+end
+$$;
+
 CREATE FUNCTION duly.now() RETURNS timestamp with time zone
     LANGUAGE sql
     AS $$select clock_timestamp()$$;
@@ -543,6 +689,144 @@ begin
     update duly.quotas set revision = revision + 1;
     return null;
 end
+$$;
+
+CREATE FUNCTION duly.settle_edges(p_duty text, p_term bigint, p_server smallint, p_limit integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+    ended bigint[];
+    statuses duly.status[];
+    marks bigint[];
+    upstreams bigint[];
+    dependants bigint[];
+    are_met boolean[];
+    doomed bigint[];
+    reasons jsonb[];
+    seen int;
+    rest int := p_limit;
+begin
+    perform 1
+       from duly.terms t
+      where t.duty = p_duty and t.term = p_term and t.server = p_server
+        for key share;
+    if not found then
+        raise exception 'term % of % is over', p_term, p_duty using errcode = 'DU001';
+    end if;
+
+    while rest > 0 loop
+        select array_agg(u.task_id), array_agg(u.status), array_agg(u.told_to)
+          into ended, statuses, marks
+          from (select e.task_id, e.status, e.told_to
+                  from duly.ended_upstreams e
+                 order by e.task_id
+                 limit 100
+                   for update) as u;
+        if ended is null then
+            return;
+        end if;
+
+        select array_agg(found.upstream_id), array_agg(found.dependant_id),
+               array_agg(found.is_met), count(*)
+          into upstreams, dependants, are_met, seen
+          from (select u.id as upstream_id, edge.dependant_id,
+                       duly.is_met(edge.condition, u.status) as is_met
+                  from unnest(ended, statuses, marks) as u (id, status, told_to)
+                 cross join lateral (
+                        select e.dependant_id, e.condition
+                          from duly.edges e
+                         where e.upstream_id = u.id
+                           and e.dependant_id > u.told_to
+                           and e.dependant_id + 0 > u.told_to
+                           and e.is_counted
+                         order by e.dependant_id + 0
+                         limit rest
+                       ) as edge
+                 order by 1, 2
+                 limit rest) as found;
+
+        perform 1
+           from duly.live l
+          where l.id = any(dependants)
+          order by l.id
+            for update;
+
+        select array_agg(edge.dependant_id), array_agg(edge.reason)
+          into doomed, reasons
+          from (select distinct on (edge.dependant_id)
+                       edge.dependant_id,
+                       duly.upstream_reason(edge.upstream_id, u.status) as reason
+                  from unnest(upstreams, dependants, are_met)
+                       as edge (upstream_id, dependant_id, is_met)
+                  join duly.ended_upstreams u on u.task_id = edge.upstream_id
+                 where not edge.is_met
+                 order by edge.dependant_id, edge.upstream_id) as edge;
+        if doomed is not null then
+            return query
+            select e.id, null::int, null::int, 'cancelled'::duly.status, null::timestamptz
+              from duly.end_each_unstarted(doomed, 'cancelled', reasons) as e;
+        end if;
+
+        at := duly.now();
+        return query
+        with counted as (
+                update duly.live l
+                   set blocked_by = l.blocked_by - told.edges,
+                       ready_at = case
+                           when l.blocked_by > told.edges then l.ready_at
+                           else greatest(l.ready_at, at)
+                       end,
+                       start_by = case
+                           when l.blocked_by > told.edges then l.start_by
+                           else date_trunc('second', greatest(l.ready_at, at) + l.delay_tolerance)
+                       end,
+                       status = (case
+                           when l.blocked_by > told.edges or l.status <> 'blocked'
+                           then l.status::text
+                           when l.ready_at > at then 'scheduled'
+                           else 'waiting'
+                       end)::duly.status
+                  from (select edge.dependant_id, count(*)::int as edges
+                          from unnest(dependants, are_met) as edge (dependant_id, is_met)
+                         where edge.is_met
+                         group by edge.dependant_id) as told
+                 where l.id = told.dependant_id
+                   and l.id = any(dependants)
+                returning l.id, l.tenant_id, l.shape_id, l.status, l.start_by
+             )
+        select c.* from counted c where c.status <> 'blocked';
+
+        -- The last one may have more dependants than were gone through.
+        update duly.ended_upstreams u
+           set told_to = (dependants)[seen]
+         where u.task_id = (upstreams)[seen]
+           and seen = rest;
+        delete from duly.ended_upstreams u
+         where u.task_id = any(ended)
+           and (seen < rest or u.task_id < (upstreams)[seen]);
+        rest := rest - seen - cardinality(ended);
+    end loop;
+
+    return query
+    select null::bigint, null::int, null::int, null::duly.status, null::timestamptz;
+end
+$$;
+
+CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select jsonb_build_object(
+        'code', case when p_status = 'done' then 'upstream_succeeded' else 'upstream_failed' end,
+        'message', format(
+            case p_status
+                when 'done' then 'Task %s is done, and this one was to run only if it failed.'
+                when 'failed' then 'Task %s has failed, and this one needs it to succeed.'
+                else 'Task %s was cancelled, and this one needs it to succeed.'
+            end, p_upstream
+        ),
+        'details', jsonb_build_object('upstream', p_upstream::text, 'status', p_status)
+    )
 $$;
 
 CREATE SEQUENCE duly.entries
@@ -652,6 +936,33 @@ CREATE TABLE duly.dead_letters (
     failed_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE duly.edges (
+    dependant_id bigint NOT NULL,
+    upstream_id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    condition text NOT NULL,
+    is_counted boolean NOT NULL,
+    CONSTRAINT edges_condition_check CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text, 'always'::text])))
+)
+PARTITION BY RANGE (dependant_id);
+
+CREATE TABLE duly.edges_rest (
+    dependant_id bigint CONSTRAINT edges_dependant_id_not_null NOT NULL,
+    upstream_id bigint CONSTRAINT edges_upstream_id_not_null NOT NULL,
+    tenant_id integer CONSTRAINT edges_tenant_id_not_null NOT NULL,
+    condition text CONSTRAINT edges_condition_not_null NOT NULL,
+    is_counted boolean CONSTRAINT edges_is_counted_not_null NOT NULL,
+    CONSTRAINT edges_condition_check CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text, 'always'::text])))
+);
+
+CREATE TABLE duly.ended_upstreams (
+    task_id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    status duly.status NOT NULL,
+    told_to bigint NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
 CREATE TABLE duly.ends (
     task_id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -726,6 +1037,15 @@ CREATE TABLE duly.former_specs (
     shape_id integer NOT NULL,
     tier text,
     delay_tolerance interval NOT NULL
+);
+
+CREATE TABLE duly.graphs (
+    id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    user_id integer,
+    name text,
+    task_ids bigint[] NOT NULL,
+    submitted_at timestamp with time zone NOT NULL
 );
 
 CREATE TABLE duly.incarnations (
@@ -810,6 +1130,9 @@ CREATE TABLE duly.live (
     progress_text text,
     progress_token bigint,
     progress_at timestamp with time zone,
+    blocked_by integer DEFAULT 0 NOT NULL,
+    has_dependants boolean DEFAULT false NOT NULL,
+    CONSTRAINT live_is_blocked_by_something CHECK (((blocked_by >= 0) AND ((status <> 'blocked'::duly.status) OR (blocked_by > 0)) AND ((blocked_by = 0) OR (status = ANY (ARRAY['blocked'::duly.status, 'paused'::duly.status]))))),
     CONSTRAINT live_is_not_final CHECK ((status <> ALL (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status]))),
     CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL)))),
     CONSTRAINT live_unique_has_an_end CHECK ((((unique_key IS NULL) AND (unique_while IS NULL)) OR ((unique_key IS NOT NULL) AND (unique_while = ANY (ARRAY['waiting'::text, 'live'::text])))))
@@ -978,6 +1301,8 @@ CREATE TABLE duly.tasks (
     submitted_at timestamp with time zone NOT NULL,
     unique_key text,
     unique_while text,
+    graph_id bigint,
+    ref text,
     CONSTRAINT tasks_max_attempts_check CHECK ((max_attempts > 0)),
     CONSTRAINT tasks_on_lost_check CHECK ((on_lost = ANY (ARRAY['retry'::text, 'fail'::text])))
 )
@@ -1004,6 +1329,8 @@ CREATE TABLE duly.tasks_rest (
     submitted_at timestamp with time zone CONSTRAINT tasks_submitted_at_not_null NOT NULL,
     unique_key text,
     unique_while text,
+    graph_id bigint,
+    ref text,
     CONSTRAINT tasks_max_attempts_check CHECK ((max_attempts > 0)),
     CONSTRAINT tasks_on_lost_check CHECK ((on_lost = ANY (ARRAY['retry'::text, 'fail'::text])))
 );
@@ -1128,6 +1455,8 @@ ALTER TABLE duly.users ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
 
 ALTER TABLE ONLY duly.attempts ATTACH PARTITION duly.attempts_rest DEFAULT;
 
+ALTER TABLE ONLY duly.edges ATTACH PARTITION duly.edges_rest DEFAULT;
+
 ALTER TABLE ONLY duly.ends ATTACH PARTITION duly.ends_rest DEFAULT;
 
 ALTER TABLE ONLY duly.events ATTACH PARTITION duly.events_rest DEFAULT;
@@ -1155,6 +1484,15 @@ ALTER TABLE ONLY duly.buckets
 ALTER TABLE ONLY duly.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (task_id);
 
+ALTER TABLE ONLY duly.edges
+    ADD CONSTRAINT edges_pkey PRIMARY KEY (dependant_id, upstream_id);
+
+ALTER TABLE ONLY duly.edges_rest
+    ADD CONSTRAINT edges_rest_pkey PRIMARY KEY (dependant_id, upstream_id);
+
+ALTER TABLE ONLY duly.ended_upstreams
+    ADD CONSTRAINT ended_upstreams_pkey PRIMARY KEY (task_id);
+
 ALTER TABLE ONLY duly.ends
     ADD CONSTRAINT ends_pkey PRIMARY KEY (task_id);
 
@@ -1169,6 +1507,9 @@ ALTER TABLE ONLY duly.events_rest
 
 ALTER TABLE ONLY duly.former_specs
     ADD CONSTRAINT former_specs_pkey PRIMARY KEY (task_id, attempt);
+
+ALTER TABLE ONLY duly.graphs
+    ADD CONSTRAINT graphs_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY duly.incarnations
     ADD CONSTRAINT incarnations_pkey PRIMARY KEY (id);
@@ -1257,6 +1598,10 @@ CREATE INDEX audit_log_by_tenant ON duly.audit_log USING btree (tenant_id, id);
 
 CREATE INDEX dead_letters_by_tenant ON duly.dead_letters USING btree (tenant_id, task_id);
 
+CREATE INDEX edges_by_upstream ON ONLY duly.edges USING btree (upstream_id, ((dependant_id + 0)));
+
+CREATE INDEX edges_rest_upstream_id_expr_idx ON duly.edges_rest USING btree (upstream_id, ((dependant_id + 0)));
+
 CREATE INDEX ends_by_time ON ONLY duly.ends USING brin (finished_at);
 
 CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
@@ -1264,6 +1609,8 @@ CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, tas
 CREATE INDEX ends_rest_finished_at_idx ON duly.ends_rest USING brin (finished_at);
 
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
+
+CREATE INDEX graphs_by_tenant ON duly.graphs USING btree (tenant_id, id);
 
 CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id);
 
@@ -1311,6 +1658,10 @@ ALTER INDEX duly.attempts_gone_wrong ATTACH PARTITION duly.attempts_rest_finishe
 
 ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
 
+ALTER INDEX duly.edges_pkey ATTACH PARTITION duly.edges_rest_pkey;
+
+ALTER INDEX duly.edges_by_upstream ATTACH PARTITION duly.edges_rest_upstream_id_expr_idx;
+
 ALTER INDEX duly.ends_by_time ATTACH PARTITION duly.ends_rest_finished_at_idx;
 
 ALTER INDEX duly.ends_pkey ATTACH PARTITION duly.ends_rest_pkey;
@@ -1326,6 +1677,8 @@ ALTER INDEX duly.tasks_by_tenant ATTACH PARTITION duly.tasks_rest_tenant_id_id_i
 ALTER INDEX duly.tasks_by_name ATTACH PARTITION duly.tasks_rest_tenant_id_name_id_idx;
 
 CREATE TRIGGER audit_log_is_only_added_to BEFORE DELETE OR UPDATE OR TRUNCATE ON duly.audit_log FOR EACH STATEMENT EXECUTE FUNCTION duly.refuse_change();
+
+CREATE TRIGGER live_note_ended_upstreams AFTER DELETE ON duly.live FOR EACH ROW WHEN (old.has_dependants) EXECUTE FUNCTION duly.note_ended_upstream();
 
 CREATE CONSTRAINT TRIGGER plans_revise_quotas AFTER UPDATE ON duly.plans DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.max_running IS DISTINCT FROM new.max_running) OR (old.max_resources IS DISTINCT FROM new.max_resources))) EXECUTE FUNCTION duly.revise_quotas();
 
@@ -1370,11 +1723,17 @@ CREATE POLICY common ON duly.tiers FOR SELECT USING ((tenant_id IS NULL));
 
 ALTER TABLE duly.dead_letters ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE duly.edges ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.ended_upstreams ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE duly.ends ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.former_specs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.graphs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.keys ENABLE ROW LEVEL SECURITY;
 
@@ -1390,11 +1749,17 @@ CREATE POLICY own_tenant ON duly.buckets USING (((tenant_id = ( SELECT duly.requ
 
 CREATE POLICY own_tenant ON duly.dead_letters USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
+CREATE POLICY own_tenant ON duly.edges USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.ended_upstreams USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
 CREATE POLICY own_tenant ON duly.ends USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.events USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.former_specs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.graphs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.keys USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
