@@ -34,6 +34,8 @@ def test_what_is_not_said_is_not_sent():
         ({"name": "x"}, {"name": "x"}),
         ({"tier": "premium", "priority": 0}, {"tier": "premium", "priority": 0}),
         ({"cpu": 0.5}, {"resources": {"cpu": 0.5}}),
+        ({"depends_on": ["1,2", "3"]}, {"depends_on": ["1", "2", "3"]}),
+        ({"depends_on": ["1:always"]}, {"depends_on": [{"task": "1", "on": "always"}]}),
         ({"unique_key": "k"}, {"unique": {"key": "k"}}),
         (
             {"unique_key": "k", "unique_while": "waiting", "on_conflict": "return"},
@@ -78,7 +80,8 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "unique": "unique_key",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
-    assert taken <= flags
+    # A ref is for tasks that are submitted together.
+    assert taken - {"ref"} <= flags
 
 
 def test_a_time_without_an_offset_is_on_the_clock_of_this_machine():

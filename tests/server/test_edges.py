@@ -5,6 +5,7 @@ import pytest
 from duly.errors import Invalid, KeyReused
 from duly.model.graph import DependencyRequest
 from duly.model.task import Outcome
+from duly.store import repairs
 from tests.server.lab import reason_of, seconds
 from tests.server.test_cancelling import cancel
 
@@ -299,3 +300,18 @@ async def test_two_names_of_one_task_count_once(lab):
     ]
     ids = await lab.parts.submitter.submit_batch(lab.client, specs)
     assert (await lab.live(ids[1]))["blocked_by"] == 1
+
+
+async def test_the_audit_puts_back_what_others_wait_for_and_not_what_waits(lab):
+    node = await lab.node()
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)])
+    third = await lab.submit(depends_on=[str(second)])
+    await lab.conn.execute("delete from live where id = any($1)", [first, second])
+    async with lab.database.transaction() as conn:
+        assert await repairs.restore(conn, first)
+        assert not await repairs.restore(conn, second)
+    assert (await lab.live(first))["has_dependants"]
+    await finish(lab, node, first)
+    assert await lab.status(third) == "blocked"
+    assert await lab.count("ended_upstreams") == 0

@@ -77,6 +77,15 @@ class TaskFlags:
     run_in: Annotated[
         str | None, Option("--in", metavar="TIME", help="Not before that much time: 10m.")
     ] = None
+    depends_on: Annotated[
+        list[str] | None,
+        Option(
+            "--depends-on",
+            "--after",
+            metavar="ID,…",
+            help="Tasks that must succeed first; ID:failure or ID:always for other ends.",
+        ),
+    ] = None
     idempotency_key: Annotated[
         str | None,
         Option(metavar="KEY", help="Submitted again with this key, it is the same task."),

@@ -12,7 +12,13 @@ from pathlib import Path
 from typer import BadParameter
 
 from duly.cli.flags import ResourceFlags, TaskFlags
-from duly.client.shapes import Concurrency, ResourceFields, TaskFields, UniqueFields
+from duly.client.shapes import (
+    Concurrency,
+    DependencyFields,
+    ResourceFields,
+    TaskFields,
+    UniqueFields,
+)
 from duly.duration import parse_duration
 from duly.errors import Invalid
 
@@ -33,6 +39,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "max_attempts": flags.max_attempts,
         "on_lost": flags.on_lost,
         "run_at": _run_at(flags, now),
+        "depends_on": _depends_on(flags) or None,
         "idempotency_key": flags.idempotency_key,
         "env": _env(flags) or None,
         "labels": pairs("--label", flags.label) or None,
@@ -176,6 +183,20 @@ def _concurrency(flags: TaskFlags) -> Concurrency | None:
 
 def _duration(flag: str, text: str | None) -> float | None:
     return None if text is None else duration(flag, text)
+
+
+def _depends_on(flags: TaskFlags) -> list[str | DependencyFields]:
+    """Read ids, with commas or one by one, each perhaps with how that task must end."""
+    found: list[str | DependencyFields] = []
+    for text in ",".join(flags.depends_on or ()).split(","):
+        task, colon, on = text.strip().partition(":")
+        if colon and on not in ("success", "failure", "always"):
+            raise BadParameter(
+                f"Write it like ID:failure or ID:always, not {text!r}.", param_hint="--depends-on"
+            )
+        if task:
+            found.append({"task": task, "on": on} if colon else task)
+    return found
 
 
 def _unique(flags: TaskFlags) -> UniqueFields | None:

@@ -50,6 +50,13 @@ UniqueFields = TypedDict(
 """What is to be there once among the tenant's live tasks."""
 
 
+class DependencyFields(TypedDict):
+    """A task that must end first, and how: success, failure or always."""
+
+    task: str
+    on: str
+
+
 class TaskFields(TypedDict, total=False):
     """What a client may say of a task; what is left out gets the plan's default."""
 
@@ -72,6 +79,8 @@ class TaskFields(TypedDict, total=False):
     priority: int | None
     concurrency: Concurrency | None
     unique: UniqueFields | None
+    ref: str | None
+    depends_on: list[str | DependencyFields] | None
 
 
 class TaskFilter(TypedDict, total=False):

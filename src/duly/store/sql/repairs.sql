@@ -122,21 +122,29 @@ select id
 -- name: restore
 -- Let a task live that is neither live nor ended, if nothing says that it ever ran or ended, and
 -- if it may run again should it have. It counts from now on; nobody has kept it waiting before.
--- While another task has its unique key, it has to wait to be found again.
+-- While another task has its unique key, it has to wait to be found again. One that waited for
+-- others is for a person to look at: nobody knows which of their ends it was told.
 --   $1 id
 insert into live (
         id, tenant_id, shape_id, status, priority, ready_at, start_by, delay_tolerance,
-        execution_cap, max_attempts, on_lost, unique_key, unique_while
+        execution_cap, max_attempts, on_lost, unique_key, unique_while, has_dependants
        )
 select t.id, t.tenant_id, t.shape_id, (case when ready.at > now then 'scheduled' else 'waiting' end)::status,
        t.priority, ready.at, date_trunc('second', ready.at + t.delay_tolerance), t.delay_tolerance,
-       t.execution_cap, t.max_attempts, t.on_lost, t.unique_key, t.unique_while
+       t.execution_cap, t.max_attempts, t.on_lost, t.unique_key, t.unique_while,
+       exists (
+        select 1
+          from edges e
+         where e.upstream_id = $1
+           and e.dependant_id > $1 - (3600::bigint << 31)
+       )
   from (select duly.now() as now) as clock
  cross join lateral (select * from tasks where tasks.id = $1 offset 0) as t
  cross join lateral (select greatest(t.run_at, now) as at) as ready
  where t.on_lost = 'retry'
    and not exists (select 1 from ends where ends.task_id = $1)
    and not exists (select 1 from attempts where attempts.task_id = $1)
+   and not exists (select 1 from edges where edges.dependant_id = $1)
    and not exists (select 1 from dead_letters where dead_letters.task_id = $1)
    and not exists (
         select 1
