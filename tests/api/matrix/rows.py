@@ -87,6 +87,8 @@ def joining(_world: World, own: Holding) -> Options:
 TRUE = {"command": ["true"]}
 SMALL = {"cpu": 0.1, "memory_mb": 16}
 PAGE = query("cursor")
+KNOWN = {**TRUE, "resources": {"cpu": 0.1, "memory_mb": 16, "disk_mb": 16}}
+"""A task of a shape that was submitted before: nothing is to be learned about it."""
 TASKS = query("cursor", "name", "user", "label")
 ANY_TASK = ("task", "scheduled", "running", "done", "dead")
 LIVE = ("task", "scheduled", "running")
@@ -139,7 +141,9 @@ ROWS: dict[tuple[str, str], Row] = {
         Access.SUBMIT,
         ok=201,
         good=json(tasks=[{**TRUE, "ref": "a"}]),
-        places=(body("task", 422, lambda k: {"tasks": [{**TRUE, "ref": "a", "depends_on": [k]}]}),),
+        places=(
+            body("task", 422, lambda k: {"tasks": [{**KNOWN, "ref": "a", "depends_on": [k]}]}),
+        ),
     ),
     ("GET", "/v1/graphs/{id}"): Row(Access.READ, ("graph",)),
     ("POST", "/v1/graphs/{id}/cancel"): Row(Access.SUBMIT, ("graph",)),
