@@ -1,0 +1,196 @@
+"""How people write a recurrence, and how it becomes a `Recurrence`.
+
+Exactly one of the ways is given: `run_at`, `daily`, `weekly`, `monthly`, `annually`,
+`every` or `cron`. What was written is kept, so that an answer says it in the same words,
+and read again whenever it is needed.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from duly.duration import parse_duration, parse_time
+from duly.errors import Invalid
+from duly.model.cron import MONTHS, parse_cron
+from duly.model.recurrence import (
+    Calendar,
+    Clock,
+    Every,
+    Kind,
+    Once,
+    Recurrence,
+    Rule,
+    ShortMonth,
+)
+
+WAYS = {"run_at": Kind.ONCE} | {kind.value: kind for kind in Kind if kind is not Kind.ONCE}
+SHORTEST = timedelta(seconds=1)
+MAX_JITTER = timedelta(days=1)
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
+ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}", re.ASCII)
+LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+MONTHLY = frozenset({Kind.MONTHLY, Kind.ANNUALLY})
+
+
+class RecurrenceRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields of a schedule that say when it fires."""
+
+    run_at: str | None = None
+    daily: str | None = None
+    weekly: str | None = None
+    monthly: str | None = None
+    annually: str | None = None
+    every: float | str | None = None
+    cron: str | None = None
+    timezone: str | None = None
+    start_at: str | None = None
+    end_at: str | None = None
+    jitter: float | str | None = None
+    short_month: str | None = None
+
+
+def read_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence:
+    """Read what was asked for; raises Invalid for the first field that cannot be.
+
+    An interval without `start_at` counts from `now`.
+    """
+    way, written = _way(request)
+    zone = _zone(request.timezone)
+    start_at = None if request.start_at is None else parse_time(request.start_at, "start_at")
+    end_at = None if request.end_at is None else parse_time(request.end_at, "end_at")
+    if start_at is not None and end_at is not None and end_at < start_at:
+        raise Invalid("end_at", "end_at must not be before start_at.")
+    kind = WAYS[way]
+    short_month = _short_month(request.short_month, kind)
+    return Recurrence(
+        kind=kind,
+        text=written if isinstance(written, str) else f"{written:g}",
+        rule=_rule(kind, written, short_month, anchor=start_at or now),
+        timezone=zone,
+        start_at=start_at,
+        end_at=end_at,
+        jitter=_jitter(request.jitter),
+    )
+
+
+def _way(request: RecurrenceRequest) -> tuple[str, float | str]:
+    given = [(name, value) for name in WAYS if (value := getattr(request, name)) is not None]
+    if len(given) != 1:
+        problem = " and ".join(name for name, _ in given) or "nothing"
+        raise Invalid(
+            given[-1][0] if given else "cron",
+            f"The schedule says {problem}; give exactly one of {', '.join(WAYS)}.",
+        )
+    return given[0]
+
+
+def _rule(kind: Kind, written: float | str, short_month: ShortMonth, *, anchor: datetime) -> Rule:
+    if kind is Kind.EVERY:
+        interval = parse_duration(written, "every")
+        if interval < SHORTEST:
+            raise Invalid("every", "every must be at least 1 s.")
+        return Every(interval, anchor)
+    text = str(written).strip().lower()
+    match kind:
+        case Kind.ONCE:
+            return Once(parse_time(str(written), "run_at"))
+        case Kind.DAILY:
+            return Calendar(clock=_clock(text, "daily"))
+        case Kind.WEEKLY:
+            names, clock = _days_at(text, "weekly", "mon,thu@06:30")
+            return Calendar(clock=clock, weekdays=_sorted(_weekday(name) for name in names))
+        case Kind.MONTHLY:
+            names, clock = _days_at(text, "monthly", "31@06:30")
+            days = _sorted(_day(name, "monthly", 31) for name in names)
+            return Calendar(clock=clock, days=days, short_month=short_month)
+        case Kind.ANNUALLY:
+            return _annually(text, short_month)
+        case Kind.CRON:
+            return parse_cron(str(written))
+
+
+def _annually(text: str, short_month: ShortMonth) -> Calendar:
+    names, clock = _days_at(text, "annually", "12-24@06:30")
+    month_name, dash, day_name = names[0].partition("-")
+    month = MONTHS.index(month_name) + 1 if month_name in MONTHS else 0
+    if month_name.isascii() and month_name.isdecimal() and len(month_name) <= 2:
+        month = int(month_name)
+    if len(names) != 1 or not dash or not 1 <= month <= 12:
+        raise Invalid("annually", 'annually is a month, a day and a time, like "12-24@06:30".')
+    day = _day(day_name, "annually", LENGTHS[month - 1])
+    return Calendar(clock=clock, months=(month,), days=(day,), short_month=short_month)
+
+
+def _days_at(text: str, field: str, example: str) -> tuple[list[str], Clock]:
+    days, at, time = text.partition("@")
+    if not at:
+        raise Invalid(field, f'{field} is days and a time, like "{example}".')
+    return [day.strip() for day in days.split(",")], _clock(time, field)
+
+
+def _clock(text: str, field: str) -> Clock:
+    found = TIME.fullmatch(text.strip())
+    hour, minute, second = (int(part or 0) for part in found.groups()) if found else (24, 0, 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise Invalid(field, f'{field} has no time of day like "06:30": {text[:40]!r}.')
+    return Clock((hour,), (minute,), (second,))
+
+
+def _weekday(name: str) -> int:
+    if name not in DAYS:
+        raise Invalid("weekly", f"weekly knows the days {', '.join(DAYS)}, not {name[:40]!r}.")
+    return DAYS.index(name)
+
+
+def _day(name: str, field: str, most: int) -> int:
+    if not (name.isascii() and name.isdecimal() and len(name) <= 2 and 1 <= int(name) <= most):
+        raise Invalid(field, f"{field} has a day from 1 to {most}, not {name[:40]!r}.")
+    return int(name)
+
+
+def _sorted(numbers: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(numbers)))
+
+
+def _short_month(asked: str | None, kind: Kind) -> ShortMonth:
+    if asked is None:
+        return ShortMonth.LAST
+    if kind not in MONTHLY:
+        raise Invalid("short_month", "short_month is for monthly and annually; leave it out.")
+    try:
+        return ShortMonth(asked)
+    except ValueError:
+        raise Invalid(
+            "short_month", f'short_month is "last" or "skip", not {asked[:40]!r}.'
+        ) from None
+
+
+def _jitter(asked: float | str | None) -> timedelta:
+    jitter = timedelta(0) if asked is None else parse_duration(asked, "jitter")
+    if jitter > MAX_JITTER:
+        raise Invalid("jitter", "jitter may be at most 24 h.")
+    return jitter
+
+
+def _zone(name: str | None) -> str:
+    if name is None:
+        return "UTC"
+    if not _is_zone(name):
+        raise Invalid("timezone", f'There is no time zone {name[:60]!r}; write "Europe/Berlin".')
+    return name
+
+
+@lru_cache(maxsize=1000)
+def _is_zone(name: str) -> bool:
+    if not ZONE.fullmatch(name) or name == "localtime":
+        return False
+    try:
+        ZoneInfo(name)
+    except (KeyError, OSError, ValueError):
+        return False
+    return True

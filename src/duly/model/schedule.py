@@ -1,0 +1,36 @@
+"""A schedule: a task that is submitted again and again, and what becomes of its fire times."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from duly.model.task import Reason
+
+
+class Misfire(StrEnum):
+    """What is done about fire times that nobody saw to when they came."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    """The last of them is made up for."""
+    ALL = "all"
+    """As many of them as is reasonable are made up for, the last ones."""
+
+
+class Overlap(StrEnum):
+    """What is done when a fire time comes while what an earlier one submitted has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue"
+    CANCEL_OTHER = "cancel_other"
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """Fire times in a row that led to nothing, and why."""
+
+    first_at: datetime
+    last_at: datetime
+    times: int
+    reason: Reason

@@ -1,0 +1,151 @@
+"""Finds the fire times of a recurrence, in order.
+
+Pure functions of the recurrence and an instant. By the calendar, wall times are walked
+through in order, and each is turned into the instant that it means; several that mean one
+instant, because the clock was set, are one fire time. The walk goes from month to month, so
+it is quick for what fires on a leap day, and soon at its end for what never fires.
+"""
+
+from bisect import bisect_left
+from calendar import monthrange
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from duly.model.recurrence import LAST, Calendar, Clock, Every, Once, Recurrence, ShortMonth
+from duly.policy.wall_clock import instant_of, wall_of
+
+HORIZON = 50
+"""Years that are looked through. Whatever days recur at all do so within 40: the longest wait
+is for 29 February on a given weekday, over a century that has no leap year."""
+LAST_YEAR = 2200
+MOMENT = timedelta(microseconds=1)
+
+
+def next_after(recurrence: Recurrence, instant: datetime) -> datetime | None:
+    """Return the first fire time after `instant`; None when there is none any more."""
+    if recurrence.start_at is not None:
+        instant = max(instant, recurrence.start_at - MOMENT)
+    match recurrence.rule:
+        case Once(at):
+            found = at if at > instant else None
+        case Every() as every:
+            found = _next_multiple(every, instant)
+        case Calendar() as calendar:
+            found = _next_match(calendar, ZoneInfo(recurrence.timezone), instant)
+    if found is None or found.year > LAST_YEAR:
+        return None
+    if recurrence.end_at is not None and found > recurrence.end_at:
+        return None
+    return found
+
+
+def fire_times(recurrence: Recurrence, after: datetime) -> Iterator[datetime]:
+    """Yield the fire times after an instant, in order."""
+    at = next_after(recurrence, after)
+    while at is not None:
+        yield at
+        at = next_after(recurrence, at)
+
+
+def between(
+    recurrence: Recurrence, after: datetime, until: datetime, *, most: int
+) -> list[datetime]:
+    """Return the fire times later than `after` and not later than `until`, the first `most`."""
+    times = []
+    for at in islice(fire_times(recurrence, after), most):
+        if at > until:
+            break
+        times.append(at)
+    return times
+
+
+def is_possible(recurrence: Recurrence) -> bool:
+    """Say whether there is any day at all that a calendar names: 31 February there is not."""
+    match recurrence.rule:
+        case Calendar() as calendar:
+            return next(_dates(calendar, date(2000, 1, 1)), None) is not None
+        case _:
+            return True
+
+
+def _next_multiple(every: Every, instant: datetime) -> datetime:
+    passed = (instant - every.anchor) // every.interval
+    return every.anchor + max(0, passed + 1) * every.interval
+
+
+def _next_match(calendar: Calendar, zone: ZoneInfo, instant: datetime) -> datetime | None:
+    shown = wall_of(instant, zone).replace(microsecond=0)
+    for day in _dates(calendar, shown.date()):
+        after = shown.time() if day == shown.date() else None
+        for at in _times(calendar.clock, after):
+            found = instant_of(datetime.combine(day, at), zone)
+            # When the clock has been set back, what it shows now it has shown before.
+            if found > instant:
+                return found
+    return None
+
+
+def _dates(calendar: Calendar, first: date) -> Iterator[date]:
+    """Yield the days that match, from `first` on, as far as the horizon."""
+    for year in range(first.year, min(first.year + HORIZON, LAST_YEAR + 1)):
+        for month in calendar.months:
+            if (year, month) < (first.year, first.month):
+                continue
+            for day in _days(calendar, year, month):
+                found = date(year, month, day)
+                if found >= first:
+                    yield found
+
+
+def _days(calendar: Calendar, year: int, month: int) -> Sequence[int]:
+    """Return the days of a month that match, in order."""
+    begins_on, length = monthrange(year, month)
+    every_day = range(1, length + 1)
+    names_number = calendar.days is not None or calendar.last_day
+    names_weekday = calendar.weekdays is not None or bool(calendar.nth)
+    if not (names_number or names_weekday):
+        return every_day
+    if not names_weekday:
+        return sorted(_by_number(calendar, length))
+    if not names_number:
+        return sorted(_by_weekday(calendar, begins_on, length))
+    by_number = _by_number(calendar, length)
+    by_weekday = _by_weekday(calendar, begins_on, length)
+    return sorted(by_number | by_weekday if calendar.is_either else by_number & by_weekday)
+
+
+def _by_number(calendar: Calendar, length: int) -> set[int]:
+    days = calendar.days or ()
+    if calendar.short_month is ShortMonth.LAST:
+        found = {min(day, length) for day in days}
+    else:
+        found = {day for day in days if day <= length}
+    return found | {length} if calendar.last_day else found
+
+
+def _by_weekday(calendar: Calendar, begins_on: int, length: int) -> set[int]:
+    found: set[int] = set()
+    for weekday in calendar.weekdays or ():
+        found.update(range(1 + (weekday - begins_on) % 7, length + 1, 7))
+    for weekday, count in calendar.nth:
+        days = range(1 + (weekday - begins_on) % 7, length + 1, 7)
+        if count == LAST:
+            found.add(days[-1])
+        elif count <= len(days):
+            found.add(days[count - 1])
+    return found
+
+
+def _times(clock: Clock, after: time | None) -> Iterator[time]:
+    """Yield the times of a day in order, those later than `after`."""
+    first = 0 if after is None else bisect_left(clock.hours, after.hour)
+    for hour in clock.hours[first:]:
+        for minute in clock.minutes:
+            if after is not None and (hour, minute) < (after.hour, after.minute):
+                continue
+            for second in clock.seconds:
+                found = time(hour, minute, second)
+                if after is None or found > after:
+                    yield found
