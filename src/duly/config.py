@@ -37,6 +37,8 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """The longest pause between two rounds; a submit or a finish asks for one at once."""
     unplaceable_after: timedelta = timedelta(seconds=60)
     """How long a task that no node could ever fit waits for one to join."""
+    misfire_after: timedelta = timedelta(seconds=60)
+    """How late a fire time of a schedule may be before it counts as missed."""
 
 
 class ExecutionSettings(msgspec.Struct, frozen=True):
@@ -109,7 +111,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
 class DatabaseSettings(msgspec.Struct, frozen=True):
     """How a server speaks to PostgreSQL."""
 
-    connections: int = 17
+    connections: int = 18
     """Shared out in `store/lanes.py`: clients get a part of them."""
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
@@ -130,7 +132,7 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
-FEWEST_CONNECTIONS = 11
+FEWEST_CONNECTIONS = 12
 """One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)

@@ -33,6 +33,7 @@ CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
+    delete from schedules; delete from occurrences;
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
     delete from usage; delete from former_specs; delete from buckets;
     delete from edges; delete from graphs; delete from ended_upstreams;

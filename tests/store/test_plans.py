@@ -18,7 +18,7 @@ from duly.store.database import _server_settings, load_statements
 from tests.conftest import COPY, drop_database, with_database
 
 STATES = ("empty", "drained", "grown", "analysed")
-HISTORY = ("tasks", "attempts", "ends", "live", "edges")
+HISTORY = ("tasks", "attempts", "ends", "live", "edges", "schedules", "occurrences")
 FILES = sorted(file.name for file in resources.files("duly.store").joinpath("sql").iterdir())
 CALLS = {"history.ensure_days", "history.drop_day"}
 """Procedures cannot be prepared; other tests call them."""
@@ -74,6 +74,16 @@ select id, 1 + g % 100, (case when g % 50 = 0 then 'failed' else 'done' end)::st
   from numbers where g > 200000;
 insert into edges
 select id, id - 1, 1 + g % 100, 'success', true from numbers where g <= 100000;
+insert into tenants (id, name, plan)
+select g, 'tenant ' || g, 'unlimited' from generate_series(1, 100) g
+    on conflict do nothing;
+insert into schedules
+select g, 1 + g % 100, null, null, '{}', '{}', now(), 'once', 'skip',
+       now() + g * interval '1 s', case when g % 10 = 0 then now() end, '{}', now(), now()
+  from generate_series(1, 20000) g;
+insert into occurrences
+select 1 + g % 2000, now() - g * interval '1 s', 1 + g % 100, id, 'every', null, null, 1, now()
+  from numbers where g > 200000;
 insert into submissions
 select 1 + g % 100, 'key ' || g, 'x', id, null, now() from numbers where g % 10 = 0;
 insert into tenants (name, plan) select 't' || g, 'free' from generate_series(1, 300) g;
@@ -362,6 +372,28 @@ HOT = {
     "audit.examine_tasks": {"live_pkey"},
     "audit.read_lines": {"live_waiting"},
 }
+
+
+FIRING = {
+    "schedules.next_due": {"schedules_due"},
+    "schedules.lock_due": {"schedules_due"},
+    "schedules.move": {"schedules_pkey"},
+    "schedules.refuse": {"occurrences_by_task"},
+    "schedules.occurrences": {"occurrences_pkey"},
+    "schedules.open_tasks": {"occurrences_pkey"},
+    "schedules.read": {"schedules_by_tenant"},
+    "views.read_tasks": {"occurrences_by_task"},
+}
+"""What finds schedules and their occurrences, and by which index."""
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_schedule_and_its_occurrences_are_found_by_their_index(plans, state):
+    found = {
+        name: indexes(plans[state][name], "schedules") | indexes(plans[state][name], "occurrences")
+        for name in FIRING
+    }
+    assert found == FIRING
 
 
 @pytest.mark.parametrize("state", STATES)

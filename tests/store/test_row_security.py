@@ -51,6 +51,10 @@ ROWS = {
     "edges": "insert into edges values ({tenant} + 100, {tenant}, {tenant}, 'success', true)",
     "graphs": "insert into graphs values ({tenant}, {tenant}, null, 'g', '{{1}}', now())",
     "ended_upstreams": "insert into ended_upstreams values ({tenant}, {tenant}, 'done', 0)",
+    "schedules": "insert into schedules values ({tenant}, {tenant}, null, null, '{{}}', '{{}}', "
+    "now(), 'once', 'skip', now(), null, '{{}}', now(), now())",
+    "occurrences": "insert into occurrences values ({tenant}, now(), {tenant}, {tenant} + 100, "
+    "'daily', null, null, 1, now())",
     "tenants": "insert into tenants (id, name, plan) "
     "values ({tenant}, 'tenant {tenant}', 'unlimited') on conflict do nothing",
 }

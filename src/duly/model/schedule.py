@@ -1,10 +1,13 @@
 """A schedule: a task that is submitted again and again, and what becomes of its fire times."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
+from duly.model.recurrence import Recurrence
 from duly.model.task import Reason
 
 
@@ -25,6 +28,24 @@ class Overlap(StrEnum):
     SKIP = "skip"
     QUEUE = "queue"
     CANCEL_OTHER = "cancel_other"
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, as far as its occurrences are made from it."""
+
+    id: int
+    tenant_id: int
+    user_id: int | None
+    task: Mapping[str, Any]
+    """As it was asked for: the plan completes it when it fires."""
+    recurrence: Recurrence
+    misfire: Misfire
+    overlap: Overlap
+
+    @property
+    def watches(self) -> bool:
+        """Say whether it matters which of its tasks have not ended."""
+        return self.overlap in (Overlap.SKIP, Overlap.CANCEL_OTHER)
 
 
 class Missed(msgspec.Struct, frozen=True):

@@ -24,6 +24,8 @@ MOST_RUNS = 100
 """Fire times of one schedule that run by one decision, at most; the others by the next one."""
 PIECE = 1000
 """Fire times of one schedule about which is decided at once, at most."""
+MOST_COUNTED = 10_000
+"""Fire times that are counted when a schedule passes over many."""
 
 TOO_LATE = Reason("too_late", "Its time had passed, and the schedule's misfire is skip.")
 MADE_UP_FOR = Reason("made_up_for", "Its time had passed; a later one was run instead of it.")
@@ -102,10 +104,19 @@ def passed_over(
 ) -> Missed | None:
     """Return the fire times up to `now` to which nobody will see; None when none has come.
 
-    Of more than a piece only the first are counted.
+    So many are counted; of more only the number is told that there are at least.
     """
-    due = [at for at in _known(recurrence, next_run_at, now) if at <= now]
-    return Missed(due[0], due[-1], len(due), reason) if due else None
+    if next_run_at > now:
+        return None
+    times, last_at = 1, next_run_at
+    for at in fire_times(recurrence, next_run_at):
+        if at > now:
+            return Missed(next_run_at, last_at, times, reason)
+        if times == MOST_COUNTED:
+            details = {**reason.details, "at_least": times}
+            return Missed(next_run_at, now, times, Reason(reason.code, reason.message, details))
+        times, last_at = times + 1, at
+    return Missed(next_run_at, last_at, times, reason)
 
 
 def _known(recurrence: Recurrence, next_run_at: datetime, now: datetime) -> list[datetime]:

@@ -14,6 +14,7 @@ from duly.server.herald import Herald
 from duly.server.keys import Keys
 from duly.server.logbook import Logbook
 from duly.server.logins import Logins
+from duly.server.occurrences import Occurrences
 from duly.server.passwords import Passwords
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.polls import Polls
@@ -23,10 +24,13 @@ from duly.server.rate_limiter import RateLimiter
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
+from duly.server.schedules import Schedules
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
+from duly.server.shape_book import ShapeBook
 from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
+from duly.server.timekeeper import Timekeeper
 from duly.server.timeouts import Timeouts
 from duly.server.users import Users
 from duly.server.waker import Waker
@@ -50,6 +54,8 @@ class Parts:
     queue_manager: QueueManager
     rate_limiter: RateLimiter
     submitter: Submitter
+    timekeeper: Timekeeper
+    schedules: Schedules
     reservations: Reservations
     plan_keeper: PlanKeeper
     tenants: Tenants
@@ -69,6 +75,7 @@ class Parts:
             self.resource_manager,
             self.queue_manager,
             self.submitter,
+            self.timekeeper,
             self.retention,
             self.bookkeeper,
             self.auditor,
@@ -100,17 +107,24 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
     rate_limiter = RateLimiter()
+    waker = Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald)
     submitter = Submitter(
+        database, settings.requests, cluster_manager, sequencer, waker, rate_limiter
+    )
+    occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
+    timekeeper = Timekeeper(
         database,
-        settings.requests,
+        settings.scheduling,
         cluster_manager,
-        sequencer,
-        Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),
+        queue_manager,
+        occurrences,
         rate_limiter,
+        waker,
     )
     herald.subscribe(resource_manager.hear)
     herald.subscribe(polls.hear)
     herald.subscribe(queue_manager.hear)
+    herald.subscribe(timekeeper.hear)
     authenticator = Authenticator(database)
     herald.subscribe(authenticator.hear)
     passwords = Passwords()
@@ -128,6 +142,16 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         queue_manager=queue_manager,
         rate_limiter=rate_limiter,
         submitter=submitter,
+        timekeeper=timekeeper,
+        schedules=Schedules(
+            database,
+            sequencer,
+            occurrences,
+            rate_limiter,
+            waker,
+            herald,
+            settings.retention.history,
+        ),
         reservations=Reservations(database, sequencer, herald),
         plan_keeper=PlanKeeper(database, herald),
         tenants=Tenants(database, herald),

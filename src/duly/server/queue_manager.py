@@ -7,7 +7,7 @@ what agents report, fenced by (task, attempt, token), and cancels what clients c
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from random import Random
 
@@ -328,6 +328,11 @@ class QueueManager(Service):
             if len(found) < len(ids):
                 # What has ended already may have been cancelled by somebody who got no answer.
                 await confirm(conn)
+        self.tell_cancelled(found)
+        return found
+
+    def tell_cancelled(self, found: Mapping[int, bool]) -> None:
+        """Let others know what was cancelled; True for what has ended at once."""
         self._bell.ring(found)
         runs = not all(found.values())
         if runs:
@@ -338,7 +343,6 @@ class QueueManager(Service):
         self._herald.tell(
             News(due=is_due, tasks=frozenset(found), incarnations=None if runs else NONE)
         )
-        return found
 
     def _wake(self, waiting: Sequence[tuple[Pair, datetime]]) -> None:
         self._prioritizer.note(waiting)

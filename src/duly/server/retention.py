@@ -6,7 +6,7 @@ from duly.config import RetentionSettings
 from duly.server.cluster_manager import ClusterManager
 from duly.server.logbook import Logbook
 from duly.server.service import Service
-from duly.store import history, reservations, servers, usage
+from duly.store import history, reservations, schedules, servers, usage
 from duly.store.database import Database
 from duly.store.servers import Term
 
@@ -31,7 +31,7 @@ class Retention(Service):
         self._logbook = logbook
 
     async def tick(self) -> bool:
-        """Make partitions ahead, drop one old day, forget old idempotency keys and books."""
+        """Make partitions ahead, drop one old day, forget old keys, fire times and books."""
         term = self._cluster_manager.term
         if term is None:
             return False
@@ -47,9 +47,12 @@ class Retention(Service):
             )
             ended = await history.drop_rest(conn, older_than=self._settings.history, limit=BATCH)
             graphs = await history.drop_graphs(conn, older_than=self._settings.history, limit=BATCH)
+            fired = await schedules.drop_occurrences(
+                conn, older_than=self._settings.history, limit=BATCH
+            )
             used = await usage.drop(conn, older_than=self._settings.usage, limit=BATCH)
         days = await self._drop_oldest_day(term)
-        return days > 1 or BATCH in (forgotten, ended, graphs, used)
+        return days > 1 or BATCH in (forgotten, ended, graphs, fired, used)
 
     async def _drop_oldest_day(self, term: Term) -> int:
         """Drop the oldest day that is out of retention; return how many there were."""

@@ -1,6 +1,6 @@
 """The numbers of shapes: what a task needs and requires, told apart once for all tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from duly.model.shape import Shape
 from duly.model.task import TaskSpec
@@ -36,6 +36,17 @@ class ShapeBook:
         if key in self._numbers:
             return self._numbers[key]
         return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
+
+    async def find_all(self, conn: Connection, specs: Sequence[TaskSpec]) -> dict[str, int]:
+        """Return the shapes of `specs` by key; `remember` new ones once they are committed."""
+        shapes = {tasks.shape_key(spec.shape): spec.shape for spec in specs}
+        unknown = {key: shape for key, shape in shapes.items() if key not in self._numbers}
+        found = await tasks.intern_shapes(conn, unknown) if unknown else {}
+        return {key: found.get(key) or self._numbers[key] for key in shapes}
+
+    def remember(self, numbers: Mapping[str, int]) -> None:
+        """Take in what `find_all` found, after the commit."""
+        self._numbers.update(numbers)
 
     def _unknown(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
         return {

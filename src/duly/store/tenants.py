@@ -40,6 +40,7 @@ class Removed(msgspec.Struct, frozen=True):
     keys: int
     users: int
     reservations: int
+    schedules: int
 
 
 def generate_key(kind: str = "duly") -> str:
@@ -177,6 +178,6 @@ async def count_live(conn: Connection, tenant_id: int, *, up_to: int) -> int:
 
 
 async def remove(conn: Connection, tenant_id: int) -> Removed:
-    """Remove a tenant for good, with its users, its keys and what it has reserved."""
+    """Remove a tenant for good, with its users, keys, schedules and reservations."""
     (row,) = await conn.fetch(SQL["remove"], tenant_id)
-    return Removed(row["keys"], row["users"], row["reservations"])
+    return Removed(row["keys"], row["users"], row["reservations"], row["schedules"])

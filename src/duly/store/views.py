@@ -71,6 +71,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None
     usage: Usage | None
     progress: "ProgressView | None"
+    schedule_id: int | None
+    fire_at: datetime | None
+    scheduling_type: str | None
 
 
 class ProgressView(msgspec.Struct, frozen=True):

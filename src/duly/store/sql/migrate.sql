@@ -60,7 +60,8 @@ grant duly_request to current_user
 -- tenant's they see what a task refers to; nowhere do they see a key's or a password's hash.
 grant usage on schema duly to duly_request;
 grant select, insert, update, delete
-   on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets
+   on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets,
+      schedules, occurrences
    to duly_request;
 grant select on attempts, usage, books, tenants, tenants_with_plans, plans to duly_request;
 -- To lock a row, so that its tenant is not removed meanwhile, needs the right to change some

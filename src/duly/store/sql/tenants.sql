@@ -156,7 +156,8 @@ select count(*)
   from (select 1 from live where tenant_id = $1 limit $2) as counted
 
 -- name: remove
--- Remove a tenant for good, with all of its keys, its users and what it has reserved.
+-- Remove a tenant for good, with all of its keys, its users, its schedules and what it has
+-- reserved.
 --   $1 tenant_id
 with gone as (
         update tenants
@@ -187,7 +188,14 @@ with gone as (
          using gone
          where r.tenant_id = gone.id
         returning r.id
+     ),
+     schedules_gone as (
+        delete from schedules s
+         using gone
+         where s.tenant_id = gone.id
+        returning s.id
      )
 select (select count(*) from keys_gone) as keys,
        (select count(*) from users_gone) as users,
-       (select count(*) from reservations_gone) as reservations
+       (select count(*) from reservations_gone) as reservations,
+       (select count(*) from schedules_gone) as schedules

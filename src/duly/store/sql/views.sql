@@ -162,12 +162,14 @@ select task.*
                    then json_build_object(
                             'fraction', l.progress, 'text', l.progress_text, 'at', l.progress_at
                         )
-               end as progress
+               end as progress,
+               o.schedule_id, o.fire_at, o.scheduling_type
           from tasks t
           left join live l on l.id = asked.id
           left join ends e on e.task_id = asked.id
           left join attempts a on a.task_id = asked.id
                               and a.attempt = coalesce(l.attempt, e.attempt)
+          left join occurrences o on o.task_id = asked.id
          where t.id = asked.id
            and t.tenant_id = $1
            and coalesce(l.status, e.status) is not null

@@ -1,0 +1,339 @@
+"""Makes, changes and removes schedules, and runs them out of turn.
+
+Every change locks the schedule's row, as firing does. So a fire time comes before a change
+or after it, and what a change passes over is recorded with it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.duration import parse_time
+from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
+from duly.model.recurrence import Recurrence
+from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.model.schedule import Missed, Template
+from duly.model.schedule_request import (
+    RECURRENCE,
+    ScheduleRequest,
+    check_template,
+    misfire_of,
+    name_of,
+    overlap_of,
+    rewritten,
+    template_of,
+    written_of,
+)
+from duly.model.task import Reason
+from duly.model.tenant import Credential
+from duly.policy.firing import passed_over
+from duly.policy.recurrence import between, is_possible, next_after
+from duly.server.herald import Herald
+from duly.server.news import News
+from duly.server.occurrences import Draft, Made, Occurrences
+from duly.server.rate_limiter import RateLimiter
+from duly.server.sequencer import Sequencer
+from duly.server.waker import Waker
+from duly.store import audit_log, schedules, tenants
+from duly.store.database import Connection, Database
+from duly.store.schedules import StoredSchedule
+
+MOST_BACKFILLED = 1000
+"""Fire times of the past that one request makes up for, at most."""
+MOMENT = timedelta(microseconds=1)
+PAUSED = Reason("paused", "The schedule was paused.")
+CHANGED = Reason("changed", "The schedule was changed as its time came.")
+
+
+class Schedules:
+    """What users do to schedules."""
+
+    def __init__(
+        self,
+        database: Database,
+        sequencer: Sequencer,
+        occurrences: Occurrences,
+        rate_limiter: RateLimiter,
+        waker: Waker,
+        herald: Herald,
+        history: timedelta,
+    ) -> None:
+        self._database = database
+        self._sequencer = sequencer
+        self._occurrences = occurrences
+        self._rate_limiter = rate_limiter
+        self._waker = waker
+        self._herald = herald
+        self._history = history
+
+    async def create(self, credential: Credential, asked: ScheduleRequest) -> int:
+        """Store a schedule, and return its id."""
+        task, overlap = template_of(asked.task), overlap_of(asked.overlap)
+        check_template(task, credential.plan, overlap)
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            await _check_number(conn, credential)
+            at = await tenants.hold(conn, credential.tenant_id)
+            recurrence = read_recurrence(asked, now=at)
+            made = StoredSchedule(
+                template=Template(
+                    id=self._sequencer.mint(),
+                    tenant_id=credential.tenant_id,
+                    user_id=credential.user_id,
+                    task=task,
+                    recurrence=recurrence,
+                    misfire=misfire_of(asked.misfire),
+                    overlap=overlap,
+                ),
+                name=name_of(asked.name),
+                user=credential.user,
+                written=written_of(asked),
+                anchor=at,
+                next_run_at=first_after(recurrence, at),
+                paused_at=None,
+                open_tasks=[],
+                created_at=at,
+                updated_at=at,
+            )
+            await schedules.add(conn, made)
+            await _record(conn, credential, "create", made, {"name": made.name})
+        self._herald.announce(News(due=True))
+        return made.template.id
+
+    async def update(
+        self, credential: Credential, schedule_id: int, changes: Mapping[str, Any]
+    ) -> None:
+        """Change the given fields; null brings a default back."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, at = await _lock(conn, credential, schedule_id)
+            new = _changed(old, changes, at)
+            check_template(new.template.task, credential.plan, new.template.overlap)
+            if new.template.watches and not old.template.watches:
+                opened = await schedules.open_tasks(conn, schedule_id)
+                new = msgspec.structs.replace(new, open_tasks=opened)
+            if new.next_run_at != old.next_run_at and old.paused_at is None:
+                await self._pass_over(conn, old, CHANGED, at)
+            await schedules.change(conn, new)
+            await _record(conn, credential, "update", new, {"fields": sorted(changes)})
+        self._herald.announce(News(due=True))
+
+    async def pause(self, credential: Credential, schedule_id: int) -> None:
+        """Let a schedule not fire any more until it is resumed."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, at = await _lock(conn, credential, schedule_id)
+            if old.paused_at is None:
+                new = msgspec.structs.replace(old, paused_at=at, updated_at=at)
+                await schedules.change(conn, new)
+                await _record(conn, credential, "pause", new, {})
+
+    async def resume(self, credential: Credential, schedule_id: int) -> None:
+        """Let a schedule fire again, from its next fire time on."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, at = await _lock(conn, credential, schedule_id)
+            if old.paused_at is not None:
+                await self._pass_over(conn, old, PAUSED, at)
+                next_run_at = old.next_run_at
+                if next_run_at is not None and next_run_at <= at:
+                    next_run_at = next_after(old.template.recurrence, at)
+                new = msgspec.structs.replace(
+                    old, paused_at=None, next_run_at=next_run_at, updated_at=at
+                )
+                await schedules.change(conn, new)
+                await _record(conn, credential, "resume", new, {})
+        self._herald.announce(News(due=True))
+
+    async def remove(self, credential: Credential, schedule_id: int) -> None:
+        """Remove a schedule; what it has submitted goes on."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, _ = await _lock(conn, credential, schedule_id)
+            await schedules.remove(conn, credential.tenant_id, schedule_id)
+            await _record(conn, credential, "remove", old, {"name": old.name})
+
+    async def run(self, credential: Credential, schedule_id: int) -> int:
+        """Submit the task of a schedule now, whatever its recurrence says; return its id."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, at = await _lock(conn, credential, schedule_id)
+            draft = Draft(old.template, at, start_at=at)
+            made = await self._make(conn, credential, old, [draft], at)
+            await _record(conn, credential, "run", old, {"tasks": len(made.tasks)})
+        self._tell(made)
+        return made.tasks[0].id
+
+    async def backfill(
+        self, credential: Credential, schedule_id: int, start_at: datetime, end_at: datetime
+    ) -> list[int]:
+        """Submit a task for every fire time of the past that has none; return their ids."""
+        async with self._database.writing_for(credential.tenant_id) as conn:
+            old, at = await _lock(conn, credential, schedule_id)
+            self._check_past(start_at, end_at, at)
+            times = between(
+                old.template.recurrence, start_at - MOMENT, end_at, most=MOST_BACKFILLED + 1
+            )
+            if len(times) > MOST_BACKFILLED:
+                raise Invalid(
+                    "end_at",
+                    f"More than {MOST_BACKFILLED} fire times lie between start_at and end_at; "
+                    f"the last of so many is {times[-2].isoformat()}. Do it in parts.",
+                )
+            drafts = [Draft(old.template, one, start_at=at) for one in times]
+            made = await self._make(conn, credential, old, drafts, at)
+            await _record(conn, credential, "backfill", old, {"tasks": len(made.tasks)})
+        self._tell(made)
+        return [task.id for task in made.tasks]
+
+    def _check_past(self, start_at: datetime, end_at: datetime, at: datetime) -> None:
+        if end_at < start_at:
+            raise Invalid("end_at", "end_at must not be before start_at.")
+        if end_at > at:
+            raise Invalid("end_at", "end_at must not lie ahead; what is to come, comes by itself.")
+        if start_at < at - self._history:
+            raise Invalid(
+                "start_at",
+                "start_at lies further back than what became of fire times is remembered "
+                "(the setting retention.history).",
+            )
+
+    async def _make(
+        self,
+        conn: Connection,
+        credential: Credential,
+        schedule: StoredSchedule,
+        drafts: list[Draft],
+        at: datetime,
+    ) -> Made:
+        """Make tasks of fire times, all or none, and keep the schedule's books of them."""
+        await self._rate_limiter.lock(conn, credential)
+        await tenants.hold(conn, credential.tenant_id)
+        accounts = await schedules.read_accounts(conn, [credential.tenant_id])
+        made = await self._occurrences.make(conn, drafts, accounts, again=True)
+        if made.refused:
+            raise _refusal(made.refused[0])
+        if drafts and not made.tasks:
+            raise Conflict("Each of these fire times has a task already.")
+        if schedule.template.watches and made.tasks:
+            opened = [*schedule.open_tasks, *(task.id for task in made.tasks)]
+            new = msgspec.structs.replace(schedule, open_tasks=opened, updated_at=at)
+            await schedules.change(conn, new)
+        return made
+
+    async def _pass_over(
+        self, conn: Connection, schedule: StoredSchedule, reason: Reason, at: datetime
+    ) -> None:
+        """Record the fire times that have come and that nobody will see to any more."""
+        if schedule.next_run_at is None:
+            return
+        template = schedule.template
+        missed = passed_over(template.recurrence, schedule.next_run_at, reason, now=at)
+        if missed is not None:
+            await self._occurrences.make(conn, [_missed(template, missed)], {})
+
+    def _tell(self, made: Made) -> None:
+        self._occurrences.remember(made)
+        self._rate_limiter.note(made.inserted.buckets)
+        self._waker.wake(made.tasks, made.inserted.stored)
+
+
+def first_after(recurrence: Recurrence, at: datetime) -> datetime:
+    """Return the first fire time; raises Invalid when there is none at all."""
+    found = next_after(recurrence, at)
+    if found is not None:
+        return found
+    field = "run_at" if recurrence.kind == "once" else recurrence.kind.value
+    if not is_possible(recurrence):
+        raise Invalid(field, f"{field} never fires: no year has such a day.", position=0)
+    raise Invalid(field, f"{field} never fires: it has no time that lies ahead, up to end_at.")
+
+
+def _changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> StoredSchedule:
+    """Return a schedule with fields changed; its next run is found anew if that has changed."""
+    template = old.template
+    overlap = overlap_of(changes["overlap"]) if "overlap" in changes else template.overlap
+    misfire = misfire_of(changes["misfire"]) if "misfire" in changes else template.misfire
+    task = dict(template.task)
+    if "task" in changes:
+        if changes["task"] is None:
+            raise Invalid("task", "task cannot be null; a schedule has to have one.")
+        task = {name: value for name, value in changes["task"].items() if value is not None}
+    written, anchor, recurrence = old.written, old.anchor, template.recurrence
+    next_run_at = old.next_run_at
+    if any(name in changes for name in RECURRENCE):
+        asked = msgspec.convert(rewritten(old.written, changes), RecurrenceRequest)
+        anchor = at if changes.get("every") is not None else old.anchor
+        recurrence = read_recurrence(asked, now=anchor)
+        written = written_of(asked)
+        next_run_at = first_after(recurrence, at)
+    if "next_run_at" in changes:
+        next_run_at = _next_run(changes["next_run_at"], recurrence, at)
+    return msgspec.structs.replace(
+        old,
+        template=msgspec.structs.replace(
+            template, task=task, recurrence=recurrence, misfire=misfire, overlap=overlap
+        ),
+        name=name_of(changes["name"]) if "name" in changes else old.name,
+        written=written,
+        anchor=anchor,
+        next_run_at=next_run_at,
+        updated_at=at,
+    )
+
+
+def _next_run(asked: str | None, recurrence: Recurrence, at: datetime) -> datetime:
+    if asked is None:
+        return first_after(recurrence, at)
+    next_run_at = parse_time(asked, "next_run_at")
+    if next_run_at <= at:
+        raise Invalid("next_run_at", "next_run_at must lie ahead; to run it at once there is run.")
+    return next_run_at
+
+
+def _missed(template: Template, missed: Missed) -> Draft:
+    return Draft(template, missed.first_at, missed)
+
+
+def _refusal(reason: Reason) -> DulyError:
+    """Return what somebody is told whose fire time cannot become a task."""
+    if reason.code == "limit_exceeded":
+        return LimitExceeded(reason.message, **reason.details)
+    if reason.code == "not_submittable":
+        return Invalid("task", reason.message)
+    return Conflict(reason.message, **reason.details)
+
+
+async def _lock(
+    conn: Connection, credential: Credential, schedule_id: int
+) -> tuple[StoredSchedule, datetime]:
+    found = await schedules.lock(conn, credential.tenant_id, schedule_id)
+    if found is None:
+        raise NotFound(f"There is no schedule {schedule_id}.")
+    return found
+
+
+async def _check_number(conn: Connection, credential: Credential) -> None:
+    most = credential.plan.max_schedules
+    if most is None:
+        return
+    if await schedules.count(conn, credential.tenant_id, up_to=most) >= most:
+        raise LimitExceeded(
+            f"Limit exceeded: the plan {credential.plan.name!r} has {most} schedules. "
+            "Remove one before you add another.",
+            limit="max_schedules",
+            max_schedules=most,
+        )
+
+
+async def _record(
+    conn: Connection,
+    credential: Credential,
+    verb: str,
+    schedule: StoredSchedule,
+    details: Mapping[str, Any],
+) -> None:
+    await audit_log.record(
+        conn,
+        credential=credential,
+        action=f"schedule.{verb}",
+        target=str(schedule.template.id),
+        tenant_id=credential.tenant_id,
+        details=details,
+    )

@@ -1,0 +1,299 @@
+"""Schedules and their occurrences, as they are stored.
+
+A fire time is claimed by the primary key of `occurrences`, in the transaction that stores
+its task and moves the schedule on. Whoever writes occurrences of a schedule has locked its
+row before, so that a claim seldom finds that it comes too late.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from duly.model.recurrence import Recurrence
+from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.model.schedule import Misfire, Overlap, Template
+from duly.model.task import Reason
+from duly.model.tenant import Plan
+from duly.store.database import Connection, load_statements
+from duly.store.plans import plan_of
+
+SQL = load_statements("schedules.sql")
+NEWEST = 2**63 - 1
+
+
+class DueSchedule(msgspec.Struct, frozen=True):
+    """A locked schedule whose time has come."""
+
+    template: Template
+    next_run_at: datetime
+    open_tasks: list[int]
+    """Tasks that it submitted and that have not ended, if that matters to it."""
+    now: datetime
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be recorded of a fire time, or of several in a row that were missed."""
+
+    schedule_id: int
+    fire_at: datetime
+    tenant_id: int
+    scheduling_type: str
+    task_id: int | None = None
+    reason: Reason | None = None
+    last_at: datetime | None = None
+    times: int = 1
+
+
+class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as its tenant sees it."""
+
+    template: Template
+    name: str | None
+    user: str | None
+    written: dict[str, Any]
+    """The recurrence as it was asked for."""
+    anchor: datetime
+    next_run_at: datetime | None
+    paused_at: datetime | None
+    open_tasks: list[int]
+    created_at: datetime
+    updated_at: datetime
+
+
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a fire time, or of several in a row that were missed."""
+
+    fire_at: datetime
+    task_id: int | None
+    scheduling_type: str
+    reason: Reason | None
+    last_at: datetime | None
+    times: int
+    recorded_at: datetime
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A tenant as it is when one of its schedules fires."""
+
+    tenant_id: int
+    plan: Plan
+    is_suspended: bool
+    room: int | None
+    """How many more of its tasks may wait; None is no limit."""
+
+
+async def until_due(conn: Connection) -> timedelta | None:
+    """Return how long it is until a schedule fires; None when none is to come."""
+    seconds = await conn.fetchval(SQL["next_due"])
+    return None if seconds is None else timedelta(seconds=max(0.0, seconds))
+
+
+async def lock_due(
+    conn: Connection, *, limit: int, without: Iterable[int] = ()
+) -> list[DueSchedule]:
+    """Lock schedules whose time has come, but those of the tenants `without`."""
+    rows = await conn.fetch(SQL["lock_due"], limit, list(without))
+    return [_due(row) for row in rows]
+
+
+async def move(
+    conn: Connection, moved: Mapping[int, tuple[datetime | None, Sequence[int]]]
+) -> None:
+    """Say when locked schedules fire next, and which of their tasks have not ended."""
+    await conn.execute(
+        SQL["move"],
+        list(moved),
+        [next_run_at for next_run_at, _ in moved.values()],
+        [f"{{{','.join(map(str, opened))}}}" for _, opened in moved.values()],
+    )
+
+
+async def claim(
+    conn: Connection, fires: Sequence[Fire], *, again: bool = False
+) -> set[tuple[int, datetime]]:
+    """Record fire times; return (schedule, fire time) of those that were not recorded before.
+
+    With `again` those that were missed count as not recorded.
+    """
+    rows = await conn.fetch(
+        SQL["claim"],
+        [fire.schedule_id for fire in fires],
+        [fire.fire_at for fire in fires],
+        [fire.tenant_id for fire in fires],
+        [fire.task_id for fire in fires],
+        [fire.scheduling_type for fire in fires],
+        [_json(fire.reason) for fire in fires],
+        [fire.last_at for fire in fires],
+        [fire.times for fire in fires],
+        again,
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def refuse(conn: Connection, reasons: Mapping[int, Reason]) -> None:
+    """Say why there is no task after all, by the id of the task that was claimed for."""
+    await conn.execute(SQL["refuse"], list(reasons), [_json(one) for one in reasons.values()])
+
+
+async def read_accounts(conn: Connection, tenants: Iterable[int]) -> dict[int, Account]:
+    """Return tenants with what their plans say now, but those that are just being removed."""
+    rows = await conn.fetch(SQL["accounts"], sorted(tenants))
+    return {row["tenant_id"]: _account(row) for row in rows}
+
+
+async def try_buckets(conn: Connection, tenants: Iterable[int]) -> set[int]:
+    """Lock the buckets of tenants; return those that nobody else holds."""
+    rows = await conn.fetch(SQL["try_buckets"], sorted(tenants))
+    return {row["tenant_id"] for row in rows}
+
+
+async def lock_tasks(conn: Connection, ids: Iterable[int]) -> None:
+    """Lock live tasks in the order of their ids, as everybody does who locks several."""
+    await conn.execute(SQL["lock_tasks"], list(ids))
+
+
+async def drop_occurrences(conn: Connection, *, older_than: timedelta, limit: int) -> int:
+    """Forget what became of fire times that long ago; return how many."""
+    answer: str = await conn.execute(SQL["drop_occurrences"], older_than, limit)
+    return int(answer.rpartition(" ")[2])
+
+
+async def add(conn: Connection, new: StoredSchedule) -> None:
+    """Store a new schedule."""
+    await conn.execute(
+        SQL["add"],
+        new.template.id,
+        new.template.tenant_id,
+        new.template.user_id,
+        new.name,
+        new.template.task,
+        new.written,
+        new.anchor,
+        new.template.misfire,
+        new.template.overlap,
+        new.next_run_at,
+        new.created_at,
+    )
+
+
+async def count(conn: Connection, tenant_id: int, *, up_to: int) -> int:
+    """Return how many schedules a tenant has; nobody else adds one before the commit."""
+    await conn.execute(SQL["lock_number"], tenant_id)
+    found: int = await conn.fetchval(SQL["count"], tenant_id, up_to)
+    return found
+
+
+async def read(
+    conn: Connection,
+    tenant_id: int,
+    *,
+    schedule_id: int | None = None,
+    user: str | None = None,
+    due_before: datetime | None = None,
+    before: int = NEWEST,
+    limit: int = 1,
+) -> list[StoredSchedule]:
+    """Return schedules of a tenant, newest first."""
+    rows = await conn.fetch(SQL["read"], tenant_id, before, limit, schedule_id, user, due_before)
+    return [_stored(row) for row in rows]
+
+
+async def lock(
+    conn: Connection, tenant_id: int, schedule_id: int
+) -> tuple[StoredSchedule, datetime] | None:
+    """Lock a schedule for a change, and read the clock; None when the tenant has no such one."""
+    row = await conn.fetchrow(SQL["lock"], tenant_id, schedule_id)
+    return None if row is None else (_stored(row, row["open_tasks"]), row["now"])
+
+
+async def change(conn: Connection, new: StoredSchedule) -> None:
+    """Store what a locked schedule is from now on."""
+    await conn.execute(
+        SQL["change"],
+        new.template.id,
+        new.name,
+        new.template.task,
+        new.written,
+        new.anchor,
+        new.template.misfire,
+        new.template.overlap,
+        new.next_run_at,
+        new.paused_at,
+        new.open_tasks,
+        new.updated_at,
+    )
+
+
+async def remove(conn: Connection, tenant_id: int, schedule_id: int) -> bool:
+    """Remove a schedule; its tasks and what became of its fire times stay."""
+    return await conn.fetchval(SQL["remove"], tenant_id, schedule_id) is not None
+
+
+async def open_tasks(conn: Connection, schedule_id: int) -> list[int]:
+    """Return the newest tasks of a schedule that have not ended."""
+    return [row["id"] for row in await conn.fetch(SQL["open_tasks"], schedule_id)]
+
+
+async def read_occurrences(
+    conn: Connection,
+    tenant_id: int,
+    schedule_id: int,
+    *,
+    before: datetime,
+    limit: int,
+    with_task: bool = False,
+) -> list[Occurrence]:
+    """Return what became of the fire times of a schedule, newest first."""
+    rows = await conn.fetch(SQL["occurrences"], tenant_id, schedule_id, before, limit, with_task)
+    return [msgspec.convert(dict(row), Occurrence) for row in rows]
+
+
+@lru_cache(maxsize=20_000)
+def recurrence_of(text: str, anchor: datetime) -> Recurrence:
+    """Read a recurrence as it is stored."""
+    return read_recurrence(msgspec.json.decode(text, type=RecurrenceRequest), now=anchor)
+
+
+def _due(row: Any) -> DueSchedule:
+    return DueSchedule(template_of(row), row["next_run_at"], row["open_tasks"], row["now"])
+
+
+def template_of(row: Any) -> Template:
+    """Return the template in a row of schedules."""
+    return Template(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        user_id=row["user_id"],
+        task=row["task"],
+        recurrence=recurrence_of(row["recurrence"], row["anchor"]),
+        misfire=Misfire(row["misfire"]),
+        overlap=Overlap(row["overlap"]),
+    )
+
+
+def _stored(row: Any, opened: Sequence[int] = ()) -> StoredSchedule:
+    return StoredSchedule(
+        template=template_of(row),
+        name=row["name"],
+        user=row["user"],
+        written=msgspec.json.decode(row["recurrence"]),
+        anchor=row["anchor"],
+        next_run_at=row["next_run_at"],
+        paused_at=row["paused_at"],
+        open_tasks=list(opened),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _account(row: Any) -> Account:
+    plan = plan_of(row)
+    room = None if plan.max_waiting is None else max(0, plan.max_waiting - row["waiting"])
+    return Account(row["tenant_id"], plan, row["suspended_at"] is not None, room)
+
+
+def _json(reason: Reason | None) -> str | None:
+    return None if reason is None else msgspec.json.encode(reason).decode()

@@ -1,0 +1,261 @@
+-- name: next_due
+-- Return how many seconds there are until a schedule fires.
+select extract(epoch from next_run_at - duly.now())::float8
+  from schedules
+ where paused_at is null
+ order by next_run_at
+ limit 1
+
+-- name: lock_due
+-- Lock schedules whose time has come, the earliest first, and return them as they are under the
+-- lock, with those of their tasks that have not ended. The rows are read where they are locked:
+-- joined again, they would be as they were before.
+--   $1 how many, $2 tenants that are left alone for now
+with due as materialized (
+        select id, tenant_id, user_id, task, recurrence::text as recurrence, anchor, misfire,
+               overlap, next_run_at, open_tasks
+          from schedules
+         where paused_at is null
+           and next_run_at <= (select duly.now())
+           and tenant_id <> all($2::int[])
+         order by next_run_at
+         limit $1
+           for update skip locked
+     )
+select id, tenant_id, user_id, task, recurrence, anchor, misfire, overlap, next_run_at,
+       array(
+        select l.id
+          from unnest(due.open_tasks) as opened (id)
+         cross join lateral (select live.id from live where live.id = opened.id offset 0) as l
+       ) as open_tasks,
+       duly.now() as now
+  from due
+
+-- name: move
+-- Say when locked schedules fire next, and which of their tasks have not ended.
+--   $1 ids, $2 next_run_at, $3 open tasks, each as the text of an array
+update schedules s
+   set next_run_at = given.next_run_at,
+       open_tasks = given.open_tasks::bigint[]
+  from unnest($1::bigint[], $2::timestamptz[], $3::text[]) as given (id, next_run_at, open_tasks)
+ where s.id = given.id
+
+-- name: claim
+-- Record what becomes of fire times, and return those that nobody has recorded before. Sorted,
+-- so that no two wait for each other in a circle.
+--   one array per column of `given`, $9 whether those that were missed are claimed again
+insert into occurrences (
+        schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason, last_at, times,
+        recorded_at
+       )
+select schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason::jsonb, last_at, times,
+       duly.now()
+  from unnest(
+        $1::bigint[], $2::timestamptz[], $3::int[], $4::bigint[], $5::text[], $6::text[],
+        $7::timestamptz[], $8::int[]
+       ) as given (
+        schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason, last_at, times
+       )
+ order by schedule_id, fire_at
+    on conflict (schedule_id, fire_at) do update
+   set task_id = excluded.task_id
+ where $9::boolean
+   and occurrences.task_id is null
+   and excluded.task_id is not null
+returning schedule_id, fire_at
+
+-- name: refuse
+-- Say of claimed fire times why there is no task after all.
+--   $1 task ids, $2 reasons
+update occurrences o
+   set task_id = null,
+       reason = given.reason::jsonb
+  from unnest($1::bigint[], $2::text[]) as given (task_id, reason)
+ where o.task_id = given.task_id
+
+-- name: accounts
+-- Return tenants with their plans, and how many of their tasks wait if that is limited, counted
+-- no further than the limit. None of them is removed before the commit; one that is just being
+-- removed is left out, and not waited for.
+--   $1 tenant ids
+with present as materialized (
+        select id
+          from tenants
+         where id = any($1::int[])
+         order by id
+           for key share skip locked
+     )
+select t.*,
+       case
+           when t.max_waiting is not null
+           then (
+                select count(*)
+                  from (
+                        select 1
+                          from live
+                         where tenant_id = t.tenant_id
+                           and status = 'waiting'
+                         limit t.max_waiting
+                       ) as waiting
+               ) + (
+                select count(*)
+                  from (
+                        select 1
+                          from live
+                         where tenant_id = t.tenant_id
+                           and status in ('scheduled', 'blocked', 'paused')
+                         limit t.max_waiting
+                       ) as later
+               )
+       end as waiting
+  from present
+  join tenants_with_plans t on t.tenant_id = present.id
+
+-- name: try_buckets
+-- Lock the buckets of tenants, except those that somebody else holds, and return whose were
+-- locked. One that does not exist yet is made, full.
+--   $1 tenant ids
+with made as (
+        insert into buckets (tenant_id, tokens, filled_at)
+        select t.id, p.burst, duly.now()
+          from tenants t
+          join plans p on p.name = t.plan
+         where t.id = any($1::int[])
+           and p.burst is not null
+           and not exists (select 1 from buckets b where b.tenant_id = t.id)
+         order by t.id
+            on conflict (tenant_id) do nothing
+        returning tenant_id
+     ),
+     locked as (
+        select tenant_id
+          from buckets
+         where tenant_id = any($1::int[])
+         order by tenant_id
+           for update skip locked
+     )
+select tenant_id from made
+ union all
+select tenant_id from locked
+
+-- name: lock_tasks
+-- Lock live tasks in the order of their ids.
+--   $1 ids
+select id
+  from live
+ where id = any($1::bigint[])
+ order by id
+   for update
+
+-- name: drop_occurrences
+-- Forget what became of fire times longer ago than $1, unless its task is still live.
+--   $1 how long, $2 how many
+delete from occurrences
+ where (schedule_id, fire_at) in (
+        select o.schedule_id, o.fire_at
+          from occurrences o
+         where o.recorded_at < duly.now() - $1::interval
+           and not exists (select 1 from live l where l.id = o.task_id)
+         order by o.recorded_at
+         limit $2
+       )
+
+-- name: add
+--   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task, $6 recurrence, $7 anchor, $8 misfire,
+--   $9 overlap, $10 next_run_at, $11 now
+insert into schedules (
+        id, tenant_id, user_id, name, task, recurrence, anchor, misfire, overlap, next_run_at,
+        created_at, updated_at
+       )
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
+
+-- name: lock_number
+-- Let nobody else add a schedule of a tenant before the commit.
+--   $1 tenant_id
+select pg_advisory_xact_lock(hashtext('duly.schedules'), $1::int)
+
+-- name: count
+-- Return how many schedules a tenant has, and count no further than $2.
+--   $1 tenant_id, $2 how many
+select count(*)
+  from (select 1 from schedules where tenant_id = $1 limit $2) as counted
+
+-- name: read
+-- Return a page of a tenant's schedules, newest first.
+--   $1 tenant_id, $2 below this id, $3 how many, $4 id, $5 user name, $6 due before
+select s.id, s.tenant_id, s.user_id, s.name, s.task, s.recurrence::text as recurrence, s.anchor,
+       s.misfire, s.overlap, s.next_run_at, s.paused_at, s.created_at, s.updated_at,
+       (select u.name from users u where u.id = s.user_id) as "user"
+  from schedules s
+ where s.tenant_id = $1
+   and s.id < $2
+   and ($4::bigint is null or s.id = $4)
+   and ($5::text is null
+        or s.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $5))
+   and ($6::timestamptz is null or (s.next_run_at < $6 and s.paused_at is null))
+ order by s.id desc
+ limit $3
+
+-- name: lock
+-- Lock a schedule for a change; the clock is read after that.
+--   $1 tenant_id, $2 id
+with locked as materialized (
+        select id, tenant_id, user_id, name, task, recurrence::text as recurrence, anchor,
+               misfire, overlap, next_run_at, paused_at, created_at, updated_at, open_tasks
+          from schedules
+         where tenant_id = $1
+           and id = $2
+           for update
+     )
+select locked.*, null::text as "user", duly.now() as now
+  from locked
+
+-- name: change
+-- Store what a locked schedule is from now on.
+--   $1 id, $2 name, $3 task, $4 recurrence, $5 anchor, $6 misfire, $7 overlap, $8 next_run_at,
+--   $9 paused_at, $10 open tasks, $11 now
+update schedules
+   set name = $2,
+       task = $3,
+       recurrence = $4,
+       anchor = $5,
+       misfire = $6,
+       overlap = $7,
+       next_run_at = $8,
+       paused_at = $9,
+       open_tasks = $10,
+       updated_at = $11
+ where id = $1
+
+-- name: remove
+--   $1 tenant_id, $2 id
+delete from schedules
+ where tenant_id = $1
+   and id = $2
+returning id, name
+
+-- name: open_tasks
+-- Return the newest tasks of a schedule that have not ended.
+--   $1 schedule_id
+select l.id
+  from (
+        select task_id
+          from occurrences
+         where schedule_id = $1
+           and task_id is not null
+         order by fire_at desc
+         limit 1000
+       ) as newest
+ cross join lateral (select live.id from live where live.id = newest.task_id offset 0) as l
+
+-- name: occurrences
+-- Return what became of the fire times of a schedule, newest first.
+--   $1 tenant_id, $2 schedule_id, $3 below this time, $4 how many, $5 only those with a task
+select fire_at, task_id, scheduling_type, reason, last_at, times, recorded_at
+  from occurrences
+ where schedule_id = $2
+   and tenant_id = $1
+   and fire_at < $3
+   and (task_id is not null or not $5::boolean)
+ order by fire_at desc
+ limit $4

@@ -1,0 +1,127 @@
+"""Occurrences are submitted like any other task: within what the tenant's plan grants then."""
+
+import asyncpg
+import pytest
+
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+@pytest.fixture
+async def tight(lab):
+    """Return a client of a tenant with a plan whose limits a test sets."""
+    await lab.conn.execute("delete from plans where name = 'tight'")
+    await lab.conn.execute(
+        """insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight)
+           values ('tight', '5 m', '1 h', '24 h', 1)"""
+    )
+    await lab.conn.execute("insert into tenants (name, plan) values ('tight', 'tight')")
+    yield await lab.credential("tight")
+    await lab.conn.execute("update tenants set plan = 'unlimited'")
+
+
+async def grant(lab, **limits):
+    for name, value in limits.items():
+        await lab.conn.execute(f"update plans set {name} = $1 where name = 'tight'", value)
+
+
+async def test_a_fire_time_without_a_token_is_recorded_and_takes_none_of_others(
+    lab, calendar, tight
+):
+    await lab.conn.execute("update plans set tasks_per_hour = 60, burst = 2 where name = 'tight'")
+    mine = [await calendar.create(by=tight) for _ in range(3)]
+    theirs = await calendar.create()
+    await calendar.go(1)
+    assert await calendar.ran(theirs) == [1]
+    assert sorted([len(await calendar.ran(one)) for one in mine]) == [0, 1, 1]
+    (refused,) = [one for one in mine if not await calendar.ran(one)]
+    assert await calendar.missed(refused) == [(1, 1, "limit_exceeded")]
+    tokens = "select tokens from buckets where tenant_id = $1"
+    assert await lab.conn.fetchval(tokens, tight.tenant_id) == 0
+
+
+async def test_whose_bucket_is_held_is_left_alone_and_nobody_waits_for_it(
+    lab, calendar, tight, shared_dsn
+):
+    await lab.conn.execute("update plans set tasks_per_hour = 60, burst = 2 where name = 'tight'")
+    mine, theirs = await calendar.create(by=tight), await calendar.create()
+    await lab.conn.execute("insert into buckets values ($1, 2, duly.now())", tight.tenant_id)
+    holder = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    held = holder.transaction()
+    await held.start()
+    await holder.execute("select from buckets for update")
+    await calendar.go(1)
+    assert (await calendar.ran(mine), await calendar.ran(theirs)) == ([], [1])
+    assert await calendar.missed(mine) == []
+    assert lab.parts.timekeeper.pause() < seconds(0.1)
+    await held.rollback()
+    await holder.close()
+    await calendar.go(1.01)
+    assert await calendar.ran(mine) == [1]
+
+
+async def test_no_more_are_let_in_than_may_wait(lab, calendar, tight):
+    await grant(lab, max_waiting=2)
+    mine = [await calendar.create(by=tight, overlap="allow") for _ in range(3)]
+    await calendar.go(1)
+    await calendar.go(2)
+    ran = [len(await calendar.ran(one)) for one in mine]
+    assert sum(ran) == 2
+    refusals = [code for one in mine for _, _, code in await calendar.missed(one)]
+    assert refusals == ["limit_exceeded"] * 4
+
+
+async def test_a_suspended_tenant_submits_nothing_by_its_schedules(lab, calendar, tight):
+    schedule = await calendar.create(by=tight)
+    await lab.conn.execute("update tenants set suspended_at = now() where name = 'tight'")
+    await calendar.go(1)
+    await lab.conn.execute("update tenants set suspended_at = null where name = 'tight'")
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(1, 1, "tenant_suspended")]
+    assert await calendar.ran(schedule) == [2]
+
+
+async def test_what_the_plan_does_not_take_any_more_is_not_submitted(lab, calendar, tight):
+    schedule = await calendar.create(by=tight, task={"execution_cap": "2h"})
+    await grant(lab, max_execution_cap=seconds(3600))
+    await calendar.go(1)
+    assert await calendar.missed(schedule) == [(1, 1, "not_submittable")]
+
+
+async def test_a_task_gets_what_the_plan_says_when_it_fires(lab, calendar, tight):
+    schedule = await calendar.create(by=tight)
+    await grant(lab, execution_cap=seconds(120))
+    await calendar.go(1)
+    (task,) = await calendar.tasks(schedule)
+    assert (await lab.live(task))["execution_cap"] == seconds(120)
+
+
+async def test_of_two_with_a_unique_key_one_runs(lab, calendar):
+    unique = {"unique": {"key": "k"}}
+    first, second = [await calendar.create(task=unique) for _ in range(2)]
+    await calendar.go(1)
+    assert len(await calendar.tasks(first)) + len(await calendar.tasks(second)) == 1
+    await calendar.go(2)
+    codes = {code for one in (first, second) for _, _, code in await calendar.missed(one)}
+    assert codes == {"unique_key_held", "overlap"}
+
+
+async def test_one_that_cannot_be_stored_does_not_hold_up_the_others(lab, calendar):
+    good, bad, also_good = [await calendar.create() for _ in range(3)]
+    await lab.conn.execute(
+        "alter table tasks add constraint no_such_name check (name is distinct from 'bad')"
+    )
+    await lab.conn.execute(
+        """update schedules set task = task || '{"name": "bad"}' where id = $1""", bad
+    )
+    try:
+        await calendar.go(1)
+    finally:
+        await lab.conn.execute("alter table tasks drop constraint no_such_name")
+    assert [await calendar.ran(one) for one in (good, bad, also_good)] == [[1], [], [1]]
+    assert await calendar.missed(bad) == [(1, 1, "not_submittable")]

@@ -1,0 +1,232 @@
+"""What users do to schedules, and that no fire time is lost or doubled by it."""
+
+import msgspec
+import pytest
+
+from duly.errors import Conflict, Invalid, LimitExceeded, NotFound
+from duly.model.request import TaskRequest
+from duly.model.schedule_request import ScheduleRequest
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+@pytest.fixture
+def schedules(lab):
+    return lab.parts.schedules
+
+
+async def actions(lab, schedule):
+    rows = await lab.conn.fetch(
+        "select action from audit_log where target = $1 order by id", str(schedule)
+    )
+    return [row["action"].removeprefix("schedule.") for row in rows]
+
+
+async def test_one_that_never_fires_is_refused(lab, calendar):
+    for fields in (
+        {"cron": "0 0 31 2 *"},
+        {"run_at": calendar.at(0).isoformat()},
+        {"every": "1h", "end_at": calendar.at(30).isoformat()},
+    ):
+        with pytest.raises(Invalid, match="never fires"):
+            await calendar.create(**fields)
+    assert await lab.count("schedules") == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"task": {"execution_cap": "never"}}, "task.execution_cap"),
+        ({"task": {"idempotency_key": "k"}}, "task.idempotency_key"),
+        ({"task": {"run_at": "2027-01-01T00:00:00Z"}}, "task.run_at"),
+        (
+            {"task": {"concurrency": {"key": "k", "limit": 1}}, "overlap": "queue"},
+            "task.concurrency",
+        ),
+        ({"overlap": "never"}, "overlap"),
+        ({"misfire": "never"}, "misfire"),
+        ({"name": " "}, "name"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_its_field(calendar, fields, field):
+    with pytest.raises(Invalid) as refused:
+        await calendar.create(**fields)
+    assert refused.value.field == field
+
+
+async def test_an_interval_without_a_start_counts_from_when_it_was_made(calendar):
+    schedule = await calendar.create(every="90s")
+    assert await calendar.next_run(schedule) == 1.5
+
+
+async def test_a_plan_bounds_how_many_there_are(lab, calendar):
+    lab.client = msgspec.structs.replace(
+        lab.client, plan=msgspec.structs.replace(lab.client.plan, max_schedules=2)
+    )
+    first = await calendar.create()
+    await calendar.create()
+    with pytest.raises(LimitExceeded):
+        await calendar.create()
+    await lab.parts.schedules.remove(lab.client, first)
+    await calendar.create()
+
+
+async def test_nobody_reaches_the_schedules_of_others(lab, calendar, schedules):
+    theirs = await calendar.create(by=lab.stranger)
+    for change in (
+        schedules.update(lab.client, theirs, {"name": "mine"}),
+        schedules.pause(lab.client, theirs),
+        schedules.resume(lab.client, theirs),
+        schedules.remove(lab.client, theirs),
+        schedules.run(lab.client, theirs),
+        schedules.backfill(lab.client, theirs, calendar.at(0), calendar.at(0)),
+    ):
+        with pytest.raises(NotFound):
+            await change
+    assert await actions(lab, theirs) == ["create"]
+
+
+async def test_a_change_holds_from_the_next_fire_time_on(lab, calendar, schedules):
+    schedule = await calendar.create(overlap="allow")
+    await calendar.go(1)
+    await schedules.update(
+        lab.client, schedule, {"task": {"command": ["false"]}, "every": "10m", "start_at": None}
+    )
+    assert await calendar.next_run(schedule) == 11
+    await calendar.go(11)
+    assert await calendar.ran(schedule) == [1, 11]
+    payload = await lab.conn.fetchval(
+        "select payload from tasks where id = $1", (await calendar.tasks(schedule))[-1]
+    )
+    assert msgspec.json.decode(payload)["command"] == ["false"]
+    assert await actions(lab, schedule) == ["create", "update"]
+
+
+async def test_the_next_run_may_be_moved_and_the_recurrence_goes_on_after_it(
+    lab, calendar, schedules
+):
+    schedule = await calendar.create(overlap="allow")
+    await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(2.5).isoformat()})
+    await calendar.go(2.4)
+    assert await calendar.ran(schedule) == []
+    await calendar.go(2.5)
+    await calendar.go(3)
+    assert await calendar.ran(schedule) == [2.5, 3]
+    with pytest.raises(Invalid):
+        await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(3).isoformat()})
+    await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(9.5).isoformat()})
+    await schedules.update(lab.client, schedule, {"next_run_at": None})
+    assert await calendar.next_run(schedule) == 4
+
+
+async def test_what_a_change_passes_over_is_recorded(lab, calendar, schedules):
+    schedule = await calendar.create()
+    await lab.clock.set(calendar.at(2))
+    await schedules.update(lab.client, schedule, {"every": "10m"})
+    assert await calendar.missed(schedule) == [(1, 2, "changed")]
+    await calendar.go(2)
+    assert await calendar.ran(schedule) == []
+
+
+async def test_a_paused_one_rests_and_resumes_with_its_next_time(lab, calendar, schedules):
+    schedule = await calendar.create(overlap="allow")
+    await calendar.go(1)
+    await schedules.pause(lab.client, schedule)
+    await schedules.pause(lab.client, schedule)
+    await calendar.go(4.5)
+    assert await calendar.ran(schedule) == [1]
+    await schedules.resume(lab.client, schedule)
+    await schedules.resume(lab.client, schedule)
+    await calendar.go(5)
+    assert await calendar.ran(schedule) == [1, 5]
+    assert await calendar.missed(schedule) == [(2, 3, "paused")]
+    assert await actions(lab, schedule) == ["create", "pause", "resume"]
+
+
+async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar, schedules):
+    schedule = await calendar.create(jitter="10m", overlap="skip")
+    await schedules.pause(lab.client, schedule)
+    task = await schedules.run(lab.client, schedule)
+    assert await lab.status(task) == "waiting"
+    assert await calendar.ran(schedule) == [0]
+    await schedules.resume(lab.client, schedule)
+    await calendar.go(1)
+    assert await calendar.missed(schedule) == [(1, 1, "overlap")]
+
+
+async def test_the_past_is_made_up_for_once(lab, calendar, schedules):
+    schedule = await calendar.create(misfire="skip", overlap="allow")
+    await calendar.go(1)
+    await calendar.go(5.5)
+    assert await calendar.missed(schedule) == [(2, 3, "too_late")]
+    start, end = calendar.at(0), calendar.at(4)
+    assert len(await schedules.backfill(lab.client, schedule, start, end)) == 3
+    assert await calendar.ran(schedule) == [1, 2, 3, 4, 5]
+    with pytest.raises(Conflict):
+        await schedules.backfill(lab.client, schedule, start, end)
+    assert await lab.count("tasks") == 5
+
+
+async def test_a_backfill_is_bounded_and_all_or_none(lab, calendar, schedules):
+    schedule = await calendar.create()
+    await calendar.go(1)
+    for start, end, field in (
+        (calendar.at(1), calendar.at(0), "end_at"),
+        (calendar.at(0), calendar.at(2), "end_at"),
+        (calendar.at(-31 * 1440), calendar.at(0), "start_at"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            await schedules.backfill(lab.client, schedule, start, end)
+        assert refused.value.field == field
+    seconds_long = await calendar.create(
+        every="1s", start_at=(calendar.start - seconds(7200)).isoformat()
+    )
+    with pytest.raises(Invalid, match="1000 fire times"):
+        await schedules.backfill(lab.client, seconds_long, calendar.at(-100), calendar.at(0))
+    assert len(await calendar.tasks(seconds_long)) == 0
+
+
+async def test_what_a_removed_one_has_submitted_stays(lab, calendar, schedules):
+    schedule = await calendar.create()
+    await calendar.go(1)
+    await schedules.remove(lab.client, schedule)
+    await calendar.go(2)
+    assert await calendar.ran(schedule) == [1]
+    assert len(await calendar.tasks(schedule)) == 1
+    with pytest.raises(NotFound):
+        await schedules.remove(lab.client, schedule)
+
+
+async def test_whoever_turns_to_overlap_skip_waits_for_what_runs_already(lab, calendar, schedules):
+    schedule = await calendar.create(overlap="allow")
+    await calendar.go(1)
+    await schedules.update(lab.client, schedule, {"overlap": "skip"})
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]
+
+
+async def test_a_change_is_checked_like_a_new_one(lab, calendar, schedules):
+    schedule = await calendar.create()
+    for changes, field in (
+        ({"task": None}, "task"),
+        ({"task": {"command": []}}, "task.command"),
+        ({"cron": "0 0 31 2 *"}, "cron"),
+        ({"timezone": "Nowhere"}, "timezone"),
+        ({"every": None}, "cron"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            await schedules.update(lab.client, schedule, changes)
+        assert refused.value.field == field
+    await schedules.update(lab.client, schedule, {"monthly": "31@06:30", "short_month": "skip"})
+    await schedules.update(lab.client, schedule, {"daily": "06:30"})
+    assert await lab.conn.fetchval("select recurrence -> 'daily' from schedules") == '"06:30"'
+
+
+async def test_a_request_is_decoded_whole():
+    asked = msgspec.convert({"task": {"command": ["true"]}, "daily": "06:30"}, ScheduleRequest)
+    assert asked.task == TaskRequest(command=["true"])

@@ -1,0 +1,189 @@
+import asyncio
+
+import pytest
+
+from duly.errors import NotLeading
+from duly.model.task import Outcome
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+def believe(parts, term):
+    """Let a server be sure that it leads."""
+    parts.cluster_manager._term = term
+    parts.cluster_manager._trusted_until = float("inf")
+
+
+async def test_a_fire_time_becomes_a_task_when_it_comes_and_not_before(lab, calendar):
+    schedule = await calendar.create(overlap="allow", task={"name": "nightly"})
+    await calendar.go(0.99)
+    assert await calendar.ran(schedule) == []
+    await calendar.go(1)
+    await calendar.go(1.5)
+    await calendar.go(2)
+    assert await calendar.ran(schedule) == [1, 2]
+    assert await calendar.next_run(schedule) == 3
+    first, second = await calendar.tasks(schedule)
+    row = await lab.conn.fetchrow("select * from tasks where id = $1", first)
+    assert (row["name"], row["run_at"], row["user_id"]) == (
+        "nightly",
+        calendar.at(1),
+        lab.client.user_id,
+    )
+    assert await lab.status(first) == await lab.status(second) == "waiting"
+
+
+async def test_the_task_of_a_fire_time_runs_like_any_other(lab, calendar):
+    schedule = await calendar.create()
+    node = await calendar.node()
+    await calendar.go(1)
+    (task,) = await calendar.tasks(schedule)
+    assert await node.report(await lab.start(node, task))
+    assert await lab.status(task) == "done"
+
+
+async def test_it_sleeps_until_the_next_one_is_due_and_no_longer_than_an_interval(lab, calendar):
+    keeper = lab.parts.timekeeper
+    await keeper.tick()
+    assert keeper.pause() == keeper.interval
+    await calendar.create(run_at=(calendar.start + seconds(0.25)).isoformat())
+    await keeper.tick()
+    assert keeper.pause() == seconds(0.25)
+    await calendar.go(0.25 / 60)
+    assert keeper.pause() == keeper.interval
+
+
+async def test_two_leaders_that_overlap_make_one_task(lab, calendar):
+    schedule = await calendar.create()
+    other = lab.server()
+    await other.cluster_manager.tick()
+    # It believes that it leads, too; both terms cannot hold.
+    believe(other, lab.parts.cluster_manager.term)
+    await lab.clock.set(calendar.at(1))
+    await lab.parts.cluster_manager.tick()
+    await asyncio.gather(lab.parts.timekeeper.tick(), other.timekeeper.tick())
+    assert await calendar.ran(schedule) == [1]
+    assert await lab.count("tasks") == 1
+
+
+async def test_a_server_whose_term_is_over_fires_nothing(lab, calendar):
+    schedule = await calendar.create()
+    stale = lab.parts.cluster_manager.term
+    await lab.clock.move(seconds(30))
+    other = lab.server()
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term is not None
+    believe(lab.parts, stale)
+    await lab.clock.set(calendar.at(1))
+    with pytest.raises(NotLeading):
+        await lab.parts.timekeeper.tick()
+    assert await calendar.ran(schedule) == []
+
+
+async def test_a_fire_time_that_was_claimed_is_not_run_again(lab, calendar):
+    schedule = await calendar.create(overlap="allow")
+    await calendar.go(1)
+    await lab.conn.execute("update schedules set next_run_at = $1", calendar.at(1))
+    await calendar.go(2)
+    assert await calendar.ran(schedule) == [1, 2]
+    assert await lab.count("tasks") == 2
+
+
+async def test_many_that_are_due_at_once_are_all_run(lab, calendar):
+    for _ in range(7):
+        await calendar.create()
+    lab.parts.timekeeper._limit = 3
+    await calendar.go(1)
+    assert await lab.count("tasks") == 7
+
+
+@pytest.mark.parametrize(
+    ("misfire", "ran", "missed"),
+    [
+        ("skip", [], [(1, 5, "too_late")]),
+        ("once", [5], [(1, 4, "made_up_for")]),
+        ("all", [1, 2, 3, 4, 5], []),
+    ],
+)
+async def test_what_nobody_saw_to_is_made_up_for_as_the_schedule_says(
+    calendar, misfire, ran, missed
+):
+    schedule = await calendar.create(misfire=misfire, overlap="allow", every="1m", jitter="10s")
+    await calendar.lab.conn.execute("update schedules set next_run_at = $1", calendar.at(1))
+    await calendar.lab.conn.execute("update schedules set anchor = $1", calendar.at(0))
+    keeper = calendar.lab.parts.timekeeper
+    keeper._grace = seconds(10)
+    await calendar.go(5.5)
+    assert await calendar.ran(schedule) == ran
+    assert await calendar.missed(schedule) == missed
+    assert await calendar.next_run(schedule) == 6
+
+
+async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, calendar):
+    schedule = await calendar.create(overlap="skip")
+    node = await calendar.node()
+    await calendar.go(1)
+    (task,) = await calendar.tasks(schedule)
+    ref = await lab.start(node, task)
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]
+    await node.report(ref, Outcome.FAILED)
+    await calendar.go(3)
+    assert await calendar.ran(schedule) == [1]  # it comes back to be tried again
+    await lab.parts.queue_manager.cancel(lab.client, [task])
+    await calendar.go(4)
+    assert await calendar.ran(schedule) == [1, 4]
+
+
+async def test_the_others_are_cancelled_with_overlap_cancel_other(lab, calendar):
+    schedule = await calendar.create(overlap="cancel_other")
+    node = await calendar.node()
+    await calendar.go(1)
+    (first,) = await calendar.tasks(schedule)
+    await lab.start(node, first)
+    await calendar.go(2)
+    second = (await calendar.tasks(schedule))[-1]
+    assert (await lab.live(first))["cancel_requested_at"] is not None
+    await calendar.go(3)
+    assert await lab.status(second) == "cancelled"
+    assert await calendar.ran(schedule) == [1, 2, 3]
+
+
+async def test_one_runs_after_the_other_with_overlap_queue(lab, calendar):
+    schedule = await calendar.create(overlap="queue")
+    node = await calendar.node()
+    await calendar.go(1)
+    await calendar.go(2)
+    first, second = await calendar.tasks(schedule)
+    for _ in range(3):
+        await lab.schedule()
+    (ref,) = await node.starts()
+    assert ref.task == first
+    await node.report(ref)
+    for _ in range(3):
+        await lab.schedule()
+    assert [one.task for one in await node.starts()] == [second]
+
+
+async def test_jitter_moves_the_start_and_not_the_fire_time(lab, calendar):
+    schedule = await calendar.create(jitter="30s")
+    await calendar.go(1)
+    (task,) = await calendar.tasks(schedule)
+    live = await lab.live(task)
+    assert await calendar.ran(schedule) == [1]
+    assert calendar.at(1) < live["ready_at"] < calendar.at(1.5)
+    assert live["status"] == "scheduled"
+
+
+async def test_one_that_has_fired_for_the_last_time_stays_and_rests(lab, calendar):
+    once = await calendar.create(run_at=calendar.at(1).isoformat())
+    await calendar.go(1)
+    assert await calendar.ran(once) == [1]
+    assert await calendar.next_run(once) is None
+    await calendar.go(100)
+    assert await calendar.ran(once) == [1]
