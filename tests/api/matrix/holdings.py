@@ -78,6 +78,7 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things["idempotency_key"] = tenant
     own.things["graph"] = await _graph(own)
     own.things["reservation"] = await _reserve(own)
+    own.things["schedule"] = await _schedule(own)
     own.things |= await _people(api, own)
     own.things["tier"] = await _create(own.api, "/v1/tiers", f"{tenant}-tier", resources=SMALL)
     return own
@@ -108,6 +109,17 @@ async def _reserve(own: Holding) -> str:
     answer = await own.api.call("POST", "/v1/resources", json={"resources": {"cpu": 0.1}})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
+
+
+async def _schedule(own: Holding) -> str:
+    """Make a schedule that begins by itself in a hundred years, and had times before that."""
+    task = {"command": ["echo", own.tenant], "name": own.tenant, "env": {"SECRET": own.tenant}}
+    asked = {"name": own.tenant, "task": task, "every": "1h", "start_at": "2026-01-01T00:00:00Z"}
+    made = await _make(own.api, "/v1/schedules", **asked)
+    path = f"/v1/schedules/{made['id']}"
+    answer = await own.api.call("PATCH", path, json={"next_run_at": LATER})
+    assert answer.status_code == 200, answer.text
+    return str(made["id"])
 
 
 async def _plans(api: Any, tenant: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ spots where a caller could write something that belongs to somebody else.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -82,6 +83,13 @@ def joining(_world: World, own: Holding) -> Options:
     capacity = Resources(cpu_milli=1000, memory_mb=512, disk_mb=512)
     asked = wire.Join(name=f"{own.tenant}-node", capacity=capacity, key=generate_key("dulynode"))
     return {"content": msgspec.json.encode(asked)}
+
+
+def backfill(_world: World, _own: Holding) -> Options:
+    """Return a good request to make up for the last hours."""
+    now = datetime.now(UTC)
+    start_at, end_at = (now - timedelta(hours=2)).isoformat(), now.isoformat()
+    return {"json": {"start_at": start_at, "end_at": end_at}}
 
 
 TRUE = {"command": ["true"]}
@@ -166,6 +174,26 @@ ROWS: dict[tuple[str, str], Row] = {
         Access.MANAGE, ("reservation", "running"), good=json(resources={"cpu": 0.2})
     ),
     ("DELETE", "/v1/resources/{id}"): Row(Access.MANAGE, ("reservation", "running"), ok=204),
+    ("GET", "/v1/schedules"): Row(Access.READ, places=query("cursor", "user")),
+    ("POST", "/v1/schedules"): Row(
+        Access.SUBMIT,
+        ok=201,
+        good=json(task=TRUE, daily="06:30"),
+        places=(body("tier", 422, lambda t: {"task": {**TRUE, "tier": t}, "daily": "06:30"}),),
+    ),
+    ("POST", "/v1/schedules/preview"): Row(Access.READ, good=json(daily="06:30")),
+    ("GET", "/v1/schedules/{id}"): Row(Access.READ, ("schedule",)),
+    ("PATCH", "/v1/schedules/{id}"): Row(Access.SUBMIT, ("schedule",), good=json(name="new")),
+    ("DELETE", "/v1/schedules/{id}"): Row(Access.SUBMIT, ("schedule",), ok=204),
+    ("POST", "/v1/schedules/{id}/pause"): Row(Access.SUBMIT, ("schedule",)),
+    ("POST", "/v1/schedules/{id}/resume"): Row(Access.SUBMIT, ("schedule",)),
+    ("POST", "/v1/schedules/{id}/run"): Row(Access.SUBMIT, ("schedule",), ok=201),
+    ("POST", "/v1/schedules/{id}/backfill"): Row(
+        Access.SUBMIT, ("schedule",), ok=201, good=backfill
+    ),
+    ("GET", "/v1/schedules/{id}/tasks"): Row(Access.READ, ("schedule",)),
+    ("GET", "/v1/schedules/{id}/occurrences"): Row(Access.READ, ("schedule",)),
+    ("GET", "/v1/schedules/{id}/next"): Row(Access.READ, ("schedule",)),
     ("GET", "/v1/limits"): Row(Access.READ),
     ("GET", "/v1/plans"): Row(Access.READ, places=PAGE),
     ("POST", "/v1/plans"): Row(Access.ADMIN, ok=201, good=json(name="more")),
