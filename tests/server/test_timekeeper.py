@@ -4,6 +4,7 @@ import pytest
 
 from duly.errors import NotLeading
 from duly.model.task import Outcome
+from duly.server import timekeeper
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
 
@@ -100,6 +101,20 @@ async def test_many_that_are_due_at_once_are_all_run(lab, calendar):
     lab.parts.timekeeper._limit = 3
     await calendar.go(1)
     assert await lab.count("tasks") == 7
+
+
+async def test_a_transaction_takes_on_no_more_fire_times_than_it_can_see_to(
+    lab, calendar, monkeypatch
+):
+    monkeypatch.setattr(timekeeper, "MOST_TIMES", 5)
+    made = [await calendar.create(misfire="all", overlap="allow") for _ in range(3)]
+    await lab.clock.set(calendar.at(4))
+    await lab.parts.cluster_manager.tick()
+    term = lab.parts.cluster_manager.term
+    fired = await lab.parts.timekeeper._fire(term, set())
+    assert (fired.schedules, len(fired.made.tasks)) == (2, 8)
+    await lab.parts.timekeeper.tick()
+    assert [await calendar.ran(one) for one in made] == [[1, 2, 3, 4]] * 3
 
 
 @pytest.mark.parametrize(

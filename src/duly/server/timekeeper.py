@@ -32,6 +32,9 @@ from duly.store.servers import Term
 log = logging.getLogger(__name__)
 BATCH = 500
 """Schedules that fire in one transaction, at most."""
+MOST_TIMES = 1000
+"""Fire times after which a transaction takes on no further schedule: PostgreSQL ends one that
+keeps it waiting for 2 s."""
 BUSY = timedelta(milliseconds=20)
 """How long to leave schedules alone that are due and held by somebody."""
 
@@ -123,12 +126,24 @@ class Timekeeper(Service):
             due = await schedules.lock_due(conn, limit=limit, without=busy)
             accounts, held = await _accounts(conn, due)
             due = [one for one in due if one.template.tenant_id not in held]
-            decided = [(one, self._decide(one, because)) for one in due]
+            decided = list(self._decided(due, because))
             made = await self._occurrences.make(conn, list(_drafts(decided)), accounts)
             cancelled = await _cancel_others(conn, decided, made)
             await schedules.move(conn, _moved(decided, made))
         self._tell(made, cancelled)
-        return Fired(len(due), made, cancelled, held)
+        return Fired(len(decided), made, cancelled, held)
+
+    def _decided(
+        self, due: Iterable[DueSchedule], because: Reason | None
+    ) -> Iterator[tuple[DueSchedule, Decided]]:
+        """Decide about one schedule after the other, as far as one transaction may go."""
+        times = 0
+        for one in due:
+            if times >= MOST_TIMES:
+                return
+            decided = self._decide(one, because)
+            times += len(decided.runs) + sum(missed.times for missed in decided.missed)
+            yield one, decided
 
     def _decide(self, due: DueSchedule, because: Reason | None) -> Decided:
         template = due.template
