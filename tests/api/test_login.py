@@ -1,10 +1,15 @@
 import asyncio
 import logging
 
+import httpx
 import pytest
 
-from duly.policy.guesses import TRIES
+from duly.api.app import create_app
+from duly.config import Settings
 from duly.server import logins, passwords
+from duly.server import parts as server_parts
+from duly.server.logins import EVERY, TRIES
+from tests.api.conftest import Api
 from tests.api.people import actions, changed, holder, made, removed
 
 SECRET = "correct horse"
@@ -85,6 +90,45 @@ async def test_few_passwords_can_be_tried_for_a_name(api, kim):
     assert (await log_in(api, user="sam")).status_code == 401
     unknown = [await log_in(api, user="nobody") for _ in range(TRIES + 1)]
     assert unknown[-1].status_code == 429
+
+
+@pytest.fixture
+async def other(parts, api, tmp_path):
+    """Another server on the same database, for the same administrator."""
+    built = server_parts.build(parts.database, Settings(), str(tmp_path / "other"))
+    transport = httpx.ASGITransport(create_app(built), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://other.test") as client:
+        yield Api(client, built)
+
+
+async def test_servers_count_the_tries_together_and_forget_them_in_time(api, other, kim):
+    tried = [log_in((api, other)[n % 2], f"wrong {n:04}") for n in range(TRIES + 4)]
+    answers = [answer.status_code for answer in await asyncio.gather(*tried)]
+    assert sorted(answers) == [401] * TRIES + [429] * 4
+    refused = [await log_in(server) for server in (api, other)]
+    assert [answer.status_code for answer in refused] == [429] * 2
+    assert all(0 < int(answer.headers["retry-after"]) <= 30 for answer in refused)
+    # A server that has refused nobody yet knows it, too; when a try has come back, there is one.
+    other.parts.logins._refused.clear()
+    assert (await log_in(other)).status_code == 429
+    other.parts.logins._refused.clear()
+    await pass_time(api, EVERY)
+    assert [(await log_in(other, "wrong")).status_code for _ in range(2)] == [401, 429]
+    # What says nothing any more is dropped with the next wrong password of anybody.
+    await pass_time(api, EVERY * TRIES)
+    await log_in(api, user="nobody")
+    assert await count_names(api) == 1
+
+
+async def pass_time(api, length):
+    """Let the tries believe that time has passed."""
+    async with api.parts.database.connection() as conn:
+        await conn.execute("update guesses set full_at = full_at - $1::interval", length)
+
+
+async def count_names(api):
+    async with api.parts.database.connection() as conn:
+        return await conn.fetchval("select count(*) from guesses")
 
 
 async def test_a_right_password_takes_no_try(api, kim):

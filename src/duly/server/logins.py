@@ -1,31 +1,37 @@
 """Lets users in with a password: they get a key that does what they may, and ends soon.
 
-Whether the tenant, the user or the password was wrong is not told, and takes as long.
+Whether the tenant, the user or the password was wrong is not told, and takes as long. A
+try is taken before the password is looked at, so that many at once, at whichever servers,
+are no more than a few one by one; a right password gives it back.
 """
 
 import hashlib
 import logging
 from datetime import timedelta
+from math import ceil
+from typing import NoReturn
 
 import msgspec
 
 from duly import clock
 from duly.errors import Conflict, LimitExceeded, Unauthenticated
 from duly.model.tenant import Credential
-from duly.policy import guesses
-from duly.policy.guesses import Guesses
 from duly.server.herald import Herald
 from duly.server.news import News
 from duly.server.passwords import Passwords
-from duly.store import audit_log, keys, tenants, users
+from duly.store import audit_log, guesses, keys, tenants, users
 from duly.store.database import Connection, Database
 from duly.store.keys import Key, KeyFilter, NewKey
 from duly.store.lanes import Lane
 
 log = logging.getLogger(__name__)
 LASTS = timedelta(hours=12)
+TRIES = 10
+"""How many passwords may go wrong in a row for a name."""
+EVERY = timedelta(seconds=30)
+"""After how long one more may."""
 MOST = 10_000
-"""How many names are remembered that were tried; beyond that the oldest are forgotten."""
+"""How many names are remembered that have no try left; beyond that the oldest are forgotten."""
 LONGEST = 63
 WRONG = "The tenant, the user or the password is wrong."
 
@@ -39,28 +45,35 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Logins:
-    """Checks passwords, with few guesses for each name."""
+    """Checks passwords, with few tries for each name."""
 
     def __init__(self, database: Database, herald: Herald, passwords: Passwords) -> None:
         self._database = database
         self._herald = herald
         self._passwords = passwords
-        self._tried: dict[bytes, Guesses] = {}
+        self._refused: dict[bytes, float] = {}
+        """Names without a try, and when they have one again: asked about by nobody until then."""
 
     async def log_in(self, tenant: str, user: str, password: str) -> Login:
         """Return a new key of a user; raises Unauthenticated, LimitExceeded after many tries."""
         name = hashlib.sha256(f"{tenant}/{user}".encode()).digest()
-        self._take_try(name)
+        self._check_refused(name)
+        self._passwords.check_room()
         async with self._database.connection(Lane.CALLER) as conn:
+            wait = await guesses.take(conn, name, tries=TRIES, every=EVERY)
+            if wait is not None:
+                self._refuse(name, wait)
             found = await users.to_log_in(conn, tenant, user)
         user_id, hashed = found or (0, None)
         if not await self._passwords.matches(password, hashed):
             log.warning("A login as %r of %r was refused", user[:LONGEST], tenant[:LONGEST])
+            async with self._database.connection(Lane.CALLER) as conn:
+                await guesses.forget(conn)
             raise Unauthenticated(WRONG)
-        if name in self._tried:
-            self._tried[name] = guesses.give_back(self._tried[name], clock.monotonic())
         async with self._database.transaction(Lane.GUEST) as conn:
-            return await _begin(conn, user_id, hashed)
+            begun = await _begin(conn, user_id, hashed)
+            await guesses.give_back(conn, name, every=EVERY)
+        return begun
 
     async def log_out(self, credential: Credential) -> None:
         """End a login; raises Conflict for a key that was not got by logging in."""
@@ -72,18 +85,26 @@ class Logins:
             await _record(conn, credential, "logout")
         self._herald.announce(News(credentials=True))
 
-    def _take_try(self, name: bytes) -> None:
-        now = clock.monotonic()
-        taken = guesses.take(self._tried.pop(name, Guesses(at=now)), now)
-        while len(self._tried) >= MOST:
-            self._tried.pop(next(iter(self._tried)))
-        self._tried[name] = taken.left_over
-        if taken.wait:
-            raise LimitExceeded(
-                "Limit exceeded: too many passwords were tried for this user; "
-                f"try again in {taken.wait:.0f} s.",
-                timedelta(seconds=taken.wait),
-            )
+    def _check_refused(self, name: bytes) -> None:
+        """Refuse a name that is known to have no try yet, without asking the database."""
+        left = self._refused.get(name, 0.0) - clock.monotonic()
+        if left > 0:
+            raise _too_many(left)
+        self._refused.pop(name, None)
+
+    def _refuse(self, name: bytes, wait: timedelta) -> NoReturn:
+        while len(self._refused) >= MOST:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[name] = clock.monotonic() + wait.total_seconds()
+        raise _too_many(wait.total_seconds())
+
+
+def _too_many(wait: float) -> LimitExceeded:
+    return LimitExceeded(
+        "Limit exceeded: too many passwords were tried for this user; "
+        f"try again in {ceil(wait)} s.",
+        timedelta(seconds=wait),
+    )
 
 
 async def _begin(conn: Connection, user_id: int, hashed: str | None) -> Login:

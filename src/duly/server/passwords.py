@@ -45,9 +45,13 @@ class Passwords:
         right = await self._run(lambda: _verify(hashed or _nobodys(), given))
         return right and hashed is not None and given == password
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    def check_room(self) -> None:
+        """Send away who would have to wait for too many others; raises Unavailable."""
         if self._waiting >= AT_ONCE + MOST_WAITING:
             raise Unavailable("Too many passwords are being checked; try again.", RETRY_AFTER)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        self.check_room()
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
