@@ -1048,6 +1048,11 @@ CREATE TABLE duly.graphs (
     submitted_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE duly.guesses (
+    name bytea NOT NULL,
+    full_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE duly.incarnations (
     id bigint NOT NULL,
     node_id bigint NOT NULL,
@@ -1544,6 +1549,9 @@ ALTER TABLE ONLY duly.former_specs
 ALTER TABLE ONLY duly.graphs
     ADD CONSTRAINT graphs_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY duly.guesses
+    ADD CONSTRAINT guesses_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY duly.incarnations
     ADD CONSTRAINT incarnations_pkey PRIMARY KEY (id);
 
@@ -1650,6 +1658,8 @@ CREATE INDEX ends_rest_finished_at_idx ON duly.ends_rest USING brin (finished_at
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
 CREATE INDEX graphs_by_tenant ON duly.graphs USING btree (tenant_id, id);
+
+CREATE INDEX guesses_by_time ON duly.guesses USING btree (full_at);
 
 CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id);
 
