@@ -121,6 +121,7 @@ async def test_an_attempt_knows_nothing_of_the_one_before(api, agent, running):
     async with api.parts.database.connection() as conn:
         await conn.execute("update live set token = nextval('tokens')")
     assert await say(newest) == 401
+    assert (await newest.refused("GET", "/v1/tasks"))[0] == 401, "nor is it let in first"
     assert await shown(api, task) is None
 
 
