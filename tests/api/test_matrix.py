@@ -26,6 +26,8 @@ PATHS = sorted(ROWS, key=lambda row: ROWS[row].access in (Access.JOIN, Access.NO
 
 
 ONE = {"limit": 1}
+PREVIEW = ("POST", "/v1/schedules/preview")
+"""What asks with a body and changes nothing."""
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ async def test_every_route_has_a_row_with_the_access_that_it_declares(api):
 
 async def test_what_changes_something_is_not_for_readers(api):
     assert [route for route, access in served(api).items()
-            if route[0] != "GET" and access is Access.READ] == []  # fmt: skip
+            if route[0] != "GET" and access is Access.READ] == [PREVIEW]  # fmt: skip
 
 
 async def test_each_row_is_a_good_request_for_whom_it_is_meant(world):

@@ -74,19 +74,16 @@ select id, 1 + g % 100, (case when g % 50 = 0 then 'failed' else 'done' end)::st
   from numbers where g > 200000;
 insert into edges
 select id, id - 1, 1 + g % 100, 'success', true from numbers where g <= 100000;
-insert into tenants (id, name, plan)
-select g, 'tenant ' || g, 'unlimited' from generate_series(1, 100) g
-    on conflict do nothing;
-insert into schedules
-select g, 1 + g % 100, null, null, '{}', '{}', now(), 'once', 'skip',
-       now() + g * interval '1 s', case when g % 10 = 0 then now() end, '{}', now(), now()
-  from generate_series(1, 20000) g;
 insert into occurrences
 select 1 + g % 2000, now() - g * interval '1 s', 1 + g % 100, id, 'every', null, null, 1, now()
   from numbers where g > 200000;
 insert into submissions
 select 1 + g % 100, 'key ' || g, 'x', id, null, now() from numbers where g % 10 = 0;
 insert into tenants (name, plan) select 't' || g, 'free' from generate_series(1, 300) g;
+insert into schedules
+select g, 1 + g % 100, null, null, '{}', '{}', now(), 'once', 'skip',
+       now() + g * interval '1 s', case when g % 10 = 0 then now() end, '{}', now(), now()
+  from generate_series(1, 20000) g;
 insert into users (tenant_id, name)
 select t.id, 'u' || g from tenants t, generate_series(1, 10) g;
 insert into keys (tenant_id, user_id, prefix, hash, scopes, is_login)

@@ -93,7 +93,7 @@ async def test_a_list_is_read_through_the_index_of_its_tenant(full, name, argume
 
 @pytest.mark.parametrize(
     ("name", "rest"),
-    [("read_tasks", "9999"), ("read_log_end", "null"), ("read_result", ""), ("is_live", "")],
+    [("read_tasks", "9999, 10"), ("read_log_end", "null"), ("read_result", ""), ("is_live", "")],
 )
 async def test_a_task_is_read_by_its_id_in_its_day_and_nowhere_else(full, name, rest):
     task = await full.fetchval("select max(task_id) from ends where tenant_id = 1")

@@ -63,7 +63,6 @@ class Door:
         self._app = app
         self.turnstile = turnstile
         """Who is refused before it comes to this door; its connection asks for that."""
-        self._most = most_connections() * 9 // 10
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
         bodies = Room(settings.bodies_limit)
@@ -103,7 +102,7 @@ class Door:
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open
 
     def _is_crowded(self) -> bool:
-        return len(self._connections) > self._most
+        return len(self._connections) > most_connections() * 9 // 10
 
     def _refuse(self, why: str, *, hang_up: bool) -> Answer:
         value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})
