@@ -7,19 +7,22 @@ from datetime import timedelta
 from duly import clock
 
 SHARE = 20
-"""One part in so many of the time, at most."""
+"""One part in so many of the time, at most, if nothing else is said."""
 
 
 class Pace:
     """Lets something be done so often, and more seldom when it takes long."""
 
-    def __init__(self, interval: timedelta, longest: timedelta = timedelta.max) -> None:
+    def __init__(
+        self, interval: timedelta, longest: timedelta = timedelta.max, share: int = SHARE
+    ) -> None:
         """Let it be done every `interval`, and every `longest` even if its share is too small.
 
-        One step may have taken long because PostgreSQL stood still, which says nothing about
-        the next one.
+        The share is one part in so many of the time. That one step took long may be because
+        PostgreSQL stood still, which says nothing about the next one.
         """
         self._interval = interval.total_seconds()
+        self._share = share
         self._longest = longest.total_seconds()
         self._next_at = float("-inf")
 
@@ -39,5 +42,5 @@ class Pace:
         self._next_at = float("-inf")
         yield
         took = clock.monotonic() - began_at
-        pause = min(max(self._interval, SHARE * took * among), self._longest)
+        pause = min(max(self._interval, self._share * took * among), self._longest)
         self._next_at = began_at + max(pause, took)

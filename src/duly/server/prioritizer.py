@@ -33,6 +33,8 @@ from duly.store.leases import Head
 
 RECOUNT = timedelta(seconds=1)
 LONGEST_RECOUNT = timedelta(seconds=5)
+COUNTING = 50
+"""One part in so many of the time goes into it, at most: what has come is mostly heard of."""
 CLAIMING_PAIRS = 30
 CLAIMS_PER_PAIR = 8
 
@@ -50,7 +52,7 @@ class Prioritizer:
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
         self._lines = Lines()
-        self._pace = Pace(RECOUNT, LONGEST_RECOUNT)
+        self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
         self._turn: Mapping[Pair, datetime] = {}
         self._is_last = True
         self.has_more = False

@@ -113,7 +113,9 @@ class ResourceManager(Service):
                 for head in window
                 if head.id in held_back and head.tenant_id in counted
             )
-        has_more = self._prioritizer.has_more and (bool(leased) or not window)
+        # Once all that there was room for has been leased, another look finds nothing free.
+        has_room = len(leased) < sum(room for room in rooms.values() if room > LATER)
+        has_more = self._prioritizer.has_more and has_room and (bool(leased) or not window)
         return has_more or bool(budget.uncounted)
 
     async def _offers(self, conn: Connection, shapes: set[int], held: Stock) -> list[Offer]:
