@@ -132,6 +132,8 @@ class AttemptReport(msgspec.Struct, kw_only=True):
     tail: bytes = b""
     log_size: int = 0
     result: bytes | None = None
+    result_limit: int | None = None
+    """The bytes that the result might have; what is longer is too large, and cut."""
 
 
 class Reports(msgspec.Struct, kw_only=True):

@@ -36,7 +36,7 @@ async def test_an_exit_is_told_as_it_was(node, script, outcome, exit_code):
 
 async def test_of_a_result_that_is_too_large_there_is_enough_to_tell(best_node):
     report = await best_node.run("sh", "-c", 'head -c 300000 /dev/zero > "$DULY_RESULT"')
-    assert len(report.result) == 1024 + 1
+    assert (len(report.result), report.result_limit) == (1024 + 1, 1024)
 
 
 async def test_both_streams_come_in_the_order_written(best_node):

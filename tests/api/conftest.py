@@ -215,6 +215,7 @@ class Agent:
         exit_code: int | None = 0,
         log: bytes = b"",
         result: bytes | None = None,
+        result_limit: int | None = None,
     ) -> bool:
         """Report the end of an attempt; return whether it counts."""
         report = wire.AttemptReport(
@@ -227,6 +228,7 @@ class Agent:
             tail=log[-wire.TAIL_BYTES :],
             log_size=len(log),
             result=result,
+            result_limit=result_limit,
         )
         answer = await self.send(
             "report", wire.Reports(incarnation=self.joined.incarnation, reports=[report])

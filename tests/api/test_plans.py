@@ -126,7 +126,9 @@ async def test_of_two_changes_at_once_neither_undoes_the_other(api):
     [
         ({"name": "x", "burst": 5}, "burst"),
         ({"name": "x", "tiers": ["basc"]}, "tiers"),
-        ({"name": "x", "queues": ["fast"]}, "queues"),
+        ({"name": "x", "queues": ["urgent"]}, "queues"),
+        ({"name": "x", "retention": "7d"}, "retention"),
+        ({"name": "x", "max_artifact_bytes": 1}, "max_artifact_bytes"),
         ({"name": "x", "max_execution_cap": "1h", "execution_cap": "2h"}, "execution_cap"),
         ({"name": "a/b"}, "name"),
         ({"name": "x", "max_runing": 1}, "max_runing"),
@@ -195,6 +197,25 @@ async def test_agents_keep_as_much_of_a_log_as_the_plan_grants(api, holder, agen
     await caller.submit()
     [start] = (await agent.poll([start.ref])).start
     assert start.log_limit == api.parts.settings.execution.log_limit
+
+
+async def test_a_result_may_be_as_large_as_the_plan_grants(api, holder, agent):
+    await create(api, max_result_bytes=3)
+    caller = await holder("team")
+    task = await caller.submit(idempotency_key="k")
+    [start] = (await agent.poll()).start
+    assert start.result_limit == 3
+    # Cut by the agent, a byte after the limit: a number still, but another one.
+    await agent.finish(start.ref, result=b"1234", result_limit=start.result_limit)
+    ended = await caller.get(f"/v1/tasks/{task['id']}")
+    assert (ended["status"], ended["reason"]["code"]) == ("done", "result_not_kept")
+    assert "larger than 3 bytes" in ended["reason"]["message"]
+    await api.call("PATCH", "/v1/plans/team", json={"max_result_bytes": None})
+    again = {"command": ["true"], "idempotency_key": "k"}
+    assert (await caller.call("POST", "/v1/tasks", json=again)).status_code == 200
+    await caller.submit()
+    [start] = (await agent.poll()).start
+    assert start.result_limit == api.parts.settings.execution.result_limit
 
 
 async def test_every_plan_at_the_start_can_be_read_and_written_back(api):

@@ -16,13 +16,10 @@ LIMITS = {
     "waiting": {"limit": 1000, "used": 2, "left": 998},
     "schedules": {"limit": None, "used": 0, "left": None},
     "tiers": {"basic": AMOUNTS},
-    "queues": ["periodic", "delayable"],
     "execution_cap": {"default": 600, "longest": 3600},
     "delay_tolerance": {"default": 3600, "longest": None, "categories": {"mail": 30.0}},
-    "retention": 604800,
     "log_bytes": 1000000,
     "result_bytes": None,
-    "artifact_bytes": 5,
 }
 
 
@@ -42,12 +39,9 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "plan free",
         "tasks per hour 100",
         "tiers basic: 0.5 cpu, 256 MiB memory, 512 MiB disk",
-        "queues periodic, delayable",
         "execution cap 10m unless told, at most 1h",
         "delay tolerance 1h unless told, no limit",
         "by category mail 30s",
-        "retention 7d",
         "log 1000000 bytes",
         "result no limit",
-        "artifacts 5 bytes",
     ]

@@ -99,6 +99,13 @@ def test_the_log_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
     assert ask().payload.log_bytes(5000) == 5000
 
 
+def test_the_result_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
+    bound = ask(replace(PLAN, max_result_bytes=1000))
+    assert (bound.payload.result_bytes(5000), bound.payload.result_bytes(500)) == (1000, 500)
+    assert revise(bound, {"name": "x"}, PLAN).payload.result_bytes(5000) == 1000
+    assert repeat(bound, PLAN, replay_of=7).payload.result_bytes(5000) == 5000
+
+
 def test_kinds_that_the_plan_does_not_bound_are_free():
     assert ask(resources={"disk": "1TiB", "extra": {"licence": 7}}).resources.disk_mb == 2**20
 

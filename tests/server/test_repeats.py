@@ -28,6 +28,7 @@ FREE = Plan(
     weight=1,
     tiers=("basic", "wide"),
     max_log_bytes=1000,
+    max_result_bytes=1000,
 )
 LATER = replace(
     FREE,
@@ -36,6 +37,7 @@ LATER = replace(
     execution_cap=timedelta(minutes=20),
     tiers=("wide", "basic"),
     max_log_bytes=None,
+    max_result_bytes=None,
     known_tiers={**TIERS, "basic": Resources(cpu_milli=100, memory_mb=64)},
 )
 

@@ -212,6 +212,7 @@ class Executor:
             report.log_size = local.log_size
             if conclusion.outcome is Outcome.SUCCEEDED:
                 report.result = local.result
+                report.result_limit = local.result_limit
         return report
 
     def ended_at(self, ref: AttemptRef) -> float | None:

@@ -32,17 +32,14 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None
     max_schedules: int | None
     tiers: list[str] | None
-    queues: list[str] | None
     delay_tolerance: float
     max_delay_tolerance: float | None
     tolerances: dict[str, float]
     execution_cap: float
     max_execution_cap: float | None
     weight: int
-    retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
-    max_artifact_bytes: int | None
     created_at: datetime
     tenants: int | None
     """How many have it; for administrators alone."""
@@ -109,13 +106,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Count
     schedules: Count
     tiers: dict[str, Amounts]
-    queues: list[str] | None
     execution_cap: Cap
     delay_tolerance: Tolerance
-    retention: float | None
     log_bytes: int | None
     result_bytes: int | None
-    artifact_bytes: int | None
 
 
 def plan(view: PlanView) -> PlanAnswer:
@@ -163,17 +157,14 @@ def limits(tenant: str, found: Plan, used: Used) -> Limits:
         waiting=_count(found.max_waiting, used.waiting),
         schedules=_count(found.max_schedules, used.schedules),
         tiers={name: amounts(found.known_tiers[name]) for name in allowed_tiers(found)},
-        queues=None if found.queues is None else list(found.queues),
         execution_cap=Cap(default=found.execution_cap.total_seconds(), longest=_longest_cap(found)),
         delay_tolerance=Tolerance(
             default=found.delay_tolerance.total_seconds(),
             longest=_told(found.max_delay_tolerance),
             categories=found.tolerances,
         ),
-        retention=_told(found.retention),
         log_bytes=found.max_log_bytes,
         result_bytes=found.max_result_bytes,
-        artifact_bytes=found.max_artifact_bytes,
     )
 
 

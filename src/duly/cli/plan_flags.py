@@ -43,9 +43,6 @@ class PlanFlags:
     tiers: Annotated[
         str | None, Option(metavar="NAME,…", help="The tiers that a task may name.")
     ] = None
-    queues: Annotated[
-        str | None, Option(metavar="NAME,…", help="The queues that a task may be in.")
-    ] = None
     delay_tolerance: Annotated[
         str | None, Option(metavar="TIME", help="For tasks that do not say it: 5m.")
     ] = None
@@ -65,12 +62,8 @@ class PlanFlags:
     weight: Annotated[
         str | None, Option(metavar="N", help="Its share beside other tenants, 1 to 1000.")
     ] = None
-    retention: Annotated[str | None, Option(metavar="TIME", help="How long history is kept.")] = (
-        None
-    )
     max_log_bytes: Annotated[str | None, Option(metavar="N", help="The log of an attempt.")] = None
     max_result_bytes: Annotated[str | None, Option(metavar="N", help="A result.")] = None
-    max_artifact_bytes: Annotated[str | None, Option(metavar="N", help="Artifacts.")] = None
     price_class: Annotated[str | None, Option(metavar="NAME", help="Its name in bills.")] = None
     price_per_task: Annotated[str | None, Option(metavar="PRICE", help="What a task costs.")] = None
     price_per_cpu_hour: Annotated[
@@ -100,14 +93,14 @@ def plan_fields(flags: PlanFlags) -> PlanFields:
 def _read(name: str, flag: str, text: str) -> Any:
     if name == "price_class":
         return text
-    if name in ("tiers", "queues"):
+    if name == "tiers":
         return _parts(text)
     if name == "tolerances":
         said = pairs(flag, _parts(text))
         return {category: duration(flag, time) for category, time in said.items()}
     if name == "max_resources":
         return _amounts(flag, text)
-    if name.endswith(("_tolerance", "_cap", "retention")):
+    if name.endswith(("_tolerance", "_cap")):
         return duration(flag, text)
     kind = float if name.startswith("price") else int
     return _number(flag, text, kind)

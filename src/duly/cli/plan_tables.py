@@ -10,10 +10,8 @@ from duly.client.plan_shapes import Count, Limits, Plan, ResourceCount, Tier
 from duly.duration import format_duration
 
 NO_LIMIT = "no limit"
-BYTES = ("max_log_bytes", "max_result_bytes", "max_artifact_bytes")
-TIMES = frozenset(
-    {"delay_tolerance", "max_delay_tolerance", "execution_cap", "max_execution_cap", "retention"}
-)
+BYTES = ("max_log_bytes", "max_result_bytes")
+TIMES = ("delay_tolerance", "max_delay_tolerance", "execution_cap", "max_execution_cap")
 
 
 def draw_plans(plans: Iterable[Plan]) -> None:
@@ -75,7 +73,7 @@ def _counts(limits: Limits) -> Iterator[tuple[str, str, str]]:
     if rate is None:
         yield "submitted at once", f"- / {NO_LIMIT}", NO_LIMIT
     else:
-        soon = format_duration(timedelta(seconds=rate["full_in"]))
+        soon = _time(rate["full_in"])
         left = f"{rate['left']}" + (f", all in {soon}" if rate["left"] < rate["burst"] else "")
         yield "submitted at once", f"{rate['burst'] - rate['left']} / {rate['burst']}", left
     yield _count("running", limits["running"])
@@ -114,21 +112,18 @@ def _rest(limits: Limits) -> Iterator[tuple[str, str]]:
         "tiers",
         "\n".join(f"{name}: {say_resources(one)}" for name, one in limits["tiers"].items()),
     )
-    yield "queues", say("queues", limits["queues"])
     cap, tolerance = limits["execution_cap"], limits["delay_tolerance"]
     yield "execution cap", _span(cap["default"], cap["longest"])
     yield "delay tolerance", _span(tolerance["default"], tolerance["longest"])
     if tolerance["categories"]:
         yield "by category", say("tolerances", tolerance["categories"])
-    yield "retention", say("retention", limits["retention"])
     yield "log", say("max_log_bytes", limits["log_bytes"])
     yield "result", say("max_result_bytes", limits["result_bytes"])
-    yield "artifacts", say("max_artifact_bytes", limits["artifact_bytes"])
 
 
 def _span(default: float, longest: float | None) -> str:
-    most = NO_LIMIT if longest is None else f"at most {say('retention', longest)}"
-    return f"{say('retention', default)} unless told, {most}"
+    most = NO_LIMIT if longest is None else f"at most {_time(longest)}"
+    return f"{_time(default)} unless told, {most}"
 
 
 def say(name: str, value: Any) -> str:
@@ -136,12 +131,16 @@ def say(name: str, value: Any) -> str:
     if value is None:
         return NO_LIMIT
     if name in TIMES:
-        return format_duration(timedelta(seconds=value))
+        return _time(value)
     if name in BYTES:
         return f"{value} bytes"
     if name == "tolerances":
-        said = (f"{one} {say('retention', time)}" for one, time in value.items())
+        said = (f"{one} {_time(time)}" for one, time in value.items())
         return ", ".join(said) or "none"
     if name == "max_resources":
         return say_resources(value)
     return ", ".join(value) if isinstance(value, list) else f"{value}"
+
+
+def _time(seconds: float) -> str:
+    return format_duration(timedelta(seconds=seconds))

@@ -20,17 +20,14 @@ class PlanFields(TypedDict, total=False):
     max_waiting: int | None
     max_schedules: int | None
     tiers: Sequence[str] | None
-    queues: Sequence[str] | None
     delay_tolerance: Duration | None
     max_delay_tolerance: Duration | None
     tolerances: Mapping[str, Duration] | None
     execution_cap: Duration | None
     max_execution_cap: Duration | None
     weight: int | None
-    retention: Duration | None
     max_log_bytes: int | None
     max_result_bytes: int | None
-    max_artifact_bytes: int | None
 
 
 class Plan(TypedDict):
@@ -48,17 +45,14 @@ class Plan(TypedDict):
     max_waiting: int | None
     max_schedules: int | None
     tiers: list[str] | None
-    queues: list[str] | None
     delay_tolerance: float
     max_delay_tolerance: float | None
     tolerances: dict[str, float]
     execution_cap: float
     max_execution_cap: float | None
     weight: int
-    retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
-    max_artifact_bytes: int | None
     created_at: str
     tenants: int | None
 
@@ -121,10 +115,7 @@ class Limits(TypedDict):
     waiting: Count
     schedules: Count
     tiers: dict[str, dict[str, Any]]
-    queues: list[str] | None
     execution_cap: Cap
     delay_tolerance: Tolerance
-    retention: float | None
     log_bytes: int | None
     result_bytes: int | None
-    artifact_bytes: int | None

@@ -98,7 +98,11 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
     A plan may have shrunk since. What a task has, it keeps; only what is asked for now is bound
     by what the plan says now.
     """
-    wide = replace(keep_names(plan, spec), max_log_bytes=spec.payload.log_limit)
+    wide = replace(
+        keep_names(plan, spec),
+        max_log_bytes=spec.payload.log_limit,
+        max_result_bytes=spec.payload.result_limit,
+    )
     # A name that is given again must be one that exists.
     if "category" in changed:
         wide = replace(wide, tolerances=plan.tolerances)

@@ -18,7 +18,6 @@ from duly.model.amounts import ResourcesRequest, check_extra, kinds_of
 from duly.model.plan_names import check_name
 from duly.model.tenant import Plan
 
-QUEUES = ("urgent", "periodic", "delayable", "off_peak")
 MOST = 2_000_000_000
 """Of whatever is counted."""
 MOST_BYTES = 10**15
@@ -43,17 +42,14 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_waiting: int | None = None
     max_schedules: int | None = None
     tiers: list[str] | None = None
-    queues: list[str] | None = None
     delay_tolerance: float | str | None = None
     max_delay_tolerance: float | str | None = None
     tolerances: dict[str, float | str] | None = None
     execution_cap: float | str | None = None
     max_execution_cap: float | str | None = None
     weight: int | None = None
-    retention: float | str | None = None
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
-    max_artifact_bytes: int | None = None
 
 
 def plan_from(request: PlanRequest) -> Plan:
@@ -76,19 +72,14 @@ def plan_from(request: PlanRequest) -> Plan:
         max_waiting=_integer(request.max_waiting, "max_waiting", 1),
         max_schedules=_integer(request.max_schedules, "max_schedules", 0),
         tiers=_names(request.tiers, "tiers"),
-        queues=_queues(request.queues),
         delay_tolerance=_delay_tolerance(request.delay_tolerance, longest_tolerance),
         max_delay_tolerance=longest_tolerance,
         tolerances=_tolerances(request.tolerances or {}, longest_tolerance),
         execution_cap=_execution_cap(request.execution_cap, longest_cap),
         max_execution_cap=longest_cap,
         weight=_integer(request.weight, "weight", 1, 1000) or 1,
-        retention=_duration(request.retention, "retention"),
         max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MOST_BYTES),
         max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MOST_BYTES),
-        max_artifact_bytes=_integer(
-            request.max_artifact_bytes, "max_artifact_bytes", 0, MOST_BYTES
-        ),
     )
 
 
@@ -213,15 +204,6 @@ def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
     if len(names) > MOST_NAMES:
         raise Invalid(field, f"{field} may have at most {MOST_NAMES} names.")
     return tuple(dict.fromkeys(check_name(name, field) for name in names))
-
-
-def _queues(names: list[str] | None) -> tuple[str, ...] | None:
-    for name in names or ():
-        if name not in QUEUES:
-            raise Invalid(
-                "queues", f"There is no queue {name[:60]!r}; there are {', '.join(QUEUES)}."
-            )
-    return _names(names, "queues")
 
 
 def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:

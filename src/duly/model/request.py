@@ -306,6 +306,7 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         env=_env(request.env) if request.env else {},
         category=request.category,
         log_limit=plan.max_log_bytes,
+        result_limit=plan.max_result_bytes,
     )
 
 

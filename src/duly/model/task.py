@@ -103,10 +103,16 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What kind of work it is. Nothing decides by it, so it has no column, and costs none."""
     log_limit: int | None = None
     """Bytes of output that are kept of an attempt, if the plan bounds them."""
+    result_limit: int | None = None
+    """Bytes that the result may have, if the plan bounds them."""
 
     def log_bytes(self, most: int) -> int:
         """Return how much output is kept, where nobody has more than `most`."""
         return most if self.log_limit is None else min(self.log_limit, most)
+
+    def result_bytes(self, most: int) -> int:
+        """Return how large the result may be, where nobody has more than `most`."""
+        return most if self.result_limit is None else min(self.result_limit, most)
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):

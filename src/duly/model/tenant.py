@@ -42,14 +42,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None = None
     max_schedules: int | None = None
     tiers: tuple[str, ...] | None = None
-    queues: tuple[str, ...] | None = None
     max_delay_tolerance: timedelta | None = None
     tolerances: dict[str, float] = {}
     """Seconds by category, instead of `delay_tolerance`."""
-    retention: timedelta | None = None
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
-    max_artifact_bytes: int | None = None
     known_tiers: Mapping[str, Resources] = TIERS
     """What names of tiers stand for: Duly's own, an administrator's, and the tenant's own."""
 

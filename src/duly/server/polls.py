@@ -134,7 +134,7 @@ class Polls:
             grace=self._settings.execution.grace.total_seconds(),
             idempotency_key=start.idempotency_key,
             log_limit=start.payload.log_bytes(self._settings.execution.log_limit),
-            result_limit=self._settings.execution.result_limit,
+            result_limit=start.payload.result_bytes(self._settings.execution.result_limit),
         )
 
     async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:

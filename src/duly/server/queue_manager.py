@@ -310,9 +310,12 @@ class QueueManager(Service):
 
     def _result(self, report: wire.AttemptReport) -> tuple[str | None, Reason | None]:
         """Return the result as text, or why it is not kept; neither when there is none."""
-        limit = self._settings.execution.result_limit
         if report.result is None:
             return None, None
+        limit = self._settings.execution.result_limit
+        if report.result_limit is not None:
+            # The plan's, as the agent was told it: beyond it, what came is cut off.
+            limit = min(limit, report.result_limit)
         if len(report.result) > limit:
             return None, _not_kept(f"it is larger than {limit} bytes")
         try:

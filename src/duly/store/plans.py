@@ -80,9 +80,8 @@ async def tenants_of(conn: Connection, name: str) -> tuple[list[str], list[str]]
 
 def _plan(row: asyncpg.Record) -> Plan:
     values = {field: row[field] for field in FIELDS}
-    for field in ("tiers", "queues"):
-        if values[field] is not None:
-            values[field] = tuple(values[field])
+    if values["tiers"] is not None:
+        values["tiers"] = tuple(values["tiers"])
     return Plan(name=row["plan"], **values)
 
 
