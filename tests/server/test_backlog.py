@@ -75,6 +75,15 @@ async def test_another_server_counts_what_waits_from_the_rows_themselves(lab, sm
     assert kinds(await submit(lab, small, 9)) == {True: 4, "LimitExceeded": 5}
 
 
+async def test_two_servers_at_once_let_in_no_more_than_each_may_alone(lab, small):
+    other = await another(lab)
+    ours, theirs = await asyncio.gather(submit(lab, small, 20), submit(lab, small, 20, parts=other))
+    assert 5 <= kinds(ours + theirs)[True] <= 2 * 5
+    await lab.clock.move(seconds(1))
+    for parts in (lab.parts, other):
+        assert kinds(await submit(lab, small, 3, parts=parts)) == {"LimitExceeded": 3}
+
+
 async def test_what_was_refused_or_failed_takes_no_room(lab, small):
     # Whoever is refused by the database itself leaves nothing behind, not even in memory.
     await lab.conn.execute("alter table live add constraint odd check (tenant_id < 0) not valid")

@@ -1,5 +1,6 @@
 """Tenants never have more at once than they may, and keep nobody else from anything."""
 
+import asyncio
 import json
 
 import pytest
@@ -238,6 +239,30 @@ async def test_the_next_leader_goes_on_with_what_runs(lab):
     await node.report(first)
     await settle(lab, other)
     assert await lab.run_on(node) == set(tasks[1:3])
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields"),
+    [
+        ({"running": 2}, {}),
+        ({"resources": {"cpu_milli": 1000}}, {"cpu": 0.5}),
+        ({}, {"concurrency": {"key": "k", "limit": 2}}),
+    ],
+    ids=["running", "resources", "key"],
+)
+async def test_two_servers_that_both_believe_to_lead_start_no_more_than_may(lab, limits, fields):
+    await limit(lab, "acme", **limits)
+    node, other = await lab.node(cpu=64), lab.server()
+    await submit_many(lab, 6, **fields)
+    # The one has just looked at its watch when the other takes over.
+    await lab.conn.execute("update terms set expires_at = duly.now()")
+    await other.cluster_manager.tick()
+    await other.cluster_manager.tick()
+    assert None not in [parts.cluster_manager.term for parts in (lab.parts, other)]
+    for _ in range(4):
+        ticks = (parts.resource_manager.tick() for parts in (lab.parts, other))
+        await asyncio.gather(*ticks, return_exceptions=True)
+    assert len(await lab.run_on(node)) == 2
 
 
 async def test_what_runs_on_a_node_that_is_silent_counts_until_it_is_taken_back(lab):

@@ -1,5 +1,7 @@
 """What users do to schedules, and that no fire time is lost or doubled by it."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -82,6 +84,20 @@ async def test_a_plan_bounds_how_many_there_are(lab, calendar):
         await calendar.create()
     await lab.parts.schedules.remove(lab.client, first)
     await calendar.create()
+
+
+async def test_two_servers_at_once_add_no_more_than_the_plan_has(lab, calendar):
+    plan = msgspec.structs.replace(lab.client.plan, max_schedules=2)
+    caller = msgspec.structs.replace(lab.client, plan=plan)
+    other = lab.server()
+    await other.cluster_manager.tick()
+    asked = msgspec.convert({"every": "1h", "task": {"command": ["true"]}}, ScheduleRequest)
+    got = await asyncio.gather(
+        *(parts.schedules.create(caller, asked) for parts in (lab.parts, other) * 4),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(one, LimitExceeded) for one in got) == 6
+    assert await lab.count("schedules") == 2
 
 
 async def test_nobody_reaches_the_schedules_of_others(lab, calendar, schedules):
