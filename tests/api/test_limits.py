@@ -73,6 +73,16 @@ async def test_a_plan_without_limits_says_so(api):
     assert limits["execution_cap"] == {"default": 86400, "longest": None}
 
 
+async def test_of_sizes_the_smaller_counts_of_the_plan_and_the_settings(api):
+    execution = api.parts.settings.execution
+    for granted, told in ((None, execution.result_limit), (10**9, execution.result_limit), (7, 7)):
+        changes = {"max_result_bytes": granted}
+        await api.call("PATCH", "/v1/plans/unlimited", json=changes)
+        assert (await api.get("/v1/limits"))["result_bytes"] == told
+    await api.call("PATCH", "/v1/plans/unlimited", json={"max_result_bytes": None})
+    assert (await api.get("/v1/limits"))["log_bytes"] == execution.log_limit
+
+
 async def test_what_is_left_of_the_rate_is_refilled_as_time_passes(api, caller):
     async with api.parts.database.connection() as conn:
         ago = await now(conn) - timedelta(minutes=6)

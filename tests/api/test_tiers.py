@@ -54,6 +54,10 @@ async def test_a_tenant_redefines_a_tier_for_itself_alone(api, manager):
     )
     assert (await manager.call("DELETE", "/v1/tiers/basic")).status_code == 204
     assert (await manager.submit())["resources"]["cpu"] == 0.5
+    written = (await manager.get("/v1/audit?limit=3"))["items"]
+    assert [(one["actor"], one["action"], one["target"]) for one in written] == [
+        ("acme/kim", f"tier.{verb}", "basic") for verb in ("remove", "update", "create")
+    ]
 
 
 async def test_the_own_goes_before_everybodys_and_that_before_dulys(api, manager):

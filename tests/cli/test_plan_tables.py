@@ -19,7 +19,7 @@ LIMITS = {
     "execution_cap": {"default": 600, "longest": 3600},
     "delay_tolerance": {"default": 3600, "longest": None, "categories": {"mail": 30.0}},
     "log_bytes": 1000000,
-    "result_bytes": None,
+    "result_bytes": 65536,
 }
 
 
@@ -43,5 +43,5 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "delay tolerance 1h unless told, no limit",
         "by category mail 30s",
         "log 1000000 bytes",
-        "result no limit",
+        "result 65536 bytes",
     ]

@@ -18,11 +18,12 @@ from duly.store import limits
 )
 async def get_limits(request: ApiRequest) -> Answer:
     """Return every limit of the plan beside what is used of it."""
-    credential = credential_of(request)
+    credential, parts = credential_of(request), parts_of(request)
     query_of(request)
-    async with overseeing(parts_of(request)) as conn:
+    async with overseeing(parts) as conn:
         used = await limits.read_used(conn, credential.tenant_id)
-    return as_json(plan_shapes.limits(credential.tenant, credential.plan, used))
+    execution = parts.settings.execution
+    return as_json(plan_shapes.limits(credential.tenant, credential.plan, used, execution))
 
 
 HANDLERS = [get_limits]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from duly.api.shapes import Amounts, amounts
+from duly.config import ExecutionSettings
 from duly.duration import LONGEST
 from duly.model.allowance import allowed_tiers
 from duly.model.plan_request import told_amounts
@@ -108,8 +109,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tiers: dict[str, Amounts]
     execution_cap: Cap
     delay_tolerance: Tolerance
-    log_bytes: int | None
-    result_bytes: int | None
+    log_bytes: int
+    result_bytes: int
 
 
 def plan(view: PlanView) -> PlanAnswer:
@@ -146,8 +147,11 @@ def tiers(said: list[Tier], found: Plan) -> list[TierAnswer]:
     ]
 
 
-def limits(tenant: str, found: Plan, used: Used) -> Limits:
-    """Return what a tenant may have and what is left of it, as it is told."""
+def limits(tenant: str, found: Plan, used: Used, execution: ExecutionSettings) -> Limits:
+    """Return what a tenant may have and what is left of it, as it is told.
+
+    Sizes are those that count in the end: what a plan grants beyond the settings nobody gets.
+    """
     return Limits(
         tenant=tenant,
         plan=found.name,
@@ -163,8 +167,8 @@ def limits(tenant: str, found: Plan, used: Used) -> Limits:
             longest=_told(found.max_delay_tolerance),
             categories=found.tolerances,
         ),
-        log_bytes=found.max_log_bytes,
-        result_bytes=found.max_result_bytes,
+        log_bytes=_smaller(found.max_log_bytes, execution.log_limit),
+        result_bytes=_smaller(found.max_result_bytes, execution.result_limit),
     )
 
 
@@ -188,6 +192,10 @@ def _resources(limit: Mapping[str, int] | None, used: Used) -> ResourceCount:
     taken = dict(used.resources.items())
     left = {kind: max(0, most - taken.get(kind, 0)) for kind, most in (limit or {}).items()} or None
     return ResourceCount(told_amounts(limit), amounts(used.resources), told_amounts(left))
+
+
+def _smaller(granted: int | None, most: int) -> int:
+    return most if granted is None else min(granted, most)
 
 
 def _longest_cap(found: Plan) -> float | None:

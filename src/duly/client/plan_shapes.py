@@ -117,5 +117,5 @@ class Limits(TypedDict):
     tiers: dict[str, dict[str, Any]]
     execution_cap: Cap
     delay_tolerance: Tolerance
-    log_bytes: int | None
-    result_bytes: int | None
+    log_bytes: int
+    result_bytes: int
