@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 import duly
-from duly.client import shapes
+from duly.api import schedule_shapes as api_shapes
+from duly.client import schedule_shapes, shapes
 from duly.client.aio import AsyncClient
 from duly.client.sync import Client
 from duly.model.amounts import ResourcesRequest
 from duly.model.request import TaskRequest
+from duly.model.schedule_request import ScheduleChange, ScheduleRequest
 from duly.model.task import FINAL
 
 
@@ -30,9 +32,16 @@ def test_both_clients_have_the_same_methods():
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(shapes.TaskFields, TaskRequest), (shapes.ResourceFields, ResourcesRequest)],
+    [
+        (shapes.TaskFields, TaskRequest),
+        (shapes.ResourceFields, ResourcesRequest),
+        (schedule_shapes.ScheduleFields, ScheduleRequest),
+        (schedule_shapes.ScheduleChanges, ScheduleChange),
+        (schedule_shapes.Schedule, api_shapes.Schedule),
+        (schedule_shapes.FireTime, api_shapes.FireTime),
+    ],
 )
-def test_a_client_can_say_every_field_that_the_server_takes(ours, theirs):
+def test_a_client_knows_every_field_that_the_server_takes_or_tells(ours, theirs):
     assert set(ours.__annotations__) == {field.name for field in msgspec.structs.fields(theirs)}
 
 

@@ -48,6 +48,8 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
     if asked := task.get("concurrency"):
         yield "concurrency", f"{asked['limit']} at once with the key {asked['key']}"
+    yield "schedule", task["schedule"] or ""
+    yield "fire time", say_time(task["fire_at"], now)
     yield "replay of", task["replay_of"] or ""
     yield "tenant", task["tenant"]
     yield "user", task["user"] or ""

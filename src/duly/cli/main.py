@@ -29,6 +29,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Submitting": {
         "run": Entry("run:run", "Run a task: submit it, show its output, exit as it did."),
         "submit": Entry("submit:submit", "Submit a task and print its id."),
+        "schedule": Entry(
+            "schedules:schedule", "The schedules: what is submitted again and again, and when."
+        ),
     },
     "Looking": {
         "list": Entry("tasks:list_tasks", "List tasks, newest first."),

@@ -52,11 +52,11 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
     return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]
 
 
-def require_payload(fields: TaskFields) -> None:
+def require_payload(fields: TaskFields, example: str = "duly submit -- echo hello") -> None:
     """Refuse a task that says nothing, or two things, to run."""
     given = [name for name in ("command", "source", "script_path") if name in fields]
     if not given:
-        raise BadParameter("Nothing to run. Write it like: duly submit -- echo hello")
+        raise BadParameter(f"Nothing to run. Write it like: {example}")
     if len(given) > 1:
         raise BadParameter(
             "Give a COMMAND, --script or --script-path, only one of them. "
@@ -77,11 +77,16 @@ def pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
 
 def moment(flag: str, text: str) -> str | datetime:
     """Read a duration before now, by the server's clock, or a time, by ours if it has no offset."""
+    return text if is_duration(text) else instant(flag, text)
+
+
+def is_duration(text: str) -> bool:
+    """Return whether a text is a duration, and not a time."""
     try:
-        parse_duration(text, flag)
+        parse_duration(text, "time")
     except Invalid:
-        return _time(flag, text)
-    return text
+        return False
+    return True
 
 
 def duration(flag: str, text: str) -> float:
@@ -221,10 +226,11 @@ def _run_at(flags: TaskFlags, now: datetime) -> datetime | None:
         raise BadParameter("Give --in or --run-at, not both.", param_hint="--in")
     if flags.run_in is not None:
         return now + timedelta(seconds=duration("--in", flags.run_in))
-    return None if flags.run_at is None else _time("--run-at", flags.run_at)
+    return None if flags.run_at is None else instant("--run-at", flags.run_at)
 
 
-def _time(flag: str, text: str) -> datetime:
+def instant(flag: str, text: str) -> datetime:
+    """Read a time, on the clock of this machine if it has no offset."""
     try:
         at = datetime.fromisoformat(text.strip())
         return at.astimezone() if at.tzinfo is None else at

@@ -12,6 +12,7 @@ from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.people import AsyncPeopleMethods
 from duly.client.plan_calls import AsyncPlanMethods
 from duly.client.retry import NoAnswer, Patience
+from duly.client.schedule_calls import AsyncScheduleMethods
 from duly.client.session import Session
 from duly.client.shapes import (
     FINAL,
@@ -38,7 +39,7 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods):
+class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods):
     """Everything that the REST API can do; as `duly.Client`, for asyncio.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that

@@ -13,6 +13,7 @@ from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.people import PeopleMethods
 from duly.client.plan_calls import PlanMethods
 from duly.client.retry import NoAnswer, Patience
+from duly.client.schedule_calls import ScheduleMethods
 from duly.client.shapes import (
     FINAL,
     Allocation,
@@ -38,7 +39,7 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class Client(PeopleMethods, PlanMethods):
+class Client(PeopleMethods, PlanMethods, ScheduleMethods):
     """Everything that the REST API can do; `duly.AsyncClient` is the same with `await`.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that

@@ -1,0 +1,78 @@
+"""What clients say and hear about schedules."""
+
+from typing import Any, TypedDict
+
+from duly.client.shapes import Duration, Instant, Reason, TaskFields
+
+
+class RecurrenceFields(TypedDict, total=False):
+    """When a schedule fires; of run_at, daily, weekly, monthly, annually, every and cron, one."""
+
+    run_at: Instant | None
+    daily: str | None
+    weekly: str | None
+    monthly: str | None
+    annually: str | None
+    every: Duration | None
+    cron: str | None
+    timezone: str | None
+    start_at: Instant | None
+    end_at: Instant | None
+    jitter: Duration | None
+    short_month: str | None
+
+
+class ScheduleFields(RecurrenceFields, total=False):
+    """What may be said of a schedule; `task` is submitted at each of its fire times."""
+
+    name: str | None
+    task: TaskFields | None
+    misfire: str | None
+    overlap: str | None
+
+
+class ScheduleChanges(ScheduleFields, total=False):
+    """What may be changed of a schedule; None brings a default back."""
+
+    next_run_at: Instant | None
+
+
+class Schedule(TypedDict):
+    """A schedule as the server tells it; durations are seconds."""
+
+    id: str
+    name: str | None
+    tenant: str
+    user: str | None
+    task: dict[str, Any]
+    run_at: str | None
+    daily: str | None
+    weekly: str | None
+    monthly: str | None
+    annually: str | None
+    every: float | None
+    cron: str | None
+    timezone: str
+    start_at: str | None
+    end_at: str | None
+    jitter: float
+    short_month: str | None
+    misfire: str
+    overlap: str
+    next_run_at: str | None
+    paused: bool
+    paused_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class FireTime(TypedDict):
+    """What became of a fire time; missed ones in a row are one, from `fire_at` to `last_at`."""
+
+    fire_at: str
+    last_at: str
+    times: int
+    task: str | None
+    scheduling_type: str
+    reason: Reason | None
+    recorded_at: str
