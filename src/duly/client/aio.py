@@ -9,6 +9,7 @@ from duly import clock
 from duly.client import calls
 from duly.client.call import Call, read_answer
 from duly.client.endpoint import endpoint, find_endpoint
+from duly.client.graph_calls import AsyncGraphMethods
 from duly.client.people import AsyncPeopleMethods
 from duly.client.plan_calls import AsyncPlanMethods
 from duly.client.retry import NoAnswer, Patience
@@ -39,7 +40,7 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods):
+class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods, AsyncGraphMethods):
     """Everything that the REST API can do; as `duly.Client`, for asyncio.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that

@@ -10,6 +10,7 @@ from duly.client import calls
 from duly.client.call import Call, read_answer, read_error
 from duly.client.connection import Connections
 from duly.client.endpoint import endpoint, find_endpoint
+from duly.client.graph_calls import GraphMethods
 from duly.client.people import PeopleMethods
 from duly.client.plan_calls import PlanMethods
 from duly.client.retry import NoAnswer, Patience
@@ -39,7 +40,7 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class Client(PeopleMethods, PlanMethods, ScheduleMethods):
+class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods):
     """Everything that the REST API can do; `duly.AsyncClient` is the same with `await`.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that
