@@ -28,7 +28,7 @@ class Entry:
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Submitting": {
         "run": Entry("run:run", "Run a task: submit it, show its output, exit as it did."),
-        "submit": Entry("submit:submit", "Submit a task and print its id."),
+        "submit": Entry("submit:submit", "Submit a task, or a file of them, and print the id."),
         "schedule": Entry(
             "schedules:schedule", "The schedules: what is submitted again and again, and when."
         ),
@@ -41,6 +41,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "attempts": Entry("tasks:attempts", "List the attempts at a task, and how each ended."),
         "why": Entry("tasks:why", "Say why a task is where it is."),
         "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
+        "graph": Entry(
+            "graph:graph", "Draw a graph, or what a task waits for and what waits for it."
+        ),
         "usage": Entry("usage:usage", "Tell what was used on which days, and what it costs."),
         "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
         "audit": Entry("audit:audit", "Show who did what to tenants, users, keys and plans."),
@@ -107,7 +110,8 @@ Examples:
 Examples:
   duly submit --name nap -- sleep 60
   duly submit --in 10m --max-attempts 5 --script ./report.sh
-  duly submit --idempotency-key order-17 --wait -- /usr/bin/true""",
+  duly submit --idempotency-key order-17 --wait -- /usr/bin/true
+  duly submit -f photo.yaml""",
 }
 """Of the commands that take a command; \b keeps the lines as they are."""
 

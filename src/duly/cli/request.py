@@ -6,6 +6,7 @@ Whatever can be told wrong without asking the server is refused here, as a usage
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -64,6 +65,15 @@ def require_payload(fields: TaskFields, example: str = "duly submit -- echo hell
         )
 
 
+def require_file_alone(flags: TaskFlags, command: Sequence[str] | None) -> None:
+    """Refuse flags that would say of a whole file of tasks what belongs into it."""
+    said = [one.name for one in fields(flags) if getattr(flags, one.name) is not None]
+    others = [name for name in said if name != "idempotency_key"]
+    if command or others:
+        what = f"--{others[0].replace('_', '-')}" if others else "A COMMAND"
+        raise BadParameter(f"{what} does not go with a file; write it there.", param_hint="--file")
+
+
 def pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
     """Read NAME=VALUE texts."""
     found = {}
@@ -117,15 +127,20 @@ def read_script(file: Path) -> str:
 
 def refuse_local_file(command: Sequence[str], folder: Path) -> None:
     """Refuse a file of this folder as the command: the node that runs the task does not have it."""
-    program = command[0] if command else ""
-    if not program or program.startswith(("/", "-")) or not _is_file(folder / program):
-        return
-    if "/" in program or shutil.which(program) is None:
+    if is_local_file(command, folder):
         raise BadParameter(
-            f"{program!r} is a file on this machine, and the node that runs the task may be "
-            f"another. Send it along: --script {program}",
+            f"{command[0]!r} is a file on this machine, and the node that runs the task may be "
+            f"another. Send it along: --script {command[0]}",
             param_hint="COMMAND",
         )
+
+
+def is_local_file(command: Sequence[str], folder: Path) -> bool:
+    """Say whether the program is a file of this folder, and none that every node has."""
+    program = command[0] if command else ""
+    if not program or program.startswith(("/", "-")) or not _is_file(folder / program):
+        return False
+    return "/" in program or shutil.which(program) is None
 
 
 def _command(flags: TaskFlags, command: Sequence[str]) -> list[str] | None:

@@ -9,7 +9,7 @@ from duly.cli.connect import WHILE_WAITING, connect, ours, say
 from duly.cli.exits import OURS, code_of_task, describe_end
 from duly.cli.flags import TaskFlags, with_task_flags
 from duly.cli.output import Output, OutputFlag, print_value
-from duly.cli.request import duration, require_payload, task_fields
+from duly.cli.request import duration, require_file_alone, require_payload, task_fields
 from duly.cli.text import now, say_time
 from duly.client.shapes import Task, TaskFields
 from duly.client.sync import Client
@@ -20,18 +20,34 @@ Command = Annotated[
         metavar="COMMAND", help="The program to run, and its arguments.", show_default=False
     ),
 ]
+FileFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="A manifest in YAML or JSON: a task, a list of them, or a graph; - reads it here.",
+    ),
+]
 
 
 @with_task_flags
 def submit(
     flags: TaskFlags,
     command: Command = None,
+    file: FileFlag = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until it has ended; exit as it did.")
     ] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit a task and print its id."""
+    """Submit a task, or a file of them, and print the id."""
+    if file is not None:
+        from duly.cli.submit_file import submit_file
+
+        require_file_alone(flags, command)
+        submit_file(file, flags.idempotency_key, output, wait=wait)
+        return
     fields = task_fields(flags, command or (), now=now())
     require_payload(fields)
     if wait:

@@ -1,0 +1,109 @@
+"""Files of tasks: what they say, and what is said of their mistakes."""
+
+import pytest
+
+from duly.cli.graph_text import as_dot, as_mermaid
+from duly.cli.manifest import read_manifest
+from duly.cli.yaml_text import MOST_REPEATED
+from duly.errors import Invalid
+
+LAUGHS = "a0: &a0 [x, x, x, x]\n" + "".join(
+    f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(30)
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, name="tasks.yaml"):
+        file = tmp_path / name
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_manifest(str(file))
+
+    return read
+
+
+def test_a_graph_in_yaml_means_what_it_says(read):
+    found = read(
+        """
+name: nightly
+defaults: &common {tier: regular}
+tasks:
+  fetch: {<<: *common, tier: basic, command: [sleep, 1.10], env: {PORT: 080, NO: no}}
+  report:
+    depends_on: [{task: fetch, on: always}, 7251039274172410]
+    max_attempts: 2
+    run: |
+      echo one
+      echo two
+"""
+    )
+    assert (found.kind, found.name, found.defaults) == ("graph", "nightly", {"tier": "regular"})
+    assert found.tasks == [
+        {
+            "tier": "basic",
+            "command": ["sleep", "1.10"],
+            "env": {"PORT": "080", "NO": "no"},
+            "ref": "fetch",
+        },
+        {
+            "depends_on": [{"task": "fetch", "on": "always"}, "7251039274172410"],
+            "max_attempts": 2,
+            "source": "#!/bin/sh -e\necho one\necho two\n",
+            "ref": "report",
+        },
+    ]
+
+
+def test_a_task_and_a_list_are_manifests_too_also_as_json(read):
+    assert read('{"run": "#!/bin/bash\\nx"}').tasks == [{"source": "#!/bin/bash\nx"}]
+    several = read('[{"command": ["a"]},\n\t{"command": ["b"]}]', "tasks.json")
+    assert (several.kind, len(several.tasks)) == ("tasks", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it is empty"),
+        ("42", "it is a number"),
+        ("tasks: {}", "line 1: tasks: it must hold tasks"),
+        ("run: x\nrun: y", "line 2: 'run' is there twice"),
+        ('{"run": "x",\n "run": "y"}', "line 2: 'run' is there twice"),
+        ("tasks:\n  a:\n    comand: [x]", "line 3: tasks.a.comand: .*did you mean command"),
+        ("- run: x\n- hello", r"line 2: \[1\]: a task is a mapping"),
+        ("name: x", "nothing to run"),
+        ("run: x\ncommand: [y]", "line 2: command: there is run already"),
+        ("tasks:\n  a: {ref: b, run: x}", "line 2: tasks.a.ref: it is 'a' already"),
+        ("run: [", "line 2: this is not YAML"),
+        ("run: x\n---\nrun: y", "line 2: there is a second document"),
+        ("!!python/object/apply:os.system [true]", "line 1: there is a tag"),
+        ("run: *a", "line 1: .a has no anchor before it"),
+        ("a: &a [*a]", "no anchor before it"),
+        ("[" * 100_000, "nested"),
+        ("- " * 100_000, "line 1: it is nested"),
+        (LAUGHS, f"anchors repeat more than {MOST_REPEATED}"),
+        (b"a: 1\n\xff", "line 2: this is not a text in UTF-8"),
+        ("a: \x00", "not YAML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(read, text, told):
+    with pytest.raises(Invalid, match=told):
+        read(text)
+
+
+def test_what_the_server_refuses_is_found_in_the_file(read):
+    text = "tasks:\n  a: {run: x}\n  b.c:\n    run: x\n    depends_on:\n    - nope\n"
+    refusal = Invalid("tasks[1].depends_on[0]", "tasks[1].depends_on: there is no nope.")
+    told = read(text).explain(refusal)
+    assert told.message.endswith("tasks.yaml, line 6: tasks.b.c.depends_on: there is no nope.")
+    plain = read(text).explain(Invalid("depends_on", "A cycle."))
+    assert plain.message.endswith("tasks.yaml: A cycle.")
+
+
+def test_a_name_stays_in_its_quotes_in_every_drawing():
+    evil = 'x"]; click t1 "javascript:a" \\" ; </b>\x1b[31m'
+    part = {"id": "7", "ref": None, "name": evil, "status": "done", "depends_on": []}
+    dot, mermaid = "\n".join(as_dot([part])), "\n".join(as_mermaid([part]))
+    assert '[label="x\\"]; click t1 \\"javascript:a\\" \\\\\\" ; </b>' in dot
+    (line,) = [line for line in mermaid.splitlines() if line.startswith("  t1")]
+    assert (line.count('"'), "click" in line, "</b>" in line) == (2, True, False)
+    assert "\x1b" not in dot + mermaid

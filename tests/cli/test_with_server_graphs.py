@@ -1,0 +1,85 @@
+"""Graphs by file, by drawing and by both clients, against a whole Duly."""
+
+import json
+
+import pytest
+
+import duly
+
+PHOTO = """
+name: photo
+defaults: {max_attempts: 1, resources: {cpu: 0.1, memory: 32MiB, disk: 32MiB}}
+tasks:
+  small: {command: [echo, small]}
+  check: {run: "false"}
+  publish: {depends_on: [small, check], run: echo published}
+  sorry: {depends_on: [{task: check, on: failure}], run: echo sorry}
+"""
+
+
+def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
+    (tmp_path / "photo.yaml").write_text(PHOTO)
+    file = str(tmp_path / "photo.yaml")
+    key = ("--idempotency-key", "photo-1")
+    waited = server.duly("submit", "-f", file, "--wait", "-o", "json", *key)
+    assert waited.returncode == 1
+    assert "2 of 4 done: check failed, publish cancelled" in waited.stderr
+    graph = json.loads(waited.stdout)
+    again = server.duly("submit", "-f", "-", "-o", "id", *key, input=PHOTO)
+    assert again.stdout == f"{graph['id']}\n"
+
+    lines = server.duly("graph", graph["id"]).stdout.splitlines()
+    assert lines[0].startswith(f"photo {graph['id']}: failed (")
+    words = [line.split() for line in lines[1:]]
+    assert [["`-", "└─"].count(line[0]) for line in words] == [0, 1, 0, 1]
+    assert [line[2:4] for line in words] == [
+        ["small", "done"],
+        ["check", "failed"],
+        ["publish", "cancelled"],
+        ["sorry", "done"],
+    ]
+    assert lines[3].endswith("after small")
+    assert lines[4].endswith("after check (failure)")
+    dot = server.duly("graph", graph["ids"]["publish"], "--output", "dot").stdout
+    assert (dot.count(" -> "), "sorry" in dot) == (2, False)
+    assert "(this task)" in server.duly("graph", graph["ids"]["publish"]).stdout
+
+
+def test_a_file_that_is_refused_leaves_nothing_and_names_the_line(server):
+    manifest = "tasks:\n  a: {run: x}\n  b:\n    run: x\n    depends_on: [a, nobody]\n"
+    before = server.duly("list", "-o", "id").stdout
+    refused = server.duly("submit", "-f", "-", input=manifest)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "standard input, line 5: tasks.b.depends_on" in refused.stderr
+    assert server.duly("list", "-o", "id").stdout == before
+    assert server.duly("submit", "-f", "-", "--cpu", "1", input="run: x").returncode == 2
+    assert server.duly("graph", "1").returncode == 1
+
+
+def test_one_task_of_a_file_ends_the_command_as_it_ended(server):
+    ended = server.duly("submit", "-f", "-", "--wait", input="max_attempts: 1\nrun: exit 3\n")
+    assert ended.returncode == 3
+    several = server.duly("submit", "-f", "-", "-o", "id", input="- run: x\n- run: y\n")
+    assert len(several.stdout.split()) == 2
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_both_clients_handle_graphs(server, kind):
+    later = {"command": ["true"], "run_at": "2099-01-01T00:00:00Z"}
+    tasks = {"a": later, "b": {"command": ["true"], "depends_on": ["a"]}}
+    if kind == "sync":
+        with duly.Client(server.url, server.key) as client:
+            made = client.submit_graph(tasks, name="two")
+            around = client.get_task_graph(made["ids"]["b"])
+            cancelled = client.cancel_graph(made["id"])
+            graph = client.get_graph(made["id"])
+    else:
+        async with duly.AsyncClient(server.url, server.key) as client:
+            made = await client.submit_graph(
+                [{"ref": ref, **task} for ref, task in tasks.items()], name="two"
+            )
+            around = await client.get_task_graph(made["ids"]["b"])
+            cancelled = await client.cancel_graph(made["id"])
+            graph = await client.get_graph(made["id"])
+    assert (around["graph"], around["dependencies"]) == (made["id"], [made["ids"]["a"]])
+    assert (cancelled, graph["name"], graph["status"]) == (2, "two", "cancelled")
