@@ -26,7 +26,13 @@ PATIENCE = 60.0
 """Seconds that one chapter may take."""
 SETTINGS = {"DULY_RETRIES__BASE_DELAY": "1s", "DULY_EXECUTION__GRACE": "1s"}
 """So that the audience need not wait for the usual pauses."""
-COLOURS = {"waiting": "yellow", "running": "blue", "done": "green", "failed": "red"}
+COLOURS = {
+    "blocked": "magenta",
+    "waiting": "yellow",
+    "running": "blue",
+    "done": "green",
+    "failed": "red",
+}
 
 
 @dataclass
@@ -98,26 +104,38 @@ def main() -> int:
 
 
 def photo(story: Story) -> None:
-    """Encode a photo in three sizes while its copyright is checked, then publish it."""
+    """Encode a photo in three sizes while its copyright is checked, then publish it: a graph."""
     with chapter(
         story, "A photo is uploaded: three sizes and a check at once, then it is published"
     ):
-        work = {f"encode {size}p": f"echo {size}p ready" for size in (480, 720, 1080)}
-        work["check copyright"] = "echo it is ours"
-        tasks = story.see(
-            [story.submit(name, f"sleep 1.5; {do}", share=0.25) for name, do in work.items()]
-        )
-        story.check("three sizes are encoded and one check is made", told(tasks), all_done(tasks))
-        last_start = max(when(task, "started_at") for task in tasks)
-        first_end = min(when(task, "finished_at") for task in tasks)
+        work = {f"encode-{size}p": f"echo {size}p ready" for size in (480, 720, 1080)}
+        work["check-copyright"] = "echo it is ours"
+        tasks = {ref: story.task(ref, f"sleep 1.5; {do}", 0.25) for ref, do in work.items()}
+        publish = story.task("publish", "echo published", 0.1)
+        tasks["publish"] = publish | {"depends_on": list(work)}
+        graph = story.client.submit_graph(tasks, name="photo")
+        *parts, published = story.see([graph["ids"][ref] for ref in tasks])
+        story.check("three sizes are encoded and one check is made", told(parts), all_done(parts))
+        last_start = max(when(task, "started_at") for task in parts)
+        first_end = min(when(task, "finished_at") for task in parts)
         story.check(
             "they ran beside each other",
             f"the last began {(first_end - last_start).total_seconds():.1f} s before the first end",
             last_start < first_end,
         )
-        published = story.see([story.submit("publish photo", "echo published")])
-        log = story.client.read_logs(published[0]["id"]).decode()
-        story.check("it is published", f"its log says {log.strip()!r}", log == "published\n")
+        pause = when(published, "started_at") - max(when(task, "finished_at") for task in parts)
+        log = story.client.read_logs(published["id"]).decode()
+        story.check(
+            "it is published, and not before all of them had ended",
+            f"{pause.total_seconds():.2f} s after the last of them its log says {log.strip()!r}",
+            log == "published\n" and pause.total_seconds() >= 0,
+        )
+        whole = story.client.get_graph(graph["id"])
+        story.check(
+            "it was one graph, submitted whole",
+            f"{whole['name']}: {whole['status']}, {whole['counts'].get('done', 0)} tasks",
+            (whole["status"], whole["counts"]) == ("done", {"done": len(tasks)}),
+        )
 
 
 def urgent(story: Story) -> None:
