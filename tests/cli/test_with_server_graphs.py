@@ -25,6 +25,7 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     assert waited.returncode == 1
     assert "2 of 4 done: check failed, publish cancelled" in waited.stderr
     graph = json.loads(waited.stdout)
+    assert graph["ids"].keys() == {"small", "check", "publish", "sorry"}
     again = server.duly("submit", "-f", "-", "-o", "id", *key, input=PHOTO)
     assert again.stdout == f"{graph['id']}\n"
 
@@ -38,6 +39,7 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
         ["publish", "cancelled"],
         ["sorry", "done"],
     ]
+    assert server.duly("graph").stdout.splitlines() == lines
     assert lines[3].endswith("after small")
     assert lines[4].endswith("after check (failure)")
     dot = server.duly("graph", graph["ids"]["publish"], "--output", "dot").stdout

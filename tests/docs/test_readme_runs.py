@@ -55,3 +55,24 @@ def test_the_three_commands_that_duly_up_prints_can_be_pasted(place):
     assert len(commands) == 3
     for command in commands:
         run(command, place, shell=True)
+
+
+@pytest.mark.timeout(180)
+def test_the_first_graph_goes_as_the_tutorial_tells(place):
+    page = (ROOT / "docs" / "tutorial" / "first-graph.md").read_text()
+    photo, stolen = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    folder = place.folder / "home"
+    (folder / "photo.yaml").write_text(re.sub(r"sleep \d", "true", photo))
+    (folder / "stolen.yaml").write_text(stolen)
+    run("duly submit -f photo.yaml && duly wait && duly logs", place, shell=True, cwd=folder)
+    drawn = run("duly submit -f stolen.yaml --wait; duly graph", place, shell=True, cwd=folder)
+    for told in (
+        "check-copyright  failed",
+        "publish  cancelled",
+        "apologise  done",
+        "clean-up  done",
+    ):
+        assert told in drawn
+    assert "flowchart" in run("duly graph --output mermaid", place, shell=True, cwd=folder)
+    assert run([sys.executable, "-c", example], place) == "done\n{'done': 2}\n"

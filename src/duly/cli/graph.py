@@ -28,8 +28,8 @@ def graph(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="A graph, or a task: then what is around it. If left out, the last task "
-            "submitted from here.",
+            help="A graph, or a task: then what is around it. If left out, the graph or the task "
+            "last submitted from here.",
         ),
     ] = None,
     output: Annotated[
@@ -67,6 +67,9 @@ def _find(client: Client, id_: str | None) -> tuple[Graph | TaskGraph, str, str 
         around = client.get_task_graph(wanted)
     except NotFound:
         raise NotFound(f"There is no graph and no task {wanted[:60]}.") from None
+    if id_ is None and around["graph"] is not None:
+        whole = client.get_graph(around["graph"])
+        return whole, _title_of_graph(whole), None
     return around, _title_around(around), around["id"]
 
 
