@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults.lab import Lab, until
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 LONG = bool(os.environ.get("DULY_TORTURE"))
 SCHEDULES = 200 if LONG else 20
 KILLS = range(10, 120, 10) if LONG else range(2, 6, 3)
