@@ -34,6 +34,10 @@ class Sizes:
     idle_seconds: float = 20.0
     attempts_at_once: int = 100
     cli_starts: int = 11
+    graph_rounds: int = 3
+    graph_width: int = 1000
+    graph_depth: int = 200
+    graph_size: int = 20_000
 
     def scaled(self, factor: float) -> "Sizes":
         """Return the same with everything smaller, for trying it out; figures mean little then."""
@@ -58,6 +62,9 @@ def full() -> Sizes:
         tenants_many=10_000,
         finished=5_000_000,
         snapshot_seconds=600.0,
+        graph_width=10_000,
+        graph_depth=1000,
+        graph_size=100_000,
     )
 
 

@@ -50,6 +50,15 @@ def memory(pids: Iterable[int]) -> Memory:
     return sum((_memory(pid) for pid in pids), Memory())
 
 
+def peak(pid: int) -> float:
+    """Return the most mebibytes that a process had resident at a time, ever."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def children(pid: int) -> list[int]:
     """Return the processes that `pid` has started and that live."""
     return [child for child, parent in _parents().items() if parent == pid]
