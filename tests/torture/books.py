@@ -124,6 +124,14 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
+class EdgeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task waits for, and how that must end."""
+
+    dependant_id: int
+    upstream_id: int
+    condition: str = "success"
+
+
 class Books(msgspec.Struct, frozen=True, kw_only=True):
     """The tables, and the journal of how they came to be."""
 
@@ -135,6 +143,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeRow] = []
     submissions: list[SubmissionRow] = []
     events: list[EventRow] = []
+    edges: list[EdgeRow] = []
     dead_letters: list[int] = []
     tenants: list[TenantRow] = []
     shapes: dict[int, dict[str, Any]] = {}
@@ -188,6 +197,10 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "tenants": (
         TenantRow,
         "select tenant_id as id, max_running, max_resources from duly.tenants_with_plans",
+    ),
+    "edges": (
+        EdgeRow,
+        "select dependant_id, upstream_id, condition from duly.edges order by 1, 2",
     ),
     "events": (EventRow, "select task_id, kind from duly.events order by task_id, id"),
 }

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,8 @@ MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 
 BATCH = (5, 40)
 REMEMBERED = 200
 """How many of its latest submissions a client comes back to."""
+RECENT = 20
+"""How many of them a new one may wait for: what has ended long ago is nothing to wait for."""
 CATCH_UP = 2.0
 """Seconds of silence that a client makes up for; more would be a flood after each fault."""
 LONGEST_WAIT = 5.0
@@ -123,7 +126,8 @@ class Caller(threading.Thread):
         if move in ("submit", "batch") and not self._traffic.room.is_set():
             move = "get"
         if move == "submit" or (move != "batch" and not self._made):
-            self._submit(Submission(self._next_key(), self._task()))
+            recent = [one.task for one in self._made[-RECENT:] if one.task is not None]
+            self._submit(Submission(self._next_key(), self._task(recent)))
         elif move == "batch":
             self._batch()
         else:
@@ -155,7 +159,10 @@ class Caller(threading.Thread):
 
     def _batch(self) -> None:
         key = self._next_key()
-        tasks = [self._task() for _ in range(self._dice.randint(*BATCH))]
+        tasks = [
+            self._task([f"t{one}" for one in range(number)], ref=f"t{number}")
+            for number in range(self._dice.randint(*BATCH))
+        ]
         self._recorder.call(
             "batch",
             lambda: self._client.submit_many(tasks, idempotency_key=key),
@@ -174,10 +181,16 @@ class Caller(threading.Thread):
                 wait = functools.partial(self._client.wait, task, timeout=LONGEST_WAIT)
                 self._recorder.call("wait", wait, args=args)
 
-    def _task(self) -> TaskFields:
+    def _task(self, among: Sequence[str], ref: str | None = None) -> TaskFields:
+        """Draw a task, and what of `among` it waits for."""
         fields = work.draw(self._dice, self._longest)
         milli = round(fields["resources"]["cpu"] * 1000)
-        return {**fields, "source": self._ledger.script(fields["source"], cpu_milli=milli)}
+        fields["source"] = self._ledger.script(fields["source"], cpu_milli=milli)
+        if upstreams := work.upstreams(self._dice, among):
+            fields["depends_on"] = upstreams
+        if ref is not None:
+            fields["ref"] = ref
+        return fields
 
     def _next_key(self) -> str:
         self._count += 1

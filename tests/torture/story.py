@@ -12,6 +12,7 @@ import msgspec
 from tests.torture.books import (
     AttemptRow,
     Books,
+    EdgeRow,
     EndRow,
     IncarnationRow,
     LiveRow,
@@ -47,6 +48,7 @@ class Story:
         self.attempts: list[AttemptRow] = []
         self.incarnations: dict[int, IncarnationRow] = {}
         self.dead_letters: list[int] = []
+        self.edges: list[EdgeRow] = []
         self.tenants: list[TenantRow] = []
         self.keys: dict[int, dict[str, Any]] = {}
         self.troubles: list[Trouble] = []
@@ -101,6 +103,15 @@ class Story:
         self.live[task] = LiveRow(id=task)
         self._live(task, "insert")
 
+    def block(self, task: int, upstream: int, condition: str = "success") -> None:
+        """Store a task that waits for another one, and acknowledge it."""
+        self.tasks[task] = TaskRow(id=task, payload={"source": SOURCE})
+        self.live[task] = LiveRow(id=task, status="blocked")
+        self._live(task, "insert")
+        self.edges.append(EdgeRow(dependant_id=task, upstream_id=upstream, condition=condition))
+        asked = [{"task": str(upstream), "on": condition}]
+        self.call("submit", result={"id": str(task)}, args={"source": SOURCE, "depends_on": asked})
+
     def submit(self, task: int, **fields: Any) -> None:
         """Store a task and acknowledge it."""
         self.store(task, **fields)
@@ -121,7 +132,7 @@ class Story:
         return token
 
     def release(self, task: int) -> None:
-        """Let a task wait for its turn that was scheduled."""
+        """Let a task wait for its turn that was scheduled or blocked."""
         self.live[task] = msgspec.structs.replace(self.live[task], status="waiting")
         self._live(task, "update")
 
@@ -222,6 +233,7 @@ class Story:
                 for row in self.tasks.values()
                 if row.idempotency_key is not None
             ],
+            edges=list(self.edges),
             dead_letters=list(self.dead_letters),
             tenants=self.tenants,
             shapes={1: {"cpu_milli": 500}},

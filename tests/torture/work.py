@@ -4,10 +4,10 @@ Most are over at once, so that there are many; some run for long, so that every 
 tasks at work; the rest go wrong in every way that a task can.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
-from duly.client.shapes import ResourceFields, TaskFields
+from duly.client.shapes import DependencyFields, ResourceFields, TaskFields
 
 Draw = Callable[[Random, float], TaskFields]
 """Draws a task that takes no longer than so many seconds."""
@@ -94,6 +94,21 @@ MIX: dict[Draw, int] = {
     endless: 1,
     begun_once: 2,
 }
+
+
+WAITING = 0.2
+"""The share of tasks that wait for others."""
+CONDITIONS = {"success": 7, "always": 2, "failure": 1}
+
+
+def upstreams(dice: Random, among: Sequence[str]) -> list[DependencyFields]:
+    """Draw what a task waits for: mostly nothing, else up to three of `among`, by id or ref."""
+    if not among or dice.random() > WAITING:
+        return []
+    chosen = dice.sample(among, min(dice.randint(1, 3), len(among)))
+    conditions = list(CONDITIONS)
+    weights = list(CONDITIONS.values())
+    return [{"task": one, "on": dice.choices(conditions, weights)[0]} for one in chosen]
 
 
 def draw(dice: Random, longest: float) -> TaskFields:

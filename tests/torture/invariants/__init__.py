@@ -6,6 +6,7 @@ from tests.torture.evidence import Evidence, Violation
 from tests.torture.invariants.attempts import attempts
 from tests.torture.invariants.cancelling import cancel
 from tests.torture.invariants.capacity import capacity
+from tests.torture.invariants.dependencies import dependencies
 from tests.torture.invariants.fencing import fence
 from tests.torture.invariants.liveness import liveness
 from tests.torture.invariants.paths import leader, legal_path, one_end
@@ -24,6 +25,7 @@ ALL: dict[int, Invariant] = {
     6: fence,
     7: no_overlap,
     8: attempts,
+    10: dependencies,
     11: capacity,
     12: quota,
     13: idempotency,

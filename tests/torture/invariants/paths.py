@@ -9,12 +9,13 @@ UNSTARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
 FINAL = frozenset({"done", "failed", "cancelled"})
 MOVES = frozenset(
     {
+        ("blocked", "blocked"), ("blocked", "waiting"), ("blocked", "scheduled"),
         ("scheduled", "waiting"), ("scheduled", "scheduled"),
         ("waiting", "scheduled"), ("waiting", "waiting"), ("waiting", "running"),
         ("running", "running"), ("running", "waiting"), ("running", "scheduled"),
     }
 )  # fmt: skip
-"""From which status to which a live row may go; there are no graphs and no pauses yet."""
+"""From which status to which a live row may go; there are no pauses yet."""
 
 
 def one_end(evidence: Evidence) -> list[Violation]:
@@ -91,12 +92,21 @@ def _wrong_move(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str
     elif step.attempt != before.attempt:
         yield move
     elif before.status == "running" and step.status == "running":
-        if not step.cancel_requested or step.incarnation != before.incarnation:
+        if step.incarnation != before.incarnation or not _is_noted(before, step):
             yield move
     elif before.status == "running":
         if before.cancel_requested:
             yield f"{move} although it was to be cancelled"
         yield from _wrong_count(before, step, steps)
+
+
+def _is_noted(before: Step, step: Step) -> bool:
+    """Say whether a running task was told to stop, or that others wait for it, and no more.
+
+    Of the latter the journal says nothing.
+    """
+    counts = (step.failures, step.losses, step.cancel_requested)
+    return bool(step.cancel_requested) or counts == (before.failures, before.losses, False)
 
 
 def _wrong_count(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str]:

@@ -20,7 +20,7 @@ def no_loss(evidence: Evidence) -> list[Violation]:
         violation
         for call in evidence.calls
         if call.outcome == "ok"
-        for task, fields in _told(call)
+        for task, fields in told(call)
         for violation in _kept(evidence, call, task, fields)
     ]
 
@@ -28,9 +28,9 @@ def no_loss(evidence: Evidence) -> list[Violation]:
 def no_phantom(evidence: Evidence) -> list[Violation]:
     """2: each stored task was asked for by a client who was not told that it was refused."""
     asked = [call for call in evidence.calls if call.outcome != "fail"]
-    told = {task for call in asked if call.outcome == "ok" for task, _ in _told(call)}
+    known = {task for call in asked if call.outcome == "ok" for task, _ in told(call)}
     keys = {key for call in asked for key in _keys(call)}
-    told.update(
+    known.update(
         task
         for row in evidence.books.submissions
         if row.key in keys
@@ -39,7 +39,7 @@ def no_phantom(evidence: Evidence) -> list[Violation]:
     return [
         Violation(2, f"nobody asked for it (its key is {row.idempotency_key!r})", row.id)
         for row in evidence.books.tasks
-        if row.id not in told
+        if row.id not in known
         and row.idempotency_key not in keys
         and row.replay_of not in evidence.tasks
     ]
@@ -91,7 +91,7 @@ def _differences(row: TaskRow, fields: Mapping[str, Any]) -> list[str]:
     return [name for name, value in asked.items() if value and value != stored.get(name)]
 
 
-def _told(call: Call) -> list[tuple[int, Mapping[str, Any]]]:
+def told(call: Call) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the tasks that a client was told of, with what it had asked for."""
     if call.op == "batch":
         asked = call.args.get("tasks", [])
