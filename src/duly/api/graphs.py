@@ -1,5 +1,6 @@
 """Graphs: tasks that are submitted as a whole, and what is around a task."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from duly import clock
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
+from duly.api.garbage import left_alone
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
@@ -19,6 +21,8 @@ from duly.errors import Invalid, TooLarge
 from duly.model.graph import Dependency
 from duly.model.request import MAX_NAME, TaskRequest, check_text
 from duly.model.task import FINAL, Status
+from duly.model.tenant import Credential
+from duly.server.parts import Parts
 from duly.store import edges
 from duly.store.edges import GraphTask
 
@@ -100,19 +104,27 @@ async def submit_graph(request: ApiRequest) -> Answer:
     """Store all of the tasks or none; a key that was seen before gives the same ids."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
+    body = await read_body(request, parts.settings.requests.batch_limit)
+    key = idempotency_key(request)
+    with left_alone(len(body)):
+        answer = await _store(parts, credential, body, key)
+    return with_rate(answer, parts, credential)
+
+
+async def _store(parts: Parts, credential: Credential, body: bytes, key: str | None) -> Answer:
+    asked = decode(body, GRAPH)
+    await asyncio.sleep(0)
     settings = parts.settings.requests
-    asked = decode(await read_body(request, settings.batch_limit), GRAPH)
     tasks = _tasks(asked)
     if len(tasks) > settings.batch_tasks:
         raise TooLarge(f"A graph may have at most {settings.batch_tasks} tasks.", field="tasks")
     if asked.name is not None and not 1 <= len(check_text(asked.name, "name")) <= MAX_NAME:
         raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
-    key = idempotency_key(request)
     specs = await complete_all(tasks, credential)
     storing = parts.submitter.submit_graph(credential, asked.name, specs, key=key)
     graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     named = {spec.ref or "": str(one) for spec, one in zip(specs, ids, strict=True)}
-    return with_rate(as_json(GraphIds(str(graph), named), 201), parts, credential)
+    return as_json(GraphIds(str(graph), named), 201)
 
 
 def _tasks(asked: GraphRequest) -> list[TaskRequest]:

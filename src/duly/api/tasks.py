@@ -11,6 +11,7 @@ from duly.api import shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
+from duly.api.garbage import left_alone
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
@@ -111,18 +112,27 @@ async def submit_batch(request: ApiRequest) -> Answer:
     """Store all of the tasks or none; a key that was seen before gives the same ids."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
+    body = await read_body(request, parts.settings.requests.batch_limit)
+    key = idempotency_key(request)
+    with left_alone(len(body)):
+        answer = await _store_batch(parts, credential, body, key)
+    return with_rate(answer, parts, credential)
+
+
+async def _store_batch(
+    parts: Parts, credential: Credential, body: bytes, key: str | None
+) -> Answer:
+    batch = decode(body, BATCH)
+    await asyncio.sleep(0)
     settings = parts.settings.requests
-    batch = decode(await read_body(request, settings.batch_limit), BATCH)
     if not batch.tasks:
         raise Invalid("tasks", "tasks is empty; give at least one.")
     if len(batch.tasks) > settings.batch_tasks:
         raise TooLarge(f"A batch may have at most {settings.batch_tasks} tasks.", field="tasks")
-    key = idempotency_key(request)
     specs = await complete_all(batch.tasks, credential)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    answer = as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
-    return with_rate(answer, parts, credential)
+    return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
 
 
 async def complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:

@@ -32,7 +32,7 @@ class Condition(StrEnum):
     ALWAYS = "always"
 
 
-class Dependency(msgspec.Struct, frozen=True):
+class Dependency(msgspec.Struct, frozen=True, gc=False):
     """What a task waits for: the id of a task, or the ref of one that comes with it."""
 
     task: str
@@ -46,7 +46,7 @@ class DependencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     on: str | None = None
 
 
-class Upstream(msgspec.Struct, frozen=True):
+class Upstream(msgspec.Struct, frozen=True, gc=False):
     """What a task waits for, found: a task that comes with it, or the id of an older one."""
 
     on: Condition

@@ -50,7 +50,7 @@ class BatchStore:
         unique.check_distinct(new)
         bucket = await self._rate_limiter.lock(conn, credential)
         if key is not None:
-            body_hash = repeats.hash_of_batch(new, credential.plan)
+            body_hash = await repeats.hash_of_batch(new, credential.plan)
             minted = [task.id for task in new]
             if not await tasks.claim_batch_key(conn, credential.tenant_id, key, body_hash, minted):
                 known = await repeats.read_batch(conn, credential.tenant_id, key, body_hash)

@@ -8,7 +8,6 @@ until the commit.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import msgspec
 
@@ -38,16 +37,9 @@ class Links(msgspec.Struct, frozen=True):
     awaited: frozenset[int]
     """The places of those that others of them depend on."""
 
-    def dress(self, new: Sequence[NewTask]) -> list[NewTask]:
-        """Return the tasks, which are in the order of the links, as they are to be stored."""
-        return [
-            msgspec.structs.replace(
-                task,
-                blocked_by=len(self.upstreams[place]),
-                has_dependants=place in self.awaited,
-            )
-            for place, task in zip(self.order, new, strict=True)
-        ]
+    def edges_of(self, place: int) -> tuple[int, bool]:
+        """Return how many edges a task has, and whether others of them depend on it."""
+        return len(self.upstreams[place]), place in self.awaited
 
     def as_asked(self, ids: Sequence[int]) -> list[int]:
         """Return ids, which are in the order of the links, in the order of the request."""
@@ -70,6 +62,7 @@ async def link(specs: Sequence[TaskSpec]) -> Links | None:
         where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
         upstreams.append([graph.find(one, refs, where) for one in spec.depends_on])
     inner = [[one.index for one in ones if one.index is not None] for ones in upstreams]
+    await asyncio.sleep(0)
     order = graph.sort(inner, lambda index: specs[index].ref or str(index))
     return Links(upstreams, order, frozenset(one for ones in inner for one in ones))
 
@@ -84,10 +77,16 @@ async def attach(
     """
     asked = links.as_asked(ids)
     fresh = {task.id for task, stored in zip(new, ids, strict=True) if task.id == stored}
-    between = _edges(links, asked, fresh, older=False)
-    while chunk := list(islice(between, CHUNK)):
-        await edges.insert(conn, tenant_id, chunk)
-    older = list(_edges(links, asked, fresh, older=True))
+    older: list[NewEdge] = []
+    between: list[NewEdge] = []
+    for edge in _edges(links, asked, fresh):
+        # A task that comes with them may be an older one, too: its key was seen before.
+        (between if edge.upstream in fresh else older).append(edge)
+        if len(between) == CHUNK:
+            await edges.insert(conn, tenant_id, between)
+            between = []
+    if between:
+        await edges.insert(conn, tenant_id, between)
     if not older:
         return
     unknown = await edges.attach(conn, tenant_id, older)
@@ -95,18 +94,14 @@ async def attach(
         raise _unknown(sorted(unknown))
 
 
-def _edges(links: Links, ids: Sequence[int], fresh: set[int], *, older: bool) -> Iterator[NewEdge]:
-    """Yield the edges of fresh tasks to other fresh ones, or those to older ones.
-
-    A task that comes with them may be an older one, too: its key was seen before.
-    """
+def _edges(links: Links, ids: Sequence[int], fresh: set[int]) -> Iterator[NewEdge]:
+    """Yield the edges of fresh tasks."""
     for place in links.order:
         if ids[place] not in fresh:
             continue
         for one in links.upstreams[place]:
             upstream = one.id if one.index is None else ids[one.index]
-            if (upstream not in fresh) == older:
-                yield NewEdge(ids[place], upstream, one.on)
+            yield NewEdge(ids[place], upstream, one.on)
 
 
 def _unknown(ids: Sequence[int]) -> Invalid:

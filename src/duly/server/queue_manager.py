@@ -76,6 +76,8 @@ class QueueManager(Service):
         self._herald = herald
         self._dice = dice
         self._until_due: timedelta | None = None
+        self._has_ended = False
+        """Whether a task may have ended that others wait for."""
         self._patience = Patience(settings.leases.ttl)
         self._sweep = Pace(timedelta(0), LONGEST_SWEEP)
 
@@ -99,15 +101,27 @@ class QueueManager(Service):
         return settled.has_more or len(due) == BATCH or len(lost) == BATCH
 
     async def _look(self, term: Term) -> Settled:
-        """See when the next task is due; let those go on whose upstreams have ended."""
+        """Let those go on whose upstreams have ended; see when the next task is due.
+
+        Who was told of an end settles it first: a chain waits for nothing else.
+        """
+        settled = NOTHING
         async with self._database.connection() as conn:
+            if self._has_ended:
+                settled = await self._settle_edges(conn, term)
             self._until_due, has_ended = await leases.next_due(conn)
-            if not has_ended:
-                return NOTHING
-            settled = await edges.settle(conn, term, limit=EDGES)
-            if settled.scheduled:
-                self._until_due, _ = await leases.next_due(conn)
-        self._wake(settled.waiting)
+            if has_ended and settled is NOTHING:
+                settled = await self._settle_edges(conn, term)
+                if settled.scheduled:
+                    self._until_due, _ = await leases.next_due(conn)
+        return settled
+
+    async def _settle_edges(self, conn: Connection, term: Term) -> Settled:
+        # Before it, not after: what is told meanwhile may have come too late to be seen.
+        self._has_ended = False
+        settled = await edges.settle(conn, term, limit=EDGES)
+        if settled.waiting:
+            self._wake(settled.waiting)
         if settled.cancelled:
             self._tell(frozenset(settled.cancelled), [], is_due=False)
         return settled
@@ -257,6 +271,7 @@ class QueueManager(Service):
         self._bell.ring(ended)
         self._wake(waiting)
         if is_due:
+            self._has_ended = True
             self.nudge()
         pairs = frozenset(pair for pair, _ in waiting)
         self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=frozenset(ended)))

@@ -38,6 +38,8 @@ from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.edges import NewGraph
 from duly.store.tasks import Inserted, NewTask, Stored, StoredSpec
 
+AT_ONCE = 2000
+"""Tasks of a batch that are made before others get their turn on this server."""
 GROUP = 500
 """How many requests share one commit, at most."""
 TOO_LATE = "The database is too slow to store the task now; nothing was stored. Try again."
@@ -252,12 +254,7 @@ class Submitter(Service):
         if links is not None:
             specs = [specs[place] for place in links.order]
         shapes = await self._shapes.learn(specs)
-        new = [
-            self._new(credential, spec, shape_id, graph_id=None if graph is None else graph.id)
-            for spec, shape_id in zip(specs, shapes, strict=True)
-        ]
-        if links is not None:
-            new = links.dress(new)
+        new = await self._new_batch(credential, specs, shapes, links, graph)
         server = self._cluster_manager.number
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
@@ -278,6 +275,25 @@ class Submitter(Service):
         if links is not None:
             return msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
         return stored
+
+    async def _new_batch(
+        self,
+        credential: Credential,
+        specs: Sequence[TaskSpec],
+        shapes: Sequence[int],
+        links: Links | None,
+        graph: NewGraph | None,
+    ) -> list[NewTask]:
+        """Mint tasks in their order; with `links` that is the order of the links."""
+        graph_id = None if graph is None else graph.id
+        places = range(len(specs)) if links is None else links.order
+        new = []
+        for place, spec, shape_id in zip(places, specs, shapes, strict=True):
+            if len(new) % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            edges_of = (0, False) if links is None else links.edges_of(place)
+            new.append(self._new(credential, spec, shape_id, edges_of=edges_of, graph_id=graph_id))
+        return new
 
     def _note(self, credential: Credential, bucket: Bucket | None) -> None:
         if bucket is not None:
@@ -386,6 +402,7 @@ class Submitter(Service):
         shape_id: int,
         *,
         is_limited: bool = False,
+        edges_of: tuple[int, bool] = (0, False),
         graph_id: int | None = None,
     ) -> NewTask:
         return NewTask(
@@ -398,6 +415,8 @@ class Submitter(Service):
             if spec.idempotency_key is None
             else repeats.hash_of(spec, credential.plan),
             is_limited=is_limited,
+            blocked_by=edges_of[0],
+            has_dependants=edges_of[1],
             graph_id=graph_id,
         )
 

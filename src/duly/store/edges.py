@@ -19,7 +19,7 @@ from duly.store.servers import SCHEDULING, Term
 SQL = load_statements("edges.sql")
 
 
-class NewEdge(msgspec.Struct, frozen=True):
+class NewEdge(msgspec.Struct, frozen=True, gc=False):
     """An edge on its way into the store."""
 
     dependant: int
