@@ -287,7 +287,7 @@ class Submitter(Service):
         """Mint tasks in their order; with `links` that is the order of the links."""
         graph_id = None if graph is None else graph.id
         places = range(len(specs)) if links is None else links.order
-        new = []
+        new: list[NewTask] = []
         for place, spec, shape_id in zip(places, specs, shapes, strict=True):
             if len(new) % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
