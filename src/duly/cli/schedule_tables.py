@@ -122,10 +122,13 @@ def _task(task: Mapping[str, Any]) -> str:
     lines = [shlex.join(map(str, command))] if isinstance(command, list) else []
     if task.get("source"):
         lines.append("a script that was sent along")
+    if task.get("env"):
+        # Their values may be secrets, and somebody may look over the shoulder.
+        lines.append(f"env: {', '.join(task['env'])}")
     lines += [
         f"{name.replace('_', ' ')}: {_span(value) if name in SPANS else _value(value)}"
         for name, value in task.items()
-        if name not in ("command", "source")
+        if name not in ("command", "source", "env")
     ]
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ from duly.cli.schedule_flags import (
     with_when_flags,
 )
 from duly.cli.submit import Command
-from duly.cli.text import now
+from duly.cli.text import clean, now
 from duly.client.schedule_shapes import FireTime, Schedule, ScheduleChanges
 from duly.client.shapes import Task, TaskFields
 from duly.client.sync import Client
@@ -82,7 +82,7 @@ def create(
         return
     from duly.cli.schedule_tables import say_made
 
-    print(say_made(made, now()))
+    print(clean(say_made(made, now())))
 
 
 @schedule.command("list")
@@ -306,7 +306,7 @@ def print_changed(verb: str, changed: Schedule, output: Output) -> None:
     from duly.cli.schedule_tables import say_next, say_when
 
     after = "" if changed["paused"] else f"; fires next {say_next(changed, now())}"
-    print(f"{verb} {changed['id']}: {say_when(changed)}{after}")
+    print(clean(f"{verb} {changed['id']}: {say_when(changed)}{after}"))
 
 
 def print_times(times: list[str], zone: str, output: Output) -> None:

@@ -1,0 +1,103 @@
+"""What people see of a schedule."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from duly.cli.schedule_tables import draw_history, draw_times, say_next, say_when, schedule_details
+from tests.cli.shapes import reason, task
+
+NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
+NIGHTLY = {
+    "id": "17",
+    "name": None,
+    "tenant": "default",
+    "user": None,
+    "task": {"source": "#!/bin/sh\n", "env": {"TOKEN": "hush"}, "resources": {"cpu": 2}},
+    "run_at": None,
+    "daily": "06:30",
+    "weekly": None,
+    "monthly": None,
+    "annually": None,
+    "every": None,
+    "cron": None,
+    "timezone": "UTC",
+    "start_at": None,
+    "end_at": None,
+    "jitter": 90.0,
+    "short_month": None,
+    "misfire": "once",
+    "overlap": "skip",
+    "next_run_at": None,
+    "paused": False,
+    "paused_at": None,
+    "created_at": "2027-01-31T06:29:00Z",
+    "updated_at": "2027-01-31T06:29:00Z",
+}
+FIRED = {
+    "fire_at": "2027-01-31T05:30:00Z",
+    "last_at": "2027-01-31T05:30:00Z",
+    "times": 1,
+    "task": "7251039274172416",
+    "scheduling_type": "daily",
+    "reason": None,
+    "recorded_at": "2027-01-31T05:30:00Z",
+}
+MISSED = {
+    "fire_at": "2027-01-28T05:30:00Z",
+    "last_at": "2027-01-30T05:30:00Z",
+    "times": 3,
+    "task": None,
+    "reason": reason("paused", "The schedule was paused."),
+}
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_a_schedule_tells_the_names_of_its_variables_and_not_their_values():
+    told = dict(schedule_details(NIGHTLY, NOW))
+    assert told["task"] == "a script that was sent along\nenv: TOKEN\nresources: cpu=2"
+    assert (told["jitter"], told["next run"]) == ("1m 30s", "never again")
+    assert set(told) == {
+        "id", "when", "timezone", "jitter", "next run", "overlap", "misfire", "task", "tenant",
+        "created",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "daily 06:30"),
+        ({"daily": None, "every": 1.0}, "every 1s"),
+        ({"daily": None, "cron": "0 6 * * *"}, "cron 0 6 * * *"),
+    ],
+)
+def test_when_it_fires_is_said_as_it_was_written(changes, words):
+    assert say_when({**NIGHTLY, **changes}) == words
+
+
+def test_one_that_is_paused_has_no_next_run():
+    assert say_next({**NIGHTLY, "next_run_at": "2027-02-01T06:30:00Z", "paused": True}, NOW) == (
+        "paused"
+    )
+
+
+def test_missed_times_in_a_row_are_one_line_with_the_reason(capsys):
+    draw_history([FIRED, {**FIRED, **MISSED}], {FIRED["task"]: task()}, "Europe/Berlin")
+    assert lines(capsys.readouterr().out)[2:] == [
+        "Sun 2027-01-31 06:30:00 CET 7251039274172416 done",
+        "Thu 2027-01-28 06:30:00 CET to Sat 2027-01-30 06:30:00 CET (3 times) none missed"
+        " The schedule was paused.",
+    ]
+
+
+def test_a_task_that_is_forgotten_has_its_id_left(capsys):
+    draw_history([FIRED], {}, "UTC")
+    assert lines(capsys.readouterr().out)[2:] == ["Sun 2027-01-31 05:30:00 UTC 7251039274172416"]
+
+
+def test_a_zone_that_this_machine_does_not_know_is_told_in_utc(capsys):
+    draw_times([FIRED["fire_at"]], "Moon/Tycho", NOW)
+    assert lines(capsys.readouterr().out)[2].startswith("Sun 2027-01-31 05:30:00 UTC")
