@@ -161,7 +161,7 @@ async def test_a_failure_goes_through_the_whole_graph_up_to_who_does_not_mind(la
 
 
 async def test_a_deep_and_a_wide_failure_are_told_in_bounded_pieces(lab, monkeypatch):
-    monkeypatch.setattr("duly.server.queue_manager.EDGES", 10)
+    monkeypatch.setattr("duly.server.settler.EDGES", 10)
     chain = [("t0",), *((f"t{n}", f"t{n - 1}") for n in range(1, 40))]
     ids = await submit_batch(lab, *chain, *((f"w{n}", "t0") for n in range(35)))
     await cancel(lab, ids["t0"])
@@ -174,7 +174,7 @@ async def test_a_deep_and_a_wide_failure_are_told_in_bounded_pieces(lab, monkeyp
 
 
 async def test_a_wide_success_is_told_in_bounded_pieces(lab, monkeypatch):
-    monkeypatch.setattr("duly.server.queue_manager.EDGES", 10)
+    monkeypatch.setattr("duly.server.settler.EDGES", 10)
     node = await lab.node()
     ids = await submit_batch(lab, ("a",), *((f"w{n}", "a") for n in range(35)))
     ref = await lab.start(node, ids.pop("a"))

@@ -121,7 +121,11 @@ async def _store(parts: Parts, credential: Credential, body: bytes, key: str | N
     if asked.name is not None and not 1 <= len(check_text(asked.name, "name")) <= MAX_NAME:
         raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
     specs = await complete_all(tasks, credential)
-    storing = parts.submitter.submit_graph(credential, asked.name, specs, key=key)
+    name = asked.name
+    # Much to give back: now and at the end, with others in between.
+    del asked, tasks
+    await asyncio.sleep(0)
+    storing = parts.submitter.submit_graph(credential, name, specs, key=key)
     graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     named = {spec.ref or "": str(one) for spec, one in zip(specs, ids, strict=True)}
     return as_json(GraphIds(str(graph), named), 201)

@@ -28,7 +28,7 @@ ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
 LONGEST_WAIT = 25
 BATCH_PATIENCE = 25.0
 """Seconds after which the client of a batch is told that its outcome is not known."""
-AT_ONCE = 500
+AT_ONCE = 100
 """Tasks of a batch that are checked before others get their turn on this server."""
 LOOK_AGAIN = 0.5
 """Seconds after which whoever waits looks by itself, in case that nobody rang."""

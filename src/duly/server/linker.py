@@ -20,7 +20,7 @@ from duly.store.database import Connection
 from duly.store.edges import NewEdge
 from duly.store.tasks import NewTask
 
-AT_ONCE = 500
+AT_ONCE = 200
 """Tasks that are linked before others get their turn on this server."""
 CHUNK = 5000
 """How many edges go into one statement."""

@@ -30,7 +30,8 @@ from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
-from duly.store import edges, leases, servers, tasks
+from duly.server.settler import NOTHING, Settler
+from duly.store import leases, servers, tasks
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.edges import Settled
 from duly.store.lanes import Lane
@@ -39,9 +40,6 @@ from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 1000
-EDGES = 1000
-"""How many edges are counted down in one transaction, about."""
-NOTHING = Settled([], 0, [], False)
 BUSY = timedelta(milliseconds=50)
 """How long to leave tasks alone that are due and being changed by somebody."""
 LONGEST_SWEEP = timedelta(seconds=3)
@@ -76,21 +74,20 @@ class QueueManager(Service):
         self._herald = herald
         self._dice = dice
         self._until_due: timedelta | None = None
-        self._has_ended = False
-        """Whether a task may have ended that others wait for."""
+        self._settler = Settler()
         self._patience = Patience(settings.leases.ttl)
         self._sweep = Pace(timedelta(0), LONGEST_SWEEP)
 
     def pause(self) -> timedelta:
-        """Wait no longer than until the next task is due."""
-        if self._until_due is None:
-            return self._interval
-        return min(self._interval, self._until_due)
+        """Wait no longer than until the next task is due, or the next ends are to be settled."""
+        waits = (self._interval, self._until_due, self._settler.rest)
+        return min(wait for wait in waits if wait is not None)
 
     async def tick(self) -> bool:
         """Release what is due; expire silent nodes and decide about what ran on them."""
         term = self._cluster_manager.term
         if term is None:
+            self._settler.take()
             return False
         settled = await self._look(term)
         due = await self._release(term)
@@ -103,23 +100,21 @@ class QueueManager(Service):
     async def _look(self, term: Term) -> Settled:
         """Let those go on whose upstreams have ended; see when the next task is due.
 
-        Who was told of an end settles it first: a chain waits for nothing else.
+        What was told of an end is settled first: a chain waits for nothing else.
         """
-        settled = NOTHING
+        settled, is_told = NOTHING, self._settler.take()
         async with self._database.connection() as conn:
-            if self._has_ended:
+            if is_told:
                 settled = await self._settle_edges(conn, term)
             self._until_due, has_ended = await leases.next_due(conn)
-            if has_ended and settled is NOTHING:
+            if has_ended and self._settler.is_due and settled is NOTHING:
                 settled = await self._settle_edges(conn, term)
                 if settled.scheduled:
                     self._until_due, _ = await leases.next_due(conn)
         return settled
 
     async def _settle_edges(self, conn: Connection, term: Term) -> Settled:
-        # Before it, not after: what is told meanwhile may have come too late to be seen.
-        self._has_ended = False
-        settled = await edges.settle(conn, term, limit=EDGES)
+        settled = await self._settler.settle(conn, term)
         if settled.waiting:
             self._wake(settled.waiting)
         if settled.cancelled:
@@ -270,8 +265,7 @@ class QueueManager(Service):
     ) -> None:
         self._bell.ring(ended)
         self._wake(waiting)
-        if is_due:
-            self._has_ended = True
+        if is_due and self._settler.tell():
             self.nudge()
         pairs = frozenset(pair for pair, _ in waiting)
         self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=frozenset(ended)))

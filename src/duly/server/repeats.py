@@ -14,7 +14,7 @@ from duly.store import tasks
 from duly.store.database import Connection, Database, confirm
 from duly.store.tasks import NewTask, Stored, Submission
 
-AT_ONCE = 500
+AT_ONCE = 200
 """Tasks of a batch that are looked at before others get their turn on this server."""
 Known = Mapping[tuple[int, str], Submission]
 """What keys stand for, by tenant and key."""
