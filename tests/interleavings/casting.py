@@ -3,19 +3,20 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.interleavings import administrators, tenants
+from tests.interleavings import administrators, schedules, tenants
 from tests.interleavings.driver import Driver
 from tests.interleavings.world import Node, Server, World
 
 KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
-LOOPS = ("cluster", "place", "sweep", "commit", "repair")
+LOOPS = ("cluster", "place", "sweep", "commit", "repair", "fire")
 TASK = ("cancel", "update", "resize")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
 RESERVATION = ("change", "release")
 TENANT = ("small", "few", "suspend", "replan")
+SCHEDULE = ("reschedule", "rest", "run", "unschedule")
 WEIGHTS = {
     "submit": 4,
     "batch": 3,
@@ -46,7 +47,14 @@ WEIGHTS = {
     "few": 0.3,
     "suspend": 0.1,
     "replan": 0.1,
+    "plan": 0.1,
+    "fire": 0.1,
+    "reschedule": 0.05,
+    "rest": 0.05,
+    "run": 0.05,
+    "unschedule": 0.02,
 }
+QUIET = ("place", "poll", "report", "submit", "batch", "commit", "heartbeat", "join", *NODE)
 THEMES: dict[str, dict[str, float]] = {
     "everything": {},
     "submits": {"submit": 6, "batch": 4, "commit": 5, "kill": 2},
@@ -76,6 +84,11 @@ THEMES: dict[str, dict[str, float]] = {
     | dict.fromkeys(("place", "submit", "batch", "poll", "report", "resize", *NODE), 0.1),
     "quotas": {"small": 12, "few": 15, "commit": 3, "suspend": 60, "replan": 60, "report": 2}
     | dict.fromkeys(("submit", "batch", "whole", "resize", "update", *RESERVATION), 0.1),
+    "fires": {"plan": 150, "fire": 250, "rest": 150, "reschedule": 120, "run": 60, "time": 3}
+    | {"unschedule": 60}
+    | dict.fromkeys(QUIET, 0.1),
+    "fires of two leaders": {"plan": 100, "fire": 400, "cluster": 6, "time": 3, "kill": 0.2}
+    | dict.fromkeys((*QUIET, "sweep"), 0.1),
 }
 """What happens often in a run; every seed has one."""
 
@@ -132,6 +145,17 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         driver.start(f"{server.name} forgets", lambda: administrators.forget(world))
     elif kind in TENANT:
         _tenant(world, driver, server, kind)
+    elif kind == "plan":
+        driver.start(f"{server.name} plans", lambda: schedules.create(world, server))
+    elif kind in SCHEDULE and world.schedules:
+        schedule = world.dice.choice(world.schedules)
+        act = {
+            "reschedule": schedules.change,
+            "rest": schedules.pause,
+            "run": schedules.run,
+            "unschedule": schedules.remove,
+        }[kind]
+        driver.start(f"{server.name} {kind}s {schedule}", lambda: act(world, server, schedule))
 
 
 def _tenant(world: World, driver: Driver, server: Server, kind: str) -> None:
@@ -183,8 +207,9 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
         "sweep": lambda: world.sweep(server),
         "commit": server.submitter.tick,
         "repair": lambda: world.repair(server),
+        "fire": lambda: schedules.fire(world, server),
     }[kind]
-    if kind in ("place", "sweep") and server.cluster_manager.term is None:
+    if kind in ("place", "sweep", "fire") and server.cluster_manager.term is None:
         return
     if kind not in server.busy:
         driver.start(f"{server.name} {kind}", lambda: world.alone(server, kind, tick))

@@ -23,6 +23,7 @@ class Evidence:
     dead: set[int]
     reserved: dict[int, asyncpg.Record]
     edges: list[asyncpg.Record]
+    occurrences: list[asyncpg.Record]
     untold: set[int]
     """Tasks that have ended and whose dependants were not told."""
     needs: dict[int, int]
@@ -97,6 +98,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         needs={row["id"]: row["needs"]["cpu_milli"] for row in shapes},
         keys={row["id"]: row["concurrency"]["key"] for row in shapes if row["concurrency"]},
         edges=await conn.fetch("select * from edges"),
+        occurrences=await conn.fetch("select * from occurrences"),
         untold={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
         told=told,
     )

@@ -19,6 +19,7 @@ from tests.interleavings import (
     laws,
     laws_of_edges,
     laws_of_nodes,
+    laws_of_schedules,
     laws_of_tenants,
     room,
     tenants,
@@ -38,11 +39,14 @@ LAWS = (
     *laws_of_nodes.LAWS,
     *room.LAWS,
     *laws_of_tenants.LAWS,
+    *laws_of_schedules.LAWS,
 )
 PASSING = (0.5, 1.0, 2.0, 6.5, 6.5)
 """Seconds: the last ones are longer than a node may be silent."""
 PASSING_IN = {
     "hand-overs": (1.0, 6.5, 21.0),
+    "fires": (0.5, 1.0, 2.0, 5.5),
+    "fires of two leaders": (2.0, 6.5, 21.0),
     "reservations": (0.5, 1.0, 2.0),
     "extensions": (0.5, 1.0, 2.0),
 }

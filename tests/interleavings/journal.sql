@@ -50,6 +50,10 @@ create trigger note after update on nodes
     execute function note('nodes');
 create trigger note after insert or update or delete on reservations
     for each row execute function note('reservations');
+create trigger note after insert or update or delete on schedules
+    for each row execute function note('schedules');
+create trigger note after insert or update on occurrences
+    for each row execute function note('occurrences');
 create trigger note after insert or update on buckets
     for each row execute function note('buckets');
 

@@ -131,12 +131,12 @@ def a_sweep_ends_with_its_term(seen: Evidence) -> Iterator[str]:
         for row in seen.journal
         if row["what"] == "terms" and row["op"] == "update"
     ]
-    for told in seen.told_of("swept"):
+    for told in (*seen.told_of("swept"), *seen.told_of("fired")):
         over = min((place for place, term in terms if term > told.about), default=2**62)
         for row in seen.journal:
             is_its_own = row["pid"] == told.pid and told.asked.place < row["seq"] <= told.place
             if is_its_own and row["seq"] > over:
-                yield f"a sweep of term {told.about} wrote {row['what']} after its end"
+                yield f"what {told.op} in term {told.about} wrote {row['what']} after its end"
 
 
 def what_is_cancelled_stays_so(seen: Evidence) -> Iterator[str]:

@@ -3,8 +3,19 @@
 A mistake comes with the theme under which it shows soon.
 """
 
-from duly.server import queue_manager, repeats
-from duly.store import buckets, leases, nodes, reservations, servers, stock, tasks
+from types import SimpleNamespace
+
+from duly.server import queue_manager, repeats, timekeeper
+from duly.store import (
+    buckets,
+    leases,
+    nodes,
+    reservations,
+    schedules,
+    servers,
+    stock,
+    tasks,
+)
 from tests.interleavings.explorer import function
 
 
@@ -63,6 +74,16 @@ def unread(monkeypatch):
 def bodiless(monkeypatch):
     """Look at the key of a batch alone."""
     monkeypatch.setattr(repeats, "hash_of", lambda spec, plan: b"")
+    return ""
+
+
+def termless(monkeypatch):
+    """Fire schedules whatever has become of the term."""
+
+    async def hold(conn, term):
+        pass
+
+    monkeypatch.setattr(timekeeper, "servers", SimpleNamespace(hold=hold))
     return ""
 
 
@@ -248,5 +269,18 @@ MUTANTS = {
         "quotas",
         altered("hold_quotas", ("q.revision = p_revision", "true")),
     ),
+    "a schedule fires without a lock": (
+        "fires",
+        without(schedules, "lock_due", ("for update skip locked", "")),
+    ),
+    "a schedule is changed without a lock": (
+        "fires",
+        without(schedules, "lock", ("for update", "")),
+    ),
+    "what is paused fires": (
+        "fires",
+        without(schedules, "lock_due", ("where paused_at is null", "where true")),
+    ),
+    "schedules are fired after the term": ("fires of two leaders", termless),
     "a suspension lets leases pass that were decided before": ("quotas", unmarked),
 }

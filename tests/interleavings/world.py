@@ -30,8 +30,10 @@ from duly.server.queue_manager import QueueManager
 from duly.server.repairer import Repairer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
+from duly.server.schedules import Schedules
 from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
+from duly.server.timekeeper import Timekeeper
 from duly.store import audit, nodes
 from duly.store.tenants import digest
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
@@ -52,6 +54,7 @@ SETTINGS = Settings(
     retries=RetrySettings(base_delay=timedelta(seconds=1)),
 )
 CLEAN = """
+    delete from schedules; delete from occurrences;
     delete from live; delete from tasks; delete from attempts; delete from ends;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
@@ -110,6 +113,8 @@ class Server:
     repairer: Repairer
     tenants: Tenants
     plan_keeper: PlanKeeper
+    timekeeper: Timekeeper
+    schedules: Schedules
     busy: set[str] = field(default_factory=set)
 
 
@@ -137,6 +142,7 @@ class World:
         self.servers: list[Server] = []
         self.nodes: list[Node] = []
         self.reserved: list[int] = []
+        self.schedules: list[int] = []
         self.dice = dice
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         self.database = database
@@ -192,6 +198,8 @@ class World:
             Repairer(self.database, parts.queue_manager, LATE),
             parts.tenants,
             parts.plan_keeper,
+            parts.timekeeper,
+            parts.schedules,
         )
 
     def replace(self, server: Server) -> None:

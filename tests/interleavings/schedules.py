@@ -1,0 +1,72 @@
+"""Schedules of a run: made, fired, changed, paused, removed and run out of turn by anybody."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.model.request import TaskRequest
+from duly.model.schedule_request import ScheduleRequest
+from tests.interleavings.world import CLIENT, Server, World
+
+MOST = 2
+EVERY = 2
+OFF = timedelta(seconds=0.25)
+"""Fire times lie beside every time at which somebody may run a schedule out of turn."""
+
+
+def is_fire_time(at: datetime) -> bool:
+    """Say whether a time is one of a recurrence, and not of somebody who did not wait for it."""
+    return at.microsecond % 500_000 != 0
+
+
+async def create(world: World, server: Server) -> None:
+    """Make one more, unless there are enough."""
+    if len(world.schedules) < MOST:
+        asked = ScheduleRequest(
+            task=_task(world),
+            every=f"{EVERY}s",
+            start_at=(world.now + OFF).isoformat(),
+            misfire=world.dice.choice(("once", "all", "all")),
+            overlap=world.dice.choice(("allow", "allow", "skip", "cancel_other")),
+        )
+        world.schedules.append(await server.schedules.create(CLIENT, asked))
+
+
+async def fire(world: World, server: Server) -> None:
+    """Do what the leader's loop does; what it writes ends with its term."""
+    term = server.cluster_manager.term
+    asked = world.tell("asked", 0)
+    await server.timekeeper.tick()
+    if term is not None:
+        world.tell("fired", term.number, asked=asked)
+
+
+async def change(world: World, server: Server, schedule: int) -> None:
+    task = {"name": _task(world).name, "command": ["true"]}
+    await server.schedules.update(CLIENT, schedule, {"task": task})
+
+
+async def pause(world: World, server: Server, schedule: int) -> None:
+    """Pause it, or let it go on."""
+    if world.dice.random() < 0.5:
+        await server.schedules.pause(CLIENT, schedule)
+    else:
+        await server.schedules.resume(CLIENT, schedule)
+
+
+async def run(world: World, server: Server, schedule: int) -> None:
+    """Run it out of turn."""
+    await server.schedules.run(CLIENT, schedule)
+    world.is_stirred = True
+
+
+async def remove(world: World, server: Server, schedule: int) -> None:
+    await server.schedules.remove(CLIENT, schedule)
+    if schedule in world.schedules:
+        world.schedules.remove(schedule)
+
+
+def _task(world: World) -> TaskRequest:
+    return msgspec.convert(
+        {"name": f"fired {world.dice.randrange(10**6)}", "command": ["true"]}, TaskRequest
+    )
