@@ -61,8 +61,10 @@ def test_a_file_that_is_refused_leaves_nothing_and_names_the_line(server):
 def test_one_task_of_a_file_ends_the_command_as_it_ended(server):
     ended = server.duly("submit", "-f", "-", "--wait", input="max_attempts: 1\nrun: exit 3\n")
     assert ended.returncode == 3
-    several = server.duly("submit", "-f", "-", "-o", "id", input="- run: x\n- run: y\n")
-    assert len(several.stdout.split()) == 2
+    two = "- run: 'true'\n- {run: 'false', max_attempts: 1}\n"
+    several = server.duly("submit", "-f", "-", "--wait", "-o", "id", input=two)
+    assert (several.returncode, len(several.stdout.split())) == (1, 2)
+    assert several.stderr == "1 of 2 done: [1] failed\n"
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

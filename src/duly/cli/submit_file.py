@@ -12,7 +12,7 @@ from duly.cli.exits import OURS, REFUSED, code_of_task, describe_end
 from duly.cli.manifest import Manifest, read_manifest
 from duly.cli.output import Output, print_csv, print_ids, print_json, print_lines, print_value
 from duly.cli.text import clean
-from duly.client.shapes import TaskFields
+from duly.client.shapes import FINAL, TaskFields
 from duly.client.sync import Client
 from duly.errors import Invalid
 
@@ -59,7 +59,7 @@ def _submit(client: Client, manifest: Manifest, key: str | None) -> _Submitted:
         return _Submitted("graph", graph, graph["ids"])
     if manifest.kind == "tasks":
         ids = client.submit_many(manifest.tasks, idempotency_key=key)
-        return _Submitted("tasks", {"ids": ids}, {str(n): one for n, one in enumerate(ids)})
+        return _Submitted("tasks", {"ids": ids}, {f"[{n}]": one for n, one in enumerate(ids)})
     fields: TaskFields = {**manifest.tasks[0]}
     if key is not None:
         fields["idempotency_key"] = key
@@ -108,23 +108,42 @@ def _wait(client: Client, submitted: _Submitted, output: Output) -> int:
     """Wait for the end of all, tell it, and return the exit code; Ctrl-C leaves them alone."""
     client.patience = WHILE_WAITING
     try:
-        ended = [client.wait(one) for one in submitted.ids.values()]
+        if submitted.kind == "task":
+            return _wait_for_one(client, submitted.last, output)
+        ends = _ends(client, submitted)
     except KeyboardInterrupt:
-        say("\nLeft them to themselves; they go on. To see them: duly list")
+        say("\nLeft to itself; it goes on. To see it: duly list")
         return OURS
-    if submitted.kind == "task":
-        say(describe_end(ended[0]))
-        if output is not Output.TABLE:
-            print_value(ended[0], output)
-        return code_of_task(ended[0])
     if output is not Output.TABLE:
         _tell(submitted, output)
-    bad = [
-        f"{clean(ref)} {task['status']}"
-        for ref, task in zip(submitted.ids, ended, strict=True)
-        if task["status"] != "done"
-    ]
+    bad = [f"{clean(ref)} {status}" for ref, status in ends if status != "done"]
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
     told = f": {', '.join(bad[:NAMED])}{more}" if bad else ""
-    say(f"{len(ended) - len(bad)} of {len(ended)} done{told}")
+    say(f"{len(submitted.ids) - len(bad)} of {len(submitted.ids)} done{told}")
     return REFUSED if bad else 0
+
+
+def _wait_for_one(client: Client, task: str, output: Output) -> int:
+    ended = client.wait(task)
+    say(describe_end(ended))
+    if output is not Output.TABLE:
+        print_value(ended, output)
+    return code_of_task(ended)
+
+
+def _ends(client: Client, submitted: _Submitted) -> list[tuple[str, str]]:
+    """Return how every task ended, by its ref or place, once all of them have.
+
+    The last of a graph mostly ends last, and the graph tells of all: so now and then it is
+    asked, instead of every task.
+    """
+    ends = []
+    for count, (ref, one) in enumerate(reversed(list(submitted.ids.items())), 1):
+        ends.append((ref, client.wait(one)["status"]))
+        if submitted.kind == "graph" and not count & (count - 1):
+            graph = client.get_graph(submitted.answer["id"])
+            if graph["status"] in FINAL and not graph["more"]:
+                return [(part["ref"] or "", part["status"]) for part in graph["tasks"]]
+            if graph["status"] == "done":
+                return []
+    return ends[::-1]
