@@ -14,8 +14,8 @@ from tests.server.books import amounts_told, booked, recount, unbooked
 ADD = """
     with task as (
             insert into tasks
-            values ($1, 1, null, 1, null, 'basic', '{}', '{}', '5 m', '1 h', 3, 'retry', 0, null,
-                    null, null, 0, duly.now())
+            values ($1, 1, null, 1000000, null, 'basic', '{}', '{}', '5 m', '1 h', 3, 'retry', 0,
+                    null, null, null, 0, duly.now())
                 on conflict (id) do nothing
          )
     insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, leased_at,
@@ -24,8 +24,8 @@ ADD = """
             duly.now() + interval '1 s' * $2, 1)
     returning entry
 """
-SHAPE = """insert into shapes (id, needs, key) values (1, '{"cpu_milli": 100}', 'races')
-           on conflict do nothing"""
+SHAPE = """insert into shapes (id, needs, key) values (1000000, '{"cpu_milli": 100}', 'races')
+           on conflict do nothing"""  # A number that no other test of this database is given.
 
 
 class Writer:
