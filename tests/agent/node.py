@@ -26,6 +26,8 @@ from duly.wire import Assignment, AttemptRef, AttemptReport
 
 NOBODY = "nobody"
 TRUSTED = 1000.0
+FIRST_PORT = 31_000 + os.getpid() % 150 * 10
+"""Ten that no other process of the run takes, nor the kernel for the other end of a connection."""
 
 
 class Node:
@@ -48,7 +50,7 @@ class Node:
             work=self.work,
             spool=data / "spool",
             users=chosen,
-            ports=Ports(42_000, 42_009),
+            ports=Ports(FIRST_PORT, FIRST_PORT + 9),
             remove=self.left.append,
             socket=self.socket,
         )

@@ -10,7 +10,7 @@ from duly.agent import workspace
 from duly.agent.output import NOTICE
 from duly.agent.users import RANGES
 from duly.model.task import Outcome
-from tests.agent.node import is_alive, running
+from tests.agent.node import FIRST_PORT, is_alive, running
 
 HOG = "f() { head -c $1 /dev/zero | tail >/dev/null; }; f"
 """Holds as many bytes in memory as its argument says: tail looks for the ends of lines."""
@@ -131,7 +131,7 @@ async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkey
         "DULY_IDEMPOTENCY_KEY": "key-1",
         "DULY_RESULT": f"{home}/result.json",
         "DULY_SOCKET": node.socket,
-        "DULY_PORTS": "42000,42001",
+        "DULY_PORTS": f"{FIRST_PORT},{FIRST_PORT + 1}",
     }
 
 
