@@ -122,9 +122,8 @@ def passed_over(
 def _known(recurrence: Recurrence, next_run_at: datetime, now: datetime) -> list[datetime]:
     """Return the fire times that are due and the next one, or the first of many."""
     known = [next_run_at]
-    for at in islice(fire_times(recurrence, next_run_at), PIECE + CATCH_UP):
-        if known[-1] > now:
-            break
+    times = islice(fire_times(recurrence, next_run_at), PIECE + CATCH_UP)
+    while known[-1] <= now and (at := next(times, None)) is not None:
         known.append(at)
     return known
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
+from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo
 
@@ -75,6 +76,7 @@ def _next_multiple(every: Every, instant: datetime) -> datetime:
     return every.anchor + max(0, passed + 1) * every.interval
 
 
+@lru_cache(4096)  # Schedules that fire together mostly have the same rule.
 def _next_match(calendar: Calendar, zone: ZoneInfo, instant: datetime) -> datetime | None:
     shown = wall_of(instant, zone).replace(microsecond=0)
     for day in _dates(calendar, shown.date()):
