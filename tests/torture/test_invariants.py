@@ -185,6 +185,10 @@ def test_an_end_that_changes_is_found() -> None:
             "although it was to be cancelled",
         ),
         (
+            lambda story: (story.lease(TASK), story._live(TASK, "update")),
+            "running (attempt 1, token 1) became running (attempt 1, token 1)",
+        ),
+        (
             lambda story: story.note(
                 what="live", op="insert", task=8, status="running", attempt=1, token=9
             ),

@@ -101,12 +101,11 @@ def _wrong_move(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str
 
 
 def _is_noted(before: Step, step: Step) -> bool:
-    """Say whether a running task was told to stop, or that others wait for it, and no more.
-
-    Of the latter the journal says nothing.
-    """
-    counts = (step.failures, step.losses, step.cancel_requested)
-    return bool(step.cancel_requested) or counts == (before.failures, before.losses, False)
+    """Say whether a running task was told to stop, or that others wait for it, and no more."""
+    if step.cancel_requested:
+        return True
+    is_marked = bool(step.is_awaited) and not before.is_awaited
+    return is_marked and (step.failures, step.losses) == (before.failures, before.losses)
 
 
 def _wrong_count(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str]:
