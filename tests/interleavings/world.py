@@ -22,6 +22,7 @@ from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, TaskSpec
 from duly.model.tenant import Credential, Plan
+from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
 from duly.server.plan_keeper import PlanKeeper
@@ -34,6 +35,7 @@ from duly.server.schedules import Schedules
 from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timekeeper import Timekeeper
+from duly.server.updater import Updater
 from duly.store import audit, nodes
 from duly.store.tenants import digest
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
@@ -108,7 +110,9 @@ class Server:
     polls: Polls
     resource_manager: ResourceManager
     queue_manager: QueueManager
+    canceller: Canceller
     submitter: Submitter
+    updater: Updater
     reservations: Reservations
     repairer: Repairer
     tenants: Tenants
@@ -193,7 +197,9 @@ class World:
             parts.polls,
             parts.resource_manager,
             parts.queue_manager,
+            parts.canceller,
             parts.submitter,
+            parts.updater,
             parts.reservations,
             Repairer(self.database, parts.queue_manager, LATE),
             parts.tenants,
@@ -284,7 +290,7 @@ class World:
         self.told.submits.append((None, spec, answer.id, answer.created))
 
     async def cancel(self, server: Server, task: int) -> None:
-        found = await server.queue_manager.cancel(CLIENT, [task])
+        found = await server.canceller.cancel(CLIENT, [task])
         self.tell("cancel", task, task in found)
 
     async def update(self, server: Server, task: int) -> None:
@@ -302,7 +308,7 @@ class World:
     async def _change(self, server: Server, task: int, what: str, value: Any) -> None:
         self.told.tried_updates.append((task, what, value))
         asked = value.isoformat() if isinstance(value, datetime) else value
-        await server.submitter.update(CLIENT, task, {what: asked})
+        await server.updater.update(CLIENT, task, {what: asked})
         self.told.updates.append((task, what, value))
         self.is_stirred = True
 

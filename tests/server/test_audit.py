@@ -36,7 +36,7 @@ async def test_a_system_in_use_is_clean(lab, watch):
     retried = await lab.run(node)
     await node.report(retried, Outcome.FAILED)
     cancelled = await lab.submit(cpu=64)
-    await lab.parts.queue_manager.cancel(lab.client, [cancelled])
+    await lab.parts.canceller.cancel(lab.client, [cancelled])
     lost = await lab.run(node, cpu=0.1)
     watch.nodes[0] = await lab.rejoin(node)
     await lab.sweep()

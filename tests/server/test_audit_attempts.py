@@ -77,7 +77,7 @@ async def test_an_attempt_far_past_its_cap_is_reported_and_never_taken_away_by_a
 
 async def test_a_cancelled_task_that_runs_on_and_on_is_reported(lab, watch):
     ref = await lab.run(await watch.node())
-    await lab.parts.queue_manager.cancel(lab.client, [ref.task])
+    await lab.parts.canceller.cancel(lab.client, [ref.task])
     await watch.wait()
     assert await watch.drift() == {}
     assert await watch.found() == {"not_cancelled": {ref.task}}

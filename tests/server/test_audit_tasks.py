@@ -69,7 +69,7 @@ async def test_a_lost_task_waits_for_whoever_has_its_unique_key_now(lab, watch):
     await lab.conn.execute("delete from live")
     holder = await lab.submit(unique=UniqueRequest(key="k"))
     assert await watch.found() == {"lost_task": {task}}
-    await lab.parts.queue_manager.cancel(lab.client, [holder])
+    await lab.parts.canceller.cancel(lab.client, [holder])
     assert await watch.found() == {}
     assert (await lab.live(task))["unique_key"] == "k"
 

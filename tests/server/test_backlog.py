@@ -145,6 +145,6 @@ async def test_a_replay_needs_room(lab, small):
     await node.report(await lab.start(node, task), Outcome.SUCCEEDED)
     await lab.clock.move(seconds(1))
     await submit(lab, small, 4)
-    await lab.parts.submitter.replay(small, task)
+    await lab.parts.replayer.replay(small, task)
     with pytest.raises(LimitExceeded):
-        await lab.parts.submitter.replay(small, task)
+        await lab.parts.replayer.replay(small, task)

@@ -219,7 +219,7 @@ async def test_what_is_told_late_counts_for_the_day_on_which_it_ended(lab):
 async def test_a_task_that_is_changed_between_attempts_pays_for_what_each_was_given(lab):
     node = await lab.node()
     ref = await end(lab, node, Outcome.FAILED, tier="basic", delay_tolerance=300, max_attempts=5)
-    change = lab.parts.submitter.update
+    change = lab.parts.updater.update
     await change(lab.client, ref.task, {"tier": "regular", "delay_tolerance": 7200})
     await change(lab.client, ref.task, {"tier": "premium"})
     first = {("basic", "ordinary"): 500 * 10 * SECOND}

@@ -8,7 +8,7 @@ from tests.server.lab import reason_of, seconds
 
 
 async def cancel(lab, *tasks, by=None):
-    return await lab.parts.queue_manager.cancel(by or lab.client, tasks)
+    return await lab.parts.canceller.cancel(by or lab.client, tasks)
 
 
 async def test_a_scheduled_task_ends_at_once(lab):

@@ -99,7 +99,7 @@ async def test_what_was_cancelled_before_it_was_told_is_not_started(lab):
     await node.poll()
     task = await lab.submit()
     await lab.schedule()
-    await lab.parts.queue_manager.cancel(lab.client, [task])
+    await lab.parts.canceller.cancel(lab.client, [task])
     orders = await node.poll()
     assert orders.start == []
     assert [(stop.ref.task, stop.why) for stop in orders.stop] == [(task, "cancelled")]

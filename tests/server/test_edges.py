@@ -255,11 +255,11 @@ async def test_a_blocked_task_can_be_changed_and_stays_blocked(lab):
     node = await lab.node()
     first = await lab.submit()
     second = await lab.submit(depends_on=[str(first)])
-    await lab.parts.submitter.update(lab.client, second, {"priority": 7, "name": "x"})
+    await lab.parts.updater.update(lab.client, second, {"priority": 7, "name": "x"})
     row = await lab.live(second)
     assert (row["status"], row["priority"]) == ("blocked", 7)
     with pytest.raises(Invalid, match="depends_on cannot be changed"):
-        await lab.parts.submitter.update(lab.client, second, {"depends_on": []})
+        await lab.parts.updater.update(lab.client, second, {"depends_on": []})
     await finish(lab, node, first)
     assert await lab.status(second) == "waiting"
 
@@ -278,7 +278,7 @@ async def test_a_replay_waits_for_nobody(lab):
     second = await lab.submit(depends_on=[str(first)])
     await cancel(lab, first)
     await lab.sweep()
-    assert await lab.status(await lab.parts.submitter.replay(lab.client, second)) == "waiting"
+    assert await lab.status(await lab.parts.replayer.replay(lab.client, second)) == "waiting"
 
 
 async def test_who_depends_on_what_could_never_run_is_told(lab, settings):

@@ -4,7 +4,7 @@ import pytest
 
 from duly import clock as machine_clock
 from duly.model.task import Outcome
-from duly.server.queue_manager import Patience
+from duly.server.patience import Patience
 from duly.store.servers import Term
 from tests.server.lab import seconds
 

@@ -107,7 +107,7 @@ async def test_a_cancel_on_one_server_reaches_the_node_that_waits_at_another(
     ref = await lab.run(node)
     async with running(lab.parts, other):
         poll = asyncio.ensure_future(node.poll(ref, wait=25))
-        assert await other.queue_manager.cancel(lab.client, [ref.task]) == {ref.task: False}
+        assert await other.canceller.cancel(lab.client, [ref.task]) == {ref.task: False}
         orders = await poll
     assert [(stop.ref, stop.why) for stop in orders.stop] == [(ref, "cancelled")]
 

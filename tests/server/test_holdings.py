@@ -45,7 +45,7 @@ async def test_a_cancel_is_seen_below_the_mark(lab):
     node = await lab.node()
     first, second = await lab.run(node), await lab.run(node)
     await node.poll(first, second)
-    await lab.parts.queue_manager.cancel(lab.client, [first.task])
+    await lab.parts.canceller.cancel(lab.client, [first.task])
     assert await node.stops(first, second) == [wire.Stop(ref=first, why="cancelled")]
 
 

@@ -145,6 +145,6 @@ async def test_a_replayed_task_takes_no_key_along(lab):
     node = await lab.node()
     ref = await lab.run(node, idempotency_key="k")
     await node.report(ref, Outcome.SUCCEEDED)
-    replay = await lab.parts.submitter.replay(lab.client, ref.task)
+    replay = await lab.parts.replayer.replay(lab.client, ref.task)
     assert replay != ref.task
     assert await lab.submit(idempotency_key="k") == ref.task

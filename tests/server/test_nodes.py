@@ -140,10 +140,10 @@ async def test_a_task_whose_labels_no_node_has_is_ended_like_one_that_fits_nowhe
 async def test_what_is_required_is_kept_and_can_be_changed(lab):
     node = await lab.node(labels={"zone": "b"})
     task = await lab.submit(requires={"zone": "a"}, tier="basic")
-    await lab.parts.submitter.update(lab.client, task, {"requires": {"zone": "b"}})
+    await lab.parts.updater.update(lab.client, task, {"requires": {"zone": "b"}})
     ref = await lab.start(node, task)
     assert await node.report(ref)
-    again = await lab.parts.submitter.replay(lab.client, task)
+    again = await lab.parts.replayer.replay(lab.client, task)
     shape = await lab.conn.fetchval(
         "select requires from shapes s join live l on l.shape_id = s.id where l.id = $1", again
     )

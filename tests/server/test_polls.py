@@ -51,7 +51,7 @@ async def test_what_an_agent_holds_and_should_not_is_lost(lab):
 async def test_a_stop_is_told_once_by_polls_and_every_time_by_heartbeats(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    await lab.parts.queue_manager.cancel(lab.client, [ref.task])
+    await lab.parts.canceller.cancel(lab.client, [ref.task])
     stop = wire.Stop(ref=ref, why="cancelled")
     assert await node.stops(ref) == [stop]
     assert await node.stops(ref) == []
@@ -63,7 +63,7 @@ async def test_a_stop_of_what_the_agent_never_held_is_told_until_it_is_reported(
     node = await lab.node()
     task = await lab.submit()
     await lab.schedule()
-    await lab.parts.queue_manager.cancel(lab.client, [task])
+    await lab.parts.canceller.cancel(lab.client, [task])
     (stop,) = await node.stops()
     assert await node.heartbeat() == [stop]
     assert await node.report(stop.ref, Outcome.CANCELLED)

@@ -289,13 +289,13 @@ async def test_a_replay_is_charged(lab, limited):
     node = await lab.node()
     task = await lab.submit(by=limited)
     await node.report(await lab.start(node, task))
-    await lab.parts.submitter.replay(limited, task)
+    await lab.parts.replayer.replay(limited, task)
     assert await tokens(lab, limited) == 8
     await submit(lab, limited, 8)
     with pytest.raises(LimitExceeded):
-        await lab.parts.submitter.replay(limited, task)
+        await lab.parts.replayer.replay(limited, task)
     with pytest.raises(LimitExceeded):
-        await (await another(lab)).submitter.replay(limited, task)
+        await (await another(lab)).replayer.replay(limited, task)
     assert await lab.count("tasks") == 10
 
 

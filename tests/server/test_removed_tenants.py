@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from duly.errors import Conflict, NotFound
+from duly.server.minting import mint
 from duly.store import tasks, tenants
 from duly.store.database import _prepare
 from tests.server.lab import answers
@@ -31,7 +32,7 @@ async def client(lab, request):
 
 
 def new(lab, client, shape=1):
-    return lab.parts.submitter._new(client, lab.spec(), shape)
+    return mint(lab.parts.submitter._sequencer, client, lab.spec(), shape)
 
 
 async def storing(lab, client):
@@ -42,14 +43,14 @@ async def storing(lab, client):
 
 async def test_nothing_is_stored_for_a_tenant_that_was_removed_a_moment_ago(lab, client):
     ended = await lab.submit(by=client)
-    await lab.parts.queue_manager.cancel(client, [ended])
+    await lab.parts.canceller.cancel(client, [ended])
     await lab.parts.tenants.remove(lab.client, client.tenant_id)
     with pytest.raises(NotFound, match="There is no such tenant"):
         await lab.submit(by=client)
     for asked in (
         lab.parts.submitter.submit_batch(client, [lab.spec()] * 2),
         lab.parts.submitter.submit_batch(client, [lab.spec()], key="k"),
-        lab.parts.submitter.replay(client, ended),
+        lab.parts.replayer.replay(client, ended),
     ):
         with pytest.raises(NotFound, match="There is no such tenant"):
             await asked

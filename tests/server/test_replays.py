@@ -8,7 +8,7 @@ from tests.server.lab import seconds
 
 
 async def replay(lab, task, by=None, **options):
-    return await lab.parts.submitter.replay(by or lab.client, task, **options)
+    return await lab.parts.replayer.replay(by or lab.client, task, **options)
 
 
 async def fail(lab, **fields):
@@ -101,7 +101,7 @@ async def test_a_done_task_is_no_dead_letter(lab):
 
 async def test_a_dropped_dead_letter_is_gone_and_its_history_stays(lab):
     task = await fail(lab)
-    drop = lab.parts.submitter.drop_dead_letter
+    drop = lab.parts.replayer.drop_dead_letter
     with pytest.raises(NotFound):
         await drop(lab.stranger, task)
     await drop(lab.client, task)

@@ -65,7 +65,7 @@ async def test_a_task_that_is_still_live_outlives_its_day_with_attempts_and_logs
     node = await lab.node()
     done = await run_and_log(lab, node, Outcome.SUCCEEDED)
     survivor = await run_and_log(lab, node, Outcome.EXPIRED)
-    await lab.parts.submitter.update(
+    await lab.parts.updater.update(
         lab.client, survivor.task, {"run_at": (lab.clock.now + DAY * 365).isoformat()}
     )
     await clean_up(lab, DAY * 40)
@@ -74,7 +74,7 @@ async def test_a_task_that_is_still_live_outlives_its_day_with_attempts_and_logs
     assert await log_of(lab, survivor) == b"hello"
 
     node = await lab.rejoin(node)
-    await lab.parts.submitter.update(lab.client, survivor.task, {"run_at": None})
+    await lab.parts.updater.update(lab.client, survivor.task, {"run_at": None})
     ref = await lab.start(node, survivor.task)
     assert ref.attempt == 2
     assert await node.report(ref)
@@ -89,7 +89,7 @@ async def test_a_key_is_kept_while_its_task_is_live_and_a_week_longer(lab):
     task = await lab.submit(idempotency_key="k", run_at=later)
     await clean_up(lab, DAY * 59)
     assert await lab.submit(idempotency_key="k", run_at=later) == task
-    await lab.parts.queue_manager.cancel(lab.client, [task])
+    await lab.parts.canceller.cancel(lab.client, [task])
     await clean_up(lab, DAY * 6)
     assert await lab.submit(idempotency_key="k", run_at=later) == task
     await clean_up(lab, DAY * 2)

@@ -150,7 +150,7 @@ async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, c
     await node.report(ref, Outcome.FAILED)
     await calendar.go(3)
     assert await calendar.ran(schedule) == [1]  # it comes back to be tried again
-    await lab.parts.queue_manager.cancel(lab.client, [task])
+    await lab.parts.canceller.cancel(lab.client, [task])
     await calendar.go(4)
     assert await calendar.ran(schedule) == [1, 4]
 

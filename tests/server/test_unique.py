@@ -74,7 +74,7 @@ async def test_the_end_of_a_task_releases_its_key(lab):
     await node.report(ref)
     (next_one,) = await submit(lab, unique())
     assert next_one.created
-    await lab.parts.queue_manager.cancel(lab.client, [next_one.id])
+    await lab.parts.canceller.cancel(lab.client, [next_one.id])
     assert (await submit(lab, unique()))[0].created
 
 
@@ -133,12 +133,12 @@ async def test_a_batch_names_two_of_its_own_that_want_the_same_key(lab):
 async def test_a_change_can_take_and_release_a_key(lab):
     (holder,) = await submit(lab, unique())
     task = await lab.submit()
-    submitter = lab.parts.submitter
+    updater = lab.parts.updater
     with pytest.raises(Conflict, match=f"Task {holder.id} has the unique key"):
-        await submitter.update(lab.client, task, {"unique": unique()})
-    await submitter.update(lab.client, holder.id, {"unique": None})
-    await submitter.update(lab.client, task, {"unique": unique()})
-    await submitter.update(lab.client, task, {"priority": 3})
+        await updater.update(lab.client, task, {"unique": unique()})
+    await updater.update(lab.client, holder.id, {"unique": None})
+    await updater.update(lab.client, task, {"unique": unique()})
+    await updater.update(lab.client, task, {"priority": 3})
     (refused,) = await submit(lab, unique())
     assert refused.details["task"] == str(task)
 
@@ -147,9 +147,9 @@ async def test_a_replay_asks_for_the_key_again(lab):
     node = await lab.node()
     (first,) = await submit(lab, unique())
     await node.report(await lab.start(node, first.id))
-    new = await lab.parts.submitter.replay(lab.client, first.id)
+    new = await lab.parts.replayer.replay(lab.client, first.id)
     with pytest.raises(Conflict, match=f"Task {new} has the unique key"):
-        await lab.parts.submitter.replay(lab.client, first.id)
+        await lab.parts.replayer.replay(lab.client, first.id)
     assert await lab.count("tasks") == 2
 
 
@@ -158,7 +158,7 @@ async def test_a_replay_and_a_submit_at_once_leave_one(lab):
     (first,) = await submit(lab, unique())
     await node.report(await lab.start(node, first.id))
     submitter = lab.parts.submitter
-    asked = [submitter.replay(lab.client, first.id) for _ in range(3)]
+    asked = [lab.parts.replayer.replay(lab.client, first.id) for _ in range(3)]
     asked += [submitter.submit(lab.client, spec(lab, unique=unique())) for _ in range(3)]
     got = await answers(submitter, asked)
     assert sum(isinstance(one, Conflict) for one in got) == 5

@@ -8,7 +8,7 @@ from tests.server.lab import between_placing_and_leasing, seconds
 
 
 async def update(lab, task, by=None, **changes):
-    await lab.parts.submitter.update(by or lab.client, task, changes)
+    await lab.parts.updater.update(by or lab.client, task, changes)
 
 
 async def stored(lab, task):

@@ -69,7 +69,7 @@ async def _cancel(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    found = await parts.timeouts.writing(parts.queue_manager.cancel(credential, [task_id]))
+    found = await parts.timeouts.writing(parts.canceller.cancel(credential, [task_id]))
     if task_id not in found:
         async with reading(parts, credential) as conn:
             view = await read_task(conn, credential.tenant_id, task_id)
@@ -105,7 +105,7 @@ async def cancel_many(request: ApiRequest) -> Answer:
         async with picking(parts, credential, by_status=True) as conn:
             ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=BATCH)
         if ids:
-            cancelling = parts.queue_manager.cancel(credential, ids)
+            cancelling = parts.canceller.cancel(credential, ids)
             cancelled += len(await parts.timeouts.writing(cancelling))
             before = ids[-1]
         if len(ids) < BATCH:
@@ -172,7 +172,7 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
             f"The task is {view.status}; only one that has ended can be replayed.",
             status=view.status,
         )
-    fresh = await parts.timeouts.writing(parts.submitter.replay(credential, task_id, dead=dead))
+    fresh = await parts.timeouts.writing(parts.replayer.replay(credential, task_id, dead=dead))
     return with_rate(await answer_task(parts, credential, fresh, 201), parts, credential)
 
 

@@ -83,7 +83,7 @@ async def drop_dead_letter(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter")
     query_of(request)
-    await parts.timeouts.writing(parts.submitter.drop_dead_letter(credential, task_id))
+    await parts.timeouts.writing(parts.replayer.drop_dead_letter(credential, task_id))
     return no_content()
 
 

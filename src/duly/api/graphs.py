@@ -221,7 +221,7 @@ async def cancel_graph(request: ApiRequest) -> Answer:
     until, cancelled = clock.monotonic() + LONGEST, 0
     for last in range(len(ids), 0, -CANCELLED_AT_ONCE):
         piece = ids[max(0, last - CANCELLED_AT_ONCE) : last]
-        ending = parts.queue_manager.cancel(credential, piece)
+        ending = parts.canceller.cancel(credential, piece)
         cancelled += len(await parts.timeouts.writing(ending))
         if clock.monotonic() > until and last > CANCELLED_AT_ONCE:
             return as_json(Cancelled(cancelled, True))

@@ -277,7 +277,7 @@ async def update_task(request: ApiRequest) -> Answer:
             f"The task is {view.status}; only one that has not started can be changed.",
             status=view.status,
         )
-    await parts.timeouts.writing(parts.submitter.update(credential, task_id, changes))
+    await parts.timeouts.writing(parts.updater.update(credential, task_id, changes))
     return await answer_task(parts, credential, task_id)
 
 

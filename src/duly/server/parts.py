@@ -7,8 +7,10 @@ from duly.config import Settings
 from duly.server.attempt_keys import AttemptKeys
 from duly.server.auditor import Auditor
 from duly.server.authenticator import Authenticator
+from duly.server.backlog import Backlog
 from duly.server.bell import Bell
 from duly.server.bookkeeper import Bookkeeper
+from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.keys import Keys
@@ -21,6 +23,7 @@ from duly.server.polls import Polls
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter
+from duly.server.replayer import Replayer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
@@ -32,6 +35,7 @@ from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timekeeper import Timekeeper
 from duly.server.timeouts import Timeouts
+from duly.server.updater import Updater
 from duly.server.users import Users
 from duly.server.waker import Waker
 from duly.store.database import Database
@@ -53,7 +57,10 @@ class Parts:
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
+    canceller: Canceller
     submitter: Submitter
+    updater: Updater
+    replayer: Replayer
     timekeeper: Timekeeper
     schedules: Schedules
     reservations: Reservations
@@ -101,22 +108,32 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager,
         prioritizer,
         resource_manager,
-        polls,
         bell,
         herald,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
     rate_limiter = RateLimiter()
     waker = Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald)
+    canceller = Canceller(database, queue_manager, polls, bell, herald)
+    backlog = Backlog(database)
+    shapes = ShapeBook(database)
     submitter = Submitter(
-        database, settings.requests, cluster_manager, sequencer, waker, rate_limiter
+        database,
+        settings.requests,
+        cluster_manager,
+        sequencer,
+        waker,
+        rate_limiter,
+        backlog,
+        shapes,
     )
+    replayer = Replayer(database, cluster_manager, sequencer, waker, rate_limiter, backlog, shapes)
     occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
     timekeeper = Timekeeper(
         database,
         settings.scheduling,
         cluster_manager,
-        queue_manager,
+        canceller,
         occurrences,
         rate_limiter,
         waker,
@@ -141,7 +158,10 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         resource_manager=resource_manager,
         queue_manager=queue_manager,
         rate_limiter=rate_limiter,
+        canceller=canceller,
         submitter=submitter,
+        updater=Updater(database, shapes, waker),
+        replayer=replayer,
         timekeeper=timekeeper,
         schedules=Schedules(
             database,

@@ -2,40 +2,36 @@
 
 While this server leads: lets due tasks wait for their turn, and those that waited for
 others; expires silent nodes, and takes back what ran on them. On any server: finishes
-what agents report, fenced by (task, attempt, token), and cancels what clients cancel.
+what agents report, fenced by (task, attempt, token).
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 from random import Random
 
-import msgspec
-
-from duly import clock, telemetry, wire
+from duly import telemetry, wire
 from duly.config import Settings
 from duly.model.task import Outcome, Reason, Status
-from duly.model.tenant import Credential
-from duly.policy import retry
-from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
+from duly.server.endings import Endings
 from duly.server.herald import Herald
 from duly.server.lines import Pair
-from duly.server.news import NONE, News
+from duly.server.news import News
 from duly.server.pace import Pace
-from duly.server.polls import Polls
+from duly.server.patience import Patience
 from duly.server.prioritizer import Prioritizer
 from duly.server.reports import is_possible, storable
 from duly.server.resource_manager import ResourceManager
 from duly.server.service import Service
 from duly.server.settler import NOTHING, Settler
-from duly.store import leases, servers, tasks
+from duly.store import leases, servers
 from duly.store.database import Connection, Database, confirm, now
 from duly.store.edges import Settled
 from duly.store.lanes import Lane
-from duly.store.leases import Ended, Held, Succeeded, Vitals
+from duly.store.leases import Ended, Held, Vitals
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
@@ -44,8 +40,6 @@ BUSY = timedelta(milliseconds=50)
 """How long to leave tasks alone that are due and being changed by somebody."""
 LONGEST_SWEEP = timedelta(seconds=3)
 """How long an attempt on an incarnation that has ended may be overlooked, at most."""
-CLOCK_STEP = timedelta(seconds=1)
-"""A jump of PostgreSQL's clock against ours that is not mere jitter."""
 
 
 class QueueManager(Service):
@@ -58,21 +52,18 @@ class QueueManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
-        polls: Polls,
         bell: Bell,
         herald: Herald,
         dice: Random,
     ) -> None:
         super().__init__(settings.scheduling.interval)
         self._database = database
-        self._settings = settings
+        self._endings = Endings(settings, dice)
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
-        self._polls = polls
         self._bell = bell
         self._herald = herald
-        self._dice = dice
         self._until_due: timedelta | None = None
         self._settler = Settler()
         self._patience = Patience(settings.leases.ttl)
@@ -171,7 +162,9 @@ class QueueManager(Service):
             outcome = Outcome.EXPIRED
             reason = Reason("node_left", "Its node left before it began it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
-        return self._settle(held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at)
+        return self._endings.decide(
+            held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at
+        )
 
     def hear(self, told: News) -> None:
         """Take in what another server told: times that come, tasks that somebody here waits for."""
@@ -200,28 +193,12 @@ class QueueManager(Service):
             return set()
         async with self._database.connection(Lane.NODE) as conn:
             done = await leases.finish_attempts(
-                conn, node_id, [self._succeeded(one) for one in succeeded.values()]
+                conn, node_id, [self._endings.succeeded(one) for one in succeeded.values()]
             )
         if done:
             telemetry.ATTEMPTS_ENDED.labels(Outcome.SUCCEEDED.value).inc(len(done))
             self._tell(done.keys(), [], is_due=any(done.values()))
         return {succeeded[task].ref for task in done}
-
-    def _succeeded(self, report: wire.AttemptReport) -> Succeeded:
-        ref, (result, reason) = report.ref, self._result(report)
-        return Succeeded(
-            ref.task,
-            ref.attempt,
-            ref.token,
-            report.exit_code,
-            report.ran,
-            report.ended_ago,
-            report.usage,
-            report.log_size,
-            report.tail,
-            result,
-            reason,
-        )
 
     async def _decide(
         self, node_id: int, reports: Sequence[wire.AttemptReport]
@@ -232,7 +209,7 @@ class QueueManager(Service):
             mine = {one.ref: one for one in reports if _matches(held.get(one.ref.task), one)}
             ended = []
             if at is not None:
-                ended = [self._settle(held[ref.task], one, at) for ref, one in mine.items()]
+                ended = [self._endings.decide(held[ref.task], one, at) for ref, one in mine.items()]
                 await leases.end_attempts(conn, ended)
             rest = [one for one in reports if one.ref not in mine]
             before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
@@ -270,126 +247,9 @@ class QueueManager(Service):
         pairs = frozenset(pair for pair, _ in waiting)
         self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=frozenset(ended)))
 
-    def _settle(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
-        """Decide what becomes of a task, and put it as the store wants it."""
-        tally = retry.count(held.tally, report.outcome)
-        decision = retry.decide(
-            self._policy(held),
-            report.outcome,
-            tally,
-            is_cancelled=held.cancel_requested_at is not None,
-            now=at,
-            jitter=self._dice.random(),
-        )
-        status, ready_at, start_by, task_reason = _next(decision, held, report.reason, at)
-        result = None
-        if status is Status.DONE:
-            result, task_reason = self._result(report)
-        finished_at = max(held.leased_at, at - timedelta(seconds=report.ended_ago))
-        started_at = None
-        if report.ran is not None:
-            started_at = max(held.leased_at, finished_at - timedelta(seconds=report.ran))
-        return Ended(
-            held=held,
-            outcome=report.outcome,
-            exit_code=report.exit_code,
-            reason=report.reason,
-            started_at=started_at,
-            finished_at=finished_at,
-            usage=report.usage,
-            log_size=report.log_size,
-            log_tail=report.tail,
-            status=status,
-            ready_at=ready_at,
-            start_by=start_by,
-            tally=tally,
-            result=result,
-            task_reason=task_reason,
-        )
-
-    def _policy(self, held: Held) -> RetryPolicy:
-        settings = self._settings.retries
-        return RetryPolicy(
-            max_attempts=held.max_attempts,
-            on_lost=held.on_lost,
-            base_delay=settings.base_delay,
-            max_delay=settings.max_delay,
-            max_losses=settings.max_losses,
-        )
-
-    def _result(self, report: wire.AttemptReport) -> tuple[str | None, Reason | None]:
-        """Return the result as text, or why it is not kept; neither when there is none."""
-        if report.result is None:
-            return None, None
-        limit = self._settings.execution.result_limit
-        if report.result_limit is not None:
-            # The plan's, as the agent was told it: beyond it, what came is cut off.
-            limit = min(limit, report.result_limit)
-        if len(report.result) > limit:
-            return None, _not_kept(f"it is larger than {limit} bytes")
-        try:
-            msgspec.json.decode(report.result)
-            return report.result.decode(), None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return None, _not_kept(f"it is not JSON ({error})")
-
-    async def cancel(self, credential: Credential, ids: Sequence[int]) -> dict[int, bool]:
-        """Cancel tasks of the caller's tenant; True for those that have ended at once."""
-        async with self._database.writing_for(credential.tenant_id) as conn:
-            found = await tasks.request_cancel(conn, credential.tenant_id, ids)
-            if len(found) < len(ids):
-                # What has ended already may have been cancelled by somebody who got no answer.
-                await confirm(conn)
-        self.tell_cancelled(found)
-        return found
-
-    def tell_cancelled(self, found: Mapping[int, bool]) -> None:
-        """Let others know what was cancelled; True for what has ended at once."""
-        self._bell.ring(found)
-        runs = not all(found.values())
-        if runs:
-            self._polls.nudge(None)
-        is_due = any(found.values())
-        if is_due:
-            self.nudge()
-        self._herald.tell(
-            News(due=is_due, tasks=frozenset(found), incarnations=None if runs else NONE)
-        )
-
     def _wake(self, waiting: Sequence[tuple[Pair, datetime]]) -> None:
         self._prioritizer.note(waiting)
         self._resource_manager.nudge()
-
-
-class Patience:
-    """Holds expiry back for one TTL whenever the nodes may have been unable to renew.
-
-    After a restart of PostgreSQL, a step of its clock, a change of leader, or a time in which
-    not even the leader could renew, a lease that looks expired says nothing about its node.
-    Nor does it when nobody could look for a whole TTL: what kept us waiting, say a locked table,
-    has kept the heartbeats waiting, too.
-    """
-
-    def __init__(self, ttl: timedelta) -> None:
-        self._ttl = ttl
-        self._seen: tuple[Term, float, datetime, float] | None = None
-        self._until = 0.0
-        self._looked_at = 0.0
-
-    def is_over(self, term: Term, led_since: float, started_at: datetime, at: datetime) -> bool:
-        """Say whether leases that have run out may be expired."""
-        looked_at, self._looked_at = self._looked_at, clock.monotonic()
-        offset = at.timestamp() - self._looked_at
-        is_new = (
-            self._seen is None
-            or self._looked_at - looked_at > self._ttl.total_seconds()
-            or self._seen[:3] != (term, led_since, started_at)
-            or abs(self._seen[3] - offset) > CLOCK_STEP.total_seconds()
-        )
-        self._seen = (term, led_since, started_at, offset)
-        if is_new:
-            self._until = self._looked_at + self._ttl.total_seconds()
-        return self._looked_at >= self._until
 
 
 async def _expire(conn: Connection, at: datetime) -> None:
@@ -401,41 +261,8 @@ def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:
     return [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
 
 
-def _not_kept(why: str) -> Reason:
-    return Reason("result_not_kept", f"Done, but its result was not kept: {why}.")
-
-
 def _matches(held: Held | None, report: wire.AttemptReport) -> bool:
     return held is not None and (held.attempt, held.token) == (
         report.ref.attempt,
         report.ref.token,
-    )
-
-
-def _next(
-    decision: retry.Decision, held: Held, reason: Reason | None, at: datetime
-) -> tuple[Status, datetime, datetime, Reason | None]:
-    """Return the status, ready time, start_by and reason that a decision leads to."""
-    match decision:
-        case Finish():
-            return Status.DONE, at, held.start_by, None
-        case Cancel():
-            cancelled = Reason("cancelled", "Cancelled while it ran.")
-            return Status.CANCELLED, at, held.start_by, cancelled
-        case Retry(when, is_its_turn):
-            status = Status.SCHEDULED if when > at else Status.WAITING
-            start_by = held.start_by if is_its_turn else when + held.delay_tolerance
-            return status, when, start_by.replace(microsecond=0), reason
-        case DeadLetter(why):
-            return Status.FAILED, at, held.start_by, _combined(why, reason)
-
-
-def _combined(why: Reason, last: Reason | None) -> Reason:
-    """Say why the task is given up, and what went wrong last."""
-    if last is None:
-        return why
-    return Reason(
-        why.code if why.code != "attempts_exhausted" else last.code,
-        f"{last.message} {why.message}",
-        {**last.details, "given_up": why.code},
     )

@@ -17,10 +17,10 @@ from duly.model.schedule import Missed
 from duly.model.task import Reason
 from duly.policy import firing
 from duly.policy.firing import Decided
+from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
 from duly.server.news import News
 from duly.server.occurrences import Draft, Made, Occurrences
-from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.service import Service
 from duly.server.waker import Waker
@@ -57,7 +57,7 @@ class Timekeeper(Service):
         database: Database,
         settings: SchedulingSettings,
         cluster_manager: ClusterManager,
-        queue_manager: QueueManager,
+        canceller: Canceller,
         occurrences: Occurrences,
         rate_limiter: RateLimiter,
         waker: Waker,
@@ -66,7 +66,7 @@ class Timekeeper(Service):
         self._database = database
         self._grace = settings.misfire_after
         self._cluster_manager = cluster_manager
-        self._queue_manager = queue_manager
+        self._canceller = canceller
         self._occurrences = occurrences
         self._rate_limiter = rate_limiter
         self._waker = waker
@@ -168,7 +168,7 @@ class Timekeeper(Service):
             self._rate_limiter.note(made.inserted.buckets)
             self._waker.wake(made.tasks, made.inserted.stored)
         if cancelled:
-            self._queue_manager.tell_cancelled(cancelled)
+            self._canceller.tell(cancelled)
 
 
 async def _accounts(

@@ -1,0 +1,32 @@
+"""Makes of what is asked for a task that can be stored: with an id, and with who asks."""
+
+from duly.model.task import TaskSpec
+from duly.model.tenant import Credential
+from duly.server import repeats
+from duly.server.sequencer import Sequencer
+from duly.store.tasks import NewTask
+
+
+def mint(
+    sequencer: Sequencer,
+    credential: Credential,
+    spec: TaskSpec,
+    shape_id: int,
+    *,
+    is_limited: bool = False,
+    edges_of: tuple[int, bool] = (0, False),
+    graph_id: int | None = None,
+) -> NewTask:
+    """Give a task its id; `edges_of` says for how many it waits, and whether others wait for it."""
+    return NewTask(
+        id=sequencer.mint(),
+        tenant_id=credential.tenant_id,
+        user_id=credential.user_id,
+        shape_id=shape_id,
+        spec=spec,
+        body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec, credential.plan),
+        is_limited=is_limited,
+        blocked_by=edges_of[0],
+        has_dependants=edges_of[1],
+        graph_id=graph_id,
+    )
