@@ -14,6 +14,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from duly.alarm import Deadline
 from duly.one_write import OneWrite
 
 LONGEST_HEAD = 64 * 1024
@@ -22,6 +23,8 @@ PATIENCE = 20.0
 """Seconds that a client has for the head of a request, from when it has connected or begun."""
 SLOWEST = 4096
 """Bytes a second of an answer that a client takes at least, once more is written than fits."""
+WHOLE = "duly.whole"
+"""In the scope of a request of which all has come."""
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -43,7 +46,7 @@ class LimitedHttp(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = 0
         self._got_on = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(self.loop, self._give_up)
         self._taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -57,7 +60,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._unwatch()
+        self._deadline.close()
         self._stop_looking()
         super().connection_lost(exc)
 
@@ -72,13 +75,13 @@ class LimitedHttp(HttpToolsProtocol):
             self.transport.write(REFUSAL)
             self.transport.close()
         elif self.cycle is not None and not self.cycle.response_complete:
-            self._unwatch()
+            self._deadline.call_off()
         elif self.transport.get_protocol() is self:
             self._watch()
 
     def handle_websocket_upgrade(self) -> None:
         """Leave the connection to the websocket."""
-        self._unwatch()
+        self._deadline.call_off()
         self.transport = self._bare
         super().handle_websocket_upgrade()
 
@@ -91,6 +94,11 @@ class LimitedHttp(HttpToolsProtocol):
         """Count no further: this was the head."""
         self._got_on = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Note that all of the request is here: nobody has to wait for any more of it."""
+        self.scope[WHOLE] = True  # type: ignore[literal-required]
+        super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """Leave the body to its reader; what follows the last of it is counted."""
@@ -121,13 +129,8 @@ class LimitedHttp(HttpToolsProtocol):
         """Say nothing: anybody could fill the log with it."""
 
     def _watch(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self.patience, self._give_up)
-
-    def _unwatch(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if not self._deadline.is_set:
+            self._deadline.set(self.patience)
 
     def _give_up(self) -> None:
         """Close; but a client that has not even read its answer would hold that up for ever."""

@@ -44,6 +44,26 @@ async def test_resources_are_free_as_soon_as_the_report_is_in(lab):
     assert (await lab.start(node, task)).task == task
 
 
+async def test_while_all_is_full_new_work_sets_off_no_round_and_an_end_does(lab):
+    nudged = lab.parts.resource_manager._nudged
+    node = await lab.node(cpu=1)
+    ref = await lab.run(node, cpu=1)
+    await lab.submit(cpu=1)
+    await lab.schedule()
+    nudged.clear()
+    await lab.submit(cpu=1)
+    assert not nudged.is_set()
+    # Of this kind the last look knew nothing.
+    await lab.submit(cpu=0.5)
+    assert nudged.is_set()
+    nudged.clear()
+    await node.report(ref)
+    assert nudged.is_set()
+    nudged.clear()
+    await lab.submit(cpu=1)
+    assert nudged.is_set()
+
+
 async def test_what_fits_nowhere_now_waits_while_smaller_tasks_are_placed(lab):
     node = await lab.node(cpu=2)
     await lab.run(node, cpu=1)

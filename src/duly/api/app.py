@@ -12,8 +12,6 @@ from typing import Any
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
-from litestar.plugins import PluginProtocol
-from litestar.plugins.core import MsgspecDIPlugin
 from litestar.types import Message, Scope
 
 from duly.api import (
@@ -45,6 +43,7 @@ from duly.api.answer import ENCODER
 from duly.api.auth import guard
 from duly.api.rate_headers import rate_headers
 from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.api.straight import Straight
 from duly.errors import (
     Conflict,
     DulyError,
@@ -94,17 +93,6 @@ HEADERS = [
 ]
 
 
-class Api(Litestar):
-    """Litestar for our kind of values alone.
-
-    By itself it looks for every kind that is installed, and pydantic alone costs 9 MB.
-    """
-
-    @staticmethod
-    def _get_default_plugins(plugins: list[PluginProtocol]) -> list[PluginProtocol]:
-        return [*plugins, MsgspecDIPlugin()]
-
-
 def create_app(parts: Parts) -> Litestar:
     """Return the API over the components of one server."""
     described = [
@@ -131,7 +119,9 @@ def create_app(parts: Parts) -> Litestar:
         *status.HANDLERS,
         *metrics.HANDLERS,
     ]
-    return Api(
+    return Straight(
+        headers=HEADERS,
+        refuse=answer_error,
         route_handlers=[*described, *docs.handlers(described)],
         state=State({"parts": parts}, deep_copy=False),
         before_request=guard,
@@ -145,6 +135,15 @@ def create_app(parts: Parts) -> Litestar:
         openapi_config=None,
         logging_config=None,
         debug=False,
+    )
+
+
+def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Answer whatever went wrong, as the framework would with the handlers above."""
+    if isinstance(error, DulyError):
+        return refuse(request, error)
+    return (
+        refuse_foreign(request, error) if isinstance(error, HTTPException) else fail(request, error)
     )
 
 

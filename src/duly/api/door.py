@@ -65,6 +65,7 @@ class Door:
         """Who is refused before it comes to this door; its connection asks for that."""
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
+        self._crowd = most_connections() * 9 // 10
         bodies = Room(settings.bodies_limit)
         self._open = Rooms("open", Room(settings.open_limit), bodies)
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
@@ -102,7 +103,7 @@ class Door:
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open
 
     def _is_crowded(self) -> bool:
-        return len(self._connections) > most_connections() * 9 // 10
+        return len(self._connections) > self._crowd
 
     def _refuse(self, why: str, *, hang_up: bool) -> Answer:
         value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})

@@ -65,8 +65,22 @@ class ResourceManager(Service):
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
         self._limits = LimitBook()
+        self._full: Set[int] = frozenset()
         self._hopeless_since: dict[int, float] = {}
         self._roster = Roster(settings.database.statement_timeout)
+
+    def nudge(self) -> None:
+        """Look for room now: something has ended, or there are other nodes."""
+        self._full = frozenset()
+        super().nudge()
+
+    def offer(self, shapes: Set[int]) -> None:
+        """Look for room for new work, unless the last look found none and nothing has ended since.
+
+        While the fleet is full, submits come by the thousand, and each would ask in vain.
+        """
+        if not shapes <= self._full:
+            super().nudge()
 
     async def tick(self) -> bool:
         """Place what can be placed; end what no node could ever take."""
@@ -95,6 +109,7 @@ class ResourceManager(Service):
                 return True
             offers = await self._offers(conn, shapes, held)
             rooms = self._rooms(shapes, offers)
+            self._full = {one for one in self._shapes.keys() & shapes if rooms[one] <= LATER}
             budget = self._limits.budget(held, counted, self._shapes)
             window = await self._prioritizer.window(conn, rooms, budget)
             asks = [self._ask(head) for head in window]

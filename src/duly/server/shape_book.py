@@ -16,6 +16,10 @@ class ShapeBook:
         self._database = database
         self._numbers: dict[str, int] = {}
 
+    def recall(self, spec: TaskSpec) -> int | None:
+        """Return the shape of `spec`, if this server has seen it."""
+        return self._numbers.get(tasks.shape_key(spec.shape))
+
     async def learn(self, specs: Sequence[TaskSpec]) -> list[int]:
         """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
         keys = _keys(specs)

@@ -69,7 +69,7 @@ class Submitter(Service):
     ) -> None:
         super().__init__(settings.timeout)
         self._database = database
-        self._settings = settings
+        self._seconds = settings.timeout.total_seconds()
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
         self._waker = waker
@@ -108,21 +108,32 @@ class Submitter(Service):
         return Admitted(batch.ids[0], bool(batch.fresh))
 
     async def _submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        request: Waiting | None = None
+        shape_id = self._shapes.recall(spec)
+        if shape_id is None:
+            shape_id = await self._learn(spec)
+        is_limited = rate_of(credential.plan) is not None
+        request = self._line.join(
+            mint(self._sequencer, credential, spec, shape_id, is_limited=is_limited)
+        )
+        # A timer alone: `asyncio.timeout` would cost several times as much for every request.
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._give_up, request)
+        self.nudge()
         try:
-            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+            return await request.answer
+        finally:
+            timer.cancel()
+
+    async def _learn(self, spec: TaskSpec) -> int:
+        try:
+            async with asyncio.timeout(self._seconds):
                 (shape_id,) = await self._shapes.learn([spec])
-                is_limited = rate_of(credential.plan) is not None
-                request = self._line.join(
-                    mint(self._sequencer, credential, spec, shape_id, is_limited=is_limited)
-                )
-                self.nudge()
-                return await request.answer
         except TimeoutError:
-            pass
-        if request is None or self._line.leave(request.task.id):
-            raise Unavailable(TOO_LATE)
-        raise Unavailable(UNKNOWN)
+            raise Unavailable(TOO_LATE) from None
+        return shape_id
+
+    def _give_up(self, request: Waiting) -> None:
+        is_waiting = self._line.leave(request.task.id)
+        request.refuse(Unavailable(TOO_LATE if is_waiting else UNKNOWN))
 
     def pause(self) -> timedelta:
         """Return how long to wait for a nudge: not longer than a tenant is passed over."""

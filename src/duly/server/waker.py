@@ -63,7 +63,7 @@ class Waker:
             return
         if pairs:
             self._prioritizer.note((pair, since) for pair in pairs)
-            self._resource_manager.nudge()
+            self._resource_manager.offer({shape for _, shape in pairs})
         if due:
             self._queue_manager.nudge()
 
