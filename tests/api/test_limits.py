@@ -37,6 +37,7 @@ async def test_a_tenant_that_has_nothing_has_all_of_it_left(caller):
         "tiers": {"basic": amounts},
         "execution_cap": {"default": 600, "longest": 3600},
         "delay_tolerance": {"default": 3600, "longest": 604800, "categories": {}},
+        "retention": 7 * 86400,
         "log_bytes": 1000000,
         "result_bytes": 65536,
     }
@@ -81,6 +82,11 @@ async def test_of_sizes_the_smaller_counts_of_the_plan_and_the_settings(api):
         assert (await api.get("/v1/limits"))["result_bytes"] == told
     await api.call("PATCH", "/v1/plans/unlimited", json={"max_result_bytes": None})
     assert (await api.get("/v1/limits"))["log_bytes"] == execution.log_limit
+    history = api.parts.settings.retention.history.total_seconds()
+    assert (await api.get("/v1/limits"))["retention"] == history
+    await api.call("PATCH", "/v1/plans/unlimited", json={"retention": "3d"})
+    assert (await api.get("/v1/limits"))["retention"] == 3 * 86400
+    await api.call("PATCH", "/v1/plans/unlimited", json={"retention": None})
 
 
 async def test_what_is_left_of_the_rate_is_refilled_as_time_passes(api, caller):

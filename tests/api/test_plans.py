@@ -61,6 +61,28 @@ async def test_a_plan_from_first_to_last(api):
     ]
 
 
+async def test_a_plan_may_only_shorten_what_the_server_keeps(api):
+    history = api.parts.settings.retention.history.total_seconds()
+    made = await create(api, retention="7d")
+    assert made["retention"] == 7 * 86400
+    for change in ({"retention": history}, {"retention": None}, {"retention": "1w"}):
+        answer = await api.call("PATCH", "/v1/plans/team", json=change)
+        assert answer.status_code == 200, answer.text
+    body = {**PLAN, "name": "other", "retention": history + 1}
+    for method, path, asked in (
+        ("PATCH", "/v1/plans/team", {"retention": history + 1}),
+        ("POST", "/v1/plans", body),
+    ):
+        status, error = await api.refused(method, path, json=asked)
+        assert (status, error["details"]["field"]) == (422, "retention")
+        assert "may only shorten what the server keeps" in error["message"]
+    # What was said while the server kept more is no reason to refuse something else.
+    async with api.parts.database.connection() as conn:
+        await conn.execute("update plans set retention = '400 days' where name = 'team'")
+    answer = await api.call("PATCH", "/v1/plans/team", json={"max_running": 3})
+    assert (answer.status_code, answer.json()["retention"]) == (200, 400 * 86400)
+
+
 async def test_plans_are_listed_newest_first_in_pages(api):
     await create(api)
     first = await api.get("/v1/plans?limit=3")
@@ -127,7 +149,7 @@ async def test_of_two_changes_at_once_neither_undoes_the_other(api):
         ({"name": "x", "burst": 5}, "burst"),
         ({"name": "x", "tiers": ["basc"]}, "tiers"),
         ({"name": "x", "queues": ["urgent"]}, "queues"),
-        ({"name": "x", "retention": "7d"}, "retention"),
+        ({"name": "x", "retention": "1h"}, "retention"),
         ({"name": "x", "max_artifact_bytes": 1}, "max_artifact_bytes"),
         ({"name": "x", "max_execution_cap": "1h", "execution_cap": "2h"}, "execution_cap"),
         ({"name": "a/b"}, "name"),

@@ -18,6 +18,7 @@ LIMITS = {
     "tiers": {"basic": AMOUNTS},
     "execution_cap": {"default": 600, "longest": 3600},
     "delay_tolerance": {"default": 3600, "longest": None, "categories": {"mail": 30.0}},
+    "retention": 604800.0,
     "log_bytes": 1000000,
     "result_bytes": 65536,
 }
@@ -42,6 +43,7 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "execution cap 10m unless told, at most 1h",
         "delay tolerance 1h unless told, no limit",
         "by category mail 30s",
+        "history kept for 7d",
         "log 1000000 bytes",
         "result 65536 bytes",
     ]

@@ -34,7 +34,7 @@ def test_everything_can_be_said():
         max_resources={"cpu": 2, "memory": "2GiB", "extra": {"gpu": 0}}, max_waiting=9,
         max_schedules=0, tiers=["basic", "basic"], delay_tolerance="1m",
         max_delay_tolerance="1h", tolerances={"mail": "30s"}, execution_cap="10m",
-        max_execution_cap="1h", weight=4, max_log_bytes=1, max_result_bytes=2,
+        max_execution_cap="1h", weight=4, retention="7d", max_log_bytes=1, max_result_bytes=2,
     )  # fmt: skip
     assert plan == Plan(
         name="team", price_class="gold", price_per_task=Decimal("0.00001"), tasks_per_hour=100,
@@ -42,7 +42,8 @@ def test_everything_can_be_said():
         max_waiting=9, max_schedules=0, tiers=("basic",),
         delay_tolerance=timedelta(minutes=1), max_delay_tolerance=timedelta(hours=1),
         tolerances={"mail": 30.0}, execution_cap=timedelta(minutes=10),
-        max_execution_cap=timedelta(hours=1), weight=4, max_log_bytes=1, max_result_bytes=2,
+        max_execution_cap=timedelta(hours=1), weight=4, retention=timedelta(days=7),
+        max_log_bytes=1, max_result_bytes=2,
     )  # fmt: skip
 
 
@@ -58,6 +59,8 @@ def test_a_default_that_is_not_said_fits_below_the_longest():
     ("fields", "field", "words"),
     [
         ({"burst": 5}, "burst", "without tasks_per_hour"),
+        ({"retention": "23h"}, "retention", "at least 1d"),
+        ({"retention": 0}, "retention", "more than 0"),
         ({"tasks_per_hour": 5}, "burst", "needs a burst"),
         ({"tasks_per_hour": 0, "burst": 1}, "tasks_per_hour", "from 1 to"),
         ({"tasks_per_hour": 10**30, "burst": 1}, "tasks_per_hour", "from 1 to"),

@@ -22,8 +22,8 @@ async def get_limits(request: ApiRequest) -> Answer:
     query_of(request)
     async with overseeing(parts) as conn:
         used = await limits.read_used(conn, credential.tenant_id)
-    execution = parts.settings.execution
-    return as_json(plan_shapes.limits(credential.tenant, credential.plan, used, execution))
+    found = plan_shapes.limits(credential.tenant, credential.plan, used, parts.settings)
+    return as_json(found)
 
 
 HANDLERS = [get_limits]

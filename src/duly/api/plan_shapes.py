@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from duly.api.shapes import Amounts, amounts
-from duly.config import ExecutionSettings
+from duly.config import Settings
 from duly.duration import LONGEST
 from duly.model.allowance import allowed_tiers
 from duly.model.plan_request import told_amounts
@@ -16,6 +16,8 @@ from duly.model.tenant import Plan
 from duly.store.limits import Used
 from duly.store.plans import PlanView
 from duly.store.tiers import Tier
+
+Least = TypeVar("Least", int, timedelta)
 
 
 class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     execution_cap: float
     max_execution_cap: float | None
     weight: int
+    retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
     created_at: datetime
@@ -109,6 +112,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tiers: dict[str, Amounts]
     execution_cap: Cap
     delay_tolerance: Tolerance
+    retention: float
+    """How long what has ended is kept, in seconds."""
     log_bytes: int
     result_bytes: int
 
@@ -147,11 +152,13 @@ def tiers(said: list[Tier], found: Plan) -> list[TierAnswer]:
     ]
 
 
-def limits(tenant: str, found: Plan, used: Used, execution: ExecutionSettings) -> Limits:
+def limits(tenant: str, found: Plan, used: Used, settings: Settings) -> Limits:
     """Return what a tenant may have and what is left of it, as it is told.
 
-    Sizes are those that count in the end: what a plan grants beyond the settings nobody gets.
+    Sizes and times are those that count in the end: what a plan grants beyond the settings
+    nobody gets.
     """
+    execution = settings.execution
     return Limits(
         tenant=tenant,
         plan=found.name,
@@ -167,6 +174,7 @@ def limits(tenant: str, found: Plan, used: Used, execution: ExecutionSettings) -
             longest=_told(found.max_delay_tolerance),
             categories=found.tolerances,
         ),
+        retention=_smaller(found.retention, settings.retention.history).total_seconds(),
         log_bytes=_smaller(found.max_log_bytes, execution.log_limit),
         result_bytes=_smaller(found.max_result_bytes, execution.result_limit),
     )
@@ -194,7 +202,7 @@ def _resources(limit: Mapping[str, int] | None, used: Used) -> ResourceCount:
     return ResourceCount(told_amounts(limit), amounts(used.resources), told_amounts(left))
 
 
-def _smaller(granted: int | None, most: int) -> int:
+def _smaller(granted: Least | None, most: Least) -> Least:
     return most if granted is None else min(granted, most)
 
 

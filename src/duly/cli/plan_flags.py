@@ -62,6 +62,9 @@ class PlanFlags:
     weight: Annotated[
         str | None, Option(metavar="N", help="Its share beside other tenants, 1 to 1000.")
     ] = None
+    retention: Annotated[
+        str | None, Option(metavar="TIME", help="How long what has ended is kept: 7d.")
+    ] = None
     max_log_bytes: Annotated[str | None, Option(metavar="N", help="The log of an attempt.")] = None
     max_result_bytes: Annotated[str | None, Option(metavar="N", help="A result.")] = None
     price_class: Annotated[str | None, Option(metavar="NAME", help="Its name in bills.")] = None
@@ -100,7 +103,7 @@ def _read(name: str, flag: str, text: str) -> Any:
         return {category: duration(flag, time) for category, time in said.items()}
     if name == "max_resources":
         return _amounts(flag, text)
-    if name.endswith(("_tolerance", "_cap")):
+    if name.endswith(("_tolerance", "_cap")) or name == "retention":
         return duration(flag, text)
     kind = float if name.startswith("price") else int
     return _number(flag, text, kind)

@@ -11,7 +11,13 @@ from duly.duration import format_duration
 
 NO_LIMIT = "no limit"
 BYTES = ("max_log_bytes", "max_result_bytes")
-TIMES = ("delay_tolerance", "max_delay_tolerance", "execution_cap", "max_execution_cap")
+TIMES = (
+    "delay_tolerance",
+    "max_delay_tolerance",
+    "execution_cap",
+    "max_execution_cap",
+    "retention",
+)
 
 
 def draw_plans(plans: Iterable[Plan]) -> None:
@@ -117,6 +123,7 @@ def _rest(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "delay tolerance", _span(tolerance["default"], tolerance["longest"])
     if tolerance["categories"]:
         yield "by category", say("tolerances", tolerance["categories"])
+    yield "history", f"kept for {_time(limits['retention'])}"
     yield "log", say("max_log_bytes", limits["log_bytes"])
     yield "result", say("max_result_bytes", limits["result_bytes"])
 
@@ -129,7 +136,7 @@ def _span(default: float, longest: float | None) -> str:
 def say(name: str, value: Any) -> str:
     """Say the value of a field of a plan: a time, a size, a list, or that there is no limit."""
     if value is None:
-        return NO_LIMIT
+        return "as long as the server keeps history" if name == "retention" else NO_LIMIT
     if name in TIMES:
         return _time(value)
     if name in BYTES:

@@ -26,6 +26,7 @@ class PlanFields(TypedDict, total=False):
     execution_cap: Duration | None
     max_execution_cap: Duration | None
     weight: int | None
+    retention: Duration | None
     max_log_bytes: int | None
     max_result_bytes: int | None
 
@@ -51,6 +52,7 @@ class Plan(TypedDict):
     execution_cap: float
     max_execution_cap: float | None
     weight: int
+    retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
     created_at: str
@@ -117,5 +119,6 @@ class Limits(TypedDict):
     tiers: dict[str, dict[str, Any]]
     execution_cap: Cap
     delay_tolerance: Tolerance
+    retention: float
     log_bytes: int
     result_bytes: int

@@ -23,6 +23,8 @@ MOST = 2_000_000_000
 MOST_BYTES = 10**15
 MOST_PER_HOUR = 10**12
 HIGHEST_PRICE = 1_000_000
+SHORTEST_RETENTION = timedelta(days=1)
+"""Whole days are forgotten, and yesterday is counted again by the audit of the books."""
 MOST_NAMES = 50
 """Tiers or categories in one plan."""
 
@@ -48,6 +50,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     execution_cap: float | str | None = None
     max_execution_cap: float | str | None = None
     weight: int | None = None
+    retention: float | str | None = None
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
 
@@ -78,6 +81,7 @@ def plan_from(request: PlanRequest) -> Plan:
         execution_cap=_execution_cap(request.execution_cap, longest_cap),
         max_execution_cap=longest_cap,
         weight=_integer(request.weight, "weight", 1, 1000) or 1,
+        retention=_retention(request.retention),
         max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MOST_BYTES),
         max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MOST_BYTES),
     )
@@ -94,6 +98,16 @@ def change_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan:
     # What was not named stays as it is, to the last digit of a price.
     fields = (field for field in Plan.__struct_fields__ if field not in changes)
     return msgspec.structs.replace(new, **{field: getattr(plan, field) for field in fields})
+
+
+def check_retention(asked: timedelta | None, history: timedelta) -> None:
+    """Refuse to promise more than the server keeps: `history` is dropped for all at once."""
+    if asked is not None and asked > history:
+        raise Invalid(
+            "retention",
+            f"retention may only shorten what the server keeps: {format_duration(asked)} is more "
+            f"than {format_duration(history)} (the setting retention.history).",
+        )
 
 
 def _as_request(plan: Plan) -> dict[str, Any]:
@@ -178,6 +192,17 @@ def _duration(value: float | str | None, field: str, *, zero: bool = False) -> t
     found = parse_duration(value, field)
     if found <= timedelta(0) and not zero:
         raise Invalid(field, f"{field} must be more than 0.")
+    return found
+
+
+def _retention(asked: float | str | None) -> timedelta | None:
+    found = _duration(asked, "retention")
+    if found is not None and found < SHORTEST_RETENTION:
+        raise Invalid(
+            "retention",
+            f"retention is at least {format_duration(SHORTEST_RETENTION)}, because whole days are "
+            "forgotten; null is as long as the server keeps history.",
+        )
     return found
 
 

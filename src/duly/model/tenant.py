@@ -45,6 +45,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_delay_tolerance: timedelta | None = None
     tolerances: dict[str, float] = {}
     """Seconds by category, instead of `delay_tolerance`."""
+    retention: timedelta | None = None
+    """How long what has ended is kept, if not as long as the server keeps history."""
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
     known_tiers: Mapping[str, Resources] = TIERS

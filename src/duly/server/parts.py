@@ -173,7 +173,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
             settings.retention.history,
         ),
         reservations=Reservations(database, sequencer, herald),
-        plan_keeper=PlanKeeper(database, herald),
+        plan_keeper=PlanKeeper(database, herald, settings.retention),
         tenants=Tenants(database, herald),
         users=Users(database, herald, passwords),
         keys=Keys(database, herald),

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
 from duly.model.amounts import ResourcesRequest
-from duly.model.plan_request import change_plan
+from duly.model.plan_request import change_plan, check_retention
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Credential, Plan
 from duly.model.tier_request import MOST_TIERS, tier_from
@@ -40,12 +41,14 @@ class Said(msgspec.Struct, frozen=True):
 class PlanKeeper:
     """Makes, changes and removes plans and tiers."""
 
-    def __init__(self, database: Database, herald: Herald) -> None:
+    def __init__(self, database: Database, herald: Herald, settings: RetentionSettings) -> None:
         self._database = database
         self._herald = herald
+        self._settings = settings
 
     async def create_plan(self, credential: Credential, plan: Plan) -> None:
         """Store a new plan."""
+        check_retention(plan.retention, self._settings.history)
         async with self._database.transaction(Lane.GUEST) as conn:
             await _check_tiers(conn, plan)
             if not await plans.add(conn, plan):
@@ -58,6 +61,8 @@ class PlanKeeper:
         """Change what a plan grants, for every tenant that has it."""
         async with self._database.transaction(Lane.GUEST) as conn:
             plan = change_plan(await self._lock(conn, name), changes)
+            if "retention" in changes:
+                check_retention(plan.retention, self._settings.history)
             if "tiers" in changes:
                 await _check_tiers(conn, plan)
             await plans.change(conn, plan)

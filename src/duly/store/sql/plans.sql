@@ -2,7 +2,7 @@
 -- Return plans, newest first, and if asked how many tenants have each.
 --   $1 below this id, $2 how many, $3 name, $4 whether to count tenants
 select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
-       p.execution_cap, p.max_execution_cap, p.weight,
+       p.execution_cap, p.max_execution_cap, p.weight, p.retention,
        p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
        p.max_schedules, p.tiers, p.max_log_bytes, p.max_result_bytes, p.created_at,
@@ -21,7 +21,7 @@ select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.toleran
 -- and one that comes later waits: so what is counted under this lock stays true.
 --   $1 name
 select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
-       execution_cap, max_execution_cap, weight,
+       execution_cap, max_execution_cap, weight, retention,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, max_resources, max_waiting,
        max_schedules, tiers, max_log_bytes, max_result_bytes
@@ -34,13 +34,13 @@ select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
 --   $1 the plan
 insert into plans (
         name, delay_tolerance, max_delay_tolerance, tolerances,
-        execution_cap, max_execution_cap, weight,
+        execution_cap, max_execution_cap, weight, retention,
         price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
         tasks_per_hour, burst, max_running, max_resources, max_waiting,
         max_schedules, tiers, max_log_bytes, max_result_bytes
        )
 select name, delay_tolerance, max_delay_tolerance, tolerances,
-       execution_cap, max_execution_cap, weight,
+       execution_cap, max_execution_cap, weight, retention,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, nullif(max_resources, 'null'), max_waiting,
        max_schedules, tiers, max_log_bytes, max_result_bytes
@@ -58,6 +58,7 @@ update plans
        execution_cap = given.execution_cap,
        max_execution_cap = given.max_execution_cap,
        weight = given.weight,
+       retention = given.retention,
        price_class = given.price_class,
        price_per_task = given.price_per_task,
        price_per_cpu_hour = given.price_per_cpu_hour,
