@@ -49,6 +49,8 @@ ROWS = {
     "values ({tenant}, '2026-01-01', null, null, 'usual', 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1)",
     "former_specs": "insert into former_specs values ({tenant} + 100, 1, {tenant}, 1, null, '5 m')",
     "edges": "insert into edges values ({tenant} + 100, {tenant}, {tenant}, 'success', true)",
+    "graph_wishes": "insert into graph_wishes values"
+    " ({tenant}, {tenant}, 1, 'pause', 1, now(), now())",
     "graphs": "insert into graphs values ({tenant}, {tenant}, null, 'g', '{{1}}', now())",
     "ended_upstreams": "insert into ended_upstreams values ({tenant}, {tenant}, 'done', 0)",
     "schedules": "insert into schedules values ({tenant}, {tenant}, null, null, '{{}}', '{{}}', "

@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from duly import clock
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
@@ -15,7 +14,7 @@ from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
-from duly.api.shapes import Cancelled, dependencies
+from duly.api.shapes import dependencies
 from duly.api.tasks import BATCH_PATIENCE, ONE, complete_all, idempotency_key
 from duly.errors import Invalid, TooLarge
 from duly.model.graph import Dependency
@@ -23,14 +22,12 @@ from duly.model.request import MAX_NAME, TaskRequest, check_text
 from duly.model.task import FINAL, Status
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
-from duly.store import edges
+from duly.store import edges, wishes
 from duly.store.edges import GraphTask
+from duly.store.wishes import WishKind
 
 MOST = 1000
 """How many tasks of a graph are told at once."""
-CANCELLED_AT_ONCE = 500
-LONGEST = 20.0
-"""Seconds that one cancel goes on; more is left for another call."""
 OWN = ("ref", "depends_on", "idempotency_key", "unique")
 """What every task says for itself."""
 
@@ -69,6 +66,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     status: Status
     submitted_at: datetime
+    wish: WishKind | None
     counts: dict[str, int]
     tasks: list[GraphPart]
     more: bool
@@ -170,6 +168,7 @@ async def get_graph(request: ApiRequest) -> Answer:
     query_of(request)
     async with reading(parts, credential) as conn:
         found = await edges.read_graph(conn, credential.tenant_id, graph_id, limit=MOST)
+        wish = await wishes.read_kind(conn, credential.tenant_id, graph_id)
     if found is None:
         raise not_found("graph", graph_id)
     return as_json(
@@ -180,6 +179,7 @@ async def get_graph(request: ApiRequest) -> Answer:
             user=found.user,
             status=_status(found.counts.keys()),
             submitted_at=found.submitted_at,
+            wish=wish,
             counts={status.value: count for status, count in found.counts.items()},
             tasks=[_part(task) for task in found.tasks],
             more=found.size > MOST,
@@ -196,36 +196,6 @@ def _status(statuses: Iterable[Status]) -> Status:
         if status in seen:
             return status
     return Status.DONE
-
-
-@route(
-    "POST",
-    ["/v1/graphs/{id:str}/cancel"],
-    "Cancel what is left of a graph",
-    access=Access.SUBMIT,
-    gives=Cancelled,
-    errors=(404,),
-)
-async def cancel_graph(request: ApiRequest) -> Answer:
-    """End every task of a graph that has not ended; those that run, once their processes are gone.
-
-    The last ones first: so nothing that waited starts meanwhile.
-    """
-    parts, credential = parts_of(request), credential_of(request)
-    graph_id = id_of(request, "graph")
-    query_of(request)
-    async with reading(parts, credential) as conn:
-        ids = await edges.read_task_ids(conn, credential.tenant_id, graph_id)
-    if ids is None:
-        raise not_found("graph", graph_id)
-    until, cancelled = clock.monotonic() + LONGEST, 0
-    for last in range(len(ids), 0, -CANCELLED_AT_ONCE):
-        piece = ids[max(0, last - CANCELLED_AT_ONCE) : last]
-        ending = parts.canceller.cancel(credential, piece)
-        cancelled += len(await parts.timeouts.writing(ending))
-        if clock.monotonic() > until and last > CANCELLED_AT_ONCE:
-            return as_json(Cancelled(cancelled, True))
-    return as_json(Cancelled(cancelled))
 
 
 @route(
@@ -269,4 +239,4 @@ def _part(task: GraphTask) -> GraphPart:
     )
 
 
-HANDLERS = [submit_graph, get_graph, cancel_graph, get_around]
+HANDLERS = [submit_graph, get_graph, get_around]

@@ -38,6 +38,7 @@ from duly.server.timeouts import Timeouts
 from duly.server.updater import Updater
 from duly.server.users import Users
 from duly.server.waker import Waker
+from duly.server.wishes import Wishes
 from duly.store.database import Database
 
 
@@ -61,6 +62,7 @@ class Parts:
     submitter: Submitter
     updater: Updater
     replayer: Replayer
+    wishes: Wishes
     timekeeper: Timekeeper
     schedules: Schedules
     reservations: Reservations
@@ -82,6 +84,7 @@ class Parts:
             self.resource_manager,
             self.queue_manager,
             self.submitter,
+            self.wishes,
             self.timekeeper,
             self.retention,
             self.bookkeeper,
@@ -162,6 +165,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         submitter=submitter,
         updater=Updater(database, shapes, waker),
         replayer=replayer,
+        wishes=Wishes(database, cluster_manager, sequencer, canceller, waker),
         timekeeper=timekeeper,
         schedules=Schedules(
             database,

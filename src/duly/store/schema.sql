@@ -604,6 +604,39 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.pause_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, runs boolean)
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+        and l.tenant_id = p_tenant
+      order by l.id
+        for update;
+
+    return query
+    with marked as (
+            update duly.live l
+               set is_paused = true,
+                   status = (case when l.token is null then 'paused' else 'running' end)::duly.status
+             where l.id = any(p_tasks)
+               and l.tenant_id = p_tenant
+               and l.cancel_requested_at is null
+               -- A server of the version before may have let one wait again all the same.
+               and not (l.is_paused and l.status in ('running', 'paused'))
+            returning l.id, l.tenant_id, l.token is not null as runs
+         ),
+         noted as (
+            insert into duly.events (task_id, tenant_id, at, kind)
+            select m.id, m.tenant_id, duly.now(),
+                   case when m.runs then 'pause_requested' else 'paused' end
+              from marked m
+         )
+    select m.id, m.runs from marked m;
+end
+$$;
+
 CREATE FUNCTION duly.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -681,6 +714,52 @@ $$;
 CREATE FUNCTION duly.request_tenant() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
+
+CREATE FUNCTION duly.resume_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, shape_id integer, status duly.status, start_by timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+begin
+    perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+        and l.tenant_id = p_tenant
+      order by l.id
+        for update;
+
+    at := duly.now();
+    return query
+    with marked as (
+            update duly.live l
+               set is_paused = false,
+                   status = (case
+                       when l.token is not null then 'running'
+                       when l.blocked_by > 0 then 'blocked'
+                       when l.ready_at > at then 'scheduled'
+                       else 'waiting'
+                   end)::duly.status,
+                   ready_at = case
+                       when l.token is not null or l.blocked_by > 0 then l.ready_at
+                       else greatest(l.ready_at, at)
+                   end,
+                   start_by = case
+                       when l.token is not null or l.blocked_by > 0 then l.start_by
+                       else date_trunc('second', l.start_by + (greatest(l.ready_at, at) - l.ready_at))
+                   end
+             where l.id = any(p_tasks)
+               and l.tenant_id = p_tenant
+               and l.is_paused
+            returning l.id, l.tenant_id, l.shape_id, l.status, l.start_by
+         ),
+         noted as (
+            insert into duly.events (task_id, tenant_id, at, kind)
+            select m.id, m.tenant_id, at, 'resumed'
+              from marked m
+         )
+    select m.id, m.shape_id, m.status, m.start_by from marked m;
+end
+$$;
 
 CREATE FUNCTION duly.revise_quotas() RETURNS trigger
     LANGUAGE plpgsql
@@ -1039,6 +1118,18 @@ CREATE TABLE duly.former_specs (
     delay_tolerance interval NOT NULL
 );
 
+CREATE TABLE duly.graph_wishes (
+    graph_id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    id bigint NOT NULL,
+    kind text NOT NULL,
+    to_go integer NOT NULL,
+    wished_at timestamp with time zone NOT NULL,
+    touched_at timestamp with time zone NOT NULL,
+    CONSTRAINT graph_wishes_kind_check CHECK ((kind = ANY (ARRAY['cancel'::text, 'pause'::text, 'resume'::text]))),
+    CONSTRAINT graph_wishes_to_go_check CHECK ((to_go > 0))
+);
+
 CREATE TABLE duly.graphs (
     id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -1137,6 +1228,7 @@ CREATE TABLE duly.live (
     progress_at timestamp with time zone,
     blocked_by integer DEFAULT 0 NOT NULL,
     has_dependants boolean DEFAULT false NOT NULL,
+    is_paused boolean DEFAULT false NOT NULL,
     CONSTRAINT live_is_blocked_by_something CHECK (((blocked_by >= 0) AND ((status <> 'blocked'::duly.status) OR (blocked_by > 0)) AND ((blocked_by = 0) OR (status = ANY (ARRAY['blocked'::duly.status, 'paused'::duly.status]))))),
     CONSTRAINT live_is_not_final CHECK ((status <> ALL (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status]))),
     CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL)))),
@@ -1546,6 +1638,9 @@ ALTER TABLE ONLY duly.events_rest
 ALTER TABLE ONLY duly.former_specs
     ADD CONSTRAINT former_specs_pkey PRIMARY KEY (task_id, attempt);
 
+ALTER TABLE ONLY duly.graph_wishes
+    ADD CONSTRAINT graph_wishes_pkey PRIMARY KEY (graph_id);
+
 ALTER TABLE ONLY duly.graphs
     ADD CONSTRAINT graphs_pkey PRIMARY KEY (id);
 
@@ -1796,6 +1891,8 @@ ALTER TABLE duly.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.former_specs ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE duly.graph_wishes ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE duly.graphs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.keys ENABLE ROW LEVEL SECURITY;
@@ -1823,6 +1920,8 @@ CREATE POLICY own_tenant ON duly.ends USING (((tenant_id = ( SELECT duly.request
 CREATE POLICY own_tenant ON duly.events USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.former_specs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.graph_wishes USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.graphs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 

@@ -155,6 +155,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("GET", "/v1/graphs/{id}"): Row(Access.READ, ("graph",)),
     ("POST", "/v1/graphs/{id}/cancel"): Row(Access.SUBMIT, ("graph",)),
+    ("POST", "/v1/graphs/{id}/pause"): Row(Access.SUBMIT, ("graph",)),
+    ("POST", "/v1/graphs/{id}/resume"): Row(Access.SUBMIT, ("graph",)),
     ("POST", "/v1/tasks/cancel"): Row(
         Access.SUBMIT,
         good=json(name="none"),

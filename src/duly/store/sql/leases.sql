@@ -258,7 +258,7 @@ with ended as materialized (
      ),
      requeued as (
         update live
-           set status = held.status,
+           set status = case when live.is_paused then 'paused' else held.status end,
                ready_at = held.ready_at,
                start_by = held.start_by,
                failures = held.failures,
