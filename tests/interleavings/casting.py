@@ -3,14 +3,14 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.interleavings import administrators, schedules, tenants
+from tests.interleavings import administrators, graphs, schedules, tenants
 from tests.interleavings.driver import Driver
 from tests.interleavings.world import Node, Server, World
 
 KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
-LOOPS = ("cluster", "place", "sweep", "commit", "repair", "fire")
+LOOPS = ("cluster", "place", "sweep", "commit", "repair", "fire", "carry")
 TASK = ("cancel", "update", "resize")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
@@ -53,6 +53,9 @@ WEIGHTS = {
     "rest": 0.05,
     "run": 0.05,
     "unschedule": 0.02,
+    "graph": 0.3,
+    "wish": 0.3,
+    "carry": 0.3,
 }
 QUIET = ("place", "poll", "report", "submit", "batch", "commit", "heartbeat", "join", *NODE)
 THEMES: dict[str, dict[str, float]] = {
@@ -61,6 +64,8 @@ THEMES: dict[str, dict[str, float]] = {
     "wholes": {"whole": 60, "kill": 2},
     "dependants": {"after": 25, "report": 3, "poll": 2, "sweep": 2, "cancel": 2},
     "cancelled upstreams": {"after": 30, "cancel": 15, "sweep": 2, "poll": 0.5},
+    "graphs": {"graph": 30, "wish": 60, "carry": 10, "report": 3, "poll": 2, "sweep": 2}
+    | {"cancel": 0.3, "batch": 0.1, "submit": 0.1, "kill": 2},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
     "joins": {"join": 10, "drain": 4, "leave": 3, "poll": 0.2, "sweep": 0.5},
@@ -143,6 +148,12 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         driver.start(f"{server.name} {kind}s {one}", lambda: do(world, server, one))
     elif kind == "forget":
         driver.start(f"{server.name} forgets", lambda: administrators.forget(world))
+    elif kind == "graph":
+        driver.start(f"{server.name} submits a graph", lambda: graphs.submit(world, server))
+    elif kind == "wish" and world.graphs:
+        graph, wish = world.dice.choice(world.graphs[-2:]), world.dice.choice(graphs.KINDS)
+        name = f"{server.name} {wish}s graph {graph}"
+        driver.start(name, lambda: graphs.wish(world, server, graph, wish))
     elif kind in TENANT:
         _tenant(world, driver, server, kind)
     elif kind == "plan":
@@ -208,8 +219,9 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
         "commit": server.submitter.tick,
         "repair": lambda: world.repair(server),
         "fire": lambda: schedules.fire(world, server),
+        "carry": server.wishes.tick,
     }[kind]
-    if kind in ("place", "sweep", "fire") and server.cluster_manager.term is None:
+    if kind in ("place", "sweep", "fire", "carry") and server.cluster_manager.term is None:
         return
     if kind not in server.busy:
         driver.start(f"{server.name} {kind}", lambda: world.alone(server, kind, tick))

@@ -24,6 +24,7 @@ class Evidence:
     reserved: dict[int, asyncpg.Record]
     edges: list[asyncpg.Record]
     occurrences: list[asyncpg.Record]
+    graphs: dict[int, set[int]]
     untold: set[int]
     """Tasks that have ended and whose dependants were not told."""
     needs: dict[int, int]
@@ -99,6 +100,9 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         keys={row["id"]: row["concurrency"]["key"] for row in shapes if row["concurrency"]},
         edges=await conn.fetch("select * from edges"),
         occurrences=await conn.fetch("select * from occurrences"),
+        graphs={
+            row["id"]: set(row["task_ids"]) for row in await conn.fetch("select * from graphs")
+        },
         untold={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
         told=told,
     )

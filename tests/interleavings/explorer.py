@@ -12,12 +12,13 @@ import asyncpg
 import pytest
 
 from duly import clock
-from duly.server import parts
+from duly.server import parts, wishes
 from duly.store.database import _prepare
 from tests.interleavings import (
     evidence,
     laws,
     laws_of_edges,
+    laws_of_graphs,
     laws_of_nodes,
     laws_of_schedules,
     laws_of_tenants,
@@ -36,6 +37,7 @@ JOURNAL = Path(__file__).with_name("journal.sql").read_text()
 LAWS = (
     *laws.LAWS,
     *laws_of_edges.LAWS,
+    *laws_of_graphs.LAWS,
     *laws_of_nodes.LAWS,
     *room.LAWS,
     *laws_of_tenants.LAWS,
@@ -85,6 +87,7 @@ class Explorer:
         dice = Random(seed)
         world = World(self._database, self._monitor, dice)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
+        self._monkeypatch.setattr(wishes, "PIECE", dice.choice((1, 2)))
         self._monkeypatch.setattr(parts, "Random", lambda: Random(dice.random()))
         await world.begin()
         await tenants.prepare(self._monitor)
@@ -173,5 +176,5 @@ async def _quiet(world: World, driver: Driver) -> None:
     server = world.servers[0]
     for seconds in (25, 5, 5, 5):
         await world.move(timedelta(seconds=seconds))
-        for tick in (server.cluster_manager.tick, server.queue_manager.tick):
-            await tick()
+        for part in (server.cluster_manager, server.wishes, server.queue_manager):
+            await part.tick()

@@ -15,6 +15,7 @@ from duly.store import (
     servers,
     stock,
     tasks,
+    wishes,
 )
 from tests.interleavings.explorer import function
 
@@ -146,6 +147,30 @@ MUTANTS = {
     "dependants are told twice": (
         "dependants",
         altered("settle_edges", ("and (seen < rest or", "and ('x' = 'y' or")),
+    ),
+    "a task of a paused graph is tried again": (
+        "graphs",
+        without(
+            leases,
+            "end_attempts",
+            ("case when live.is_paused then 'paused' else held.status end", "held.status"),
+        ),
+    ),
+    "a pause overlooks what runs": (
+        "graphs",
+        altered("pause_tasks", ("and l.cancel_requested_at is null", "and l.token is null")),
+    ),
+    "the end of an upstream lets a paused task go": (
+        "graphs",
+        altered("settle_edges", ("or l.status <> 'blocked'", "")),
+    ),
+    "what is wished dies with its server": (
+        "graphs",
+        without(wishes, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")),
+    ),
+    "a wish goes on in the place of the next": (
+        "graphs",
+        without(wishes, "take_piece", ("and w.id = $3", "and $3::bigint > 0")),
     ),
     "a cancel ends only what waits": (
         "changes",

@@ -36,6 +36,7 @@ from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timekeeper import Timekeeper
 from duly.server.updater import Updater
+from duly.server.wishes import Wishes
 from duly.store import audit, nodes
 from duly.store.tenants import digest
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
@@ -61,7 +62,7 @@ CLEAN = """
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
     delete from terms; delete from servers; delete from journal; delete from clock;
-    delete from edges; delete from ended_upstreams
+    delete from edges; delete from ended_upstreams; delete from graphs; delete from graph_wishes
 """
 GONE = -1
 BATCH = 3
@@ -113,6 +114,7 @@ class Server:
     canceller: Canceller
     submitter: Submitter
     updater: Updater
+    wishes: Wishes
     reservations: Reservations
     repairer: Repairer
     tenants: Tenants
@@ -147,6 +149,7 @@ class World:
         self.nodes: list[Node] = []
         self.reserved: list[int] = []
         self.schedules: list[int] = []
+        self.graphs: list[int] = []
         self.dice = dice
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         self.database = database
@@ -200,6 +203,7 @@ class World:
             parts.canceller,
             parts.submitter,
             parts.updater,
+            parts.wishes,
             parts.reservations,
             Repairer(self.database, parts.queue_manager, LATE),
             parts.tenants,

@@ -1,0 +1,48 @@
+"""Graphs that are submitted, and cancelled, paused and resumed as a whole."""
+
+import msgspec
+
+from duly.model.graph import Dependency
+from duly.model.task import TaskSpec
+from duly.server.wishes import OVER, Carried
+from duly.store.wishes import WishKind
+from tests.interleavings.world import CLIENT, CONDITIONS, Server, World, spec_of
+
+SHAPES = (((), ("a",), ("b",)), ((), ("a",), ("a",), ("b", "c")), ((), (), ("a", "b")))
+"""What each task waits for."""
+KINDS = (WishKind.PAUSE, WishKind.PAUSE, WishKind.RESUME, WishKind.CANCEL)
+
+
+async def submit(world: World, server: Server) -> None:
+    """Submit tasks as a whole, some after others."""
+    shape = world.dice.choice(SHAPES)
+    specs = [
+        msgspec.structs.replace(
+            spec_of(world.dice, None),
+            ref=ref,
+            depends_on=[Dependency(one, world.dice.choice(CONDITIONS)) for one in upstreams],
+        )
+        for ref, upstreams in zip("abcd", shape, strict=False)
+    ]
+    graph, ids = await server.submitter.submit_graph(CLIENT, None, specs)
+    world.is_stirred = True
+    world.graphs.append(graph)
+    by_ref = {spec.ref: task for spec, task in zip(specs, ids, strict=True)}
+    for spec, task in zip(specs, ids, strict=True):
+        world.told.submits.append((None, _with_ids(spec, by_ref), task, True))
+
+
+def _with_ids(spec: TaskSpec, ids: dict[str | None, int]) -> TaskSpec:
+    named = [Dependency(str(ids[one.task]), one.on) for one in spec.depends_on]
+    return msgspec.structs.replace(spec, depends_on=named)
+
+
+async def wish(world: World, server: Server, graph: int, kind: WishKind) -> None:
+    """Ask for something of a graph, and wait until all of it is done."""
+    made = await server.wishes.make(CLIENT, graph, kind)
+    world.is_stirred = True
+    done: Carried | None = None
+    while done is None or not done.is_over:
+        done = await server.wishes.go_on(made)
+    if done != OVER:
+        world.tell("wished", made.id)
