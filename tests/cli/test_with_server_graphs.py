@@ -75,6 +75,9 @@ async def test_both_clients_handle_graphs(server, kind):
         with duly.Client(server.url, server.key) as client:
             made = client.submit_graph(tasks, name="two")
             around = client.get_task_graph(made["ids"]["b"])
+            paused = client.pause_graph(made["id"])
+            is_paused = client.get_graph(made["id"])["status"]
+            resumed = client.resume_graph(made["id"])
             cancelled = client.cancel_graph(made["id"])
             graph = client.get_graph(made["id"])
     else:
@@ -83,7 +86,30 @@ async def test_both_clients_handle_graphs(server, kind):
                 [{"ref": ref, **task} for ref, task in tasks.items()], name="two"
             )
             around = await client.get_task_graph(made["ids"]["b"])
+            paused = await client.pause_graph(made["id"])
+            is_paused = (await client.get_graph(made["id"]))["status"]
+            resumed = await client.resume_graph(made["id"])
             cancelled = await client.cancel_graph(made["id"])
             graph = await client.get_graph(made["id"])
     assert (around["graph"], around["dependencies"]) == (made["id"], [made["ids"]["a"]])
+    assert (paused["paused"], paused["running"], is_paused, resumed) == (2, 0, "paused", 2)
     assert (cancelled, graph["name"], graph["status"]) == (2, "two", "cancelled")
+
+
+def test_a_graph_is_paused_resumed_and_cancelled_as_a_whole(server):
+    manifest = "tasks:\n  a: {run: sleep 600}\n  b: {run: x, depends_on: [a]}\n"
+    made = json.loads(server.duly("submit", "-f", "-", "-o", "json", input=manifest).stdout)
+    graph, task = made["id"], made["ids"]["a"]
+    with duly.Client(server.url, server.key) as client:
+        while client.get_task(task)["status"] != "running":
+            pass
+    paused = server.duly("pause", "--graph", graph).stdout
+    assert paused == f"paused 1 task of {graph}; 1 runs on to the end\n"
+    assert server.duly("why", made["ids"]["b"]).stdout.startswith("Is paused")
+    assert server.duly("resume", "--graph", graph).stdout == f"resumed 2 tasks of {graph}\n"
+    wrong = server.duly("cancel", "--graph", task)
+    assert (wrong.returncode, f"{task} is a task, of graph {graph}." in wrong.stderr) == (1, True)
+    assert server.duly("cancel", "--graph", graph, task).returncode == 2
+    ended = server.duly("cancel", "--graph", graph, "-o", "json")
+    assert json.loads(ended.stdout) == {"cancelled": 2}
+    assert server.duly("wait", task).returncode == 125

@@ -9,6 +9,7 @@ from duly.cli import last
 from duly.cli.connect import connect, say_error, which_task
 from duly.cli.exits import code_of_error
 from duly.cli.flags import TaskFlags, with_task_flags
+from duly.cli.graph_wishes import GraphFlag, cancel_whole
 from duly.cli.output import Output, OutputFlag, print_items, print_value
 from duly.cli.request import task_fields
 from duly.cli.tasks import LabelFlag, NameFlag, SinceFlag, StatusFlag, TaskId, task_filter
@@ -34,15 +35,18 @@ def cancel(
     name: NameFlag = None,
     label: LabelFlag = None,
     since: SinceFlag = None,
+    graph: GraphFlag = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Cancel tasks: those that wait never start, those that run are stopped."""
     which = task_filter(status, name, label, since)
-    if which and tasks:
-        raise typer.BadParameter("Give IDs or a filter, not both.", param_hint="ID")
+    if bool(which) + bool(tasks) + bool(graph) > 1:
+        raise typer.BadParameter("Give IDs, a filter or a graph, not several.", param_hint="ID")
     with connect() as client:
-        if which:
+        if graph:
+            cancel_whole(client, graph, output)
+        elif which:
             cancel_by_filter(client, which, output, sure=yes)
         else:
             cancel_each(client, tasks or [which_task(client, None)], output)

@@ -54,6 +54,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "change:cancel",
             "Cancel tasks: those that wait never start, those that run are stopped.",
         ),
+        "pause": Entry(
+            "graph_wishes:pause",
+            "Pause a graph: none of its tasks starts until it is resumed; those that run go on.",
+        ),
+        "resume": Entry("graph_wishes:resume", "Resume a graph that is paused."),
         "update": Entry("change:update", "Change a task that has not started yet."),
         "replay": Entry("change:replay", "Submit a task that has ended once more, as a new task."),
         "dead": Entry(

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from duly.client.call import Call, encode, parse_json
 from duly.client.calls import BATCH_TIMEOUT, _get, _header, _segment, _task
-from duly.client.graph_shapes import Graph, GraphIds, TaskGraph
+from duly.client.graph_shapes import Graph, GraphIds, PausedGraph, ResumedGraph, TaskGraph
 from duly.client.shapes import Cancelled, TaskFields
 
 T = TypeVar("T")
@@ -39,6 +39,16 @@ def get_graph(graph: str) -> Call[Graph]:
 def cancel_graph(graph: str) -> Call[Cancelled]:
     """End what has not ended; the answer is how many. Sent twice, it would miscount."""
     return Call("POST", f"/v1/graphs/{_segment(graph)}/cancel", parse_json)
+
+
+def pause_graph(graph: str) -> Call[PausedGraph]:
+    """Let nothing of a graph start."""
+    return Call("POST", f"/v1/graphs/{_segment(graph)}/pause", parse_json)
+
+
+def resume_graph(graph: str) -> Call[ResumedGraph]:
+    """Let a graph go on."""
+    return Call("POST", f"/v1/graphs/{_segment(graph)}/resume", parse_json)
 
 
 def get_task_graph(task: str) -> Call[TaskGraph]:
@@ -80,6 +90,25 @@ class GraphMethods:
             if not done.get("more"):
                 return count
 
+    def pause_graph(self, graph: str) -> PausedGraph:
+        """Let no task of a graph start until it is resumed; return how many, and how many run."""
+        paused = PausedGraph(paused=0, running=0, more=False)
+        while True:
+            done = self._send(pause_graph(graph))
+            paused["paused"] += done["paused"]
+            paused["running"] += done["running"]
+            if not done["more"]:
+                return paused
+
+    def resume_graph(self, graph: str) -> int:
+        """Let the tasks of a graph go on that are paused, and return how many they were."""
+        count = 0
+        while True:
+            done = self._send(resume_graph(graph))
+            count += done["resumed"]
+            if not done["more"]:
+                return count
+
     def get_task_graph(self, task: str) -> TaskGraph:
         """Return what a task depends on and what depends on it, directly or by others."""
         return self._send(get_task_graph(task))
@@ -117,6 +146,25 @@ class AsyncGraphMethods:
             done = await self._send(cancel_graph(graph))
             count += done["cancelled"]
             if not done.get("more"):
+                return count
+
+    async def pause_graph(self, graph: str) -> PausedGraph:
+        """Let no task of a graph start until it is resumed; return how many, and how many run."""
+        paused = PausedGraph(paused=0, running=0, more=False)
+        while True:
+            done = await self._send(pause_graph(graph))
+            paused["paused"] += done["paused"]
+            paused["running"] += done["running"]
+            if not done["more"]:
+                return paused
+
+    async def resume_graph(self, graph: str) -> int:
+        """Let the tasks of a graph go on that are paused, and return how many they were."""
+        count = 0
+        while True:
+            done = await self._send(resume_graph(graph))
+            count += done["resumed"]
+            if not done["more"]:
                 return count
 
     async def get_task_graph(self, task: str) -> TaskGraph:

@@ -12,6 +12,21 @@ class GraphIds(TypedDict):
     ids: dict[str, str]
 
 
+class PausedGraph(TypedDict):
+    """How many tasks of a graph were paused, and how many run on; with `more` others are left."""
+
+    paused: int
+    running: int
+    more: bool
+
+
+class ResumedGraph(TypedDict):
+    """How many tasks of a graph may go on again; with `more` others are left."""
+
+    resumed: int
+    more: bool
+
+
 class GraphPart(TypedDict):
     """A task as a part of a graph."""
 
@@ -31,6 +46,7 @@ class Graph(TypedDict):
     user: str | None
     status: str
     submitted_at: str
+    wish: str | None
     counts: dict[str, int]
     tasks: list[GraphPart]
     more: bool
