@@ -37,6 +37,10 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """The longest pause between two rounds; a submit or a finish asks for one at once."""
     unplaceable_after: timedelta = timedelta(seconds=60)
     """How long a task that no node could ever fit waits for one to join."""
+    urgent_slack: timedelta = timedelta(seconds=60)
+    """How long before its start_by a task goes before those that can wait for longer."""
+    peak_percent: int = 80
+    """How much of the scarcest resource is in use when off_peak work does not begin any more."""
     misfire_after: timedelta = timedelta(seconds=60)
     """How late a fire time of a schedule may be before it counts as missed."""
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.model.queue import Queue
 from duly.model.task import Outcome
 from duly.model.tenant import Plan
 from duly.model.usage import Amounts, Rates, Urgency
@@ -69,6 +70,28 @@ def test_urgent_work_is_dearer_and_what_can_wait_is_cheaper():
 )
 def test_the_tolerance_says_how_urgent_a_task_is(tolerance, urgency):
     assert band_of(tolerance).urgency is urgency
+
+
+@pytest.mark.parametrize(
+    ("queue", "tolerance", "urgency"),
+    [
+        (Queue.URGENT, timedelta(days=1), Urgency.URGENT),
+        (Queue.PERIODIC, timedelta(minutes=5), Urgency.ORDINARY),
+        (Queue.OFF_PEAK, timedelta(minutes=5), Urgency.PATIENT),
+        (Queue.OFF_PEAK, timedelta(hours=1), Urgency.OFF_PEAK),
+        (Queue.OFF_PEAK, timedelta(hours=12), Urgency.OFF_PEAK),
+        (Queue.OFF_PEAK, timedelta(seconds=1), Urgency.URGENT),
+    ],
+)
+def test_the_queue_that_was_asked_for_is_paid_for(queue, tolerance, urgency):
+    assert band_of(tolerance, queue).urgency is urgency
+
+
+@given(tolerances)
+def test_off_peak_is_never_dearer_and_urgent_never_cheaper(tolerance):
+    plain = band_of(tolerance).factor
+    assert band_of(tolerance, Queue.OFF_PEAK).factor <= plain
+    assert plain <= band_of(tolerance, Queue.URGENT).factor
 
 
 @given(tolerances, tolerances)

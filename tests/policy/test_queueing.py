@@ -6,9 +6,20 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.policy.queueing import rank, window
+from duly.model.node import Offer
+from duly.model.queue import Queue
+from duly.model.resources import Resources
+from duly.model.shape import Shape
+from duly.policy.queueing import Order, queue_of, rank, window
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+ONE = Resources(cpu_milli=1000)
+PLAIN, URGENT, PERIODIC, OFF_PEAK = range(4)
+"""The shapes of tasks in the queues of the same name."""
+QUEUES = {URGENT: Queue.URGENT, PERIODIC: Queue.PERIODIC, OFF_PEAK: Queue.OFF_PEAK}
+SERVED = list(Queue)
+"""In the order in which they are."""
 
 
 @dataclass(frozen=True)
@@ -17,19 +28,44 @@ class Task:
     start_by: datetime = NOW
     priority: int = 0
     execution_cap: timedelta = timedelta(hours=1)
+    shape_id: int = PLAIN
+    tenant_id: int = 1
+    losses: int = 0
+    delay_tolerance: timedelta = timedelta(hours=12)
+
+    @property
+    def slack(self):
+        return self.start_by - NOW
 
 
-tasks = st.lists(
+def order(queues=QUEUES, used=0, cores=10, percent=80):
+    """Return the order at NOW, when so many of the cores are in use."""
+    free = Resources(cpu_milli=1000 * (cores - used))
+    node = Offer(
+        node_id=1,
+        incarnation_id=1,
+        name="n",
+        capacity=Resources(cpu_milli=1000 * cores),
+        free=free,
+    )
+    shapes = {shape: Shape(ONE) for shape in range(4)}
+    return Order(queues, shapes, [node], now=NOW, urgent_slack=MINUTE, peak_percent=percent)
+
+
+lines = st.lists(
     st.builds(
         Task,
         st.integers(0, 10**6),
-        st.integers(0, 5).map(lambda seconds: NOW + timedelta(seconds=seconds)),
+        st.integers(-2, 5).map(lambda minutes: NOW + minutes * MINUTE),
         st.integers(-2, 2),
         st.integers(1, 3).map(lambda hours: timedelta(hours=hours)),
+        st.integers(0, 3),
     ),
     unique_by=lambda task: task.id,
     max_size=30,
 )
+tolerances = st.timedeltas(timedelta(-1), timedelta(days=30))
+standing = st.sampled_from([None, *QUEUES.values()])
 
 
 def test_the_earliest_start_by_goes_first_then_priority_then_the_short_then_the_old():
@@ -37,17 +73,81 @@ def test_the_earliest_start_by_goes_first_then_priority_then_the_short_then_the_
     high = Task(8, priority=5)
     short = Task(7, execution_cap=timedelta(minutes=1))
     old, young = Task(1), Task(2)
-    assert window([young, old, short, high, soon], 9) == [soon, high, short, old, young]
+    assert window([young, old, short, high, soon], 9, order()) == [soon, high, short, old, young]
 
 
-@given(tasks, st.integers(0, 40))
+@given(lines, st.integers(0, 40))
 def test_the_window_holds_those_that_come_first(line, size):
-    chosen = window(line, size)
+    serving = order(cores=100)
+    chosen = window(line, size, serving)
     rest = [task for task in line if task not in chosen]
     assert len(chosen) == min(size, len(line))
-    assert all(rank(one) < rank(other) for one in chosen for other in rest)
+    assert all(serving.key(one) < serving.key(other) for one in chosen for other in rest)
 
 
-@given(tasks)
+@given(lines)
 def test_the_order_does_not_depend_on_who_asked_first(line):
-    assert window(line, 40) == window(list(reversed(line)), 40)
+    assert window(line, 40, order()) == window(list(reversed(line)), 40, order())
+
+
+@given(lines)
+def test_without_queues_the_earliest_start_by_goes_first_whatever_the_time(line):
+    assert window(line, 40, order({})) == sorted(line, key=rank)
+
+
+@given(lines)
+def test_an_earlier_queue_goes_before_a_later_one(line):
+    def place(task):
+        return SERVED.index(queue_of(QUEUES.get(task.shape_id), task.slack, MINUTE))
+
+    places = [place(task) for task in window(line, 40, order(cores=100))]
+    assert places == sorted(places)
+
+
+def test_who_asked_for_urgent_goes_before_those_that_are_late():
+    late, asked = Task(1, NOW - MINUTE), Task(2, NOW + 9 * MINUTE, shape_id=URGENT)
+    assert window([late, asked], 9, order()) == [asked, late]
+
+
+def test_a_task_is_where_it_stands_until_its_slack_runs_out():
+    assert queue_of(None, 2 * MINUTE, MINUTE) is Queue.DELAYABLE
+    assert queue_of(Queue.OFF_PEAK, 2 * MINUTE, MINUTE) is Queue.OFF_PEAK
+    assert queue_of(Queue.PERIODIC, MINUTE, MINUTE) is Queue.URGENT
+    assert queue_of(Queue.URGENT, timedelta(days=9), MINUTE) is Queue.URGENT
+
+
+@given(standing, tolerances, tolerances)
+def test_a_task_only_ever_moves_up(queue, one, other):
+    less, more = sorted([one, other])
+    later, sooner = queue_of(queue, more, MINUTE), queue_of(queue, less, MINUTE)
+    assert SERVED.index(sooner) <= SERVED.index(later)
+
+
+@given(lines, st.integers(0, 10))
+def test_off_peak_work_begins_only_while_less_than_the_threshold_is_in_use(line, used):
+    chosen = window(line, 40, order(used=used))
+    for place, task in enumerate(chosen):
+        if task.shape_id == OFF_PEAK and task.slack > MINUTE:
+            assert used + place < 8
+    left_out = set(line) - set(chosen)
+    assert {task.shape_id for task in left_out} <= {OFF_PEAK}
+    assert not left_out or used + len(chosen) >= 8
+    assert all(task.slack > MINUTE for task in left_out)
+
+
+@given(lines, st.integers(0, 10))
+def test_a_line_has_no_turn_exactly_when_its_first_task_may_not_begin(line, used):
+    serving = order(used=used)
+    for task in line:
+        is_open = serving.turn(task.shape_id, task.start_by) is not None
+        assert window([task], 1, serving) == ([task] if is_open else [])
+
+
+def test_room_is_kept_for_the_urgent_at_once_and_for_off_peak_work_once_it_must_start():
+    far = NOW + timedelta(hours=5)
+    assert order().presses(Task(1, far, shape_id=URGENT))
+    assert not order().presses(Task(1, far, shape_id=OFF_PEAK, losses=1))
+    assert order().presses(Task(1, NOW + MINUTE, shape_id=OFF_PEAK))
+    assert order().presses(Task(1, far))
+    assert not order().presses(Task(1, NOW + timedelta(hours=7)))
+    assert order().presses(Task(1, NOW + timedelta(hours=7), losses=1))

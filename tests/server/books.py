@@ -19,7 +19,7 @@ EVER = (date(2000, 1, 1), date(2100, 1, 1))
 MICROSECOND = timedelta(microseconds=1)
 FREE = ("lost", "preempted", "expired")
 ROWS = """
-    select a.*, t.tenant_id, n.name as tenant, u.name as "user", s.needs,
+    select a.*, t.tenant_id, n.name as tenant, u.name as "user", s.needs, s.queue,
            coalesce(f.tier, t.tier) as tier,
            coalesce(f.delay_tolerance, t.delay_tolerance) as delay_tolerance
       from attempts a
@@ -37,10 +37,12 @@ ROWS = """
 Books = dict[tuple[Any, ...], Amounts]
 
 
-def urgency_of(tolerance: timedelta) -> str:
+def urgency_of(tolerance: timedelta, queue: str | None) -> str:
     """Say again, in other words than the product's, how urgent a task is."""
     seconds = tolerance.total_seconds()
-    if seconds < 60:
+    if queue == "off_peak" and seconds >= 60:
+        return "patient" if seconds < 3600 else "off_peak"
+    if seconds < 60 or queue == "urgent":
         return "urgent"
     if seconds < 3600:
         return "ordinary"
@@ -56,7 +58,7 @@ async def recount(conn: asyncpg.Connection, by: Iterable[str] = KEYS) -> Books:
             "tenant": row["tenant"],
             "user": row["user"],
             "tier": row["tier"],
-            "urgency": urgency_of(row["delay_tolerance"]),
+            "urgency": urgency_of(row["delay_tolerance"], row["queue"]),
         }
         ran = 0
         if row["started_at"] is not None and row["outcome"] not in FREE:

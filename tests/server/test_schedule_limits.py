@@ -93,6 +93,24 @@ async def test_what_the_plan_does_not_take_any_more_is_not_submitted(lab, calend
     assert await calendar.missed(schedule) == [(1, 1, "not_submittable")]
 
 
+async def test_the_leave_for_a_queue_is_asked_for_again_when_it_fires(lab, calendar, tight):
+    schedule = await calendar.create(by=tight, task={"queue": "urgent"})
+    plain = await calendar.create(by=tight)
+    await grant(lab, queues=["off_peak"])
+    await calendar.go(1)
+    assert await calendar.missed(schedule) == [(1, 1, "not_submittable")]
+    await grant(lab, queues=["urgent"])
+    await calendar.go(2)
+    queues = [await queue_of(lab, *await calendar.tasks(one)) for one in (schedule, plain)]
+    assert queues == ["urgent", "periodic"]
+
+
+async def queue_of(lab, task, *_):
+    return await lab.conn.fetchval(
+        "select queue from shapes where id = (select shape_id from live where id = $1)", task
+    )
+
+
 async def test_a_task_gets_what_the_plan_says_when_it_fires(lab, calendar, tight):
     schedule = await calendar.create(by=tight)
     await grant(lab, execution_cap=seconds(120))

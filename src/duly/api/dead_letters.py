@@ -44,7 +44,9 @@ async def list_dead_letters(request: ApiRequest) -> Answer:
         page = ids[:limit]
         found = await views.read_many(conn, credential.tenant_id, page)
     cursor = write_cursor(page[-1]) if len(ids) > limit else None
-    return as_json(shapes.Page([shapes.task(view, credential.tenant) for view in found], cursor))
+    scheduling = parts.settings.scheduling
+    items = [shapes.task(view, credential.tenant, scheduling) for view in found]
+    return as_json(shapes.Page(items, cursor))
 
 
 @route(
@@ -66,7 +68,7 @@ async def get_dead_letter(request: ApiRequest) -> Answer:
         view = await read_task(conn, tenant_id, task_id)
         attempts = await views.read_attempts(conn, tenant_id, task_id)
         end = await views.read_log_end(conn, tenant_id, task_id, None)
-    told = shapes.task(view, credential.tenant)
+    told = shapes.task(view, credential.tenant, parts.settings.scheduling)
     return as_json(shapes.dead_letter(told, attempts, b"" if end is None else end.tail))
 
 

@@ -11,6 +11,7 @@ from duly.config import Settings
 from duly.duration import LONGEST
 from duly.model.allowance import allowed_tiers
 from duly.model.plan_request import told_amounts
+from duly.model.queue import ASKABLE
 from duly.model.resources import TIERS
 from duly.model.tenant import Plan
 from duly.store.limits import Used
@@ -35,6 +36,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None
     max_schedules: int | None
     tiers: list[str] | None
+    queues: list[str] | None
     delay_tolerance: float
     max_delay_tolerance: float | None
     tolerances: dict[str, float]
@@ -110,6 +112,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Count
     schedules: Count
     tiers: dict[str, Amounts]
+    queues: list[str]
+    """Those that a task may ask for."""
     execution_cap: Cap
     delay_tolerance: Tolerance
     retention: float
@@ -168,6 +172,7 @@ def limits(tenant: str, found: Plan, used: Used, settings: Settings) -> Limits:
         waiting=_count(found.max_waiting, used.waiting),
         schedules=_count(found.max_schedules, used.schedules),
         tiers={name: amounts(found.known_tiers[name]) for name in allowed_tiers(found)},
+        queues=[name for name in ASKABLE if found.queues is None or name in found.queues],
         execution_cap=Cap(default=found.execution_cap.total_seconds(), longest=_longest_cap(found)),
         delay_tolerance=Tolerance(
             default=found.delay_tolerance.total_seconds(),

@@ -3,16 +3,19 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 
 import msgspec
 
 from duly.api.operation import ApiRequest
+from duly.config import SchedulingSettings
 from duly.errors import NotFound
 from duly.model.limits import UNLIMITED
 from duly.model.task import NOT_STARTED, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy.explain import Facts, explain
 from duly.policy.limits import NO_KEY_USE
+from duly.policy.queueing import queue_of
 from duly.server.limit_book import in_use
 from duly.server.parts import Parts
 from duly.store import edges, leases, quotas, stock, views
@@ -120,9 +123,21 @@ async def explained(
         awaited=awaited,
     )
     if waits:
+        facts = _with_queue(view, facts, parts.settings.scheduling)
         async with overseeing(parts) as conn:
             facts = await _with_room(conn, tenant_id, facts)
     return view, explain(facts)
+
+
+def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) -> Facts:
+    """Return the facts of a waiting task, with where it waits and what that means for it."""
+    slack = timedelta(0) if view.slack is None else view.slack
+    return msgspec.structs.replace(
+        facts,
+        queue=queue_of(view.queue, slack, scheduling.urgent_slack),
+        urgent_at=view.start_by - scheduling.urgent_slack,
+        peak_percent=scheduling.peak_percent,
+    )
 
 
 async def _with_room(conn: Connection, tenant_id: int, facts: Facts) -> Facts:

@@ -274,7 +274,8 @@ async def list_schedule_tasks(request: ApiRequest) -> Answer:
         found, cursor = await _history(request, conn, with_task=True)
         ids = [one.task_id for one in found if one.task_id is not None]
         tasks = {one.id: one for one in await views.read_many(conn, credential.tenant_id, ids)}
-    items = [shapes.task(tasks[one], credential.tenant) for one in ids if one in tasks]
+    scheduling = parts_of(request).settings.scheduling
+    items = [shapes.task(tasks[one], credential.tenant, scheduling) for one in ids if one in tasks]
     return as_json(shapes.Page(items, cursor))
 
 

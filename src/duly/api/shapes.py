@@ -5,16 +5,19 @@ does not mean anything yet is null.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from duly.config import SchedulingSettings
 from duly.model.graph import Condition, Dependency
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Lasts, Outcome, Payload, Reason, Status, TaskSpec, Unique, Usage
 from duly.model.tenant import Credential
+from duly.policy.queueing import queue_of
 from duly.store.tasks import Stored
 from duly.store.views import AttemptView, ProgressView, TaskView
 
@@ -56,7 +59,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     tenant: str
     user: str | None
-    queue: str | None = None
+    queue: Queue
+    """Where it waits now; of a task that does not wait, where it would, or did at first."""
     scheduling_type: str = "once"
     submitted_at: datetime
     ready_at: datetime
@@ -178,7 +182,9 @@ def amounts(resources: Resources) -> Amounts:
     )
 
 
-def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
+def task(
+    view: TaskView, tenant: str, scheduling: SchedulingSettings, reason: Reason | None = None
+) -> Task:
     """Return a task as it is told; `reason` replaces the stored one."""
     payload = view.payload or NO_PAYLOAD
     return Task(
@@ -187,6 +193,7 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
         status=view.status,
         tenant=tenant,
         user=view.user,
+        queue=_queue(view.queue, view.slack, scheduling),
         submitted_at=view.submitted_at,
         ready_at=view.ready_at,
         start_by=view.start_by,
@@ -230,14 +237,22 @@ def task(view: TaskView, tenant: str, reason: Reason | None = None) -> Task:
     )
 
 
-def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: str) -> Task:
+def fresh_task(
+    spec: TaskSpec,
+    stored: Stored,
+    credential: Credential,
+    server: str,
+    scheduling: SchedulingSettings,
+) -> Task:
     """Return a task that has just been stored, without reading it back."""
+    slack = spec.delay_tolerance if stored.status is Status.WAITING else None
     return Task(
         id=str(stored.id),
         name=spec.name,
         status=stored.status or Status.WAITING,
         tenant=credential.tenant,
         user=credential.user,
+        queue=_queue(spec.queue, slack, scheduling),
         submitted_at=stored.submitted_at,
         ready_at=stored.ready_at or stored.submitted_at,
         start_by=stored.start_by or stored.submitted_at,
@@ -268,6 +283,13 @@ def fresh_task(spec: TaskSpec, stored: Stored, credential: Credential, server: s
 def dependencies(found: Sequence[Dependency]) -> list[str | Dependency]:
     """Return what a task depends on as one may write it: the id alone, if it must succeed."""
     return [one.task if one.on is Condition.SUCCESS else one for one in found]
+
+
+def _queue(
+    standing: Queue | None, slack: timedelta | None, scheduling: SchedulingSettings
+) -> Queue:
+    """Return the queue of a task; it has no `slack` unless it waits."""
+    return queue_of(standing, timedelta.max if slack is None else slack, scheduling.urgent_slack)
 
 
 def _unique(unique: Unique | None) -> UniqueKey | None:

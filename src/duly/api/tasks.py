@@ -90,7 +90,9 @@ async def submit(request: ApiRequest) -> Answer:
     admitted = await parts.submitter.submit(credential, spec)
     if admitted.created and admitted.stored is not None:
         server = parts.cluster_manager.name
-        answer = as_json(shapes.fresh_task(spec, admitted.stored, credential, server), 201)
+        scheduling = parts.settings.scheduling
+        told = shapes.fresh_task(spec, admitted.stored, credential, server, scheduling)
+        answer = as_json(told, 201)
     else:
         status = 201 if admitted.created else 200
         answer = await answer_task(parts, credential, admitted.id, status)
@@ -188,7 +190,9 @@ async def list_tasks(request: ApiRequest) -> Answer:
     async with reading(parts, credential) as conn:
         found = await views.read_many(conn, credential.tenant_id, page, which.statuses)
     cursor = write_cursor(page[-1]) if len(ids) > limit else None
-    return as_json(shapes.Page([shapes.task(view, credential.tenant) for view in found], cursor))
+    scheduling = parts.settings.scheduling
+    items = [shapes.task(view, credential.tenant, scheduling) for view in found]
+    return as_json(shapes.Page(items, cursor))
 
 
 @route(
@@ -249,7 +253,8 @@ async def answer_task(
 ) -> Answer:
     """Return a task as it is now."""
     view, reason = await explained(parts, credential, task_id)
-    return as_json(shapes.task(view, credential.tenant, reason), status)
+    told = shapes.task(view, credential.tenant, parts.settings.scheduling, reason)
+    return as_json(told, status)
 
 
 @route(

@@ -42,6 +42,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "tier", task["tier"] or ""
     yield "resources", say_resources(task["resources"])
     yield "category", task.get("category") or ""
+    yield "queue", task.get("queue") or ""
     yield "delay tolerance", format_duration(timedelta(seconds=task["delay_tolerance"]))
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())

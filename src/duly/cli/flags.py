@@ -121,6 +121,10 @@ class TaskFlags:
     priority: Annotated[
         int | None, Option(metavar="N", help="Higher goes first among your tasks; 0 if not said.")
     ] = None
+    queue: Annotated[
+        Literal["urgent", "off_peak"] | None,
+        Option(help="Before all others, if your plan allows it; or in quiet hours, for less."),
+    ] = None
     concurrency_key: Annotated[
         str | None,
         Option(metavar="KEY", help="Of tasks with this key, only so many run at once."),

@@ -43,6 +43,10 @@ class PlanFlags:
     tiers: Annotated[
         str | None, Option(metavar="NAME,…", help="The tiers that a task may name.")
     ] = None
+    queues: Annotated[
+        str | None,
+        Option(metavar="NAME,…", help="The queues that a task may ask for: urgent, off_peak."),
+    ] = None
     delay_tolerance: Annotated[
         str | None, Option(metavar="TIME", help="For tasks that do not say it: 5m.")
     ] = None
@@ -96,7 +100,7 @@ def plan_fields(flags: PlanFlags) -> PlanFields:
 def _read(name: str, flag: str, text: str) -> Any:
     if name == "price_class":
         return text
-    if name == "tiers":
+    if name in ("tiers", "queues"):
         return _parts(text)
     if name == "tolerances":
         said = pairs(flag, _parts(text))

@@ -118,6 +118,7 @@ def _rest(limits: Limits) -> Iterator[tuple[str, str]]:
         "tiers",
         "\n".join(f"{name}: {say_resources(one)}" for name, one in limits["tiers"].items()),
     )
+    yield "queues", say("queues", limits["queues"])
     cap, tolerance = limits["execution_cap"], limits["delay_tolerance"]
     yield "execution cap", _span(cap["default"], cap["longest"])
     yield "delay tolerance", _span(tolerance["default"], tolerance["longest"])
@@ -146,7 +147,7 @@ def say(name: str, value: Any) -> str:
         return ", ".join(said) or "none"
     if name == "max_resources":
         return say_resources(value)
-    return ", ".join(value) if isinstance(value, list) else f"{value}"
+    return (", ".join(value) or "none") if isinstance(value, list) else f"{value}"
 
 
 def _time(seconds: float) -> str:

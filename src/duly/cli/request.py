@@ -47,6 +47,7 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "requires": pairs("--require", flags.require) or None,
         "category": flags.category,
         "priority": flags.priority,
+        "queue": flags.queue,
         "concurrency": _concurrency(flags),
         "unique": _unique(flags),
     }

@@ -20,6 +20,7 @@ class PlanFields(TypedDict, total=False):
     max_waiting: int | None
     max_schedules: int | None
     tiers: Sequence[str] | None
+    queues: Sequence[str] | None
     delay_tolerance: Duration | None
     max_delay_tolerance: Duration | None
     tolerances: Mapping[str, Duration] | None
@@ -46,6 +47,7 @@ class Plan(TypedDict):
     max_waiting: int | None
     max_schedules: int | None
     tiers: list[str] | None
+    queues: list[str] | None
     delay_tolerance: float
     max_delay_tolerance: float | None
     tolerances: dict[str, float]
@@ -117,6 +119,7 @@ class Limits(TypedDict):
     waiting: Count
     schedules: Count
     tiers: dict[str, dict[str, Any]]
+    queues: list[str]
     execution_cap: Cap
     delay_tolerance: Tolerance
     retention: float

@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from duly.duration import format_duration, parse_duration
 from duly.errors import Invalid
+from duly.model.queue import ASKABLE, Queue
 from duly.model.resources import KINDS, NOTHING, TIERS, Resources, describe
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 
 DELAY_TOLERANCE = timedelta(minutes=5)
+OFF_PEAK_TOLERANCE = timedelta(hours=12)
+"""What a task has that asks for `off_peak`: there is a quiet hour in every half day."""
 EXECUTION_CAP = timedelta(hours=24)
 USUAL = "basic"
 """The tier of a task that names none, if the plan has it."""
@@ -35,9 +38,13 @@ def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
     return cap
 
 
-def delay_tolerance(asked: float | str | None, category: str | None, plan: Plan) -> timedelta:
+def delay_tolerance(
+    asked: float | str | None, category: str | None, plan: Plan, queue: Queue | None = None
+) -> timedelta:
     """Return how long the start may be put off: as asked, as its category says, or by default."""
     default = plan.delay_tolerance
+    if queue is Queue.OFF_PEAK:
+        default = max(default, OFF_PEAK_TOLERANCE)
     if category is not None:
         if category not in plan.tolerances:
             raise _unknown_category(category, plan)
@@ -49,6 +56,21 @@ def delay_tolerance(asked: float | str | None, category: str | None, plan: Plan)
     if longest is not None and tolerance > longest:
         raise _too_long("delay_tolerance", longest, plan)
     return tolerance
+
+
+def queue(asked: str, plan: Plan) -> Queue:
+    """Return the queue that is asked for; raises Invalid if there is none, or none for the plan."""
+    if asked not in ASKABLE:
+        raise Invalid("queue", f"queue is {_either(ASKABLE)}, or null, not {asked[:40]!r}.")
+    found = Queue(asked)
+    if plan.queues is None or found in plan.queues:
+        return found
+    allowed = f"only {_either(plan.queues)}" if plan.queues else "none"
+    raise Invalid(
+        "queue",
+        f"The plan {plan.name!r} does not include the queue {asked!r}; it lets tasks ask for "
+        f"{allowed}.",
+    )
 
 
 def tier(asked: str | None, plan: Plan) -> str:
@@ -114,6 +136,8 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
     if plan.max_delay_tolerance is not None and not {"delay_tolerance", "category"} & set(changed):
         longest = max(plan.max_delay_tolerance, spec.delay_tolerance)
         wide = replace(wide, max_delay_tolerance=longest)
+    if "queue" not in changed and spec.queue is not None and plan.queues is not None:
+        wide = replace(wide, queues=(*plan.queues, spec.queue))
     if "tier" not in changed and spec.tier is not None and plan.tiers is not None:
         wide = replace(wide, tiers=(*plan.tiers, spec.tier))
     if not {"tier", "resources"} & set(changed):
@@ -142,7 +166,7 @@ def usual(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
     if spec.execution_cap == execution_cap(None, plan):
         same["execution_cap"] = EXECUTION_CAP
     known = category is None or category in plan.tolerances
-    if known and spec.delay_tolerance == delay_tolerance(None, category, plan):
+    if known and spec.delay_tolerance == delay_tolerance(None, category, plan, spec.queue):
         same["delay_tolerance"] = DELAY_TOLERANCE
     named = spec.tier or default
     if spec.resources == plan.known_tiers.get(named):
@@ -158,6 +182,10 @@ def _too_long(field: str, longest: timedelta, plan: Plan) -> Invalid:
         f"{field} may be at most {format_duration(longest)} "
         f"({longest.total_seconds():.12g} s) in the plan {plan.name!r}.",
     )
+
+
+def _either(queues: Collection[str]) -> str:
+    return " or ".join(f'"{name}"' for name in queues)
 
 
 def _unknown_category(category: str, plan: Plan) -> Invalid:

@@ -16,6 +16,7 @@ from duly.errors import Invalid
 from duly.model.allowance import DELAY_TOLERANCE, EXECUTION_CAP
 from duly.model.amounts import ResourcesRequest, check_extra, kinds_of
 from duly.model.plan_names import check_name
+from duly.model.queue import ASKABLE
 from duly.model.tenant import Plan
 
 MOST = 2_000_000_000
@@ -44,6 +45,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_waiting: int | None = None
     max_schedules: int | None = None
     tiers: list[str] | None = None
+    queues: list[str] | None = None
     delay_tolerance: float | str | None = None
     max_delay_tolerance: float | str | None = None
     tolerances: dict[str, float | str] | None = None
@@ -75,6 +77,7 @@ def plan_from(request: PlanRequest) -> Plan:
         max_waiting=_integer(request.max_waiting, "max_waiting", 1),
         max_schedules=_integer(request.max_schedules, "max_schedules", 0),
         tiers=_names(request.tiers, "tiers"),
+        queues=_queues(request.queues),
         delay_tolerance=_delay_tolerance(request.delay_tolerance, longest_tolerance),
         max_delay_tolerance=longest_tolerance,
         tolerances=_tolerances(request.tolerances or {}, longest_tolerance),
@@ -229,6 +232,17 @@ def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
     if len(names) > MOST_NAMES:
         raise Invalid(field, f"{field} may have at most {MOST_NAMES} names.")
     return tuple(dict.fromkeys(check_name(name, field) for name in names))
+
+
+def _queues(names: list[str] | None) -> tuple[str, ...] | None:
+    for name in names or ():
+        if name not in ASKABLE:
+            raise Invalid(
+                "queues",
+                f"No task can ask for a queue {name[:60]!r}; name some of {', '.join(ASKABLE)}, or"
+                " none of them.",
+            )
+    return None if names is None else tuple(dict.fromkeys(names))
 
 
 def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:

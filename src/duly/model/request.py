@@ -18,6 +18,7 @@ from duly.errors import Invalid, TooLarge
 from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
 from duly.model.graph import DependencyRequest, check_ref, dependencies
+from duly.model.queue import ASKABLE, Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import Lasts, OnConflict, OnLost, Payload, TaskSpec, Unique
@@ -79,6 +80,8 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     category: str | None = None
     """What kind of work it is; picks a default for delay_tolerance."""
     priority: int | None = None
+    queue: str | None = None
+    """`urgent` or `off_peak`; the others follow from what the task is."""
     concurrency: ConcurrencyRequest | None = None
     unique: UniqueRequest | None = None
     ref: str | None = None
@@ -116,11 +119,13 @@ def complete(
 def terms_of(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
     """Return what many tasks have in common: how, where and when they are to be run."""
     tier = allowance.tier(request.tier, plan)
+    queue = None if request.queue is None else allowance.queue(request.queue, plan)
     return {
         "tier": tier,
+        "queue": queue,
         "resources": _resources(request, tier, plan),
         "delay_tolerance": allowance.delay_tolerance(
-            request.delay_tolerance, request.category, plan
+            request.delay_tolerance, request.category, plan, queue
         ),
         "execution_cap": allowance.execution_cap(request.execution_cap, plan),
         "max_attempts": _integer(request.max_attempts, "max_attempts", 1, MAX_ATTEMPTS, default=3),
@@ -133,7 +138,7 @@ def terms_of(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
 
 TERMS = attrgetter(
     *("tier", "resources", "delay_tolerance", "category", "execution_cap", "max_attempts"),
-    *("on_lost", "requires", "priority", "concurrency"),
+    *("on_lost", "requires", "priority", "queue", "concurrency"),
 )
 """All of a request that `terms_of` looks at."""
 
@@ -159,7 +164,8 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     """Return `spec` with the fields of a request changed, checked like a new one.
 
     Resources change kind by kind, unless a tier is named: then they are the tier's. So does a
-    category bring its tolerance. What is not changed stays, though the plan may have shrunk.
+    category bring its tolerance, and `off_peak` its own. What is not changed stays, though the
+    plan may have shrunk.
     """
     for field in FIXED:
         if field in changes:
@@ -176,13 +182,23 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
             if name in changes["resources"]:
                 kept.pop(f"{name}_mb")
         fields["resources"] = {**kept, **changes["resources"]}
-    if "category" in changes:
+    if "category" in changes or _leaves_peak(spec, changes):
         fields["delay_tolerance"] = changes.get("delay_tolerance")
     request = msgspec.convert(fields, TaskRequest)
     granted = allowance.keep_granted(plan, spec, changes.keys())
+    new = complete(request, granted, replay_of=spec.replay_of)
     return msgspec.structs.replace(
-        complete(request, granted, replay_of=spec.replay_of), idempotency_key=spec.idempotency_key
+        new,
+        idempotency_key=spec.idempotency_key,
+        # What a schedule has produced stays that, whatever else is changed.
+        queue=new.queue or (Queue.PERIODIC if spec.queue is Queue.PERIODIC else None),
     )
+
+
+def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any]) -> bool:
+    """Say whether a change of the queue brings another tolerance: `off_peak` has its own."""
+    asked = changes.get("queue", spec.queue)
+    return asked != spec.queue and Queue.OFF_PEAK in (asked, spec.queue)
 
 
 def repeat(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
@@ -209,6 +225,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "requires": spec.requires,
         "category": spec.payload.category,
         "priority": spec.priority,
+        "queue": spec.queue if spec.queue in ASKABLE else None,
         "concurrency": msgspec.to_builtins(spec.concurrency),
         "unique": None if spec.unique is None else msgspec.to_builtins(spec.unique),
     }

@@ -13,6 +13,7 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
+from duly.model.queue import Queue
 from duly.model.recurrence_request import WAYS, RecurrenceRequest
 from duly.model.request import MAX_NAME, TaskRequest, check_text, complete
 from duly.model.schedule import Misfire, Overlap
@@ -131,7 +132,9 @@ def spec_of(
     if overlap is Overlap.QUEUE:
         # One after the other: as tasks of their own, which are there to be seen and cancelled.
         concurrency = Concurrency(f"schedule:{schedule_id}", 1)
-    return msgspec.structs.replace(spec, run_at=start_at, concurrency=concurrency)
+    return msgspec.structs.replace(
+        spec, run_at=start_at, concurrency=concurrency, queue=spec.queue or Queue.PERIODIC
+    )
 
 
 def _choice(asked: str | None, kind: type[E], field: str, default: E) -> E:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 
 
@@ -23,11 +24,13 @@ class Concurrency(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a task needs of a node, the labels that the node must have, and beside how many."""
+    """What a task needs of a node, its labels, beside how many others, and in which queue."""
 
     needs: Resources
     requires: dict[str, str] = {}
     concurrency: Concurrency | None = None
+    queue: Queue | None = None
+    """Where its tasks wait for as long as they can; None is `delayable`, as almost all are."""
 
     @property
     def kind(self) -> str:

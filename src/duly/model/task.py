@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from duly.model.graph import Dependency
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 
@@ -138,11 +139,13 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     ref: str | None = None
     """What others that are submitted with it call it."""
     depends_on: list[Dependency] = []
+    queue: Queue | None = None
+    """Asked for, or `periodic` for what a schedule has produced."""
 
     @property
     def shape(self) -> Shape:
         """Return what decides where and when it may run."""
-        return Shape(self.resources, self.requires, self.concurrency)
+        return Shape(self.resources, self.requires, self.concurrency, self.queue)
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -42,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None = None
     max_schedules: int | None = None
     tiers: tuple[str, ...] | None = None
+    queues: tuple[str, ...] | None = None
+    """Which queues a task may ask for by name; None is all that can be asked for."""
     max_delay_tolerance: timedelta | None = None
     tolerances: dict[str, float] = {}
     """Seconds by category, instead of `delay_tolerance`."""

@@ -11,12 +11,15 @@ from typing import assert_never
 
 import msgspec
 
+from duly.model.allowance import SAID_AS
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import Offer
+from duly.model.queue import Queue
 from duly.model.resources import Resources, describe
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
 from duly.policy.limits import NO_KEY_USE, NO_USE, RUNNING, Bar, KeyUse, Use, bar
+from duly.policy.peak import Load, Share
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Some of them, that have not ended."""
     under_key: KeyUse = NO_KEY_USE
     """What runs of its tenant with its key."""
+    queue: Queue | None = None
+    """The one that it is in now."""
+    urgent_at: datetime | None = None
+    """When its slack has run out, and it is in no other than the first."""
+    peak_percent: int = 100
 
 
 def explain(facts: Facts) -> Reason:
@@ -143,6 +151,10 @@ def _waiting(facts: Facts) -> Reason:
             + " being drained.",
             {"nodes": len(large_enough)},
         )
+    if facts.queue is Queue.OFF_PEAK:
+        share = Load(facts.offers).scarcest(facts.needs)
+        if share.reaches(facts.peak_percent):
+            return _off_peak(facts, share)
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
         return _no_room(facts, taking)
     if facts.ahead:
@@ -241,6 +253,17 @@ def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
         "no_capacity",
         f"Waiting for {wanted} on {'any of ' if len(taking) > 1 else ''}{_nodes(len(taking))}.",
         {"kinds": sorted(short), "nodes": len(taking)},
+    )
+
+
+def _off_peak(facts: Facts, share: Share) -> Reason:
+    kind, used, peak = SAID_AS.get(share.kind, share.kind), int(share.percent), facts.peak_percent
+    until = None if facts.urgent_at is None else _time(facts.urgent_at)
+    return Reason(
+        "off_peak",
+        f"Waits for quieter times: {used} % of the {kind} of all nodes is in use, and work that is "
+        f"off_peak begins below {peak} %" + (f", or at {until}." if until else "."),
+        {"kind": kind, "used_percent": used, "peak_percent": peak, "until": until},
     )
 
 

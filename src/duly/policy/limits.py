@@ -145,9 +145,10 @@ class Budget:
         if found.code == "concurrency_limit":
             # The limit is part of it: with another one, more may run.
             return tenant, asked
+        # Each queue by itself: of those that come back, the urgent must be among them.
         if found.code == "tenant_limit" and found.kind != RUNNING:
-            return tenant, tuple(shape.needs.items())
-        return tenant
+            return tenant, tuple(shape.needs.items()), shape.queue
+        return tenant if shape.queue is None else (tenant, shape.queue)
 
     def charge(self, tenant: int, shape_id: int) -> bool:
         """Count one more task as started, if it may start."""

@@ -5,14 +5,16 @@ memory. Granted is what counts, for as long as an attempt ran: what a task keeps
 it pays for, whether it uses it or not. All of it is multiplied by a factor that follows from
 how long the start could be put off: who can wait lets us fill the quiet hours, and pays less.
 
-Urgency follows from the delay tolerance alone. Once tasks can ask for a queue by name, that
-will decide before the tolerance does.
+Urgency follows from the queue that a task asks for, and from its delay tolerance: `urgent` is
+paid for however long the task could wait, and `off_peak` is one band cheaper, if it can wait at
+all. PostgreSQL, which adds up what was used, decides the same in `count_usage`.
 """
 
 from datetime import timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 
+from duly.model.queue import Queue
 from duly.model.task import Outcome
 from duly.model.usage import Amounts, Band, Rates, Tariff, Urgency
 
@@ -33,9 +35,16 @@ CENT = Decimal("0.000001")
 """Prices are told to so many digits; they are added up without rounding."""
 
 
-def band_of(delay_tolerance: timedelta, tariff: Tariff = TARIFF) -> Band:
-    """Return the band that a task belongs to."""
-    return [band for band in tariff.bands if band.since <= delay_tolerance][-1]
+def band_of(
+    delay_tolerance: timedelta, queue: Queue | None = None, tariff: Tariff = TARIFF
+) -> Band:
+    """Return the band that a task belongs to, by the queue that it asked for and its tolerance."""
+    if queue is Queue.URGENT:
+        return tariff.bands[0]
+    reached = sum(band.since <= delay_tolerance for band in tariff.bands)
+    if queue is Queue.OFF_PEAK and reached > 1:
+        reached = min(reached + 1, len(tariff.bands))
+    return tariff.bands[reached - 1]
 
 
 def cost(rates: Rates, factor: Decimal, amounts: Amounts) -> Fraction:

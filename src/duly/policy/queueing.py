@@ -1,16 +1,29 @@
 """Decides in which order waiting tasks are served.
 
+First by queue: who asked for `urgent`, those whose delay tolerance is nearly used up, what
+schedules have produced, everything else, and what may wait for quiet hours. A task moves up by
+itself as its slack runs out, whatever its queue: when that is so is the same for all, so that
+among those that moved up, as among the others, the earliest start_by goes first.
+
 Within a tenant the rank is: the earliest start_by (to the second), the higher
 priority, the shorter cap, the older task. Tenants are one line so far; their
 turns by share will be decided here too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from duly.model.node import Offer
+from duly.model.queue import Queue
+from duly.model.shape import Shape
 from duly.policy.limits import Budget
+from duly.policy.peak import Load
+
+TURNS = {Queue.URGENT: 0, Queue.PERIODIC: 2, Queue.DELAYABLE: 3, Queue.OFF_PEAK: 4}
+OUT_OF_SLACK = 1
+"""The turn of a task that must start soon: after those that asked for it, and paid for it."""
 
 
 class Ranked(Protocol):
@@ -33,6 +46,8 @@ class Ranked(Protocol):
 class Waiting(Protocol):
     """What is needed of a task to tell whether it may wait for longer."""
 
+    @property
+    def shape_id(self) -> int: ...  # noqa: D102
     @property
     def slack(self) -> timedelta: ...  # noqa: D102
     @property
@@ -58,13 +73,94 @@ def presses(task: Waiting) -> bool:
     return task.losses > 0 or task.slack <= task.delay_tolerance / 2
 
 
-def window(tasks: Iterable[Task], size: int, budget: Budget | None = None) -> Sequence[Task]:
-    """Return the `size` tasks that come first, without those for which the `budget` has no room.
+def queue_of(standing: Queue | None, slack: timedelta, urgent_slack: timedelta) -> Queue:
+    """Return the queue that a waiting task is in, when it is so long until its start_by.
 
-    It is charged with those that are returned.
+    `standing` is what it asked for, or what it is; None if it is nothing in particular.
     """
-    ranked = sorted(tasks, key=rank)
-    if budget is None:
-        return ranked[:size]
-    within = (task for task in ranked if budget.charge(task.tenant_id, task.shape_id))
-    return list(islice(within, size))
+    if slack <= urgent_slack:
+        return Queue.URGENT
+    return standing or Queue.DELAYABLE
+
+
+class Order:
+    """Whose turn it is in one round, and who has to wait for quieter times."""
+
+    def __init__(
+        self,
+        queues: Mapping[int, Queue],
+        shapes: Mapping[int, Shape],
+        offers: Iterable[Offer],
+        *,
+        now: datetime,
+        urgent_slack: timedelta,
+        peak_percent: int,
+    ) -> None:
+        """Take the `queues` of the shapes of what waits, if they have one, and what is free."""
+        self._queues = queues
+        self._shapes = shapes
+        self._urgent_slack = urgent_slack
+        self._urgent_until = now + urgent_slack
+        self._peak_percent = peak_percent
+        # Of a thousand nodes it costs milliseconds, which few have a use for.
+        self._load = Load(offers) if Queue.OFF_PEAK in queues.values() else None
+
+    def turn(self, shape_id: int, start_by: datetime) -> int | None:
+        """Return when a line is served whose first task must start by then; None for not yet."""
+        if self._waits(shape_id, start_by, self._load):
+            return None
+        return self._turn(shape_id, start_by)
+
+    def key(self, task: Ranked) -> tuple[object, ...]:
+        """Return the key by which tasks of all queues are ordered; the smallest goes first."""
+        if not self._queues:
+            return rank(task)
+        return self._turn(task.shape_id, task.start_by), *rank(task)
+
+    def presses(self, task: Waiting) -> bool:
+        """Say whether room should be kept for a task that fits nowhere yet.
+
+        For one that is urgent, at once; for one that may run in quiet hours, not before it must.
+        """
+        match self._queues.get(task.shape_id):
+            case Queue.URGENT:
+                return True
+            case Queue.OFF_PEAK:
+                return task.slack <= self._urgent_slack
+            case _:
+                return presses(task)
+
+    def within(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
+        """Yield the tasks that may start if those before them do, and charge the `budget`."""
+        load = None if self._load is None else self._load.copy()
+        for task in tasks:
+            if self._waits(task.shape_id, task.start_by, load):
+                continue
+            if budget is not None and not budget.charge(task.tenant_id, task.shape_id):
+                continue
+            if load is not None:
+                load.add(self._shapes[task.shape_id].needs)
+            yield task
+
+    def _turn(self, shape_id: int, start_by: datetime) -> int:
+        queue = self._queues.get(shape_id, Queue.DELAYABLE)
+        if queue is not Queue.URGENT and start_by <= self._urgent_until:
+            return OUT_OF_SLACK
+        return TURNS[queue]
+
+    def _waits(self, shape_id: int, start_by: datetime, load: Load | None) -> bool:
+        if load is None or self._queues.get(shape_id) is not Queue.OFF_PEAK:
+            return False
+        if start_by <= self._urgent_until:
+            return False
+        return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
+
+
+def window(
+    tasks: Iterable[Task], size: int, order: Order, budget: Budget | None = None
+) -> Sequence[Task]:
+    """Return the `size` tasks that come first, without those that may not start.
+
+    The `budget` is charged with those that are returned.
+    """
+    return list(islice(order.within(sorted(tasks, key=order.key), budget), size))

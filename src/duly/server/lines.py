@@ -1,7 +1,8 @@
 """The lines that may have work, each with the time before which nothing of it must start.
 
-A line is a (tenant, shape) pair. Those that press most come first, whoever they belong to and
-however many there are: to take some costs what is taken, not what there is.
+A line is a (tenant, shape) pair, and so has one queue. Those that press most come first,
+whoever they belong to and however many there are: to take some costs what is taken, not what
+there is.
 
 A line that may not move, because its tenant has all that it may have, is set aside with the
 others that the same thing keeps. They cost nothing until that has changed, and of a tenant that
@@ -30,6 +31,13 @@ class Gate(Protocol):
 
     def tenant_room(self, tenant: int, shape_id: int) -> int:
         """Return how many tasks of a shape its tenant may start."""
+
+
+class Turns(Protocol):
+    """Says which lines go before which others."""
+
+    def turn(self, shape_id: int, start_by: datetime) -> int | None:
+        """Return when it is the turn of a line of a shape, small for early; None for not yet."""
 
 
 class Lines:
@@ -81,30 +89,38 @@ class Lines:
         )
 
     def take(
-        self, shapes: Iterable[int], count: int, gate: Gate | None = None
+        self,
+        shapes: Iterable[int],
+        count: int,
+        gate: Gate | None = None,
+        order: Turns | None = None,
     ) -> dict[Pair, datetime]:
         """Take out the first pairs of some shapes that may move, and return them in order."""
-        tops = [(top, shape) for shape in shapes if (top := self._top(shape))]
-        heapify(tops)
+        tops: list[tuple[int, Entry, int]] = []
+        for shape in shapes:
+            self._show(shape, tops, order)
         taken: dict[Pair, datetime] = {}
         of_tenant: Counter[int] = Counter()
         while tops and len(taken) < count:
-            (_, pair), shape = heappop(tops)
+            _, (_, pair), shape = heappop(tops)
             since = self._since.pop(pair)
             cause = None if gate is None else _cause(gate, pair, of_tenant)
             if cause is None:
                 taken[pair] = since
             else:
                 self._set_aside(cause, since, pair)
-            if top := self._top(shape):
-                heappush(tops, (top, shape))
+            self._show(shape, tops, order)
         return taken
 
     def first(
-        self, shapes: Iterable[int], count: int, gate: Gate | None = None
+        self,
+        shapes: Iterable[int],
+        count: int,
+        gate: Gate | None = None,
+        order: Turns | None = None,
     ) -> dict[Pair, datetime]:
         """Return the first pairs of some shapes that may move, and leave them where they are."""
-        found = self.take(shapes, count, gate)
+        found = self.take(shapes, count, gate, order)
         for pair, since in found.items():
             self.note(pair, since)
         return found
@@ -149,6 +165,14 @@ class Lines:
             return
         self._kept[pair] = since, cause
         heappush(self._aside.setdefault(cause, []), (since, pair))
+
+    def _show(self, shape: int, tops: list[tuple[int, Entry, int]], order: Turns | None) -> None:
+        """Add the first entry of a shape to the `tops`, unless it is not its turn yet."""
+        if (top := self._top(shape)) is None:
+            return
+        turn = 0 if order is None else order.turn(shape, top[0])
+        if turn is not None:
+            heappush(tops, (turn, top, shape))
 
     def _top(self, shape: int) -> Entry | None:
         """Return the first entry of a shape, once those are gone that are out of date."""

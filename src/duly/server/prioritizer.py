@@ -25,6 +25,7 @@ from duly import clock
 from duly.config import SchedulingSettings
 from duly.policy import queueing
 from duly.policy.limits import Budget
+from duly.policy.queueing import Order
 from duly.server.lines import Lines, Pair
 from duly.server.pace import Pace
 from duly.store import leases
@@ -112,7 +113,7 @@ class Prioritizer:
         return self._lines.tenants_with(shape)
 
     async def window(
-        self, conn: Connection, rooms: Mapping[int, int], budget: Budget
+        self, conn: Connection, rooms: Mapping[int, int], budget: Budget, order: Order
     ) -> Sequence[Head]:
         """Return the tasks that come first among those whose shape fits somewhere.
 
@@ -127,24 +128,24 @@ class Prioritizer:
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
         most = min(self._settings.window, max(2 * size, FEWEST_PAIRS))
         self._lines.bring_back(budget)
-        turn = self._lines.take(fitting, most, budget)
-        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget)
+        turn = self._lines.take(fitting, most, budget, order)
+        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, order)
         self.has_more = not self._is_last
         if not turn:
             return []
         try:
-            claims = await self._read_claims(conn, rooms, turn, budget)
-            heads = await self._read_heads(conn, turn, rooms, size, budget)
+            claims = await self._read_claims(conn, rooms, turn, budget, order)
+            heads = await self._read_heads(conn, turn, rooms, size, budget, order)
         except BaseException:
             self._pace.hurry()
             raise
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
-        first = queueing.window(chain(*heads.values()), size, budget)
+        first = queueing.window(chain(*heads.values()), size, order, budget)
         self.has_more |= sum(map(len, heads.values())) >= self._settings.window
-        claims = queueing.window(claims, len(claims), budget)
-        return sorted([*first, *claims], key=queueing.rank)
+        claims = queueing.window(claims, len(claims), order, budget)
+        return sorted([*first, *claims], key=order.key)
 
     async def _read_heads(
         self,
@@ -153,6 +154,7 @@ class Prioritizer:
         rooms: Mapping[int, int],
         size: int,
         budget: Budget,
+        order: Order,
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
@@ -175,7 +177,7 @@ class Prioritizer:
                 break
             chosen = Counter(
                 (one.tenant_id, one.shape_id)
-                for one in queueing.window(chain(*heads.values()), size, budget.copy())
+                for one in queueing.window(chain(*heads.values()), size, order, budget.copy())
             )
             left = [pair for pair in left if each <= chosen[pair] < most[pair]]
             each *= 4
@@ -187,17 +189,18 @@ class Prioritizer:
         rooms: Mapping[int, int],
         turn: Mapping[Pair, datetime],
         budget: Budget,
+        order: Order,
     ) -> Sequence[Head]:
         """Return the first tasks that press among those whose shape fits nowhere yet."""
         is_old = clock.monotonic() - self._claimed_at >= RECOUNT.total_seconds()
         if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
             shapes = [shape for shape, room in rooms.items() if room == LATER]
-            late = self._lines.first(shapes, CLAIMING_PAIRS, budget)
+            late = self._lines.first(shapes, CLAIMING_PAIRS, budget, order)
             lines = {pair: (since, CLAIMS_PER_PAIR) for pair, since in late.items()}
             self._claimed_at = clock.monotonic()
             self._claims = [
                 head
                 for head in (await leases.read_heads(conn, lines) if lines else [])
-                if queueing.presses(head)
+                if order.presses(head)
             ]
         return self._claims

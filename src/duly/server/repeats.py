@@ -37,6 +37,7 @@ def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
         b',"unique":null',
         b',"ref":null',
         b',"depends_on":[]',
+        b',"queue":null',
     ):
         body = body.replace(younger, b"")
     return hashlib.sha256(body).digest()

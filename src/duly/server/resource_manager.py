@@ -13,12 +13,14 @@ import msgspec
 from duly import clock, telemetry
 from duly.config import Settings
 from duly.model.node import Known, Offer
+from duly.model.queue import Queue
 from duly.model.resources import describe
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
-from duly.policy import placement, queueing
+from duly.policy import placement
 from duly.policy.explain import missing_labels
 from duly.policy.placement import Ask, Placement
+from duly.policy.queueing import Order
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.health import Health
@@ -64,6 +66,7 @@ class ResourceManager(Service):
         self._health = Health()
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
+        self._queues: dict[int, Queue] = {}
         self._limits = LimitBook()
         self._full: Set[int] = frozenset()
         self._hopeless_since: dict[int, float] = {}
@@ -111,8 +114,9 @@ class ResourceManager(Service):
             rooms = self._rooms(shapes, offers)
             self._full = {one for one in self._shapes.keys() & shapes if rooms[one] <= LATER}
             budget = self._limits.budget(held, counted, self._shapes)
-            window = await self._prioritizer.window(conn, rooms, budget)
-            asks = [self._ask(head) for head in window]
+            order = self._order(shapes, offers, held)
+            window = await self._prioritizer.window(conn, rooms, budget, order)
+            asks = [self._ask(head, order) for head in window]
             placements = placement.place(asks, offers)
             leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
         self._polls.hand_over(leased, self._shapes)
@@ -141,6 +145,7 @@ class ResourceManager(Service):
             await confirm(conn)
             self._shapes.update(learned)
             self._kinds.update({id_: one.kind for id_, one in learned.items()})
+            self._queues.update({id_: one.queue for id_, one in learned.items() if one.queue})
         penalties = await self._health.penalties(conn)
         return [
             msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
@@ -168,14 +173,25 @@ class ResourceManager(Service):
             rooms[shape] = found[kind]
         return rooms
 
-    def _ask(self, head: Head) -> Ask:
+    def _order(self, shapes: Set[int], offers: Sequence[Offer], held: Stock) -> Order:
+        scheduling = self._settings.scheduling
+        return Order(
+            {shape: self._queues[shape] for shape in self._queues.keys() & shapes},
+            self._shapes,
+            offers,
+            now=held.now,
+            urgent_slack=scheduling.urgent_slack,
+            peak_percent=scheduling.peak_percent,
+        )
+
+    def _ask(self, head: Head, order: Order) -> Ask:
         return Ask(
             head.id,
             head.shape_id,
             self._shapes[head.shape_id],
             head.avoid_node_id,
             head.execution_cap,
-            queueing.presses(head),
+            order.presses(head),
         )
 
     async def _lease(

@@ -78,4 +78,5 @@ def _have_one_shape(one: TaskSpec, other: TaskSpec) -> bool:
         one.resources is other.resources
         and one.requires is other.requires
         and one.concurrency is other.concurrency
+        and one.queue is other.queue
     )

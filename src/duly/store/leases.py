@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from duly.model.node import Known
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
@@ -188,6 +189,7 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
             msgspec.convert(row["needs"], Resources),
             row["requires"],
             msgspec.convert(row["concurrency"], Concurrency | None),
+            None if row["queue"] is None else Queue(row["queue"]),
         )
         for row in rows
     }

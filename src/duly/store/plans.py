@@ -80,8 +80,9 @@ async def tenants_of(conn: Connection, name: str) -> tuple[list[str], list[str]]
 
 def _plan(row: asyncpg.Record) -> Plan:
     values = {field: row[field] for field in FIELDS}
-    if values["tiers"] is not None:
-        values["tiers"] = tuple(values["tiers"])
+    for field in ("tiers", "queues"):
+        if values[field] is not None:
+            values[field] = tuple(values[field])
     return Plan(name=row["plan"], **values)
 
 

@@ -6,7 +6,7 @@ offer that it was decided by, and whatever was reserved before that revision is 
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -64,6 +64,7 @@ class Stock(msgspec.Struct, frozen=True):
     in_use: list[InUse]
     reserved: list[Reserved]
     marks: Marks
+    now: datetime
 
     @property
     def shapes(self) -> set[int]:

@@ -91,6 +91,8 @@ def shape_key(shape: Shape) -> str:
     whole: object = (shape.needs, shape.requires) if shape.requires else shape.needs
     if shape.concurrency is not None:
         whole = shape.needs, shape.requires, shape.concurrency
+    if shape.queue is not None:
+        whole = shape.needs, shape.requires, shape.concurrency, shape.queue
     return msgspec.json.encode(whole, order="deterministic").decode()
 
 
@@ -103,6 +105,7 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
         [_json(shapes[key].needs) for key in keys],
         [_json(shapes[key].requires) for key in keys],
         [_json(asked) if (asked := shapes[key].concurrency) else None for key in keys],
+        [shapes[key].queue for key in keys],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
     return {row["key"]: row["id"] for row in rows}

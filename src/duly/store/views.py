@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 
 from duly.model.graph import MAX_UPSTREAMS, Dependency
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
 from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
@@ -43,6 +44,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     needs: Resources
     requires: dict[str, str]
     concurrency: Concurrency | None
+    queue: Queue | None
+    slack: timedelta | None
+    """How long it is until start_by, if it waits."""
     labels: dict[str, str]
     delay_tolerance: timedelta
     execution_cap: timedelta
@@ -252,6 +256,7 @@ def _task(row: asyncpg.Record) -> TaskView:
     fields["needs"] = msgspec.convert(fields["needs"], Resources)
     fields["payload"] = msgspec.convert(fields["payload"], Payload | None)
     fields["concurrency"] = msgspec.convert(fields["concurrency"], Concurrency | None)
+    fields["queue"] = None if fields["queue"] is None else Queue(fields["queue"])
     fields["depends_on"] = msgspec.convert(fields["depends_on"] or [], list[Dependency])
     fields["unique"] = msgspec.convert(fields["unique"], Unique | None)
     fields["progress"] = msgspec.convert(fields["progress"], ProgressView | None)

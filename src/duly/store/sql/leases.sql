@@ -50,7 +50,7 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
 
 -- name: read_shapes
 --   $1 ids
-select id, needs, requires, concurrency
+select id, needs, requires, concurrency, queue
   from shapes
  where id = any($1::int[])
 

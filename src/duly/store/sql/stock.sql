@@ -4,7 +4,7 @@
 -- What is in use is derived from live leases, so that it cannot leak; a lease whose incarnation
 -- has ended still counts until it is swept. A reservation that has expired does not count.
 -- What runs of the tenants in $2 is told apart, because they have limits. With it come the marks
--- that a lease has to name.
+-- that a lease has to name, and the time.
 --   $1 whether to count what runs, $2 tenant ids
 select json_build_object(
         'offers', (
@@ -35,5 +35,6 @@ select json_build_object(
                       from reservations
                      where coalesce(expires_at, 'infinity') > duly.now()) as reserved
         ),
+        'now', duly.now(),
         'marks', (select json_build_object('revision', revision, 'given', given) from quotas)
        )::text

@@ -1,10 +1,10 @@
 -- name: intern_shapes
 -- Make the shapes that do not exist yet. Sorted, so that two batches cannot deadlock.
---   $1 keys, $2 needs, $3 required labels, $4 concurrency
-insert into shapes (key, needs, requires, concurrency)
-select key, needs::jsonb, requires::jsonb, concurrency::jsonb
-  from unnest($1::text[], $2::text[], $3::text[], $4::text[])
-       as given (key, needs, requires, concurrency)
+--   $1 keys, $2 needs, $3 required labels, $4 concurrency, $5 queues
+insert into shapes (key, needs, requires, concurrency, queue)
+select key, needs::jsonb, requires::jsonb, concurrency::jsonb, queue
+  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+       as given (key, needs, requires, concurrency, queue)
  order by key
     on conflict (key) do nothing
 
@@ -274,7 +274,7 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
 -- name: read_spec
 -- Return what a task of a tenant asks for, and whether it has ended.
 --   $1 tenant_id, $2 id
-select t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, t.delay_tolerance,
+select t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, s.queue, t.delay_tolerance,
        t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
        case
            when t.unique_key is not null

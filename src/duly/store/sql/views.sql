@@ -141,6 +141,8 @@ select task.*
                (select s.needs from shapes s where s.id = t.shape_id) as needs,
                (select s.requires from shapes s where s.id = t.shape_id) as requires,
                (select s.concurrency from shapes s where s.id = t.shape_id) as concurrency,
+               (select s.queue from shapes s where s.id = t.shape_id) as queue,
+               case when l.status = 'waiting' then l.start_by - duly.now() end as slack,
                (select u.name from users u where u.id = t.user_id) as "user",
                'server-' || t.admitted_by as admitted_by,
                (select n.name from nodes n where n.id = coalesce(l.node_id, e.node_id)) as node,

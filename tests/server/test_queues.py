@@ -1,0 +1,206 @@
+"""The queue that a task is in decides when it is placed."""
+
+import pytest
+from msgspec.structs import replace
+
+from duly.config import SchedulingSettings, Settings
+from duly.model.queue import Queue
+from duly.server.lines import EARLIEST
+from tests.server.books import amounts_told, recount
+from tests.server.lab import seconds
+
+
+@pytest.fixture
+def settings():
+    return Settings(scheduling=SchedulingSettings(window=3))
+
+
+async def later(lab, node, ref, by):
+    """Let time pass in which a node works at an attempt."""
+    await lab.clock.move(seconds(by))
+    await node.heartbeat(ref)
+    await lab.parts.cluster_manager.tick()
+
+
+async def settle(lab):
+    """Schedule until a round has nothing more to do."""
+    await lab.parts.cluster_manager.tick()
+    while await lab.parts.resource_manager.tick():
+        pass
+
+
+async def test_an_urgent_task_overtakes_those_of_its_tenant_and_of_others(lab):
+    node = await lab.node(cpu=1)
+    ref = await lab.run(node, cpu=1)
+    late = [await lab.submit(cpu=1, delay_tolerance=1) for _ in range(5)]
+    late += [await lab.submit(cpu=1, delay_tolerance=1, by=lab.stranger) for _ in range(5)]
+    await later(lab, node, ref, 10)
+    urgent = await lab.submit(cpu=1, queue="urgent", delay_tolerance="1h")
+    theirs = await lab.submit(cpu=1, queue="urgent", delay_tolerance="2h", by=lab.stranger)
+    await node.report(ref)
+    ref = await lab.start(node, urgent)
+    await node.report(ref)
+    ref = await lab.start(node, theirs)
+    await node.report(ref)
+    await lab.schedule()
+    assert await lab.run_on(node) == {late[0]}
+
+
+async def test_room_is_kept_at_once_for_an_urgent_task_that_fits_nowhere(lab):
+    node = await lab.node(cpu=2)
+    first, second = await lab.run(node, cpu=1), await lab.run(node, cpu=1)
+    large = await lab.submit(cpu=2, queue="urgent", delay_tolerance="1h")
+    small = await lab.submit(cpu=1, delay_tolerance=1)
+    await node.report(first)
+    await lab.schedule()
+    assert await lab.status(small) == "waiting"
+    await node.report(second)
+    await lab.schedule()
+    assert await lab.run_on(node) == {large}
+
+
+async def test_off_peak_work_waits_at_peak_and_begins_below_it(lab):
+    node = await lab.node(cpu=10)
+    refs = [await lab.run(node, cpu=1) for _ in range(8)]
+    quiet = await lab.submit(cpu=1, queue="off_peak")
+    await lab.schedule()
+    assert await lab.status(quiet) == "waiting"
+    assert await lab.parts.resource_manager.tick() is False
+    # What is not off_peak is not kept from anything.
+    assert await lab.run(node, cpu=1)
+    for ref in refs[:2]:
+        await node.report(ref)
+    await lab.schedule()
+    assert await lab.status(quiet) == "running"
+
+
+async def test_of_much_off_peak_work_no_more_begins_than_fits_below_the_peak(lab):
+    node = await lab.node(cpu=10)
+    await lab.submit_all([lab.spec(cpu=1, queue="off_peak") for _ in range(10)])
+    await settle(lab)
+    assert len(await lab.run_on(node)) == 8
+
+
+async def test_off_peak_work_begins_at_peak_once_its_slack_has_run_out(lab):
+    node = await lab.node(cpu=10)
+    ref = await lab.run(node, cpu=9, execution_cap="5h")
+    first = await lab.submit(cpu=1, queue="off_peak", delay_tolerance="10m")
+    second = await lab.submit(cpu=1, queue="off_peak", delay_tolerance="20m")
+    for _ in range(2):
+        await later(lab, node, ref, 269)
+        await settle(lab)
+        assert await lab.run_on(node) == {ref.task}
+    await later(lab, node, ref, 2)
+    await settle(lab)
+    assert await lab.run_on(node) == {ref.task, first}
+    assert await lab.status(second) == "waiting"
+
+
+async def test_off_peak_work_that_is_only_heard_of_does_not_begin_at_peak(lab):
+    node = await lab.node(cpu=10)
+    await lab.run(node, cpu=9)
+    quiet = await lab.submit(cpu=1, queue="off_peak")
+    line = lab.client.tenant_id, (await lab.live(quiet))["shape_id"]
+    prioritizer = lab.parts.resource_manager._prioritizer
+    prioritizer.note([(line, EARLIEST)])
+    assert await lab.parts.resource_manager.tick() is False
+    assert await lab.status(quiet) == "waiting"
+    # It is known from now on when it must start, and not asked for again before that.
+    assert prioritizer._lines._since[line] == (await lab.live(quiet))["start_by"]
+
+
+async def test_large_off_peak_work_keeps_no_room_from_others_before_it_must_start(lab):
+    node = await lab.node(cpu=2)
+    ref = await lab.run(node, cpu=1)
+    large = await lab.submit(cpu=2, queue="off_peak", delay_tolerance="10m")
+    await later(lab, node, ref, 400)
+    small = await lab.run(node, cpu=1)
+    await node.report(small)
+    await later(lab, node, ref, 141)
+    small = await lab.submit(cpu=1, delay_tolerance="1h")
+    await lab.schedule()
+    assert await lab.run_on(node) == {ref.task}
+    await node.report(ref)
+    assert await lab.start(node, large)
+
+
+async def test_what_a_schedule_produces_goes_before_what_can_wait_as_long(lab):
+    node = await lab.node(cpu=1)
+    ref = await lab.run(node, cpu=1)
+    plain = await lab.submit(cpu=1, delay_tolerance="5m")
+    spec = replace(lab.spec(cpu=1, delay_tolerance="10m"), queue=Queue.PERIODIC)
+    (periodic,) = await lab.submit_all([spec])
+    await node.report(ref)
+    ref = await lab.start(node, periodic.id)
+    again = await lab.submit_all([spec])
+    # The slack of the other has run out: now it goes first.
+    await later(lab, node, ref, 241)
+    await node.report(ref)
+    await lab.start(node, plain)
+    assert await lab.status(again[0].id) == "waiting"
+
+
+async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
+    await lab.conn.execute(
+        "insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,"
+        " max_running) values ('one', '5 m', '1 h', '1 h', 1, 1) on conflict do nothing"
+    )
+    await lab.conn.execute("update tenants set plan = 'one' where name = 'acme'")
+    node = await lab.node(cpu=64)
+    ref = await lab.run(node, by=lab.stranger)
+    await settle(lab)
+    many = [lab.spec(cpu=1 + place / 100, delay_tolerance=place) for place in range(12)]
+    await lab.submit_all(many, by=lab.stranger)
+    await settle(lab)
+    urgent = await lab.submit(cpu=1, queue="urgent", by=lab.stranger)
+    await settle(lab)
+    assert await lab.run_on(node) == {ref.task}
+    await node.report(ref)
+    await settle(lab)
+    assert await lab.run_on(node) == {urgent}
+
+
+async def test_the_queue_is_kept_and_can_be_changed(lab):
+    task = await lab.submit(queue="off_peak", delay_tolerance="2h")
+    await lab.parts.submitter.update(lab.client, task, {"name": "x"})
+    assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(7200))
+    await lab.parts.submitter.update(lab.client, task, {"queue": "urgent"})
+    assert await queue_and_tolerance(lab, task) == ("urgent", seconds(300))
+    await lab.parts.submitter.update(lab.client, task, {"queue": None})
+    assert await queue_and_tolerance(lab, task) == (None, seconds(300))
+    await lab.parts.submitter.update(lab.client, task, {"queue": "off_peak"})
+    assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(12 * 3600))
+
+
+async def test_a_replay_asks_for_the_same_queue_but_is_no_occurrence(lab):
+    node = await lab.node()
+    for queue, expected in ((Queue.OFF_PEAK, "off_peak"), (Queue.PERIODIC, None)):
+        (old,) = await lab.submit_all([replace(lab.spec(), queue=queue)])
+        await node.report(await lab.start(node, old.id))
+        again = await lab.parts.submitter.replay(lab.client, old.id)
+        assert (await queue_and_tolerance(lab, again))[0] == expected
+        await node.report(await lab.start(node, again))
+
+
+async def test_the_books_go_by_the_queue_that_was_asked_for(lab):
+    node = await lab.node()
+    for queue in (None, "urgent", "off_peak"):
+        ref = await lab.run(node, queue=queue, delay_tolerance="2h")
+        await node.report(ref, ran=1)
+    found = await amounts_told(lab.conn, ("urgency",))
+    assert {key[0]: one.tasks for key, one in found.items()} == {
+        "patient": 1,
+        "urgent": 1,
+        "off_peak": 1,
+    }
+    assert await amounts_told(lab.conn) == await recount(lab.conn)
+
+
+async def queue_and_tolerance(lab, task):
+    """Return the queue that a task is in by its shape, and how long it may wait."""
+    row = await lab.conn.fetchrow(
+        "select s.queue, l.delay_tolerance from live l join shapes s on s.id = l.shape_id"
+        " where l.id = $1",
+        task,
+    )
+    return row["queue"], row["delay_tolerance"]
