@@ -35,6 +35,7 @@ async def test_a_tenant_that_has_nothing_has_all_of_it_left(caller):
         "waiting": {"limit": 1000, "used": 0, "left": 1000},
         "schedules": {"limit": 5, "used": 0, "left": 5},
         "tiers": {"basic": amounts},
+        "queues": ["off_peak"],
         "execution_cap": {"default": 600, "longest": 3600},
         "delay_tolerance": {"default": 3600, "longest": 604800, "categories": {}},
         "retention": 7 * 86400,

@@ -148,7 +148,7 @@ async def test_of_two_changes_at_once_neither_undoes_the_other(api):
     [
         ({"name": "x", "burst": 5}, "burst"),
         ({"name": "x", "tiers": ["basc"]}, "tiers"),
-        ({"name": "x", "queues": ["urgent"]}, "queues"),
+        ({"name": "x", "queues": ["periodic"]}, "queues"),
         ({"name": "x", "retention": "1h"}, "retention"),
         ({"name": "x", "max_artifact_bytes": 1}, "max_artifact_bytes"),
         ({"name": "x", "max_execution_cap": "1h", "execution_cap": "2h"}, "execution_cap"),

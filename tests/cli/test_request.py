@@ -33,6 +33,7 @@ def test_what_is_not_said_is_not_sent():
     [
         ({"name": "x"}, {"name": "x"}),
         ({"tier": "premium", "priority": 0}, {"tier": "premium", "priority": 0}),
+        ({"queue": "off_peak"}, {"queue": "off_peak"}),
         ({"cpu": 0.5}, {"resources": {"cpu": 0.5}}),
         ({"depends_on": ["1,2", "3"]}, {"depends_on": ["1", "2", "3"]}),
         ({"depends_on": ["1:always"]}, {"depends_on": [{"task": "1", "on": "always"}]}),

@@ -1,6 +1,7 @@
 """What a plan makes of a request: defaults, bounds, and what they may never do."""
 
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from duly.errors import Invalid
 from duly.model.allowance import allowed_tiers
+from duly.model.queue import Queue
 from duly.model.request import TaskRequest, complete, repeat, revise
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Plan
@@ -104,6 +106,51 @@ def test_the_result_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
     assert (bound.payload.result_bytes(5000), bound.payload.result_bytes(500)) == (1000, 500)
     assert revise(bound, {"name": "x"}, PLAN).payload.result_bytes(5000) == 1000
     assert repeat(bound, PLAN, replay_of=7).payload.result_bytes(5000) == 5000
+
+
+NO_URGENT = replace(PLAN, queues=("off_peak",))
+
+
+def test_a_queue_is_asked_for_with_the_leave_of_the_plan():
+    assert ask().queue is None
+    assert ask(queue="urgent").queue is Queue.URGENT
+    assert ask(NO_URGENT, queue="off_peak").queue is Queue.OFF_PEAK
+    with pytest.raises(Invalid, match=r"does not include the queue 'urgent'.*only .off_peak."):
+        ask(NO_URGENT, queue="urgent")
+    with pytest.raises(Invalid, match="ask for none"):
+        ask(replace(PLAN, queues=()), queue="off_peak")
+    with pytest.raises(Invalid, match='queue is "urgent" or "off_peak"'):
+        ask(queue="periodic")
+
+
+def test_a_task_keeps_the_queue_that_it_was_granted_and_a_replay_asks_again():
+    spec = ask(queue="urgent")
+    assert revise(spec, {"name": "x"}, NO_URGENT).queue is Queue.URGENT
+    for again in (partial(revise, spec, {"queue": "urgent"}), partial(repeat, spec, replay_of=7)):
+        with pytest.raises(Invalid) as refusal:
+            again(plan=NO_URGENT)
+        assert refusal.value.field == "queue"
+
+
+def test_what_a_schedule_has_produced_stays_that_in_a_change_but_not_in_a_replay():
+    spec = replace(ask(), queue=Queue.PERIODIC)
+    assert revise(spec, {"name": "x"}, PLAN).queue is Queue.PERIODIC
+    assert revise(spec, {"queue": "urgent"}, PLAN).queue is Queue.URGENT
+    assert repeat(spec, PLAN, replay_of=7).queue is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "hours"),
+    [
+        ({}, 12),
+        ({"delay_tolerance": "1h"}, 1),
+        ({"category": "report"}, 2),
+        ({"plan": replace(PLAN, max_delay_tolerance=timedelta(hours=3))}, 3),
+        ({"plan": replace(PLAN, delay_tolerance=timedelta(hours=20))}, 20),
+    ],
+)
+def test_off_peak_work_may_wait_for_half_a_day_unless_told(fields, hours):
+    assert ask(queue="off_peak", **fields).delay_tolerance == timedelta(hours=hours)
 
 
 def test_kinds_that_the_plan_does_not_bound_are_free():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from duly.duration import LONGEST
 from duly.errors import Invalid
 from duly.model.plan_request import PlanRequest, change_plan, plan_from
+from duly.model.queue import ASKABLE
 from duly.model.tenant import Plan
 
 
@@ -32,14 +33,14 @@ def test_everything_can_be_said():
     plan = say(
         price_class="gold", price_per_task=0.00001, tasks_per_hour=100, burst=5, max_running=3,
         max_resources={"cpu": 2, "memory": "2GiB", "extra": {"gpu": 0}}, max_waiting=9,
-        max_schedules=0, tiers=["basic", "basic"], delay_tolerance="1m",
+        max_schedules=0, tiers=["basic", "basic"], queues=["urgent"], delay_tolerance="1m",
         max_delay_tolerance="1h", tolerances={"mail": "30s"}, execution_cap="10m",
         max_execution_cap="1h", weight=4, retention="7d", max_log_bytes=1, max_result_bytes=2,
     )  # fmt: skip
     assert plan == Plan(
         name="team", price_class="gold", price_per_task=Decimal("0.00001"), tasks_per_hour=100,
         burst=5, max_running=3, max_resources={"cpu_milli": 2000, "memory_mb": 2048, "gpu": 0},
-        max_waiting=9, max_schedules=0, tiers=("basic",),
+        max_waiting=9, max_schedules=0, tiers=("basic",), queues=("urgent",),
         delay_tolerance=timedelta(minutes=1), max_delay_tolerance=timedelta(hours=1),
         tolerances={"mail": 30.0}, execution_cap=timedelta(minutes=10),
         max_execution_cap=timedelta(hours=1), weight=4, retention=timedelta(days=7),
@@ -77,6 +78,7 @@ def test_a_default_that_is_not_said_fits_below_the_longest():
         ({"tolerances": {f"c{n}": 1 for n in range(51)}}, "tolerances", "at most 50"),
         ({"tiers": []}, "tiers", "null allows all"),
         ({"tiers": ["ba/sic"]}, "tiers", "lower-case letters"),
+        ({"queues": ["periodic"]}, "queues", "some of urgent, off_peak, or none of them"),
         ({"max_resources": {}}, "max_resources", "null is no limit"),
         ({"max_resources": {"cpu": 0}}, "max_resources.cpu", "max_resources.cpu must be above 0"),
         ({"max_resources": {"memory_mb": 0}}, "max_resources.memory", "above 0"),
@@ -126,6 +128,7 @@ fields = st.fixed_dictionaries(
         "max_running": st.none() | st.integers(-1, 10),
         "max_resources": st.none() | st.fixed_dictionaries({"cpu": st.floats(0, 64)}),
         "tiers": st.none() | st.lists(names, max_size=3),
+        "queues": st.none() | st.lists(st.sampled_from(ASKABLE), max_size=3),
         "delay_tolerance": st.none() | durations,
         "max_delay_tolerance": st.none() | durations,
         "tolerances": st.none() | st.dictionaries(names, durations, max_size=2),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from duly.model.limits import Limits
 from duly.model.node import Offer
+from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
@@ -75,6 +76,28 @@ FAILED = Reason("exit_code", "Exit code 3.")
             "Waiting for 0.5 cpu on any of 3 nodes.",
         ),
         (facts(offers=[offer(4, 0)]), "no_capacity", "Waiting for 0.5 cpu on 1 node."),
+        (
+            facts(
+                offers=[offer(4, 1), offer(4, 0)],
+                queue=Queue.OFF_PEAK,
+                urgent_at=NOW,
+                peak_percent=80,
+            ),
+            "off_peak",
+            "Waits for quieter times: 87 % of the cpu of all nodes is in use, and work that is "
+            "off_peak begins below 80 %, or at 2027-01-31T06:30:00Z.",
+        ),
+        (
+            facts(offers=[offer(4, 0)], queue=Queue.URGENT, urgent_at=NOW, peak_percent=80),
+            "no_capacity",
+            "Waiting for 0.5 cpu on 1 node.",
+        ),
+        (
+            facts(offers=[offer(4, 1)], queue=Queue.OFF_PEAK, urgent_at=NOW, peak_percent=80),
+            "not_its_turn",
+            "There is room for it; it is placed in one of the next rounds, unless that room is kept"
+            " for a larger task that must start earlier.",
+        ),
         (
             facts(offers=[offer(4, draining=True), offer(0.1)]),
             "nodes_draining",

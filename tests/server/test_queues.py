@@ -162,13 +162,13 @@ async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
 
 async def test_the_queue_is_kept_and_can_be_changed(lab):
     task = await lab.submit(queue="off_peak", delay_tolerance="2h")
-    await lab.parts.submitter.update(lab.client, task, {"name": "x"})
+    await lab.parts.updater.update(lab.client, task, {"name": "x"})
     assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(7200))
-    await lab.parts.submitter.update(lab.client, task, {"queue": "urgent"})
+    await lab.parts.updater.update(lab.client, task, {"queue": "urgent"})
     assert await queue_and_tolerance(lab, task) == ("urgent", seconds(300))
-    await lab.parts.submitter.update(lab.client, task, {"queue": None})
+    await lab.parts.updater.update(lab.client, task, {"queue": None})
     assert await queue_and_tolerance(lab, task) == (None, seconds(300))
-    await lab.parts.submitter.update(lab.client, task, {"queue": "off_peak"})
+    await lab.parts.updater.update(lab.client, task, {"queue": "off_peak"})
     assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(12 * 3600))
 
 
@@ -177,7 +177,7 @@ async def test_a_replay_asks_for_the_same_queue_but_is_no_occurrence(lab):
     for queue, expected in ((Queue.OFF_PEAK, "off_peak"), (Queue.PERIODIC, None)):
         (old,) = await lab.submit_all([replace(lab.spec(), queue=queue)])
         await node.report(await lab.start(node, old.id))
-        again = await lab.parts.submitter.replay(lab.client, old.id)
+        again = await lab.parts.replayer.replay(lab.client, old.id)
         assert (await queue_and_tolerance(lab, again))[0] == expected
         await node.report(await lab.start(node, again))
 

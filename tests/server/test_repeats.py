@@ -55,7 +55,15 @@ def test_a_key_that_was_given_to_an_earlier_version_stands_for_the_same_task():
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"name": "x"}, {"category": "mail"}, {"tier": "basic"}, {"execution_cap": 7}]
+    "fields",
+    [
+        {},
+        {"name": "x"},
+        {"category": "mail"},
+        {"tier": "basic"},
+        {"execution_cap": 7},
+        {"queue": "off_peak"},
+    ],
 )
 def test_a_change_of_the_plan_does_not_make_a_repeat_something_else(fields):
     assert digest(FREE, **fields) == digest(LATER, **fields)
