@@ -168,7 +168,7 @@ async def test_a_replay_and_a_submit_at_once_leave_one(lab):
 async def test_what_was_hashed_before_there_were_unique_keys_is_hashed_the_same(lab):
     plain = lab.spec(idempotency_key="k", env={"A": ',"unique":null'})
     fields = msgspec.to_builtins(plain) | {"idempotency_key": None}
-    for younger in ("unique", "concurrency", "ref", "depends_on"):
+    for younger in ("unique", "concurrency", "ref", "depends_on", "queue"):
         del fields[younger]
     for granted in ("log_limit", "result_limit"):
         fields["payload"].pop(granted, None)

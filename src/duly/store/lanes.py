@@ -13,7 +13,7 @@ from enum import Enum
 
 from duly.errors import Unavailable
 
-LOOPS = 8
+LOOPS = 9
 """The loops of a server that use one connection each: what they need is never lent out."""
 PATIENCE = 5.0
 """Seconds to wait for a turn."""
