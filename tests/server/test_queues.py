@@ -160,6 +160,13 @@ async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
     assert await lab.run_on(node) == {urgent}
 
 
+async def test_tasks_that_differ_in_their_queue_alone_are_not_in_one_line(lab):
+    spec = lab.spec()
+    both = [spec, replace(spec, queue=Queue.URGENT)]
+    ids = await lab.parts.submitter.submit_batch(lab.client, both)
+    assert len({(await lab.live(task))["shape_id"] for task in ids}) == 2
+
+
 async def test_the_queue_is_kept_and_can_be_changed(lab):
     task = await lab.submit(queue="off_peak", delay_tolerance="2h")
     await lab.parts.updater.update(lab.client, task, {"name": "x"})

@@ -33,6 +33,7 @@ FREE = Plan(
 LATER = replace(
     FREE,
     delay_tolerance=timedelta(hours=2),
+    max_delay_tolerance=timedelta(hours=6),
     tolerances={"mail": 60.0},
     execution_cap=timedelta(minutes=20),
     tiers=("wide", "basic"),
