@@ -106,7 +106,8 @@ def test_an_earlier_queue_goes_before_a_later_one(line):
 
 def test_who_asked_for_urgent_goes_before_those_that_are_late():
     late, asked = Task(1, NOW - MINUTE), Task(2, NOW + 9 * MINUTE, shape_id=URGENT)
-    assert window([late, asked], 9, order()) == [asked, late]
+    late_too = Task(3, NOW, shape_id=URGENT)
+    assert window([late, asked, late_too], 9, order()) == [late_too, asked, late]
 
 
 def test_a_task_is_where_it_stands_until_its_slack_runs_out():

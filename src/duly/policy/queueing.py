@@ -10,7 +10,7 @@ priority, the shorter cap, the older task. Tenants are one line so far; their
 turns by share will be decided here too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -99,6 +99,10 @@ class Order:
         """Take the `queues` of the shapes of what waits, if they have one, and what is free."""
         self._queues = queues
         self._shapes = shapes
+        self.has_queues = bool(queues)
+        """Whether there is anything to order lines by but their time."""
+        self.key: Callable[[Ranked], tuple[object, ...]] = self._key if queues else rank
+        """The key by which tasks of all queues are ordered; the smallest goes first."""
         self._urgent_slack = urgent_slack
         self._urgent_until = now + urgent_slack
         self._peak_percent = peak_percent
@@ -107,15 +111,9 @@ class Order:
 
     def turn(self, shape_id: int, start_by: datetime) -> int | None:
         """Return when a line is served whose first task must start by then; None for not yet."""
-        if self._waits(shape_id, start_by, self._load):
+        if self._load is not None and self._waits(shape_id, start_by, self._load):
             return None
         return self._turn(shape_id, start_by)
-
-    def key(self, task: Ranked) -> tuple[object, ...]:
-        """Return the key by which tasks of all queues are ordered; the smallest goes first."""
-        if not self._queues:
-            return rank(task)
-        return self._turn(task.shape_id, task.start_by), *rank(task)
 
     def presses(self, task: Waiting) -> bool:
         """Say whether room should be kept for a task that fits nowhere yet.
@@ -134,7 +132,7 @@ class Order:
         """Yield the tasks that may start if those before them do, and charge the `budget`."""
         load = None if self._load is None else self._load.copy()
         for task in tasks:
-            if self._waits(task.shape_id, task.start_by, load):
+            if load is not None and self._waits(task.shape_id, task.start_by, load):
                 continue
             if budget is not None and not budget.charge(task.tenant_id, task.shape_id):
                 continue
@@ -142,16 +140,17 @@ class Order:
                 load.add(self._shapes[task.shape_id].needs)
             yield task
 
+    def _key(self, task: Ranked) -> tuple[object, ...]:
+        return self._turn(task.shape_id, task.start_by), *rank(task)
+
     def _turn(self, shape_id: int, start_by: datetime) -> int:
         queue = self._queues.get(shape_id, Queue.DELAYABLE)
         if queue is not Queue.URGENT and start_by <= self._urgent_until:
             return OUT_OF_SLACK
         return TURNS[queue]
 
-    def _waits(self, shape_id: int, start_by: datetime, load: Load | None) -> bool:
-        if load is None or self._queues.get(shape_id) is not Queue.OFF_PEAK:
-            return False
-        if start_by <= self._urgent_until:
+    def _waits(self, shape_id: int, start_by: datetime, load: Load) -> bool:
+        if self._queues.get(shape_id) is not Queue.OFF_PEAK or start_by <= self._urgent_until:
             return False
         return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
 

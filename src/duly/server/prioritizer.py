@@ -128,8 +128,9 @@ class Prioritizer:
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
         most = min(self._settings.window, max(2 * size, FEWEST_PAIRS))
         self._lines.bring_back(budget)
-        turn = self._lines.take(fitting, most, budget, order)
-        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, order)
+        turns = order if order.has_queues else None
+        turn = self._lines.take(fitting, most, budget, turns)
+        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, turns)
         self.has_more = not self._is_last
         if not turn:
             return []
