@@ -54,6 +54,8 @@ class ExecutionSettings(msgspec.Struct, frozen=True):
     """Bytes of output that are kept of one attempt."""
     result_limit: int = 256 * 1024
     """Bytes of JSON that a task may leave as its result."""
+    inputs_limit: int = 64 * 2**20
+    """Bytes that the results of all upstreams of a task may have together."""
 
 
 class RetrySettings(msgspec.Struct, frozen=True):

@@ -67,6 +67,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     idempotency_key: str
     log_limit: int
     result_limit: int
+    inputs_limit: int | None = None
+    """Bytes that the results of its upstreams may have together; None: there are none to fetch."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,30 @@ class LogChunk(msgspec.Struct, kw_only=True):
     ref: AttemptRef
     offset: int
     data: bytes
+
+
+class InputsWanted(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/inputs: asks for what the upstreams of an attempt's task have left.
+
+    The first page is above 0, and each page says above what the next one is.
+    """
+
+    ref: AttemptRef
+    above: int = 0
+
+
+class Input(msgspec.Struct, frozen=True, array_like=True):
+    """The result of an upstream, as JSON, and what it is called: by its ref, or by its id."""
+
+    name: str
+    result: bytes
+
+
+class Inputs(msgspec.Struct, kw_only=True):
+    """A page of results; without `above` it is the last one."""
+
+    results: list[Input]
+    above: int | None = None
 
 
 class AttemptKey(msgspec.Struct, kw_only=True):

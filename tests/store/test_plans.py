@@ -166,6 +166,7 @@ def inner_statements():
         "end_each_unstarted",
         "attach_edges",
         "settle_edges",
+        "read_inputs",
         "request_cancel",
         "join_node",
         "drain_node",
@@ -182,6 +183,7 @@ def inner_statements():
         parts = [part.strip() for part in re.split(r";\n", text)]
         for number, part in enumerate(parts):
             sql = re.sub(r"^(begin\s+|while .* loop\s+|perform 1|return query\s+)", "", part)
+            sql = re.sub(r"^for .* in\s+(select .*)\n    loop\n.*", r"\1", sql, flags=re.DOTALL)
             if part.removeprefix("begin").strip().startswith("perform 1"):
                 sql = "select 1" + part.split("perform 1", 1)[1]
             sql = re.sub(r"\breturning \w+\.id into fresh|^\s+into .*$", "", sql, flags=re.M)
@@ -239,9 +241,11 @@ async def run_some(conn):
         "tasks.read_admitted": [f"'{{{task}}}'"],
         "audit.examine_tasks": [f"'{{{task}}}'"],
         "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],
+        "read_inputs 0": [str(task), "0"],
     }
+    known = {**STATEMENTS, **inner_statements()}
     return {
-        name: await explain(conn, STATEMENTS[name], arguments=arguments, options=options)
+        name: await explain(conn, known[name], arguments=arguments, options=options)
         for name, arguments in given.items()
     }
 
@@ -495,6 +499,19 @@ def test_edges_are_found_from_both_ends(plans, state):
         if name.startswith(("attach", "settle")) and scans(plan, "edges")
     }
     assert list(found.values()) == [{"edges_pkey"}, {"edges_upstream_id_expr_idx"}]
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [*((state, "inputs.read_having") for state in STATES), ("run", "read_inputs 0")],
+)
+def test_inputs_are_read_one_after_the_other(plans, state, name):
+    """So that whoever has enough of them reads no further."""
+    plan = plans[state][name]
+    for table, column in {"edges": "dependant_id =", "ends": "task_id ="}.items():
+        found = scans(plan, table)
+        assert found and all(column in scan.get("Index Cond", "") for scan in found), (table, found)
+    assert "Sort" not in {node["Node Type"] for node in nodes(plan)}
 
 
 @pytest.mark.parametrize("state", STATES)

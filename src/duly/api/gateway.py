@@ -70,6 +70,13 @@ async def append_log(request: ApiRequest) -> Answer:
     return no_content()
 
 
+@_message("inputs", "Fetch what the upstreams of an attempt left", wire.InputsWanted, wire.Inputs)
+async def read_inputs(request: ApiRequest) -> Answer:
+    """Give a page of results if the attempt is still this node's."""
+    message = await _read(request, wire.InputsWanted)
+    return _answer(await parts_of(request).inputs.page(_node(request), message))
+
+
 @_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
 async def register_attempt_key(request: ApiRequest) -> Answer:
     """Take the key if the attempt is still this node's."""
@@ -103,4 +110,4 @@ def _answer(message: Any) -> Answer:
     return Answer(wire.encode(message), media_type=MSGPACK)
 
 
-HANDLERS = [poll, heartbeat, report, append_log, register_attempt_key, leave]
+HANDLERS = [poll, heartbeat, report, append_log, read_inputs, register_attempt_key, leave]

@@ -187,12 +187,13 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     request = msgspec.convert(fields, TaskRequest)
     granted = allowance.keep_granted(plan, spec, changes.keys())
     new = complete(request, granted, replay_of=spec.replay_of)
-    return msgspec.structs.replace(
+    revised = msgspec.structs.replace(
         new,
         idempotency_key=spec.idempotency_key,
         # What a schedule has produced stays that, whatever else is changed.
         queue=new.queue or (Queue.PERIODIC if spec.queue is Queue.PERIODIC else None),
     )
+    return _with_inputs_of(spec, revised)
 
 
 def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any]) -> bool:
@@ -204,7 +205,16 @@ def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any]) -> bool:
 def repeat(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
     """Return what a replay of `spec` asks for, now; raises Invalid when the plan has shrunk."""
     request = msgspec.convert({**_as_request(spec), "run_at": None}, TaskRequest)
-    return complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
+    fresh = complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
+    return _with_inputs_of(spec, fresh)
+
+
+def _with_inputs_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:
+    """Return `spec`, which has the upstreams of `old`: a request made of that one names none."""
+    if not old.payload.has_upstreams:
+        return spec
+    payload = msgspec.structs.replace(spec.payload, has_upstreams=True)
+    return msgspec.structs.replace(spec, payload=payload)
 
 
 def _as_request(spec: TaskSpec) -> dict[str, Any]:
@@ -324,6 +334,7 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         category=request.category,
         log_limit=plan.max_log_bytes,
         result_limit=plan.max_result_bytes,
+        has_upstreams=bool(request.depends_on),
     )
 
 

@@ -106,6 +106,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of output that are kept of an attempt, if the plan bounds them."""
     result_limit: int | None = None
     """Bytes that the result may have, if the plan bounds them."""
+    has_upstreams: bool = False
+    """Whether it depends on others, whose results it may find; whoever starts it then looks."""
 
     def log_bytes(self, most: int) -> int:
         """Return how much output is kept, where nobody has more than `most`."""

@@ -15,7 +15,7 @@ from duly.errors import Invalid
 from duly.model import graph
 from duly.model.graph import Upstream
 from duly.model.task import TaskSpec
-from duly.store import edges
+from duly.store import edges, inputs
 from duly.store.database import Connection
 from duly.store.edges import NewEdge
 from duly.store.tasks import NewTask
@@ -92,6 +92,10 @@ async def attach(
     unknown = await edges.attach(conn, tenant_id, older)
     if unknown:
         raise _unknown(sorted(unknown))
+    refs = {stored: task.spec.ref for task, stored in zip(new, ids, strict=True)}
+    called = [(one.dependant, one.upstream, refs[one.upstream]) for one in older if one.by_ref]
+    if called:
+        await inputs.name_by_ref(conn, called)
 
 
 def _edges(links: Links, ids: Sequence[int], fresh: set[int]) -> Iterator[NewEdge]:
@@ -101,7 +105,7 @@ def _edges(links: Links, ids: Sequence[int], fresh: set[int]) -> Iterator[NewEdg
             continue
         for one in links.upstreams[place]:
             upstream = one.id if one.index is None else ids[one.index]
-            yield NewEdge(ids[place], upstream, one.on)
+            yield NewEdge(ids[place], upstream, one.on, one.index is not None)
 
 
 def _unknown(ids: Sequence[int]) -> Invalid:

@@ -13,6 +13,7 @@ from duly.server.bookkeeper import Bookkeeper
 from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
+from duly.server.inputs import Inputs
 from duly.server.keys import Keys
 from duly.server.logbook import Logbook
 from duly.server.logins import Logins
@@ -55,6 +56,7 @@ class Parts:
     herald: Herald
     cluster_manager: ClusterManager
     polls: Polls
+    inputs: Inputs
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
@@ -158,6 +160,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         herald=herald,
         cluster_manager=cluster_manager,
         polls=polls,
+        inputs=Inputs(database),
         resource_manager=resource_manager,
         queue_manager=queue_manager,
         rate_limiter=rate_limiter,

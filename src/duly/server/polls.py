@@ -135,7 +135,13 @@ class Polls:
             idempotency_key=start.idempotency_key,
             log_limit=start.payload.log_bytes(self._settings.execution.log_limit),
             result_limit=start.payload.result_bytes(self._settings.execution.result_limit),
+            inputs_limit=self._inputs_limit(start) if start.has_inputs else None,
         )
+
+    def _inputs_limit(self, start: nodes.Start) -> int:
+        """Return how many bytes of others' results an attempt is given: no more than its disk."""
+        limit = self._settings.execution.inputs_limit
+        return min(limit, start.needs.disk_mb * 2**20) if start.needs.disk_mb else limit
 
     async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
         """Return everything that the agent is to end, told before or not."""

@@ -27,7 +27,9 @@ def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
     two. What is not asked for is left out if earlier versions did not know of it: a key that was
     given to one of them stands for the same task.
     """
-    payload = msgspec.structs.replace(spec.payload, log_limit=None, result_limit=None)
+    payload = msgspec.structs.replace(
+        spec.payload, log_limit=None, result_limit=None, has_upstreams=False
+    )
     asked = usual(spec, plan)
     plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **asked)
     body = msgspec.json.encode(plain, order="deterministic")

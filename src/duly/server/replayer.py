@@ -15,7 +15,7 @@ from duly.server.rate_limiter import RateLimiter
 from duly.server.sequencer import Sequencer
 from duly.server.shape_book import ShapeBook
 from duly.server.waker import Waker
-from duly.store import tasks, tenants
+from duly.store import inputs, tasks, tenants
 from duly.store.database import Connection, Database
 from duly.store.tasks import NewTask, StoredSpec
 
@@ -84,6 +84,8 @@ class Replayer:
             done = await tasks.insert(conn, [new], server=self._cluster_manager.number)
             if new.spec.unique is not None and new.id in done.held:
                 raise unique.conflict(new.spec.unique, done.held[new.id])
+            if new.spec.payload.has_upstreams:
+                await inputs.copy_ended(conn, credential.tenant_id, task_id, new.id)
             await tasks.add_event(
                 conn, task_id, credential.tenant_id, "replayed", {"task": str(new.id)}
             )

@@ -25,6 +25,8 @@ class NewEdge(msgspec.Struct, frozen=True, gc=False):
     dependant: int
     upstream: int
     condition: Condition
+    by_ref: bool = False
+    """Whether the dependant calls the upstream by its ref."""
 
 
 class NewGraph(msgspec.Struct, frozen=True):

@@ -4,10 +4,11 @@ Every write about a running task names (task, attempt, token). A row that does n
 match is left alone and left out of the answer: whoever wrote it is fenced.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import asyncpg
 import msgspec
 
 from duly.model.node import Known
@@ -15,11 +16,13 @@ from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
+from duly.store import inputs
 from duly.store.database import Connection, load_statements
 from duly.store.nodes import Start
 from duly.store.servers import SCHEDULING, Term
 
 SQL = load_statements("leases.sql")
+PAYLOAD = msgspec.json.Decoder(Payload)
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -54,8 +57,9 @@ class Told(NamedTuple):
 
     shape_id: int
     execution_cap: timedelta
-    payload: str
+    payload: Payload
     idempotency_key: str
+    has_inputs: bool
 
 
 class Running(NamedTuple):
@@ -87,9 +91,10 @@ class Lease(msgspec.Struct, frozen=True):
             attempt=self.attempt,
             token=self.token,
             execution_cap=self.told.execution_cap,
-            payload=msgspec.json.decode(self.told.payload, type=Payload),
+            payload=self.told.payload,
             needs=needs,
             idempotency_key=self.told.idempotency_key,
+            has_inputs=self.told.has_inputs,
         )
 
 
@@ -249,10 +254,12 @@ async def lease(
         revision,
         given,
     )
-    return [
-        Lease(*row[:4], None if row["payload"] is None else Told(*row[4:]))  # type: ignore[call-arg]
-        for row in rows
-    ]
+    payloads = {
+        row["id"]: PAYLOAD.decode(row["payload"]) for row in rows if row["payload"] is not None
+    }
+    # The leases are committed by now. If this fails, the next look of their nodes finds them.
+    having = await inputs.read_having(conn, payloads)
+    return [Lease(*row[:4], _told(row, payloads, having)) for row in rows]  # type: ignore[call-arg]
 
 
 async def lock_attempts(
@@ -379,6 +386,14 @@ async def read_vitals(conn: Connection, *, orphans: bool) -> Vitals:
 async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int, int]]:
     """End the incarnations whose lease had run out by `at`; return them as (incarnation, node)."""
     return [(row[0], row[1]) for row in await conn.fetch(SQL["expire_incarnations"], at)]
+
+
+def _told(row: asyncpg.Record, payloads: Mapping[int, Payload], having: Set[int]) -> Told | None:
+    task = row["id"]
+    if task not in payloads:
+        return None
+    cap, key = row["execution_cap"], row["idempotency_key"]
+    return Told(row["shape_id"], cap, payloads[task], key, task in having)
 
 
 def _held(values: Sequence[Any]) -> Held:

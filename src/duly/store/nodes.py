@@ -8,6 +8,7 @@ import msgspec
 
 from duly.model.resources import Resources
 from duly.model.task import Payload
+from duly.store import inputs
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("nodes.sql")
@@ -41,6 +42,8 @@ class Start(msgspec.Struct, frozen=True):
     payload: Payload
     needs: Resources
     idempotency_key: str
+    has_inputs: bool = False
+    """Whether results of its upstreams are to be fetched first."""
 
 
 async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta) -> None:
@@ -146,15 +149,18 @@ async def is_alive(conn: Connection, incarnation: int, node_id: int) -> bool:
 async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:
     """Return what is needed to start attempts that an incarnation holds."""
     rows = await conn.fetch(SQL["read_assignments"], incarnation, list(tasks))
+    payloads = {row["id"]: msgspec.convert(row["payload"], Payload) for row in rows}
+    having = await inputs.read_having(conn, payloads)
     return [
         Start(
             id=row["id"],
             attempt=row["attempt"],
             token=row["token"],
             execution_cap=row["execution_cap"],
-            payload=msgspec.convert(row["payload"], Payload),
+            payload=payloads[row["id"]],
             needs=msgspec.convert(row["needs"], Resources),
             idempotency_key=row["idempotency_key"],
+            has_inputs=row["id"] in having,
         )
         for row in rows
     ]

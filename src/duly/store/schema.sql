@@ -647,6 +647,41 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.read_inputs(p_task bigint, p_above bigint, p_results integer, p_bytes bigint) RETURNS TABLE(upstream_id bigint, name text, result text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+declare
+    results int := 0;
+    bytes bigint := 0;
+begin
+    for upstream_id, name, result in
+        select edge.upstream_id,
+               coalesce(
+                (select t.ref from duly.tasks t where t.id = edge.upstream_id and edge.by_ref),
+                edge.upstream_id::text
+               ),
+               ended.result
+          from duly.edges edge
+         cross join lateral (
+                select e.result::text as result
+                  from duly.ends e
+                 where e.task_id = edge.upstream_id
+                   and e.tenant_id = edge.tenant_id
+                   and e.result is not null
+                offset 0
+               ) as ended
+         where edge.dependant_id = p_task
+           and edge.upstream_id > p_above
+         order by edge.upstream_id
+    loop
+        return next;
+        results := results + 1;
+        bytes := bytes + octet_length(result);
+        exit when results >= p_results or bytes >= p_bytes;
+    end loop;
+end
+$$;
+
 CREATE FUNCTION duly.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -1031,6 +1066,7 @@ CREATE TABLE duly.edges (
     tenant_id integer NOT NULL,
     condition text NOT NULL,
     is_counted boolean NOT NULL,
+    by_ref boolean DEFAULT false NOT NULL,
     CONSTRAINT edges_condition_check CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text, 'always'::text])))
 )
 PARTITION BY RANGE (dependant_id);
@@ -1041,6 +1077,7 @@ CREATE TABLE duly.edges_rest (
     tenant_id integer CONSTRAINT edges_tenant_id_not_null NOT NULL,
     condition text CONSTRAINT edges_condition_not_null NOT NULL,
     is_counted boolean CONSTRAINT edges_is_counted_not_null NOT NULL,
+    by_ref boolean DEFAULT false CONSTRAINT edges_by_ref_not_null NOT NULL,
     CONSTRAINT edges_condition_check CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text, 'always'::text])))
 );
 

@@ -276,6 +276,9 @@ ROWS: dict[tuple[str, str], Row] = {
         ok=204,
         good=message(lambda _, ref: wire.AttemptKey(ref=ref, digest=bytes(32))),
     ),
+    ("POST", "/v1/gateway/inputs"): Row(
+        Access.NODE, good=message(lambda _, ref: wire.InputsWanted(ref=ref))
+    ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
     ),

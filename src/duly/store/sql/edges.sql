@@ -1,8 +1,9 @@
 -- name: insert_edges
--- Store edges between tasks that are stored in the same transaction.
+-- Store edges between tasks that are stored in the same transaction, and so know each other
+-- by their refs alone.
 --   $1 tenant_id, $2 dependants, $3 upstreams, $4 conditions
-insert into edges (dependant_id, upstream_id, tenant_id, condition, is_counted)
-select dependant_id, upstream_id, $1, condition, true
+insert into edges (dependant_id, upstream_id, tenant_id, condition, is_counted, by_ref)
+select dependant_id, upstream_id, $1, condition, true, true
   from unnest($2::bigint[], $3::bigint[], $4::text[])
        as given (dependant_id, upstream_id, condition)
 

@@ -67,6 +67,8 @@ grant select on attempts, usage, books, tenants, tenants_with_plans, plans to du
 -- To lock a row, so that its tenant is not removed meanwhile, needs the right to change some
 -- column of it.
 grant update (created_at) on tenants to duly_request;
+-- What an upstream is called is said after its edge was made.
+grant update (by_ref) on edges to duly_request;
 grant select, insert
    on shapes, audit_log, former_specs, edges, graphs, ended_upstreams
    to duly_request;
