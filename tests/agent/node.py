@@ -22,7 +22,7 @@ from duly.clock import monotonic
 from duly.model.progress import Progress
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
-from duly.wire import Assignment, AttemptRef, AttemptReport
+from duly.wire import Assignment, AttemptRef, AttemptReport, Input
 
 NOBODY = "nobody"
 TRUSTED = 1000.0
@@ -68,8 +68,9 @@ class Node:
         disk_mb: int = 0,
         log_limit: int = 2**20,
         ports: int = 0,
+        inputs: dict[str, bytes] | None = None,
     ) -> AttemptRef:
-        """Start an attempt."""
+        """Start an attempt, with inputs that were fetched before."""
         task = next(self._tasks)
         ref = AttemptRef(task, 1, task)
         assignment = Assignment(
@@ -86,7 +87,11 @@ class Node:
             idempotency_key=f"key-{task}",
             log_limit=log_limit,
             result_limit=1024,
+            inputs_limit=None if inputs is None else 1024,
         )
+        if inputs is not None:
+            results = [Input(name, result) for name, result in inputs.items()]
+            workspace.write_inputs(self.executor.inputs_of(ref), results)
         self._ends[ref] = asyncio.get_running_loop().create_future()
         failed = self.executor.start(assignment, self.link)
         if failed is not None:

@@ -130,6 +130,7 @@ async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkey
         "DULY_FENCING_TOKEN": "1",
         "DULY_IDEMPOTENCY_KEY": "key-1",
         "DULY_RESULT": f"{home}/result.json",
+        "DULY_INPUTS": f"{node.work}/no-inputs",
         "DULY_SOCKET": node.socket,
         "DULY_PORTS": f"{FIRST_PORT},{FIRST_PORT + 1}",
     }
@@ -180,7 +181,7 @@ async def test_the_workspace_is_private_and_gone_afterwards(best_node):
     assert mode_and_owner == f"700 {uid}"
     for folder in best_node.left:
         workspace.remove(folder)
-    assert list(best_node.work.iterdir()) == []
+    assert [path.name for path in best_node.work.iterdir()] == ["no-inputs"]
 
 
 async def test_the_result_is_read_when_the_attempt_succeeded(best_node):

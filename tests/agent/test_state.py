@@ -5,24 +5,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from duly.agent.outcome import (
-    CANCELLED_BEFORE,
-    END_LOST,
-    INTENDED,
-    NEVER_BEGUN,
-    Conclusion,
-    Exit,
-)
-from duly.agent.state import (
-    FROZEN_LIMIT,
-    MARGIN,
-    REMEMBERED,
-    Agent,
+from duly.agent.events import (
+    Abandon,
     Answered,
     Assigned,
     Effect,
     Exited,
     Fenced,
+    Fetch,
+    Fetched,
     Forget,
     Freeze,
     Kill,
@@ -38,7 +29,17 @@ from duly.agent.state import (
     Ticked,
     Trust,
 )
-from duly.model.task import Outcome
+from duly.agent.outcome import (
+    CANCELLED_BEFORE,
+    END_LOST,
+    INTENDED,
+    NEVER_BEGUN,
+    UNBEGUN,
+    Conclusion,
+    Exit,
+)
+from duly.agent.state import FROZEN_LIMIT, MARGIN, REMEMBERED, Agent
+from duly.model.task import Outcome, Reason
 from duly.wire import AttemptRef, Stop
 
 A = AttemptRef(1, 1, 10)
@@ -238,6 +239,60 @@ def test_a_fenced_agent_that_holds_nothing_joins_again_at_once():
     assert agent().handle(Fenced(), 1.0) == [Rejoin()]
 
 
+def test_an_attempt_with_inputs_begins_once_it_has_them():
+    node = agent()
+    assert node.handle(Assigned(A, has_inputs=True), 1.0) == [Fetch(A)]
+    assert node.handle(Assigned(A, has_inputs=True), 1.1) == []
+    assert node.held == [A]
+    assert node.handle(Fetched(A), 2.0) == [Start(A)]
+    assert node.handle(Fetched(A), 2.1) == []
+    assert node.handle(Exited(A, DONE), 3.0) == [Report(A, SUCCESS)]
+
+
+REFUSED = Conclusion(Outcome.FAILED, Reason("inputs_too_large", "x"))
+
+
+def test_an_attempt_whose_inputs_cannot_be_had_ends_for_it():
+    node = agent()
+    node.handle(Assigned(A, has_inputs=True), 1.0)
+    assert node.handle(Fetched(A, REFUSED), 2.0) == [Abandon(A), Report(A, REFUSED)]
+    assert node.handle(Answered(A), 3.0) == [Forget(A)]
+    assert node.handle(Fetched(A), 4.0) == []
+
+
+@pytest.mark.parametrize("freezer", [True, False])
+def test_what_waits_for_its_inputs_is_neither_frozen_nor_begun_without_trust(freezer):
+    node = agent(freezer=freezer)
+    node.handle(Assigned(A, has_inputs=True), 1.0)
+    assert node.handle(Ticked(), 20.0) == []
+    assert node.handle(Fetched(A), 21.0) == []
+    assert node.handle(Ticked(), 20.0 + FROZEN_LIMIT) == []
+    sent_at = 30.0 + FROZEN_LIMIT
+    renewed = Renewed(sent_at, TTL)
+    assert node.handle(renewed, sent_at) == [Trust(sent_at + TTL - MARGIN), Start(A)]
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+@pytest.mark.parametrize(
+    ("event", "effects"),
+    [
+        (StopOrdered(Stop(ref=A, why="cancelled")), [Abandon(A), Report(A, CANCELLED_BEFORE)]),
+        (StopOrdered(Stop(ref=A, why="capped")), [Abandon(A), Report(A, NEVER_BEGUN)]),
+        (StopOrdered(Stop(ref=A, why="lost")), [Abandon(A), Forget(A)]),
+        (Renewed(20.0, 1.0, (Stop(ref=A, why="lost"),)), [Abandon(A), Forget(A)]),
+        (Fenced(), [Abandon(A), Forget(A), Rejoin()]),
+        (StopRequested(), [Abandon(A), Report(A, UNBEGUN[Outcome.PREEMPTED])]),
+    ],
+)
+def test_what_waits_for_its_inputs_is_given_up_like_what_never_came(event, effects, fetched):
+    node = agent()
+    node.handle(Assigned(A, has_inputs=True), 1.0)
+    if fetched:
+        node.handle(Fetched(A), 19.0)
+    assert node.handle(event, 20.0)[: len(effects)] == effects
+    assert node.handle(Fetched(A), 20.0) == []
+
+
 REFS = [AttemptRef(task, attempt, 10 * task + attempt) for task in range(4) for attempt in (1, 2)]
 
 
@@ -251,6 +306,8 @@ class AgentMachine(RuleBasedStateMachine):
         self.trust = float("-inf")
         self.running: dict[AttemptRef, str] = {}
         self.started: list[AttemptRef] = []
+        self.fetching: set[AttemptRef] = set()
+        self.fetched: set[AttemptRef] = set()
         self.reported: set[AttemptRef] = set()
         self.answered: set[AttemptRef] = set()
         self.discarded: set[AttemptRef] = set()
@@ -259,7 +316,14 @@ class AgentMachine(RuleBasedStateMachine):
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
+                case Fetch(ref):
+                    assert ref not in self.fetching | self.fetched, "fetched twice"
+                    self.fetching.add(ref)
+                case Abandon(ref):
+                    assert ref in self.fetching | self.fetched and ref not in self.started
+                    self.fetching.discard(ref)
                 case Start(ref):
+                    assert ref not in self.fetching, "started before it had its inputs"
                     assert ref not in self.started, "started twice"
                     assert not self.node.stopping and not self.node.fenced
                     assert self.now < self.trust, "started without trust"
@@ -314,7 +378,15 @@ class AgentMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.joined)
     @rule(ref=st.sampled_from(REFS))
     def assign(self, ref):
-        self.handle(Assigned(ref))
+        self.handle(Assigned(ref, has_inputs=ref.task % 2 == 1))
+
+    @rule(ref=st.sampled_from(REFS), refusal=st.sampled_from([None, None, REFUSED]))
+    def fetch(self, ref, refusal):
+        if ref in self.fetching:
+            if refusal is None:
+                self.fetching.discard(ref)
+                self.fetched.add(ref)
+            self.handle(Fetched(ref, refusal))
 
     @rule(ref=st.sampled_from(REFS), code=st.sampled_from([0, 1, -9, -15]), stopped=st.booleans())
     def leave_off(self, ref, code, stopped):
@@ -373,6 +445,12 @@ class AgentMachine(RuleBasedStateMachine):
     def every_exit_is_reported_or_was_given_away(self):
         for ref in set(self.started) - set(self.running):
             assert ref in self.reported or ref in self.discarded
+
+    @invariant()
+    def what_has_its_inputs_begins_or_is_given_up(self):
+        if self.now < self.trust and not self.node.fenced:
+            for ref in self.fetched - set(self.started):
+                assert ref in self.reported or ref in self.discarded
 
 
 AgentMachine.TestCase.settings = settings(

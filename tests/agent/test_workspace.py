@@ -148,7 +148,7 @@ def test_a_task_cannot_replace_what_is_ours():
         log_limit=1,
         result_limit=1,
     )
-    env = build(assignment, "/w/7-2-99", [])
+    env = build(assignment, "/w/7-2-99", "/w/no-inputs", [])
     assert env["HOME"] == "/elsewhere"
     assert env["DULY_TASK_ID"] == "7"
     assert "DULY_PORTS" not in env

@@ -47,6 +47,36 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     assert "(this task)" in server.duly("graph", graph["ids"]["publish"]).stdout
 
 
+NIGHTLY = """
+name: nightly
+defaults: {max_attempts: 1, resources: {cpu: 0.1, memory: 32MiB, disk: 32MiB}}
+tasks:
+  extract: {run: "echo '{\\"rows\\": 3}' > $DULY_RESULT"}
+  check: {run: "echo 1 > $DULY_RESULT; exit 1"}
+  quiet: {run: "true"}
+  report:
+    depends_on: [extract, quiet, {task: check, on: always}]
+    run: |
+      ls $DULY_INPUTS
+      cat $DULY_INPUTS/extract.json
+      cp $DULY_INPUTS/extract.json $DULY_RESULT
+"""
+
+
+def test_a_task_finds_what_the_tasks_have_left_that_it_depends_on(server):
+    waited = server.duly("submit", "-f", "-", "--wait", "-o", "json", input=NIGHTLY)
+    report = json.loads(waited.stdout)["ids"]["report"]
+    assert server.duly("logs", report).stdout == 'extract.json\n{"rows": 3}\n'
+    assert json.loads(server.duly("result", report).stdout) == {"rows": 3}
+    later = server.duly(
+        "run", "--after", report, "--", "sh", "-c", f"cat $DULY_INPUTS/{report}.json"
+    )
+    assert later.stdout == '{"rows": 3}\n'
+    again = server.duly("replay", report, "-o", "id").stdout.strip()
+    assert server.duly("wait", again).returncode == 0
+    assert server.duly("logs", again).stdout == 'extract.json\n{"rows": 3}\n'
+
+
 def test_a_file_that_is_refused_leaves_nothing_and_names_the_line(server):
     manifest = "tasks:\n  a: {run: x}\n  b:\n    run: x\n    depends_on: [a, nobody]\n"
     before = server.duly("list", "-o", "id").stdout

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from duly.agent import state
+from duly.agent import events, state
 from duly.agent.outcome import INTENDED, Conclusion
 from duly.model.task import Outcome, Status
 from duly.server import queue_manager, submitter
@@ -118,11 +118,11 @@ def release_too_early() -> None:
 
     def tell_at_once(
         self: state.Agent, ref: AttemptRef, attempt: state.Attempt, intent: Outcome
-    ) -> list[state.Effect]:
+    ) -> list[events.Effect]:
         effects = terminate(self, ref, attempt, intent)
         if effects:
             attempt.ended = True
-            effects.append(state.Report(ref, Conclusion(intent, INTENDED[intent])))
+            effects.append(events.Report(ref, Conclusion(intent, INTENDED[intent])))
         return effects
 
     _patch(state.Agent, "_terminate", tell_at_once)

@@ -30,7 +30,11 @@ def interpreter(payload: Payload) -> str | None:
 
 
 def build(
-    assignment: Assignment, workspace: str, ports: Sequence[int], socket: str | None = None
+    assignment: Assignment,
+    workspace: str,
+    inputs: str,
+    ports: Sequence[int],
+    socket: str | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of an attempt; what the task asked for replaces our defaults."""
     ref = assignment.ref
@@ -45,6 +49,7 @@ def build(
         "DULY_FENCING_TOKEN": str(ref.token),
         "DULY_IDEMPOTENCY_KEY": assignment.idempotency_key,
         "DULY_RESULT": f"{workspace}/{RESULT}",
+        "DULY_INPUTS": inputs,
     }
     if ports:
         env["DULY_PORTS"] = ",".join(map(str, ports))

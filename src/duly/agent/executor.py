@@ -33,6 +33,8 @@ class Local:
     id: int
     workspace: str
     spool: str
+    inputs: str | None = None
+    """The folder of what its upstreams have left, if they have left anything."""
     user: User | None = None
     ports: list[int] = field(default_factory=list)
     program: str = ""
@@ -68,10 +70,11 @@ class Executor:
         socket: str | None = None,
     ) -> None:
         self._work = str(work)
+        self._no_inputs = f"{work}/{workspace.NO_INPUTS}"
         self._spool = str(spool)
         self._users = users
         self._ports = ports
-        self._remove = remove
+        self.remove = remove
         self._socket = socket
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
@@ -98,18 +101,24 @@ class Executor:
         found = workspace_of(caller.pid, self._work)
         return next((local for local in alike if local.workspace == found), None)
 
+    def inputs_of(self, ref: AttemptRef) -> str:
+        """Return the folder for the inputs of an attempt, before it is started.
+
+        Not in its workspace: that is the task's to change.
+        """
+        return f"{self._work}/{name_of(ref)}.inputs"
+
     def start(self, assignment: Assignment, link: Link) -> Exit | None:
         """Prepare the attempt and have it started; an Exit says that it could not be."""
         self._last_id += 1
-        ref = assignment.ref
-        # The token too: after a new join an attempt can come back with the same number.
-        name = f"{ref.task}-{ref.attempt}-{ref.token}"
+        ref, name = assignment.ref, name_of(assignment.ref)
         local = Local(ref, self._last_id, f"{self._work}/{name}", f"{self._spool}/{name}")
         self._local[ref] = self._by_id[local.id] = local
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
         local.disk_mb = assignment.resources.disk_mb
         local.result_limit = assignment.result_limit
+        local.inputs = None if assignment.inputs_limit is None else self.inputs_of(ref)
         local.program = environment.program(assignment.payload, local.workspace)
         local.interpreter = environment.interpreter(assignment.payload)
         step = "user"
@@ -117,6 +126,9 @@ class Executor:
             local.user = self._users.take()
             step = "ports"
             local.ports = self._ports.take(assignment.resources.ports)
+            step = "inputs"
+            if local.inputs is not None:
+                workspace.show_inputs(local.inputs, local.user)
             step = "workspace"
             if assignment.payload.source is not None:
                 workspace.make(local.workspace, local.user, assignment.payload.source)
@@ -134,7 +146,13 @@ class Executor:
             "id": local.id,
             "begin": (
                 environment.arguments(payload, local.workspace),
-                environment.build(assignment, local.workspace, local.ports, self._socket),
+                environment.build(
+                    assignment,
+                    local.workspace,
+                    local.inputs or self._no_inputs,
+                    local.ports,
+                    self._socket,
+                ),
                 local.workspace,
                 payload.source is None,
                 None if user is None else tuple(user),
@@ -191,7 +209,9 @@ class Executor:
         """Give back what was only needed while it ran; a bare workspace is gone already."""
         del self._by_id[local.id]
         if not is_bare:
-            self._remove(local.workspace)
+            self.remove(local.workspace)
+        if local.inputs is not None:
+            self.remove(local.inputs)
         self._users.give_back(local.user)
         self._ports.give_back(local.ports)
         local.user, local.ports = None, []
@@ -231,6 +251,14 @@ class Executor:
         local = self._local.pop(ref, None)
         if local is not None and local.log is None:
             Path(local.spool).unlink(missing_ok=True)
+
+
+def name_of(ref: AttemptRef) -> str:
+    """Return what the files of an attempt are called.
+
+    The token too: after a new join an attempt can come back with the same number.
+    """
+    return f"{ref.task}-{ref.attempt}-{ref.token}"
 
 
 def read_spool(path: str, offset: int, size: int) -> bytes:

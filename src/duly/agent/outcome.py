@@ -70,6 +70,12 @@ CANCELLED_BEFORE = Conclusion(
 NEVER_BEGUN = Conclusion(
     Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
 )
+UNBEGUN = {
+    Outcome.CANCELLED: CANCELLED_BEFORE,
+    Outcome.CAPPED: NEVER_BEGUN,
+    Outcome.PREEMPTED: Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]),
+}
+"""What an attempt ends as that has not begun, by what we meant to end it as."""
 END_LOST = Conclusion(
     Outcome.LOST, Reason("end_lost", "It ended, but how it ended was lost with a database.")
 )

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from duly.agent import state
+from duly.agent import events, state
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
+from duly.agent.inputs import InputFetcher
 from duly.agent.link import Link
 from duly.agent.logs import LogSender
 from duly.agent.outcome import Conclusion
@@ -57,6 +58,7 @@ class Session:
         self._reports = ReportSender(gateway, self._answered, lambda: len(self._state.attempts))
         self._logs = LogSender(gateway)
         self._progress = ProgressSender(gateway)
+        self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
@@ -64,7 +66,7 @@ class Session:
 
     # Events in, effects out.
 
-    def take(self, event: state.Event) -> None:
+    def take(self, event: events.Event) -> None:
         """Let the state machine handle `event`, and do what it asks for."""
         for effect in self._state.handle(event, monotonic()):
             self._do(effect)
@@ -74,7 +76,7 @@ class Session:
         if name == "exited":
             ended = self._executor.exited(subject)
             if ended is not None:
-                self.take(state.Exited(*ended))
+                self.take(events.Exited(*ended))
         elif name == "output":
             local = self._executor.by_id(subject[0])
             if local is not None:
@@ -84,38 +86,49 @@ class Session:
         """Take in what a running attempt says through its socket."""
         self._progress.say(ref, progress)
 
-    def _do(self, effect: state.Effect) -> None:
+    def _do(self, effect: events.Effect) -> None:
         match effect:
-            case state.Start(ref):
+            case events.Fetch(ref):
+                self._inputs.fetch(self._assigned(ref), self._executor.inputs_of(ref))
+            case events.Abandon(ref):
+                self._inputs.abandon(ref)
+            case events.Start(ref):
                 self._start(ref)
-            case state.Terminate(ref):
+            case events.Terminate(ref):
                 self._command("terminate", ref)
-            case state.Kill(ref):
+            case events.Kill(ref):
                 self._command("kill", ref)
-            case state.Freeze(ref):
+            case events.Freeze(ref):
                 self._command("freeze", ref)
-            case state.Thaw(ref):
+            case events.Thaw(ref):
                 self._command("thaw", ref)
-            case state.Trust(until):
+            case events.Trust(until):
                 self.link.send("trust", until)
-            case state.Report(ref, conclusion):
+            case events.Report(ref, conclusion):
                 self._report(ref, conclusion)
-            case state.Forget(ref):
+            case events.Forget(ref):
                 self._reports.forget(ref)
                 self._logs.forget(ref)
                 self._progress.forget(ref)
                 self._executor.forget(ref)
-            case state.Leave():
+            case events.Leave():
                 self._over.set()
-            case state.Rejoin():
+            case events.Rejoin():
                 self._settled.set()
 
     def _start(self, ref: AttemptRef) -> None:
-        assignment = self._assignment
-        assert assignment is not None and assignment.ref == ref  # noqa: S101
+        assignment = self._inputs.take(ref) or self._assigned(ref)
         failed = self._executor.start(assignment, self.link)
         if failed is not None:
-            self.take(state.Exited(ref, failed))
+            self.take(events.Exited(ref, failed))
+
+    def _assigned(self, ref: AttemptRef) -> Assignment:
+        assignment = self._assignment
+        assert assignment is not None and assignment.ref == ref  # noqa: S101
+        return assignment
+
+    def _fetched(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
+        self.take(events.Fetched(ref, refusal))
 
     def _command(self, verb: str, ref: AttemptRef) -> None:
         self.link.send(verb, self._executor.find(ref).id)
@@ -136,7 +149,7 @@ class Session:
     def _answered(self, ref: AttemptRef, accepted: bool) -> None:
         if not accepted:
             log.warning("a report was stale", extra={"task": ref.task, "attempt": ref.attempt})
-        self.take(state.Answered(ref))
+        self.take(events.Answered(ref))
 
     # The loops of one incarnation.
 
@@ -158,6 +171,7 @@ class Session:
                     lambda: self._reports.run(joined.incarnation),
                     lambda: self._logs.run(joined.incarnation),
                     self._progress.run,
+                    self._inputs.run,
                 )
             ]
             loops += [group.create_task(self._tick()), group.create_task(self._stop_when(stop))]
@@ -180,7 +194,7 @@ class Session:
             await loop()
         except (Fenced, Unauthenticated) as error:
             log.warning("this incarnation is over", extra={"error": error.message})
-            self.take(state.Fenced())
+            self.take(events.Fenced())
             self._over.set()
 
     async def _wait_until_settled(self) -> None:
@@ -217,11 +231,12 @@ class Session:
         """Do as we are told; False means that there was nothing that we did not know."""
         before = len(self._state.attempts)
         for stop in orders.stop:
-            self.take(state.StopOrdered(stop))
+            self.take(events.StopOrdered(stop))
         for assignment in orders.start:
             self._latest = max(self._latest, assignment.ref.token)
             self._assignment = assignment
-            self.take(state.Assigned(assignment.ref))
+            has_inputs = assignment.inputs_limit is not None
+            self.take(events.Assigned(assignment.ref, has_inputs))
         self._assignment = None
         return len(self._state.attempts) != before or not (orders.start or orders.stop)
 
@@ -247,19 +262,19 @@ class Session:
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
-            self.take(state.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
+            self.take(events.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
             pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
             await (asyncio.sleep(pause) if stopping else _wait(stop, pause))
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self.take(state.Ticked())
+            self.take(events.Ticked())
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
         """Once told to stop, end what runs, and wait for the last reports, but not for ever."""
         await stop.wait()
-        self.take(state.StopRequested())
+        self.take(events.StopRequested())
         patience = STOP_PATIENCE
         while patience > 0:
             await asyncio.sleep(TICK)

@@ -13,11 +13,36 @@ counts its resources as free.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from duly.agent.events import (
+    Abandon,
+    Answered,
+    Assigned,
+    Effect,
+    Event,
+    Exited,
+    Fenced,
+    Fetch,
+    Fetched,
+    Forget,
+    Freeze,
+    Kill,
+    Leave,
+    Rejoin,
+    Renewed,
+    Report,
+    Start,
+    StopOrdered,
+    StopRequested,
+    Terminate,
+    Thaw,
+    Ticked,
+    Trust,
+)
 from duly.agent.outcome import (
     CANCELLED_BEFORE,
     END_LOST,
-    INTENDED,
     NEVER_BEGUN,
+    UNBEGUN,
     Conclusion,
     Exit,
     conclude,
@@ -33,140 +58,14 @@ REMEMBERED = 10_000
 """How many ended attempts are remembered, so that a late assignment starts none of them again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """A server gave us an attempt."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """Nothing of an attempt is running any more."""
-
-    ref: AttemptRef
-    end: Exit
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """Our lease was renewed by a heartbeat that left at `sent_at`; `stop` is no longer ours to run.
-
-    Trust counts from before we asked: we give up no later than the server does, however slow
-    its answer was.
-    """
-
-    sent_at: float
-    ttl: float
-    stop: tuple[Stop, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StopOrdered:
-    """A server wants an attempt ended."""
-
-    stop: Stop
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopRequested:
-    """The agent itself is to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Our incarnation is over: nothing that we say counts any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The report of an attempt was accepted, or found stale; either way it is over."""
-
-    ref: AttemptRef
-
-
-Event = Assigned | Exited | Renewed | StopOrdered | Ticked | StopRequested | Fenced | Answered
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Run the attempt."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """SIGTERM, the grace, SIGKILL."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """SIGKILL to all of it, now."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Freeze:
-    """Let nothing of the attempt run, and keep it."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Thaw:
-    """Let it run on."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Our attempts may run until then; the supervisor sees to it, even without us."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Tell a server how the attempt ended, again and again until it answers."""
-
-    ref: AttemptRef
-    conclusion: Conclusion
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Remove what is left of the attempt on this node."""
-
-    ref: AttemptRef
-
-
-@dataclass(frozen=True, slots=True)
-class Rejoin:
-    """Nothing of the old incarnation is left: begin a new one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Nothing is held any more, and the agent was told to stop."""
-
-
-Effect = Start | Terminate | Kill | Freeze | Thaw | Trust | Report | Forget | Rejoin | Leave
-
-
 @dataclass(slots=True)
 class Attempt:
     """An attempt that we hold, and what we mean to do with it."""
 
+    is_begun: bool = True
+    """False while it waits for its inputs: nothing of it runs yet."""
+    is_fetched: bool = False
+    """It has all its inputs, and begins as soon as we are trusted."""
     intent: Outcome | None = None
     """As what we have begun to end it."""
     killed: bool = False
@@ -197,8 +96,10 @@ class Agent:
         """Take in `event` at the monotonic time `now`, and return what is to be done, in order."""
         effects = self._watch(now)
         match event:
-            case Assigned(ref):
-                effects += self._assigned(ref, now)
+            case Assigned():
+                effects += self._assigned(event, now)
+            case Fetched(ref, refusal):
+                effects += self._fetched(ref, refusal, now)
             case Exited(ref, end):
                 effects += self._exited(ref, end)
             case Renewed():
@@ -227,7 +128,7 @@ class Agent:
         if now < self.trusted_until:
             return effects
         for ref, attempt in self.attempts.items():
-            if attempt.ended or attempt.killed:
+            if attempt.ended or attempt.killed or not attempt.is_begun:
                 continue
             if not self.freezer:
                 effects += self._kill(ref, attempt, Outcome.LOST)
@@ -238,7 +139,8 @@ class Agent:
                 effects += self._kill(ref, attempt, Outcome.LOST)
         return effects
 
-    def _assigned(self, ref: AttemptRef, now: float) -> list[Effect]:
+    def _assigned(self, event: Assigned, now: float) -> list[Effect]:
+        ref = event.ref
         if ref in self.attempts or self.fenced:
             return []
         if ref in self.past:
@@ -248,9 +150,27 @@ class Agent:
         if now >= self.trusted_until:
             return []  # Not held, so that it comes again when we are trusted again.
         if self.stopping:
-            return self._answer_for(ref, Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]))
-        self.attempts[ref] = Attempt()
+            return self._answer_for(ref, UNBEGUN[Outcome.PREEMPTED])
+        self.attempts[ref] = Attempt(is_begun=not event.has_inputs)
+        return [Fetch(ref) if event.has_inputs else Start(ref)]
+
+    def _fetched(self, ref: AttemptRef, refusal: Conclusion | None, now: float) -> list[Effect]:
+        attempt = self.attempts.get(ref)
+        if attempt is None or attempt.is_begun or attempt.ended:
+            return []
+        if refusal is not None:
+            return self._withdraw(ref, attempt, refusal)
+        attempt.is_fetched = True
+        return self._begin_fetched(ref, attempt) if now < self.trusted_until else []
+
+    def _begin_fetched(self, ref: AttemptRef, attempt: Attempt) -> list[Effect]:
+        attempt.is_begun = True
         return [Start(ref)]
+
+    def _withdraw(self, ref: AttemptRef, attempt: Attempt, conclusion: Conclusion) -> list[Effect]:
+        """End an attempt that has not begun."""
+        attempt.ended = True
+        return [Abandon(ref), Report(ref, conclusion)]
 
     def _exited(self, ref: AttemptRef, end: Exit) -> list[Effect]:
         attempt = self.attempts.get(ref)
@@ -271,6 +191,8 @@ class Agent:
         self.trusted_until = until
         effects.append(Trust(until))
         for ref, attempt in self.attempts.items():
+            if attempt.is_fetched and not (attempt.is_begun or attempt.ended):
+                effects += self._begin_fetched(ref, attempt)
             if attempt.frozen_at is not None and not (attempt.killed or attempt.ended):
                 attempt.frozen_at = None
                 effects.append(Thaw(ref))
@@ -327,17 +249,24 @@ class Agent:
 
     def _discard(self, ref: AttemptRef, attempt: Attempt) -> list[Effect]:
         attempt.discarded = True
+        if not (attempt.is_begun or attempt.ended):
+            attempt.ended = True
+            return [Abandon(ref), *self._forget(ref)]
         return self._forget(ref) if attempt.ended else self._kill(ref, attempt, Outcome.LOST)
 
     def _terminate(self, ref: AttemptRef, attempt: Attempt, intent: Outcome) -> list[Effect]:
         if attempt.ended or attempt.intent is not None:
             return []
+        if not attempt.is_begun:
+            return self._withdraw(ref, attempt, UNBEGUN[intent])
         attempt.intent = intent
         return [Terminate(ref)]
 
     def _kill(self, ref: AttemptRef, attempt: Attempt, intent: Outcome) -> list[Effect]:
         if attempt.ended or attempt.killed:
             return []
+        if not attempt.is_begun:
+            return self._withdraw(ref, attempt, UNBEGUN[intent])
         attempt.killed = True
         attempt.intent = attempt.intent or intent
         return [Kill(ref)]

@@ -9,13 +9,16 @@ import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duly.agent.users import User
+from duly.wire import Input
 
 RESULT = "result.json"
 SCRIPT = "script"
+NO_INPUTS = "no-inputs"
+"""The folder that all those look into who have no inputs."""
 FALLBACK = Path("/var/lib/duly")
 FULL = 64 * 1024
 """Bytes: a disk on which less is left is full."""
@@ -42,6 +45,8 @@ def make_root(path: Path) -> None:
     """Make the folder of all workspaces; others may pass through it, and not look around."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711)
+    (path / NO_INPUTS).mkdir(exist_ok=True)
+    (path / NO_INPUTS).chmod(0o555)
     if path.parent == FALLBACK:
         FALLBACK.chmod(0o755)
 
@@ -67,6 +72,33 @@ def make(path: str, user: User | None, source: str) -> None:
             os.fchown(file.fileno(), *user)
     if user is not None:
         os.chown(path, *user)
+
+
+def write_inputs(folder: str, results: Sequence[Input]) -> None:
+    """Write results of upstreams into a folder of ours, which is made if it is not there.
+
+    Nobody but us can enter it, and nothing in it can be changed by whom it is shown to later.
+    """
+    Path(folder).mkdir(mode=0o700, exist_ok=True)
+    top = os.open(folder, FOLDER)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        for one in results:
+            fd = os.open(f"{one.name}.json", flags, 0o400, dir_fd=top)
+            with os.fdopen(fd, "wb") as file:
+                file.write(one.result)
+                os.fchmod(fd, 0o444)
+    finally:
+        os.close(top)
+
+
+def show_inputs(folder: str, user: User | None) -> None:
+    """Let a task look into the folder of its inputs, and nobody else."""
+    if user is None:
+        Path(folder).chmod(0o500)
+    else:
+        os.chown(folder, -1, user.gid)
+        Path(folder).chmod(0o550)
 
 
 def read_result(path: str, limit: int) -> bytes | None:
