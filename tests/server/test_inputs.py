@@ -12,6 +12,7 @@ from duly.model.task import Outcome
 from duly.server import inputs
 from duly.store.inputs import LOOKED_AT
 from tests.server.lab import seconds
+from tests.server.test_cancelling import cancel
 from tests.server.test_edges import after, submit_batch
 
 
@@ -155,7 +156,7 @@ async def test_a_replay_neither_waits_for_what_still_runs_nor_finds_it(lab):
     node = await lab.node()
     ids = await submit_batch(lab, ("a",), ("b",), ("c", "a", "b"))
     await end(lab, node, ids["a"], b"1")
-    await lab.parts.queue_manager.cancel(lab.client, [ids["c"]])
+    await cancel(lab, ids["c"])
     again = await lab.parts.replayer.replay(lab.client, ids["c"])
     assert await found(lab, node, again) == {"a": b"1"}
 
