@@ -125,6 +125,51 @@ async def test_a_key_is_kept_while_its_task_lives_and_a_week_longer(conn, set_ah
     assert await history.drop_submissions(conn, older_than=WEEK, limit=10) == 1
 
 
+async def test_a_key_is_kept_a_week_longer_though_the_day_of_its_task_is_dropped(conn, set_ahead):
+    task = await first_id(conn) + 1
+    await add_task(conn, task, key="a")
+    await add_task(conn, task + 1)
+    await conn.execute(
+        "insert into duly.submissions values (1, 'b', 'x', $1, $2, duly.now())",
+        task + 1,
+        [task + 1],
+    )
+    await set_ahead("29 days")
+    await history.ensure_days(conn)
+    for ended in (task, task + 1):
+        await end_task(conn, ended)
+    await history.drop_day(conn, await conn.fetchval("select duly.day_of($1::bigint)", task))
+    assert await where(conn, task) is None
+    await set_ahead("35 days")
+    assert await history.drop_submissions(conn, older_than=WEEK, limit=10) == 0
+    await set_ahead("37 days")
+    assert await history.drop_submissions(conn, older_than=WEEK, limit=10) == 2
+
+
+async def test_what_a_live_task_depends_on_outlives_its_day(conn, set_ahead):
+    upstream = await first_id(conn) + 1
+    other, here, later = upstream + 1, upstream + 2, await first_id(conn, 3)
+    await add_task(conn, upstream, live=False)
+    await add_task(conn, other, live=False)
+    await add_task(conn, here, live=False)
+    await add_task(conn, later)
+    for dependant, awaited in ((here, other), (later, upstream)):
+        await conn.execute(
+            "insert into duly.edges values ($1, $2, 1, 'always', false)", dependant, awaited
+        )
+        await conn.execute("insert into duly.dead_letters values ($1, 1, 'x', now())", awaited)
+    await set_ahead("31 days")
+    await history.drop_day(conn, await conn.fetchval("select duly.day_of($1::bigint)", upstream))
+    assert await where(conn, upstream, "ends", "task_id") == "ends_rest"
+    assert await where(conn, other) is None
+    letters = await conn.fetch("select task_id from duly.dead_letters")
+    assert [row["task_id"] for row in letters] == [upstream]
+    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 0
+    await end_task(conn, later)
+    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 1
+    assert await where(conn, upstream) is None
+
+
 async def test_a_key_of_a_batch_is_kept_while_any_task_of_it_lives(conn, set_ahead):
     first = await first_id(conn)
     await add_task(conn, first + 1, live=False)
@@ -174,6 +219,7 @@ async def test_edges_stay_as_long_as_their_dependants(conn, set_ahead):
     await end_task(conn, lives)
     await set_ahead("31 days")
     assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 1
+    # With the upstream, which was kept because its dependant was live.
+    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 2
     assert await where(conn, lives, "edges", "dependant_id") is None
     assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1

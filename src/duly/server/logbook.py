@@ -6,7 +6,8 @@ lands where it was, so sending twice does no harm. The day is that of the task's
 as in the database, so that logs go with their day of history.
 """
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from duly.wire import AttemptRef
 
 NOTICE_BYTES = 4096
 """Room beyond the limit of a log for the notice that the rest was cut off."""
+AT_ONCE = 32
+"""Tasks whose logs are deleted at the same time; an object store far away takes its time."""
 SECONDS_OF_A_DAY = 86_400
 BITS_BELOW_THE_SECOND = 31
 
@@ -65,11 +68,15 @@ class Logbook:
                 continue
             if chunk.offset > position:
                 return
-            data = bytes(
-                await obstore.get_range_async(
-                    self._store, chunk.key, start=position - chunk.offset, end=chunk.size
+            try:
+                data = bytes(
+                    await obstore.get_range_async(
+                        self._store, chunk.key, start=position - chunk.offset, end=chunk.size
+                    )
                 )
-            )
+            except FileNotFoundError:
+                # Forgotten since it was listed, and all that comes after it with it.
+                return
             position += len(data)
             yield data
 
@@ -99,6 +106,13 @@ class Logbook:
             name = prefix.rstrip("/").rpartition("/")[2]
             if name.isdigit() and int(name) < day:
                 await self._drop(prefix, keep)
+
+    async def drop(self, tasks: Sequence[int]) -> None:
+        """Delete the logs of tasks, some of them at the same time."""
+        for first in range(0, len(tasks), AT_ONCE):
+            async with asyncio.TaskGroup() as group:
+                for task in tasks[first : first + AT_ONCE]:
+                    group.create_task(self._drop(f"logs/{day_of(task):06d}/{task:019d}", ()))
 
     async def _drop(self, prefix: str, keep: Collection[int]) -> None:
         async for batch in obstore.list(self._store, prefix, chunk_size=1000):

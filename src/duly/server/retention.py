@@ -4,6 +4,7 @@ import logging
 
 from duly.config import RetentionSettings
 from duly.server.cluster_manager import ClusterManager
+from duly.server.forgetter import Forgetter
 from duly.server.logbook import Logbook
 from duly.server.service import Service
 from duly.store import history, reservations, schedules, servers, usage
@@ -29,9 +30,13 @@ class Retention(Service):
         self._settings = settings
         self._cluster_manager = cluster_manager
         self._logbook = logbook
+        self._forgetter = Forgetter(database, settings, logbook)
 
     async def tick(self) -> bool:
-        """Make partitions ahead, drop one old day, forget old keys, fire times and books."""
+        """Make partitions ahead, drop one old day, forget old keys, fire times and books.
+
+        And of tenants whose plans keep less, a batch of what they do not keep.
+        """
         term = self._cluster_manager.term
         if term is None:
             return False
@@ -52,7 +57,8 @@ class Retention(Service):
             )
             used = await usage.drop(conn, older_than=self._settings.usage, limit=BATCH)
         days = await self._drop_oldest_day(term)
-        return days > 1 or BATCH in (forgotten, ended, graphs, fired, used)
+        more = await self._forgetter.step(term)
+        return more or days > 1 or BATCH in (forgotten, ended, graphs, fired, used)
 
     async def _drop_oldest_day(self, term: Term) -> int:
         """Drop the oldest day that is out of retention; return how many there were."""

@@ -1,10 +1,38 @@
-"""Days of history: made ahead of time, and dropped as a whole."""
+"""Days of history: made ahead of time, and dropped as a whole; and what goes before its day."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+
+import msgspec
 
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("history.sql")
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """A tenant that keeps what ended on `day` or later, and nothing else."""
+
+    tenant_id: int
+    day: int
+    end_id: int
+    """The first id of that day: what it has that is lower may have to go."""
+
+
+class Aged(msgspec.Struct, frozen=True):
+    """A task that was submitted before the first `day` that its tenant keeps."""
+
+    tenant_id: int
+    day: int
+    id: int
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """A task that nobody knows any more, but for what it has left in the logbook."""
+
+    id: int
+    graph_id: int | None
+    has_run: bool
 
 
 async def ensure_days(conn: Connection) -> None:
@@ -32,6 +60,38 @@ async def drop_rest(conn: Connection, *, older_than: timedelta, limit: int) -> i
     return _count(await conn.execute(SQL["drop_rest"], older_than, limit))
 
 
+async def read_retained(conn: Connection, *, history: timedelta) -> list[Retained]:
+    """Return the tenants whose plans keep less than `history`."""
+    return [Retained(*row) for row in await conn.fetch(SQL["read_retained"], history)]
+
+
+async def read_aged(
+    conn: Connection, tenants: Sequence[Retained], first_ids: Sequence[int], *, limit: int
+) -> list[Aged]:
+    """Return tasks of tenants that may be too old, each tenant's from an id on, in their order."""
+    rows = await conn.fetch(
+        SQL["read_aged"],
+        [one.tenant_id for one in tenants],
+        first_ids,
+        [one.day for one in tenants],
+        limit,
+    )
+    return [Aged(*row) for row in rows]
+
+
+async def forget(conn: Connection, aged: Sequence[Aged]) -> list[Forgotten]:
+    """Forget those of some tasks that ended before their day, unless somebody needs them."""
+    if not aged:
+        return []
+    ids = [one.id for one in aged]
+    rows = await conn.fetch(SQL["forget"], ids, [one.day for one in aged], min(ids), max(ids))
+    forgotten = [Forgotten(*row) for row in rows]
+    graphs = sorted({one.graph_id for one in forgotten if one.graph_id is not None})
+    if graphs:
+        await conn.execute(SQL["drop_graphs_of"], graphs)
+    return forgotten
+
+
 async def drop_graphs(conn: Connection, *, older_than: timedelta, limit: int) -> int:
     """Forget graphs that are that old and whose tasks are forgotten; return how many."""
     return _count(await conn.execute(SQL["drop_graphs"], older_than, limit))
@@ -39,6 +99,7 @@ async def drop_graphs(conn: Connection, *, older_than: timedelta, limit: int) ->
 
 async def drop_submissions(conn: Connection, *, older_than: timedelta, limit: int) -> int:
     """Forget idempotency keys whose tasks ended that long ago; return how many."""
+    await conn.execute(SQL["note_ends"], older_than, limit)
     return _count(await conn.execute(SQL["drop_submissions"], older_than, limit))
 
 

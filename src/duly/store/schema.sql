@@ -220,10 +220,11 @@ $$;
 
 CREATE PROCEDURE duly.drop_day(IN day integer)
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
 declare
     parent text;
     parents text[] := array['tasks', 'attempts', 'ends', 'events'];
+    began timestamptz := timestamptz '2026-01-01 00:00:00+00' + day * interval '24 hours';
 begin
     if to_regclass(format('duly.%I', 'edges_' || day)) is not null then
         parents := parents || 'edges'::text;
@@ -234,13 +235,30 @@ begin
     create temporary table survivors on commit drop as
         select id from duly.live
          where id >= duly.first_id_of(day) and id < duly.first_id_of(day + 1);
+    -- Nobody can add an edge before the commit, since the parents are locked.
+    foreach parent in array array['edges', 'edges_' || day] loop
+        continue when to_regclass(format('duly.%I', parent)) is null;
+        execute format(
+            'insert into survivors select e.upstream_id from duly.%I e '
+            'cross join lateral (select from duly.live l where l.id = e.dependant_id offset 0) as is_live '
+            'where e.upstream_id >= $1 and e.upstream_id < $2',
+            parent
+        ) using duly.first_id_of(day), duly.first_id_of(day + 1);
+    end loop;
     execute format(
         'insert into survivors select task_id from duly.%I where entry > '
         '(select booked_to from duly.books)',
         'attempts_' || day
     );
+    -- Ids and keys are of the same moment, but for a server's clock.
+    execute format(
+        'update duly.submissions s set ended_at = e.finished_at from duly.%I e '
+        'where s.created_at >= $1 and s.created_at < $2 and e.task_id = s.task_id',
+        'ends_' || day
+    ) using began - interval '1 hour', began + interval '25 hours';
     delete from duly.dead_letters
-     where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1);
+     where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
+       and task_id not in (select id from survivors);
     delete from duly.former_specs
      where task_id >= duly.first_id_of(day) and task_id < duly.first_id_of(day + 1)
        and task_id not in (select id from survivors);
@@ -254,7 +272,7 @@ begin
     end loop;
     drop table survivors;
 end
-$$;
+$_$;
 
 CREATE FUNCTION duly.end_each_unstarted(p_tasks bigint[], p_status duly.status, p_reasons jsonb[]) RETURNS TABLE(id bigint)
     LANGUAGE plpgsql
@@ -1456,7 +1474,8 @@ CREATE TABLE duly.submissions (
     body_hash bytea NOT NULL,
     task_id bigint NOT NULL,
     batch bigint[],
-    created_at timestamp with time zone NOT NULL
+    created_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone
 );
 
 CREATE TABLE duly.tasks (

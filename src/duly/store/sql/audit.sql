@@ -177,9 +177,16 @@ select broken.kind, given.id as about, broken.evidence
  where broken.is_so
 
 -- name: read_keys
--- Return what idempotency keys stand for. What is older than history may be forgotten.
+-- Return what idempotency keys stand for, and whether that must be there. What is older than
+-- history may be forgotten, and what was forgotten because of its tenant's plan is noted. For
+-- the key of a batch it is not; there nobody forgets what was submitted since yesterday.
 --   $1, $2 above this tenant and key, $3 how many, $4 how long history is kept
-select tenant_id, key, task_id, day_of(task_id) >= day_of(duly.now() - $4::interval) as is_kept
+select tenant_id, key, task_id,
+       ended_at is null
+       and day_of(task_id) >= case when batch is null
+                                   then day_of(duly.now() - $4::interval)
+                                   else day_of(duly.now()) - 1
+                              end as is_kept
   from submissions
  where (tenant_id, key) > ($1, $2)
  order by tenant_id, key

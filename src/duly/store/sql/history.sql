@@ -23,9 +23,10 @@ select id
 
 -- name: drop_rest
 -- Forget tasks that outlived their day and ended longer ago than $1, at most $2 of them. Those
--- of which an attempt is in no books yet are kept until it is.
+-- of which an attempt is in no books yet are kept until it is, and those that a live task
+-- depends on until it ends.
 with old as (
-        select task_id
+        select task_id, finished_at
           from ends_rest
          where finished_at < duly.now() - $1::interval
            and not exists (
@@ -34,7 +35,24 @@ with old as (
                  where a.task_id = ends_rest.task_id
                    and a.entry > (select booked_to from books)
                )
+           and not exists (
+                select 1
+                  from edges e
+                 cross join lateral (
+                        select from live l where l.id = e.dependant_id offset 0
+                       ) as is_live
+                 where e.upstream_id = ends_rest.task_id
+               )
          limit $2
+     ),
+     noted as (
+        update submissions s
+           set ended_at = old.finished_at
+          from old
+          join tasks_rest t on t.id = old.task_id
+         where s.tenant_id = t.tenant_id
+           and s.key = t.idempotency_key
+           and s.task_id = old.task_id
      ),
      specs as (delete from former_specs using old where former_specs.task_id = old.task_id),
      letters as (delete from dead_letters using old where dead_letters.task_id = old.task_id),
@@ -46,9 +64,131 @@ delete from ends_rest
  using old
  where ends_rest.task_id = old.task_id
 
+-- name: read_retained
+-- Return the tenants whose plans keep less than $1, and the first day of which they keep what
+-- ended on it.
+select t.id as tenant_id, first.day, first_id_of(first.day) as end_id
+  from tenants t
+  join plans p on p.name = t.plan
+ cross join lateral (select day_of(duly.now() - p.retention) as day) as first
+ where p.retention < $1::interval
+ order by t.id
+
+-- name: read_aged
+-- Return the tasks of tenants from an id on that were submitted before a day, tenant by tenant
+-- and in the order of their ids.
+--   $1 tenant ids, $2 first ids, $3 days, $4 how many
+select given.tenant_id, given.day, aged.id
+  from unnest($1::int[], $2::bigint[], $3::int[]) as given (tenant_id, first_id, day)
+ cross join lateral (
+        select id
+          from tasks
+         where tenant_id = given.tenant_id
+           and id >= given.first_id
+           and id < first_id_of(given.day)
+         order by id
+       ) as aged
+ limit $4
+
+-- name: forget
+-- Forget those of some tasks that ended before a day, and all that belongs to them. Kept are
+-- those that a live task depends on, whose result it may read; whose dependants have not been
+-- told yet; and of which an attempt is in no books. Returns what was forgotten, of which graph
+-- it was, and whether it has run.
+--   $1 ids, $2 days, $3 the lowest id, $4 the highest
+with needed as materialized (
+        select e.upstream_id as id
+          from edges e
+         cross join lateral (select from live l where l.id = e.dependant_id offset 0) as is_live
+         where e.upstream_id = any($1::bigint[])
+           -- A dependant is not an hour older than its upstream, by its id.
+           and e.dependant_id > $3::bigint - (3600::bigint << 31)
+     ),
+     old as materialized (
+        select given.id, ended.tenant_id, ended.finished_at, task.idempotency_key, task.graph_id,
+               ended.attempt > 0 as has_run
+          from unnest($1::bigint[], $2::int[]) as given (id, day)
+         cross join lateral (
+                select tenant_id, finished_at, attempt
+                  from ends
+                 where ends.task_id = given.id
+                offset 0
+               ) as ended
+         cross join lateral (
+                select idempotency_key, graph_id from tasks where tasks.id = given.id offset 0
+               ) as task
+         where day_of(ended.finished_at) < given.day
+           and given.id not in (select id from needed)
+           -- Each by itself: a join could go through all that there are.
+           and not exists (select 1 from live l where l.id = given.id offset 0)
+           and not exists (select 1 from ended_upstreams u where u.task_id = given.id offset 0)
+           and not exists (
+                select 1
+                  from attempts a
+                 where a.task_id = given.id
+                   -- The sum keeps it from going through all that is in no books.
+                   and a.entry + 0 > (select booked_to from books)
+                offset 0
+               )
+     ),
+     noted as (
+        update submissions s
+           set ended_at = old.finished_at
+          from old
+         cross join lateral (
+                select ctid
+                  from submissions
+                 where tenant_id = old.tenant_id
+                   and key = old.idempotency_key
+                   and task_id = old.id
+                offset 0
+               ) as known
+         where s.ctid = known.ctid
+     ),
+     specs as (
+        delete from former_specs where task_id = any(array(select id from old))
+     ),
+     letters as (
+        delete from dead_letters where task_id = any(array(select id from old))
+     ),
+     steps as (
+        delete from events
+         where task_id = any(array(select id from old))
+           and task_id between $3 and $4::bigint
+     ),
+     tries as (
+        delete from attempts
+         where task_id = any(array(select id from old))
+           and task_id between $3 and $4
+     ),
+     waited as (
+        delete from edges
+         where dependant_id = any(array(select id from old))
+           and dependant_id between $3 and $4
+     ),
+     closed as (
+        delete from ends
+         where task_id = any(array(select id from old))
+           and task_id between $3 and $4
+     ),
+     asked as (
+        delete from tasks
+         where id = any(array(select id from old))
+           and id between $3 and $4
+     )
+select id, graph_id, has_run
+  from old
+
+-- name: drop_graphs_of
+-- Forget those of some graphs of which no task is known any more.
+--   $1 ids
+delete from graphs g
+ where g.id = any($1::bigint[])
+   and not exists (select 1 from tasks t where t.id = any(g.task_ids))
+
 -- name: drop_submissions
--- Forget idempotency keys of tasks that ended, or were forgotten, longer ago than $1. A key
--- is never forgotten while its task, or any task of its batch, is live.
+-- Forget idempotency keys of tasks that ended longer ago than $1. A key is never forgotten
+-- while its task, or any task of its batch, is live, nor before it is known when that ended.
 --   $1 how long, $2 how many
 delete from submissions
  where (tenant_id, key) in (
@@ -56,7 +196,27 @@ delete from submissions
           from submissions s
           left join ends e on e.task_id = s.task_id
          where s.created_at < duly.now() - $1::interval
-           and coalesce(e.finished_at, '-infinity') < duly.now() - $1::interval
+           and coalesce(e.finished_at, s.ended_at) < duly.now() - $1::interval
+           and not exists (
+                select 1 from live l where l.id = s.task_id or l.id = any(s.batch)
+               )
+         order by s.created_at
+         limit $2
+       )
+
+-- name: note_ends
+-- Let keys of tasks that are gone, nobody knows since when, count from now on: those of batches
+-- whose first task is forgotten.
+--   $1 how old a key is at least, $2 how many
+update submissions
+   set ended_at = duly.now()
+ where (tenant_id, key) in (
+        select s.tenant_id, s.key
+          from submissions s
+          left join ends e on e.task_id = s.task_id
+         where s.created_at < duly.now() - $1::interval
+           and s.ended_at is null
+           and e.task_id is null
            and not exists (
                 select 1 from live l where l.id = s.task_id or l.id = any(s.batch)
                )
