@@ -38,6 +38,9 @@ class Sizes:
     graph_width: int = 1000
     graph_depth: int = 200
     graph_size: int = 20_000
+    schedules: int = 20_000
+    schedules_due: int = 2000
+    schedules_seconds: int = 10
 
     def scaled(self, factor: float) -> "Sizes":
         """Return the same with everything smaller, for trying it out; figures mean little then."""
@@ -65,6 +68,9 @@ def full() -> Sizes:
         graph_width=10_000,
         graph_depth=1000,
         graph_size=100_000,
+        schedules=100_000,
+        schedules_due=10_000,
+        schedules_seconds=30,
     )
 
 
