@@ -172,6 +172,14 @@ async def test_a_paused_one_rests_and_resumes_with_its_next_time(lab, calendar, 
     assert await actions(lab, schedule) == ["create", "pause", "resume"]
 
 
+async def test_a_change_of_a_paused_one_records_what_has_passed_meanwhile(lab, calendar, schedules):
+    schedule = await calendar.create(overlap="allow")
+    await schedules.pause(lab.client, schedule)
+    await lab.clock.set(calendar.at(2))
+    await schedules.update(lab.client, schedule, {"every": "10m"})
+    assert await calendar.missed(schedule) == [(1, 2, "paused")]
+
+
 async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar, schedules):
     schedule = await calendar.create(jitter="10m", overlap="skip")
     await schedules.pause(lab.client, schedule)

@@ -112,8 +112,8 @@ class Schedules:
             if new.template.watches and not old.template.watches:
                 opened = await schedules.open_tasks(conn, schedule_id)
                 new = msgspec.structs.replace(new, open_tasks=opened)
-            if new.next_run_at != old.next_run_at and old.paused_at is None:
-                await self._pass_over(conn, old, CHANGED, at)
+            if new.next_run_at != old.next_run_at:
+                await self._pass_over(conn, old, PAUSED if old.paused_at else CHANGED, at)
             await schedules.change(conn, new)
             await _record(conn, credential, "update", new, {"fields": sorted(changes)})
         self._herald.announce(News(due=True))
