@@ -16,7 +16,7 @@ AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
 RESERVATION = ("change", "release")
 TENANT = ("small", "few", "suspend", "replan")
-SCHEDULE = ("reschedule", "rest", "run", "unschedule")
+SCHEDULE = ("reschedule", "rest", "run", "backfill", "unschedule")
 WEIGHTS = {
     "submit": 4,
     "batch": 3,
@@ -52,6 +52,7 @@ WEIGHTS = {
     "reschedule": 0.05,
     "rest": 0.05,
     "run": 0.05,
+    "backfill": 0.05,
     "unschedule": 0.02,
     "graph": 0.3,
     "wish": 0.3,
@@ -90,7 +91,7 @@ THEMES: dict[str, dict[str, float]] = {
     "quotas": {"small": 12, "few": 15, "commit": 3, "suspend": 60, "replan": 60, "report": 2}
     | dict.fromkeys(("submit", "batch", "whole", "resize", "update", *RESERVATION), 0.1),
     "fires": {"plan": 150, "fire": 250, "rest": 150, "reschedule": 120, "run": 60, "time": 3}
-    | {"unschedule": 60}
+    | {"backfill": 60, "unschedule": 60}
     | dict.fromkeys(QUIET, 0.1),
     "fires of two leaders": {"plan": 100, "fire": 400, "cluster": 6, "time": 3, "kill": 0.2}
     | dict.fromkeys((*QUIET, "sweep"), 0.1),
@@ -164,6 +165,7 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
             "reschedule": schedules.change,
             "rest": schedules.pause,
             "run": schedules.run,
+            "backfill": schedules.backfill,
             "unschedule": schedules.remove,
         }[kind]
         driver.start(f"{server.name} {kind}s {schedule}", lambda: act(world, server, schedule))

@@ -302,6 +302,17 @@ MUTANTS = {
         "fires",
         without(schedules, "lock", ("for update", "")),
     ),
+    "a fire time that has a task is given another": (
+        "fires",
+        without(
+            schedules,
+            "claim",
+            (
+                "where $9::boolean\n   and occurrences.task_id is null",
+                "where $9::boolean is not null",
+            ),
+        ),
+    ),
     "what is paused fires": (
         "fires",
         without(schedules, "lock_due", ("where paused_at is null", "where true")),

@@ -60,6 +60,13 @@ async def run(world: World, server: Server, schedule: int) -> None:
     world.is_stirred = True
 
 
+async def backfill(world: World, server: Server, schedule: int) -> None:
+    """Make up for the last few fire times, also for one that is due and not yet seen to."""
+    before = world.now - timedelta(seconds=world.dice.choice((EVERY, 3 * EVERY)))
+    await server.schedules.backfill(CLIENT, schedule, before, world.now)
+    world.is_stirred = True
+
+
 async def remove(world: World, server: Server, schedule: int) -> None:
     await server.schedules.remove(CLIENT, schedule)
     if schedule in world.schedules:

@@ -204,6 +204,19 @@ async def test_the_past_is_made_up_for_once(lab, calendar, schedules):
     assert await lab.count("tasks") == 5
 
 
+async def test_what_was_made_up_for_before_it_was_missed_hides_none_of_the_others(
+    lab, calendar, schedules
+):
+    schedule = await calendar.create(misfire="skip", overlap="allow")
+    await lab.clock.set(calendar.at(6.5))
+    await lab.parts.cluster_manager.tick()
+    await schedules.backfill(lab.client, schedule, calendar.at(0), calendar.at(2))
+    await schedules.backfill(lab.client, schedule, calendar.at(4), calendar.at(4))
+    await lab.parts.timekeeper.tick()
+    assert await calendar.ran(schedule) == [1, 2, 4, 6]
+    assert await calendar.missed(schedule) == [(3, 3, "too_late")]
+
+
 async def test_a_backfill_is_bounded_and_all_or_none(lab, calendar, schedules):
     schedule = await calendar.create()
     await calendar.go(1)

@@ -11,10 +11,12 @@ from datetime import datetime
 import msgspec
 
 from duly.errors import Invalid, TooLarge, Unavailable
+from duly.model.recurrence import Recurrence
 from duly.model.schedule import Missed, Template
 from duly.model.schedule_request import spec_of
 from duly.model.task import Reason, TaskSpec, Unique
 from duly.policy.firing import start_of
+from duly.policy.recurrence import next_after
 from duly.server.cluster_manager import ClusterManager
 from duly.server.rate_limiter import rate_of
 from duly.server.sequencer import Sequencer
@@ -81,7 +83,7 @@ class Occurrences:
         """
         asked = list(_admit(drafts, accounts))
         fires = [_fire(draft, outcome, self._sequencer) for draft, outcome in asked]
-        fresh = await schedules.claim(conn, fires, again=again) if fires else set()
+        fresh = await _claim(conn, drafts, fires, again=again) if fires else set()
         specs = {
             fire.task_id: (draft.template, outcome)
             for fire, (draft, outcome) in zip(fires, asked, strict=True)
@@ -181,6 +183,33 @@ def _fire(draft: Draft, outcome: TaskSpec | Reason, sequencer: Sequencer) -> Fir
         last_at=None if missed is None else missed.last_at,
         times=1 if missed is None else missed.times,
     )
+
+
+async def _claim(
+    conn: Connection, drafts: Sequence[Draft], fires: Sequence[Fire], *, again: bool
+) -> set[tuple[int, datetime]]:
+    """Claim fire times, and return those that nobody had claimed before.
+
+    Missed ones in a row are recorded under the first of them. If that has been seen to, because
+    somebody made up for it before it was missed, the others are recorded under the next.
+    """
+    fresh = await schedules.claim(conn, fires, again=again)
+    rules = {draft.template.id: draft.template.recurrence for draft in drafts}
+    rest = [
+        fire for fire in fires if fire.times > 1 and (fire.schedule_id, fire.fire_at) not in fresh
+    ]
+    while rest := [left for fire in rest if (left := _without_first(fire, rules)) is not None]:
+        taken = await schedules.claim(conn, rest)
+        rest = [fire for fire in rest if (fire.schedule_id, fire.fire_at) not in taken]
+    return fresh
+
+
+def _without_first(fire: Fire, rules: Mapping[int, Recurrence]) -> Fire | None:
+    """Return missed fire times but for the first of them; None when there is no other."""
+    next_at = next_after(rules[fire.schedule_id], fire.fire_at)
+    if next_at is None or fire.last_at is None or next_at > fire.last_at:
+        return None
+    return msgspec.structs.replace(fire, fire_at=next_at, times=fire.times - 1)
 
 
 def _left_out(new: Iterable[NewTask], inserted: Inserted) -> dict[int, Reason]:
