@@ -32,6 +32,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     idempotency_key: str | None = None
     replay_of: int | None = None
+    run_at: datetime | None = None
 
     @property
     def source(self) -> str:
@@ -132,6 +133,27 @@ class EdgeRow(msgspec.Struct, frozen=True, kw_only=True):
     condition: str = "success"
 
 
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that is still there, and when it fires next."""
+
+    id: int
+    next_run_at: datetime | None = None
+    paused: bool = False
+    due_ago: float = 0.0
+    """For how many seconds its next fire time has passed, by PostgreSQL's clock."""
+
+
+class OccurrenceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a fire time, or of several in a row that were missed."""
+
+    schedule_id: int
+    fire_at: datetime
+    task_id: int | None = None
+    reason: str | None = None
+    last_at: datetime | None = None
+    times: int = 1
+
+
 class Books(msgspec.Struct, frozen=True, kw_only=True):
     """The tables, and the journal of how they came to be."""
 
@@ -144,6 +166,8 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     submissions: list[SubmissionRow] = []
     events: list[EventRow] = []
     edges: list[EdgeRow] = []
+    schedules: list[ScheduleRow] = []
+    occurrences: list[OccurrenceRow] = []
     dead_letters: list[int] = []
     tenants: list[TenantRow] = []
     shapes: dict[int, dict[str, Any]] = {}
@@ -160,7 +184,8 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "tasks": (
         TaskRow,
         "select id, tenant_id, shape_id, name, payload, labels, max_attempts, on_lost, priority,"
-        " extract(epoch from execution_cap)::float8 as execution_cap, idempotency_key, replay_of"
+        " extract(epoch from execution_cap)::float8 as execution_cap, idempotency_key, replay_of,"
+        " run_at"
         " from duly.tasks order by id",
     ),
     "live": (
@@ -201,6 +226,17 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     "edges": (
         EdgeRow,
         "select dependant_id, upstream_id, condition from duly.edges order by 1, 2",
+    ),
+    "schedules": (
+        ScheduleRow,
+        "select id, next_run_at, paused_at is not null as paused,"
+        " coalesce(extract(epoch from clock_timestamp() - next_run_at), 0)::float8 as due_ago"
+        " from duly.schedules order by id",
+    ),
+    "occurrences": (
+        OccurrenceRow,
+        "select schedule_id, fire_at, task_id, reason ->> 'code' as reason, last_at, times"
+        " from duly.occurrences order by schedule_id, fire_at",
     ),
     "events": (EventRow, "select task_id, kind from duly.events order by task_id, id"),
 }

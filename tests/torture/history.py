@@ -16,18 +16,30 @@ from duly.clock import monotonic
 from duly.errors import DulyError, LimitExceeded, Unavailable
 
 T = TypeVar("T")
-Op = Literal["submit", "repeat", "batch", "cancel", "get", "wait"]
+Op = Literal[
+    "submit",
+    "repeat",
+    "batch",
+    "cancel",
+    "get",
+    "wait",
+    "create schedule",
+    "change schedule",
+    "pause schedule",
+    "resume schedule",
+    "remove schedule",
+]
 SUBMITS = frozenset({"submit", "repeat", "batch"})
-SHOWN = ("id", "status", "attempt", "failures", "losses")
-"""What is kept of a task that a client was shown."""
+SHOWN = ("id", "status", "attempt", "failures", "losses", "schedule")
+"""What is kept of a task that a client was shown, or of a schedule."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a client; times are of CLOCK_BOOTTIME, and `info` means: nobody knows.
 
     `args` are the fields of a submission, `{"tasks": [fields, …]}` of a batch, `{"task": id}`
-    of the others. `result` is a task as it was shown, `{"ids": […]}`, or `{"code": …}` of what
-    was refused.
+    of the others, and `{"schedule": id}` with what is to be changed of a schedule. `result` is a
+    task as it was shown, `{"ids": […]}`, `{"schedule": id}`, or `{"code": …}` of what was refused.
     """
 
     op: Op

@@ -8,6 +8,7 @@ clock that the ledger and the clients use, and does not jump with PostgreSQL's o
 """
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -24,7 +25,8 @@ SCHEMA = """
         op text not null,
         task bigint, status text, attempt int, token bigint, term bigint, server int,
         node bigint, incarnation bigint, failures int, losses int, shape int,
-        cancel_requested boolean, is_awaited boolean, outcome text, reason text
+        cancel_requested boolean, is_awaited boolean, outcome text, reason text,
+        schedule bigint, row jsonb
     );
 
     create function journal.note_live() returns trigger language plpgsql security definer as $$
@@ -106,6 +108,31 @@ SCHEMA = """
         for each row when (new.ended_at is null and old.expires_at <> new.expires_at)
         execute function journal.note_renewal();
 
+    create function journal.note_schedule() returns trigger language plpgsql security definer as $$
+    declare
+        row jsonb := to_jsonb(coalesce(new, old));
+        id bigint := coalesce(row ->> 'schedule_id', row ->> 'id');
+    begin
+        insert into journal.steps (what, op, schedule, row)
+        values (tg_argv[0], lower(tg_op), id, row - 'task');
+        return null;
+    end $$;
+    do $$ begin
+        -- Before a database is brought up to date, there may be no such table.
+        if to_regclass('duly.schedules') is null then
+            return;
+        end if;
+        create trigger journal_change after insert or delete on duly.schedules
+            for each row execute function journal.note_schedule('schedule');
+        -- That it fires next at a later time is no change of it.
+        create trigger journal_update after update on duly.schedules
+            for each row when (to_jsonb(old) - '{next_run_at,open_tasks}'::text[]
+                               is distinct from to_jsonb(new) - '{next_run_at,open_tasks}'::text[])
+            execute function journal.note_schedule('schedule');
+        create trigger journal_change after insert or update or delete on duly.occurrences
+            for each row execute function journal.note_schedule('occurrence');
+    end $$;
+
     -- What was there before.
     insert into journal.steps (what, op, term, server)
     select 'term', 'insert', term, server from duly.terms;
@@ -119,7 +146,8 @@ SCHEMA = """
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A change of one row. A live row is told as it was left, or, when deleted, as it was.
 
-    `what` is live, end, attempt, term, incarnation or renewal; `op` is insert, update or delete.
+    `what` is live, end, attempt, term, incarnation, renewal, schedule or occurrence; `op` is
+    insert, update or delete.
     """
 
     seq: int
@@ -143,6 +171,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Whether others depend on it."""
     outcome: str | None = None
     reason: str | None = None
+    schedule: int | None = None
+    row: dict[str, Any] | None = None
+    """All of the row, of a schedule and of what became of its fire times."""
 
 
 COLUMNS = Step.__struct_fields__

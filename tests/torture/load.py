@@ -1,4 +1,4 @@
-"""The clients of a run: a process that submits, repeats, cancels, reads and waits.
+"""The clients of a run: a process that submits, repeats, cancels, reads, waits and has schedules.
 
 It runs in the client's own network, knows every server, and writes each call into the history
 before and after. What it is to do is in a file that only its user can read, because a key is in
@@ -25,6 +25,7 @@ from duly.errors import DulyError
 from tests.torture import work
 from tests.torture.history import Recorder
 from tests.torture.ledger import Ledger
+from tests.torture.timetable import Timetable
 
 PATIENCE = Patience(total=timedelta(seconds=15))
 MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 13, "wait": 6}
@@ -204,6 +205,16 @@ def _rotated(urls: str, number: int) -> str:
     return ",".join(listed[first:] + listed[:first])
 
 
+def _timetable(orders: Orders, traffic: Traffic) -> Timetable:
+    return Timetable(
+        Client(orders.urls, orders.key, patience=PATIENCE),
+        Recorder(orders.folder / HISTORY, "timetable"),
+        Random(f"{orders.seed}/timetable"),
+        Ledger(orders.folder),
+        traffic.enough,
+    )
+
+
 def main(file: Path) -> int:
     """Do as told until there is enough; anything but an answer of Duly's is a mistake of ours."""
     orders = Orders.read(file)
@@ -218,6 +229,7 @@ def main(file: Path) -> int:
     threading.excepthook = note
     threads = [threading.Thread(target=traffic.watch)]
     threads += [Caller(number, orders, traffic) for number in range(orders.clients)]
+    threads.append(_timetable(orders, traffic))
     for thread in threads:
         thread.start()
     for thread in threads:

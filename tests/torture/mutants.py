@@ -16,12 +16,13 @@ import msgspec
 from duly.agent import events, state
 from duly.agent.outcome import INTENDED, Conclusion
 from duly.model.task import Outcome, Status
+from duly.policy import firing
 from duly.server import queue_manager, submitter
 from duly.server.cluster_manager import ClusterManager
 from duly.server.queue_manager import QueueManager
 from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Admitted, Submitter
-from duly.store import leases, nodes, servers, tasks
+from duly.store import leases, nodes, schedules, servers, tasks
 from duly.store.tasks import Stored
 from duly.wire import Assignment, AttemptRef
 
@@ -181,6 +182,42 @@ def ignore_the_cap() -> None:
     _patch(ResourceManager, "_assignment", generous)
 
 
+def fire_without_claim() -> None:
+    """Die before a schedule is moved on, and ask nobody whether it has fired (`sabotage`)."""
+    _rewrite(
+        schedules.SQL,
+        "claim",
+        """ order by schedule_id, fire_at
+    on conflict (schedule_id, fire_at) do update
+   set task_id = excluded.task_id
+ where $9::boolean
+   and occurrences.task_id is null
+   and excluded.task_id is not null
+""",
+        " where $9::boolean is not null\n",
+    )
+    move, lost = schedules.move, list[object]()
+
+    async def move_or_not(conn: Any, moved: Any) -> None:
+        if lost or not moved:
+            await move(conn, moved)
+        else:
+            lost.append(moved)
+
+    _patch(schedules, "move", move_or_not)
+
+
+def forget_the_missed() -> None:
+    """Say nothing of fire times that lead to no task."""
+    _patch(firing, "_joined", lambda judged: iter(()))
+
+
+def fire_while_paused() -> None:
+    """Take no notice of a pause."""
+    _rewrite(schedules.SQL, "next_due", "where paused_at is null", "")
+    _rewrite(schedules.SQL, "lock_due", "where paused_at is null\n           and", "where")
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -196,6 +233,9 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
         forget_failures,
         trust_for_ever,
         ignore_the_cap,
+        fire_without_claim,
+        forget_the_missed,
+        fire_while_paused,
     )
 }
 LEASES = """
@@ -231,6 +271,8 @@ async def _sabotage(name: str, dsn: str) -> None:
     try:
         if name == "select_then_insert":
             await conn.execute("alter table duly.submissions drop constraint submissions_pkey")
+        if name == "fire_without_claim":
+            await conn.execute("alter table duly.occurrences drop constraint occurrences_pkey")
         for old, new in FUNCTIONS.get(name, {}).items():
             # There may be several: servers of the version before call theirs.
             rows = await conn.fetch(LEASES, old)

@@ -28,6 +28,11 @@ ROOT = Path(__file__).parents[2]
 NODES = ("node-a", "node-b", "node-c")
 QUIET = 60.0
 """Seconds after the last heal in which everything must have ended."""
+LEFT = """
+select (select count(*) from duly.live)
+       + (select count(*) from duly.schedules where next_run_at is not null and paused_at is null)
+"""
+"""How much is still to be done: tasks that have not ended, and schedules that will fire."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ def _await_the_end(cluster: Cluster) -> None:
     """Wait until nothing is left to be done, for as long as that may take; the judge looks."""
 
     def all_ended() -> bool:
-        rows = cluster.postgres.primary.query("select count(*) from duly.live")
+        rows = cluster.postgres.primary.query(LEFT)
         return rows[0][0] == 0
 
     try:

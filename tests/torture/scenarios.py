@@ -16,6 +16,7 @@ from typing import Any
 from duly import wire
 from duly.agent import identity
 from duly.agent.gateway import Gateway
+from duly.client.schedule_shapes import FireTime, ScheduleFields
 from duly.client.shapes import Task
 from duly.client.sync import Client
 from duly.model.task import Outcome
@@ -23,7 +24,8 @@ from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
 from tests.torture import history
 from tests.torture.evidence import Violation
-from tests.torture.history import Recorder
+from tests.torture.history import Op, Recorder
+from tests.torture.invariants.recurrence import MARK
 
 HOLDS_ON = "[ $DULY_ATTEMPT -gt 1 ] || sleep 60"
 FINAL = ("done", "failed", "cancelled")
@@ -59,6 +61,36 @@ class Stage:
         )
         assert task is not None
         return task["id"]
+
+    def schedule(self, work: str, *, every: str, overlap: str, lasts: float) -> str:
+        """Make a schedule of tasks that do `work`, and return its id."""
+        fields: ScheduleFields = {
+            "every": every,
+            "overlap": overlap,
+            "end_at": (datetime.now(UTC) + timedelta(seconds=lasts)).isoformat(),
+            "task": {
+                "name": f"{MARK}{next(self._numbers)}",
+                "source": self.lab.ledger.script(work, cpu_milli=100),
+                "resources": {"cpu": 0.1},
+            },
+        }
+        made = self.recorder.call(
+            "create schedule",
+            lambda: {"schedule": self.client.create_schedule(**fields)["id"]},
+            args=fields,
+        )
+        assert made is not None
+        return made["schedule"]
+
+    def pause(self, schedule: str) -> None:
+        self._tell("pause schedule", schedule, self.client.pause_schedule)
+
+    def resume(self, schedule: str) -> None:
+        self._tell("resume schedule", schedule, self.client.resume_schedule)
+
+    def _tell(self, op: Op, schedule: str, do: Callable[[str], object]) -> None:
+        said = {"schedule": schedule}
+        self.recorder.call(op, lambda: do(schedule) and said, args=said)
 
     def cancel(self, task: str) -> None:
         self.recorder.call("cancel", lambda: self.client.cancel_task(task), args={"task": task})
@@ -230,6 +262,21 @@ def endless_task(stage: Stage) -> None:
     stage.wait(stage.submit("beats 600", execution_cap="1s", max_attempts=1))
 
 
+def paused_schedule(stage: Stage) -> None:
+    """A schedule whose tasks take longer than its interval fires, rests, and fires again."""
+    stage.lab.start_server()
+    stage.lab.start_agent()
+    schedule = stage.schedule("beats 13", every="1s", overlap="skip", lasts=9)
+    until(lambda: len(_fire_times(stage, schedule)) > 2, "the schedule to fire")
+    stage.pause(schedule)
+    seen = len(_fire_times(stage, schedule))
+    later = stage.schedule("true", every="1s", overlap="allow", lasts=3)
+    until(lambda: stage.client.get_schedule(later)["next_run_at"] is None, "another to be over")
+    stage.resume(schedule)
+    until(lambda: len(_fire_times(stage, schedule)) > seen, "what was passed over")
+    until(lambda: stage.client.get_schedule(schedule)["next_run_at"] is None, "its end")
+
+
 SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
     "drop_the_attempt": (late_report, {5}),
     "answer_before_commit": (killed_after_the_answer, {1}),
@@ -243,6 +290,9 @@ SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
     "forget_failures": (failed_then_lost, {4, 8}),
     "trust_for_ever": (cut_off_node, {7}),
     "ignore_the_cap": (endless_task, {15}),
+    "fire_without_claim": (paused_schedule, {9}),
+    "forget_the_missed": (paused_schedule, {9}),
+    "fire_while_paused": (paused_schedule, {9}),
 }
 """For each mutant where it does harm, and which invariants must notice."""
 
@@ -250,6 +300,10 @@ SCENARIOS: dict[str, tuple[Callable[[Stage], None], set[int]]] = {
 def _leader(lab: Lab, url: str) -> str:
     found = lab.leader(url)
     return "" if found is None else found[0]
+
+
+def _fire_times(stage: Stage, schedule: str) -> list[FireTime]:
+    return stage.client.list_occurrences(schedule)["items"]
 
 
 def _shown(stage: Stage, task: str) -> Task:

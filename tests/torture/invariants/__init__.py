@@ -12,6 +12,7 @@ from tests.torture.invariants.liveness import liveness
 from tests.torture.invariants.paths import leader, legal_path, one_end
 from tests.torture.invariants.quota import quota
 from tests.torture.invariants.reads import reads
+from tests.torture.invariants.recurrence import recurrence
 from tests.torture.invariants.running import cap, no_invented_success, no_overlap
 from tests.torture.invariants.storing import idempotency, no_loss, no_phantom
 
@@ -25,6 +26,7 @@ ALL: dict[int, Invariant] = {
     6: fence,
     7: no_overlap,
     8: attempts,
+    9: recurrence,
     10: dependencies,
     11: capacity,
     12: quota,
