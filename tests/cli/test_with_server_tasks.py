@@ -44,6 +44,23 @@ def test_the_last_task_needs_no_id(server):
     assert "DULY_RESULT" in server.duly("show").stdout
 
 
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("echo no > $DULY_RESULT", "Done, but its result was not kept: it is not JSON ("),
+        ("head -c 300000 /dev/zero > $DULY_RESULT", "not kept: it is larger than 262144 bytes."),
+        ("echo 1 > $DULY_RESULT; exit 1", "The task is failed, and has no result for that."),
+        ("true", "The task left no result, or null."),
+    ],
+)
+def test_why_there_is_no_result_is_said_beside_it(server, does, told):
+    submit(server, "--attempts", "1", "--", "sh", "-c", does)
+    server.duly("wait")
+    done = server.duly("result")
+    assert (done.returncode, done.stdout) == (0, "null\n")
+    assert told in done.stderr
+
+
 def test_an_id_that_does_not_exist_is_refused(server):
     for command in ("show", "logs", "attempts", "why", "result", "cancel", "replay"):
         done = server.duly(command, "12345")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import WHILE_WAITING, connect, ours, which_task
+from duly.cli.connect import WHILE_WAITING, connect, ours, say, which_task
 from duly.cli.details import task_details
 from duly.cli.exits import SIGNALLED, code_of_task
 from duly.cli.output import (
@@ -207,8 +207,21 @@ def result(task: TaskId = None, output: OutputFlag = Output.JSON) -> None:
     if output in (Output.CSV, Output.ID):
         raise typer.BadParameter("A result is JSON; try json or jsonl.", param_hint="--output")
     with connect() as client:
-        found = client.get_result(which_task(client, task))
+        asked = which_task(client, task)
+        found = client.get_result(asked)
+        if found is None:
+            say(_without_result(client.get_task(asked)))
     if output is Output.JSONL:
         print_lines([found])
     else:
         print_json(found)
+
+
+def _without_result(task: Task) -> str:
+    """Say why the result of a task is null."""
+    reason = task["reason"]
+    if reason is not None and reason["code"] == "result_not_kept":
+        return reason["message"]
+    if task["status"] != "done":
+        return f"The task is {task['status']}, and has no result for that."
+    return "The task left no result, or null."
