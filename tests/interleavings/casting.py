@@ -88,8 +88,10 @@ THEMES: dict[str, dict[str, float]] = {
     | {"time": 3, "stop": 0.1, "leave": 0.1, "kill": 0.2},
     "rates": {"small": 20, "few": 15, "commit": 5, "time": 2}
     | dict.fromkeys(("place", "submit", "batch", "poll", "report", "resize", *NODE), 0.1),
-    "quotas": {"small": 12, "few": 15, "commit": 3, "suspend": 60, "replan": 60, "report": 2}
-    | dict.fromkeys(("submit", "batch", "whole", "resize", "update", *RESERVATION), 0.1),
+    "quotas": {"small": 12, "few": 15, "commit": 4, "suspend": 25, "replan": 60, "report": 3}
+    | {"place": 3, "poll": 2}
+    | dict.fromkeys(("submit", "batch", "whole", "resize", "update", *RESERVATION), 0.1)
+    | dict.fromkeys(("after", "graph", "wish", "carry", "forget", *NODE), 0.1),
     "fires": {"plan": 150, "fire": 250, "rest": 150, "reschedule": 120, "run": 60, "time": 3}
     | {"backfill": 60, "unschedule": 60}
     | dict.fromkeys(QUIET, 0.1),
