@@ -121,8 +121,9 @@ def test_a_lost_node_offers_nothing():
 
 
 def test_details_leave_out_what_is_not_known():
-    facts = dict(view.task_facts(task(labels={"photo": "17"})))
+    facts = dict(view.task_facts(task(labels={"photo": "17"}, queue="off_peak")))
     assert facts["Resources"] == "0.5 cpu, 256 MiB memory, 512 MiB disk (basic)"
+    assert facts["Queue"] == "off_peak"
     assert facts["Labels"] == "photo=17"
     assert "Exit code" not in facts
     assert "Started" not in facts

@@ -1,5 +1,7 @@
 """The queue that a task is in decides when it is placed."""
 
+from random import Random
+
 import pytest
 from msgspec.structs import replace
 
@@ -158,6 +160,53 @@ async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
     await node.report(ref)
     await settle(lab)
     assert await lab.run_on(node) == {urgent}
+
+
+def standing(task):
+    """Say again, in other words than the product's, what goes before what; None for not yet."""
+    queue, left = task["queue"], (task["start_by"] - task["now"]).total_seconds()
+    if queue == "off_peak" and left > 60:
+        return None
+    turn = 0 if queue == "urgent" else 1 if left <= 60 else 2 if queue == "periodic" else 3
+    return turn, task["start_by"], -task["priority"], task["id"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_waits_the_one_that_is_due_starts_next(lab, seed):
+    dice = Random(seed)
+    node = await lab.node(cpu=5)
+    held = [await lab.run(node, cpu=1, execution_cap="20h") for _ in range(4)]
+    waiting = (
+        "select l.*, s.queue, duly.now() as now from live l join shapes s on s.id = l.shape_id"
+    )
+    ref, started = None, 0
+    for _ in range(40):
+        if dice.random() < 0.6:
+            spec = lab.spec(
+                cpu=dice.choice([0.9, 1]),
+                delay_tolerance=dice.randrange(10, 400),
+                priority=dice.randrange(3),
+                execution_cap="1h",
+            )
+            queue = dice.choice([None, Queue.URGENT, Queue.PERIODIC, Queue.OFF_PEAK])
+            await lab.submit_all(
+                [replace(spec, queue=queue)], by=dice.choice([lab.client, lab.stranger])
+            )
+        await lab.clock.move(seconds(dice.randrange(20)))
+        for one in (*held, *([ref] if ref else [])):
+            await node.heartbeat(one)
+        if ref is not None and dice.random() < 0.6:
+            await node.report(ref)
+            ref = None
+        rows = await lab.conn.fetch(f"{waiting} where l.status = 'waiting'")
+        order = sorted((place, row["id"]) for row in rows if (place := standing(row)))
+        await settle(lab)
+        begun = await node.starts(*held, *([ref] if ref else []))
+        expected = [order[0][1]] if ref is None and order else []
+        assert [one.task for one in begun] == expected
+        if begun:
+            ref, started = begun[0], started + 1
+    assert started > 8
 
 
 async def test_tasks_that_differ_in_their_queue_alone_are_not_in_one_line(lab):

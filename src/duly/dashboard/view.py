@@ -119,6 +119,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Resources", resources(task["resources"], task["tier"])),
         ("Execution cap", duration(task["execution_cap"])),
         ("Delay tolerance", duration(task["delay_tolerance"])),
+        ("Queue", task.get("queue")),
         ("Submitted", moment(task["submitted_at"])),
         ("May start from", moment(task["ready_at"])),
         ("Start by", moment(task["start_by"])),
