@@ -24,7 +24,9 @@ class Sizes:
     plane: int = 20_000
     turns: int = 2
     turn: int = 5000
-    turn_runs: int = 300
+    turn_runs: int = 1000
+    for_real: bool = False
+    """Whether full stores are measured with a real agent, too, and not only with a stub."""
     waiting_some: int = 20_000
     waiting_many: int = 100_000
     tenants_some: int = 10
@@ -44,10 +46,11 @@ class Sizes:
 
     def scaled(self, factor: float) -> "Sizes":
         """Return the same with everything smaller, for trying it out; figures mean little then."""
+        amounts = {one.name: getattr(self, one.name) for one in fields(self)}
         return Sizes(
             **{
-                one.name: max(type(getattr(self, one.name))(getattr(self, one.name) * factor), 1)
-                for one in fields(self)
+                name: amount if isinstance(amount, bool) else max(type(amount)(amount * factor), 1)
+                for name, amount in amounts.items()
             }
         )
 
@@ -58,7 +61,7 @@ def full() -> Sizes:
         Sizes(),
         turns=10,
         turn=10_000,
-        turn_runs=1000,
+        for_real=True,
         waiting_some=200_000,
         waiting_many=1_000_000,
         tenants_some=100,
