@@ -53,6 +53,7 @@ async def test_a_bad_expression_is_refused_with_the_position_of_the_mistake(api)
     assert answer["error"]["details"] == {"field": "cron", "position": 6}
     answer = await call(api, "POST", "/preview", 422, cron="0 0 31 2 *")
     assert "never fires" in answer["error"]["message"]
+    assert answer["error"]["details"] == {"field": "cron", "position": 4}
 
 
 async def test_a_preview_stores_nothing(api):

@@ -1,7 +1,7 @@
 import pytest
 
 from duly.errors import Invalid
-from duly.model.cron import parse_cron
+from duly.model.cron import parse_cron, position_of_day
 from duly.model.recurrence import ALL_MONTHS, LAST, Calendar, Clock
 
 MIDNIGHT = Clock((0,), (0,))
@@ -50,6 +50,9 @@ def test_a_step_over_all_days_of_the_week_does_not_count_sunday_twice():
         ("0  0  32 * *", 6),
         ("0 0 * foo *", 6),
         ("0 0 0 * *", 4),
+        ("a b c d e", 0),
+        ("0 0 LW * *", 4),
+        ("0 0 1 1 * 2027", 10),
         ("0 0 * * 8", 8),
         ("*/0 * * * *", 2),
         ("*/x * * * *", 2),
@@ -71,3 +74,14 @@ def test_a_mistake_is_told_with_its_position(expression, position):
     with pytest.raises(Invalid) as refused:
         parse_cron(expression)
     assert refused.value.details == {"field": "cron", "position": position}
+
+
+def test_of_six_fields_it_is_said_what_the_first_one_is():
+    with pytest.raises(Invalid, match="Of 6 fields, the first is the seconds"):
+        parse_cron("0 0 31 2 * *")
+
+
+def test_where_the_day_stands_is_known():
+    assert position_of_day("0 0 31 2 *") == 4
+    assert position_of_day("30 0  0 31 2 *") == 8
+    assert position_of_day("@daily") == 0

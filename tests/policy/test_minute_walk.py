@@ -86,6 +86,7 @@ RULES = [
         ),
         at(105, 205),
     ),
+    Rule({"cron": "0 6 */2 * fri"}, lambda day: day.day % 2 == 1 and day.weekday() == 4, at(600)),
     Rule({"daily": "23:59"}, is_any, at(2359)),
     Rule({"weekly": "sun,fri@00:30"}, lambda day: day.weekday() in (4, 6), at(30)),
     Rule({"monthly": "30@02:00"}, lambda day: day.day == 30 or is_last_february(day), at(200)),

@@ -34,14 +34,16 @@ class Field(msgspec.Struct, frozen=True):
     high: int
     names: tuple[str, ...] = ()
     """Words for the numbers from `low` on."""
+    more: str = ""
+    """What else may stand there."""
 
 
 SECOND = Field("second", 0, 59)
 MINUTE = Field("minute", 0, 59)
 HOUR = Field("hour", 0, 23)
-DAY = Field("day of the month", 1, 31)
+DAY = Field("day of the month", 1, 31, more=", or L alone for the last, or *")
 MONTH = Field("month", 1, 12, MONTHS)
-WEEKDAY = Field("day of the week", 0, 7, WEEKDAYS)
+WEEKDAY = Field("day of the week", 0, 7, WEEKDAYS, more=", or like fri#2 or friL, or *")
 FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
@@ -71,18 +73,33 @@ def parse_cron(expression: str) -> Calendar:
         parts = [Text(0, part) for part in MACROS[plain].split()]
     if len(parts) not in (5, 6):
         end = parts[6] if len(parts) > 6 else Text(len(expression), "")
-        raise _mistake(end, f"it has {len(parts)} fields; write 5, or 6 with the seconds first")
-    second, *rest = parts if len(parts) == 6 else [Text(0, "0"), *parts]
-    return _calendar(second, *rest)
+        count = f"{len(parts)} field{'' if len(parts) == 1 else 's'}"
+        raise _mistake(end, f"it has {count}; write 5, or 6 with the seconds first")
+    if len(parts) == 5:
+        return _calendar(Text(0, "0"), *parts)
+    try:
+        return _calendar(*parts)
+    except Invalid as error:
+        hint = "Of 6 fields, the first is the seconds."
+        position = error.details["position"]
+        raise Invalid("cron", f"{error.message} {hint}", position=position) from None
+
+
+def position_of_day(expression: str) -> int:
+    """Return where the day of the month stands in an expression that could be read."""
+    places = [found.start() for found in re.finditer(r"\S+", expression)]
+    return places[-3] if len(places) > 3 else 0
 
 
 def _calendar(
     second: Text, minute: Text, hour: Text, day: Text, month: Text, weekday: Text
 ) -> Calendar:
-    clock = Clock(_numbers(hour, HOUR), _numbers(minute, MINUTE), _numbers(second, SECOND))
-    months = _numbers(month, MONTH)
+    # From left to right, so that of several mistakes the first is told.
+    seconds, minutes = _numbers(second, SECOND), _numbers(minute, MINUTE)
+    clock = Clock(_numbers(hour, HOUR), minutes, seconds)
     last_day = [part for part in day.split(",") if part.text == "l"]
     days = _some(day, DAY, [part for part in day.split(",") if part.text != "l"])
+    months = _numbers(month, MONTH)
     special = [part for part in weekday.split(",") if _is_nth(part)]
     weekdays = _some(weekday, WEEKDAY, [p for p in weekday.split(",") if not _is_nth(p)])
     names_both = not (day.text.startswith("*") or weekday.text.startswith("*"))
@@ -141,8 +158,9 @@ def _number(part: Text, field: Field) -> int:
     if _is_number(part.text) and field.low <= int(part.text) <= field.high:
         return int(part.text)
     words = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
-    what = repr(part.text[:40]) if part.text else "nothing"
-    raise _mistake(part, f"the {field.name} is {field.low} to {field.high}{words}, not {what}")
+    what = f"not {part.text[:40]!r}" if part.text else "and nothing is there"
+    known = f"{field.low} to {field.high}{words}{field.more}"
+    raise _mistake(part, f"the {field.name} is {known}, {what}")
 
 
 def _is_nth(part: Text) -> bool:

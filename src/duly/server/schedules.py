@@ -12,6 +12,7 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
+from duly.model.cron import position_of_day
 from duly.model.recurrence import Recurrence
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
 from duly.model.schedule import Missed, Template
@@ -241,7 +242,8 @@ def first_after(recurrence: Recurrence, at: datetime) -> datetime:
         return found
     field = "run_at" if recurrence.kind == "once" else recurrence.kind.value
     if not is_possible(recurrence):
-        raise Invalid(field, f"{field} never fires: no year has such a day.", position=0)
+        position = position_of_day(recurrence.text) if recurrence.kind == "cron" else 0
+        raise Invalid(field, f"{field} never fires: no year has such a day.", position=position)
     raise Invalid(field, f"{field} never fires: it has no time that lies ahead, up to end_at.")
 
 
