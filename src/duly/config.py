@@ -122,6 +122,8 @@ class DatabaseSettings(msgspec.Struct, frozen=True):
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
     """The role that requests take on, so that they reach one tenant's rows only; empty is none."""
+    pooler: str = ""
+    """HOST:PORT of a PgBouncer through which all goes but what needs a session; empty is none."""
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ from asyncpg.connect_utils import SessionAttribute
 from duly.errors import ConfigError
 
 PORT = 5432
+POOLER_PORT = 6432
+STATEMENTS = 100
+"""Prepared statements that a connection keeps."""
 PATIENCE = 3.0
 """Seconds until another host is asked, too."""
 LONGEST = 9.0
@@ -74,10 +77,15 @@ class PatientConnection(asyncpg.Connection):
 class Connector:
     """Opens connections to the hosts of one DSN."""
 
-    def __init__(self, dsn: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, dsn: str, settings: Mapping[str, str], *, pooler: str = "") -> None:
         self._dsn = dsn
-        self._settings = dict(settings)
-        self._hosts = hosts_of(dsn)
+        # A pooler by the transaction gives every statement to whichever session is free. It
+        # takes no settings for one, and what was prepared in one is unknown in the next.
+        self._settings = {} if pooler else dict(settings)
+        self._cached = 0 if pooler else STATEMENTS
+        self._hosts: list[Host | None] = (
+            [_host(pooler, str(POOLER_PORT))] if pooler else hosts_of(dsn)
+        )
 
     async def connect(self, *, name: str | None = None) -> PatientConnection:
         """Return a connection to the host that takes writes.
@@ -119,6 +127,7 @@ class Connector:
             host=None if host is None else host[0],
             port=None if host is None else host[1],
             timeout=LONGEST,
+            statement_cache_size=self._cached,
             connection_class=PatientConnection,
             server_settings={**self._settings, **({"application_name": name} if name else {})},
             target_session_attrs=None if _says_which(self._dsn) else SessionAttribute.read_write,

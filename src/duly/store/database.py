@@ -23,6 +23,7 @@ from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
 from duly.store.confined import Confined, confinement
 from duly.store.connecting import Connector, PatientConnection
 from duly.store.lanes import Lane, Lanes
+from duly.store.pooler import check_sessions
 
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 """A connection, or one lent by the pool; a store function takes either."""
@@ -93,16 +94,20 @@ class Database:
         """Open a pool; raises ConfigError when the DSN cannot be used at all."""
         settings = settings or DatabaseSettings()
         try:
-            connector = Connector(dsn, _server_settings(settings))
+            wanted = _server_settings(settings)
+            connector = Connector(dsn, wanted)
+            pooled = Connector(dsn, wanted, pooler=settings.pooler)
             pool = await asyncpg.create_pool(
                 min_size=1,
                 max_size=settings.connections,
-                connect=connector.connect_for_pool,
+                connect=pooled.connect_for_pool,
                 connection_class=PatientConnection,
                 init=_prepare,
                 reset=_keep,
                 max_inactive_connection_lifetime=300,
             )
+            if settings.pooler:
+                await check_sessions(pool, wanted)
         except (
             asyncpg.InvalidCatalogNameError,
             asyncpg.InvalidAuthorizationSpecificationError,
