@@ -51,6 +51,20 @@ async def test_a_replayed_dead_letter_is_none_any_more(api, dead):
     assert (await api.refused("POST", f"/v1/dead-letters/{dead}/replay"))[0] == 404
 
 
+async def test_a_dead_letter_is_replayed_with_what_it_took_along(api, dead):
+    lost = (await api.submit(depends_on=[dead]))["id"]
+    path = f"/v1/dead-letters/{dead}/replay"
+    assert (await api.refused("POST", path, json={"downstreams": True}))[0] == 422
+    answer = await api.call("POST", path, json={"downstream": True})
+    new = answer.json()
+    assert (answer.status_code, new["replay_of"]) == (201, dead)
+    graph = await api.get(f"/v1/graphs/{new['graph']}")
+    first, second = graph["tasks"]
+    assert (first["id"], second["depends_on"]) == (new["id"], [new["id"]])
+    assert (await api.get(f"/v1/tasks/{second['id']}"))["replay_of"] == lost
+    assert (await api.refused("POST", path, json={"downstream": True}))[0] == 404
+
+
 async def test_a_dropped_dead_letter_keeps_its_history(api, dead):
     answer = await api.call("DELETE", f"/v1/dead-letters/{dead}")
     assert (answer.status_code, answer.content) == (204, b"")

@@ -44,6 +44,10 @@ def test_a_file_is_submitted_whole_waited_for_and_drawn(server, tmp_path):
     assert lines[4].endswith("after check (failure)")
     dot = server.duly("graph", graph["ids"]["publish"], "--output", "dot").stdout
     assert (dot.count(" -> "), "sorry" in dot) == (2, False)
+    replayed = server.duly("replay", graph["ids"]["check"], "--downstream").stdout
+    assert ", with 1 that depend on it: graph " in replayed
+    again = server.duly("wait", replayed.split()[1].rstrip(","))
+    assert again.returncode == 1
     assert "(this task)" in server.duly("graph", graph["ids"]["publish"]).stdout
 
 

@@ -238,7 +238,7 @@ async def run_some(conn):
     given = {
         "nodes.read_assignments": ["2981", f"'{{{task}}}'"],
         "leases.read_accepted": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
-        "tasks.read_spec": ["1", str(task)],
+        "tasks.read_specs": ["1", f"'{{{task}}}'"],
         "tasks.read_admitted": [f"'{{{task}}}'"],
         "audit.examine_tasks": [f"'{{{task}}}'"],
         "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],

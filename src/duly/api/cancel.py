@@ -11,7 +11,7 @@ from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import labels, query_of, since, statuses
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, picking, read_task, reading
-from duly.api.tasks import ONE, answer_task
+from duly.api.tasks import BATCH_PATIENCE, ONE, answer_task
 from duly.errors import Conflict, Invalid
 from duly.model.request import check_text
 from duly.model.task import FINAL, Status
@@ -36,7 +36,14 @@ class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     since: str | None = None
 
 
+class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of a replay, which may be left out."""
+
+    downstream: bool = False
+
+
 FILTER = msgspec.json.Decoder(CancelFilter)
+REPLAY = msgspec.json.Decoder(ReplayRequest)
 
 
 @route(
@@ -151,12 +158,16 @@ def _several(value: str | list[str] | None) -> list[str]:
     [f"{path}/replay" for path in ONE],
     "Submit an ended task once more",
     access=Access.SUBMIT,
+    takes=ReplayRequest,
     gives=shapes.Task,
     statuses=(201,),
-    errors=(404, 409, 429),
+    errors=(404, 409, 413, 422, 429),
 )
 async def replay(request: ApiRequest) -> Answer:
-    """Store a new task that asks for the same, linked to the old one."""
+    """Store a new task that asks for the same, linked to the old one.
+
+    With `downstream`, those that were cancelled because of how it ended are stored anew with it.
+    """
     return await replay_task(request, dead=False)
 
 
@@ -165,6 +176,8 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter" if dead else "task")
     query_of(request)
+    body = await read_body(request, parts.settings.requests.body_limit)
+    downstream = bool(body) and decode(body, REPLAY).downstream
     async with reading(parts, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
     if view.status not in FINAL:
@@ -172,7 +185,10 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
             f"The task is {view.status}; only one that has ended can be replayed.",
             status=view.status,
         )
-    fresh = await parts.timeouts.writing(parts.replayer.replay(credential, task_id, dead=dead))
+    replayer = parts.downstream if downstream else parts.replayer
+    patience = BATCH_PATIENCE if downstream else None
+    storing = replayer.replay(credential, task_id, dead=dead)
+    fresh = await parts.timeouts.writing(storing, patience)
     return with_rate(await answer_task(parts, credential, fresh, 201), parts, credential)
 
 

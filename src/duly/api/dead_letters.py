@@ -3,7 +3,7 @@
 from duly.api import shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.cancel import replay_task
+from duly.api.cancel import ReplayRequest, replay_task
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, since, write_cursor
 from duly.api.reading import id_of, not_found, read_task, reading
@@ -94,12 +94,16 @@ async def drop_dead_letter(request: ApiRequest) -> Answer:
     f"{ONE}/replay",
     "Submit a dead letter once more",
     access=Access.SUBMIT,
+    takes=ReplayRequest,
     gives=shapes.Task,
     statuses=(201,),
-    errors=(404, 409, 429),
+    errors=(404, 409, 413, 422, 429),
 )
 async def replay_dead_letter(request: ApiRequest) -> Answer:
-    """Store a new task that asks for the same; the old one leaves the dead letters."""
+    """Store a new task that asks for the same; the old one leaves the dead letters.
+
+    With `downstream`, those that were cancelled because of how it ended are stored anew with it.
+    """
     return await replay_task(request, dead=True)
 
 

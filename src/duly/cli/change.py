@@ -18,6 +18,9 @@ from duly.client.shapes import Task, TaskFilter
 from duly.client.sync import Client
 from duly.errors import DulyError, Unreachable
 
+DownstreamFlag = Annotated[
+    bool, typer.Option("--downstream", help="With those that were cancelled because of it.")
+]
 ENDED = {
     "cancelled": "cancelled {id}",
     "running": "cancelling {id}: its processes are being stopped",
@@ -107,21 +110,27 @@ def update(
         print_value(changed, output)
 
 
-def replay(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
+def replay(
+    task: TaskId = None, downstream: DownstreamFlag = False, output: OutputFlag = Output.TABLE
+) -> None:
     """Submit a task that has ended once more, as a new task."""
     with connect() as client:
         old = which_task(client, task)
-        new = client.replay_task(old)
+        new = client.replay_task(old, downstream=downstream)
         last.remember(client.endpoint.name, new["id"])
-    say_replayed(old, new, output)
+        say_replayed(client, old, new, output, downstream=downstream)
 
 
-def say_replayed(old: str, new: Task, output: Output) -> None:
+def say_replayed(client: Client, old: str, new: Task, output: Output, *, downstream: bool) -> None:
     """Print what a replay made."""
-    if output is Output.TABLE:
-        print(f"submitted {new['id']}, a replay of {old}")
-    else:
+    if output is not Output.TABLE:
         print_value(new, output)
+        return
+    said = f"submitted {new['id']}, a replay of {old}"
+    if downstream and new["graph"]:
+        counts = client.get_graph(new["graph"])["counts"]
+        said += f", with {sum(counts.values()) - 1} that depend on it: graph {new['graph']}"
+    print(said)
 
 
 def _say(value: object) -> str:

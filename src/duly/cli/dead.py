@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from duly.cli import last
-from duly.cli.change import say_replayed
+from duly.cli.change import DownstreamFlag, say_replayed
 from duly.cli.connect import connect, say
 from duly.cli.details import task_details
 from duly.cli.output import Output, OutputFlag, print_ids, print_items, print_value
@@ -82,14 +82,16 @@ def replay(
     reason: ReasonFlag = None,
     since: SinceFlag = None,
     everything: AllFlag = False,
+    downstream: DownstreamFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Submit dead letters once more, as new tasks."""
     with connect() as client:
         for old in chosen(client, tasks, reason, since, everything=everything):
-            new = client.replay_dead_letter(old)
+            new = client.replay_dead_letter(old, downstream=downstream)
             last.remember(client.endpoint.name, new["id"])
-            say_replayed(old, new, Output.JSONL if output is Output.JSON and not tasks else output)
+            form = Output.JSONL if output is Output.JSON and not tasks else output
+            say_replayed(client, old, new, form, downstream=downstream)
 
 
 @dead.command()

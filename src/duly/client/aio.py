@@ -131,9 +131,9 @@ class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods, As
             if not done.get("more"):
                 return count
 
-    async def replay_task(self, task: str) -> Task:
+    async def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""
-        return await self._send(calls.replay_task(task))
+        return await self._send(calls.replay_task(task, downstream=downstream))
 
     async def list_attempts(self, task: str) -> list[Attempt]:
         """Return the attempts at a task, the first one first."""
@@ -203,9 +203,9 @@ class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods, As
         """Return one dead letter, with its last attempt and the end of its log."""
         return await self._send(calls.get_dead_letter(task))
 
-    async def replay_dead_letter(self, task: str) -> Task:
+    async def replay_dead_letter(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a dead letter once more, and return the new task."""
-        return await self._send(calls.replay_dead_letter(task))
+        return await self._send(calls.replay_dead_letter(task, downstream=downstream))
 
     async def drop_dead_letter(self, task: str) -> None:
         """Take a task out of the dead letters; its history stays."""

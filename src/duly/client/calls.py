@@ -91,9 +91,15 @@ def cancel_tasks(which: TaskFilter) -> Call[Cancelled]:
     )
 
 
-def replay_task(task: str) -> Call[Task]:
+def replay_task(task: str, *, downstream: bool) -> Call[Task]:
     """Submit a task that has ended once more, as a new one."""
-    return Call("POST", _task(task, "replay"), parse_json)
+    return _replay(_task(task, "replay"), downstream=downstream)
+
+
+def _replay(path: str, *, downstream: bool) -> Call[Task]:
+    if not downstream:
+        return Call("POST", path, parse_json)
+    return Call("POST", path, parse_json, body=encode({"downstream": True}), timeout=BATCH_TIMEOUT)
 
 
 def list_attempts(task: str) -> Call[list[Attempt]]:
@@ -135,9 +141,9 @@ def get_dead_letter(task: str) -> Call[DeadLetter]:
     return _get(f"/v1/dead-letters/{_segment(task)}")
 
 
-def replay_dead_letter(task: str) -> Call[Task]:
+def replay_dead_letter(task: str, *, downstream: bool) -> Call[Task]:
     """Submit a dead letter once more, as a new task."""
-    return Call("POST", f"/v1/dead-letters/{_segment(task)}/replay", parse_json)
+    return _replay(f"/v1/dead-letters/{_segment(task)}/replay", downstream=downstream)
 
 
 def drop_dead_letter(task: str) -> Call[None]:

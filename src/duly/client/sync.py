@@ -130,9 +130,9 @@ class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods):
             if not done.get("more"):
                 return count
 
-    def replay_task(self, task: str) -> Task:
+    def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""
-        return self._send(calls.replay_task(task))
+        return self._send(calls.replay_task(task, downstream=downstream))
 
     def list_attempts(self, task: str) -> list[Attempt]:
         """Return the attempts at a task, the first one first."""
@@ -200,9 +200,9 @@ class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods):
         """Return one dead letter, with its last attempt and the end of its log."""
         return self._send(calls.get_dead_letter(task))
 
-    def replay_dead_letter(self, task: str) -> Task:
+    def replay_dead_letter(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a dead letter once more, and return the new task."""
-        return self._send(calls.replay_dead_letter(task))
+        return self._send(calls.replay_dead_letter(task, downstream=downstream))
 
     def drop_dead_letter(self, task: str) -> None:
         """Take a task out of the dead letters; its history stays."""

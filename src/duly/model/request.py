@@ -206,7 +206,7 @@ def repeat(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
     """Return what a replay of `spec` asks for, now; raises Invalid when the plan has shrunk."""
     request = msgspec.convert({**_as_request(spec), "run_at": None}, TaskRequest)
     fresh = complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
-    return _with_inputs_of(spec, fresh)
+    return msgspec.structs.replace(_with_inputs_of(spec, fresh), ref=spec.ref)
 
 
 def _with_inputs_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:

@@ -12,6 +12,7 @@ from duly.server.bell import Bell
 from duly.server.bookkeeper import Bookkeeper
 from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
+from duly.server.downstream import Downstream
 from duly.server.herald import Herald
 from duly.server.inputs import Inputs
 from duly.server.keys import Keys
@@ -64,6 +65,7 @@ class Parts:
     submitter: Submitter
     updater: Updater
     replayer: Replayer
+    downstream: Downstream
     wishes: Wishes
     timekeeper: Timekeeper
     schedules: Schedules
@@ -168,6 +170,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         submitter=submitter,
         updater=Updater(database, shapes, waker),
         replayer=replayer,
+        downstream=Downstream(database, sequencer, submitter, settings.requests.batch_tasks),
         wishes=Wishes(database, cluster_manager, sequencer, canceller, waker),
         timekeeper=timekeeper,
         schedules=Schedules(

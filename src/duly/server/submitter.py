@@ -32,7 +32,7 @@ from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
 from duly.server.waker import Waker
 from duly.store import edges, tasks
-from duly.store.database import Database, Taken, Unstorable, confirm
+from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.edges import NewGraph
 from duly.store.tasks import NewTask
 
@@ -51,6 +51,9 @@ UNKNOWN_BATCH = (
     "The database did not answer, so it is not known whether the batch was stored. "
     "Submit it again with the same Idempotency-Key."
 )
+
+Note = Callable[[Connection, Sequence[int]], Awaitable[None]]
+"""What else is written with tasks, given their ids."""
 
 
 class Submitter(Service):
@@ -233,6 +236,19 @@ class Submitter(Service):
             raise KeyReused("The idempotency key belongs to another submission, not of a graph.")
         return stored, batch.ids
 
+    async def submit_linked(
+        self,
+        credential: Credential,
+        specs: Sequence[TaskSpec],
+        links: Links | None,
+        graph: NewGraph | None,
+        note: Note,
+    ) -> list[int]:
+        """Store tasks that are linked already, all or none; `note` is part of the transaction."""
+        self._rate_limiter.check(credential, len(specs))
+        known = partial(repeats.is_seen, self._database, credential, None)
+        return (await self._enter_batch(credential, specs, None, known, links, graph, note)).ids
+
     async def _admit_batch(
         self,
         credential: Credential,
@@ -245,10 +261,22 @@ class Submitter(Service):
         if key is None:
             sure = sum(spec.idempotency_key is None and spec.unique is None for spec in specs)
             self._rate_limiter.check(credential, sure)
+        return await self._enter_batch(credential, specs, key, known, links, graph)
+
+    async def _enter_batch(
+        self,
+        credential: Credential,
+        specs: Sequence[TaskSpec],
+        key: str | None,
+        known: Callable[[], Awaitable[bool]],
+        links: Links | None,
+        graph: NewGraph | None,
+        note: Note | None = None,
+    ) -> StoredBatch:
         await self._backlog.enter(credential, len(specs), known)
         stored = 0
         try:
-            batch = await self._submit_batch(credential, specs, key, links, graph)
+            batch = await self._submit_batch(credential, specs, key, links, graph, note)
             stored = batch.fresh
             return batch
         finally:
@@ -261,6 +289,7 @@ class Submitter(Service):
         key: str | None,
         links: Links | None,
         graph: NewGraph | None,
+        note: Note | None,
     ) -> StoredBatch:
         if links is not None:
             specs = [specs[place] for place in links.order]
@@ -270,6 +299,8 @@ class Submitter(Service):
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
+                if note is not None:
+                    await note(conn, stored.ids if links is None else links.as_asked(stored.ids))
                 if links is not None and stored.fresh:
                     await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
                 if graph is not None and stored.fresh:

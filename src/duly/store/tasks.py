@@ -189,12 +189,18 @@ async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[Stored]:
 
 async def read_spec(conn: Connection, tenant_id: int, task_id: int) -> StoredSpec | None:
     """Return what a task asks for; None when it is unknown or another tenant's."""
-    row = await conn.fetchrow(SQL["read_spec"], tenant_id, task_id)
-    if row is None:
-        return None
-    values = dict(row)
-    has_ended = values.pop("has_ended")
-    return StoredSpec(msgspec.convert(values, TaskSpec), has_ended)
+    return (await read_specs(conn, tenant_id, [task_id])).get(task_id)
+
+
+async def read_specs(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, StoredSpec]:
+    """Return what tasks ask for, without those that are unknown or another tenant's."""
+    rows = [dict(row) for row in await conn.fetch(SQL["read_specs"], tenant_id, list(ids))]
+    return {
+        row.pop("id"): StoredSpec(
+            has_ended=row.pop("has_ended"), spec=msgspec.convert(row, TaskSpec)
+        )
+        for row in rows
+    }
 
 
 async def lock_unstarted(conn: Connection, tenant_id: int, task_id: int) -> Unstarted | None:
@@ -238,7 +244,16 @@ async def add_event(
     conn: Connection, task_id: int, tenant_id: int, kind: str, details: Mapping[str, object]
 ) -> None:
     """Note an unusual step in the life of a task."""
-    await conn.execute(SQL["add_events"], [task_id], [tenant_id], [kind], [_json(details)])
+    await add_events(conn, tenant_id, kind, {task_id: details})
+
+
+async def add_events(
+    conn: Connection, tenant_id: int, kind: str, details: Mapping[int, Mapping[str, object]]
+) -> None:
+    """Note the same unusual step in the lives of tasks, with details of each."""
+    many = len(details)
+    told = [_json(one) for one in details.values()]
+    await conn.execute(SQL["add_events"], list(details), [tenant_id] * many, [kind] * many, told)
 
 
 async def request_cancel(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:

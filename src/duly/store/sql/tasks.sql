@@ -271,20 +271,25 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
         select ready_at, start_by, status from live where live.id = given.id offset 0
        ) as l on true
 
--- name: read_spec
--- Return what a task of a tenant asks for, and whether it has ended.
---   $1 tenant_id, $2 id
-select t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, s.queue, t.delay_tolerance,
-       t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
-       case
-           when t.unique_key is not null
-           then json_build_object('key', t.unique_key, 'while', t.unique_while)
-       end as "unique",
-       exists (select 1 from ends e where e.task_id = t.id) as has_ended
-  from tasks t
-  join shapes s on s.id = t.shape_id
- where t.id = $2
-   and t.tenant_id = $1
+-- name: read_specs
+-- Return what tasks of a tenant ask for, and whether they have ended.
+--   $1 tenant_id, $2 ids
+select t.*
+  from unnest($2::bigint[]) as asked (id)
+ cross join lateral (
+        select t.id, t.ref, t.name, t.tier, t.payload, s.needs as resources, s.requires, s.concurrency, s.queue, t.delay_tolerance,
+               t.execution_cap, t.max_attempts, t.on_lost, t.run_at, t.idempotency_key, t.labels, t.priority, t.replay_of,
+               case
+                   when t.unique_key is not null
+                   then json_build_object('key', t.unique_key, 'while', t.unique_while)
+               end as "unique",
+               exists (select 1 from ends e where e.task_id = t.id) as has_ended
+          from tasks t
+          join shapes s on s.id = t.shape_id
+         where t.id = asked.id
+           and t.tenant_id = $1
+        offset 0
+       ) as t
 
 -- name: lock_unstarted
 -- Lock a live task, for a change of what it asks; `status` tells whether it may be changed.
