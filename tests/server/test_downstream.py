@@ -58,6 +58,9 @@ async def test_what_was_lost_with_a_task_is_replayed_with_it(lab):
     assert await edges_of(lab, b) == {a: "success", ids["other"]: "success"}
     assert await edges_of(lab, d) == {b: "success", c: "success"}
     assert (await lab.live(b))["blocked_by"] == 1
+    by_ref = "select upstream_id from edges where dependant_id = $1 and by_ref"
+    rows = await lab.conn.fetch(by_ref, b)
+    assert {row["upstream_id"] for row in rows} == {a, ids["other"]}
     rows = await lab.conn.fetch("select ref, graph_id from tasks where id = any($1)", [a, b, c, d])
     assert {row["ref"] for row in rows} == set("abcd")
     (whole,) = {row["graph_id"] for row in rows} - {graph}

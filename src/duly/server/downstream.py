@@ -19,7 +19,7 @@ from duly.server import linker
 from duly.server.replayer import read_spec
 from duly.server.sequencer import Sequencer
 from duly.server.submitter import Submitter
-from duly.store import replays, tasks
+from duly.store import inputs, replays, tasks
 from duly.store.database import Connection, Database
 from duly.store.edges import NewGraph
 from duly.store.replays import Needed
@@ -71,6 +71,9 @@ class Downstream:
                 raise NotFound(f"There is no dead letter {task_id}.")
             told = {old: {"task": str(new)} for old, new in zip(found.specs, ids, strict=True)}
             await tasks.add_events(conn, credential.tenant_id, "replayed", told)
+            called = _called(found, ids)
+            if called:
+                await inputs.name_by_ref(conn, called)
 
         ids = await self._submitter.submit_linked(credential, specs, links, graph, note)
         return ids[0]
@@ -95,6 +98,16 @@ class Downstream:
         later = await replays.read_replays(conn, tenant_id, sorted(failed)) if failed else {}
         graph = await replays.read_graph_name(conn, tenant_id, task_id)
         return Found(specs, upstreams, later, graph)
+
+
+def _called(found: Found, ids: Sequence[int]) -> list[tuple[int, int, str | None]]:
+    """Return which older tasks are called by a ref, and by whom: their results lie under it."""
+    new = dict(zip(found.specs, ids, strict=True))
+    return [
+        (new[one.dependant_id], found.later.get(one.upstream_id, one.upstream_id), one.ref)
+        for one in found.upstreams
+        if one.ref is not None and one.upstream_id not in new
+    ]
 
 
 async def _repeated(specs: Mapping[int, TaskSpec], credential: Credential) -> list[TaskSpec]:

@@ -299,12 +299,12 @@ class Submitter(Service):
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
-                if note is not None:
-                    await note(conn, stored.ids if links is None else links.as_asked(stored.ids))
                 if links is not None and stored.fresh:
                     await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
                 if graph is not None and stored.fresh:
                     await edges.insert_graph(conn, graph, credential, stored.ids)
+                if note is not None:
+                    await note(conn, stored.ids if links is None else links.as_asked(stored.ids))
         except Taken as error:
             why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
             raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error

@@ -18,6 +18,8 @@ class Needed(msgspec.Struct, frozen=True, gc=False):
     condition: Condition
     is_met: bool | None
     """Whether it has ended as asked; None while it is live."""
+    ref: str | None
+    """By what the other called it, if not by its id."""
 
 
 async def read_lost(

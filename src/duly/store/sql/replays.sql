@@ -36,14 +36,19 @@ select lost.id,
  limit $3
 
 -- name: read_upstreams
--- Return what tasks depended on, and whether these have ended as asked: null if they are live.
+-- Return what tasks depended on, whether these have ended as asked (null if they are live), and
+-- by which ref they were called, if by one.
 -- Those of which nothing is known any more are left out.
 --   $1 tenant_id, $2 task ids
 select edge.dependant_id, edge.upstream_id, edge.condition,
-       is_met(edge.condition, upstream.status) as is_met
+       is_met(edge.condition, upstream.status) as is_met,
+       case
+           when edge.by_ref
+           then (select t.ref from tasks t where t.id = edge.upstream_id and t.tenant_id = $1)
+       end as ref
   from unnest($2::bigint[]) as asked (id)
  cross join lateral (
-        select e.dependant_id, e.upstream_id, e.condition
+        select e.dependant_id, e.upstream_id, e.condition, e.by_ref
           from edges e
          where e.dependant_id = asked.id
            and e.tenant_id = $1
