@@ -101,6 +101,12 @@ def test_a_task_can_be_shown_wherever_it_is(capsys, changes):
     assert "7251039274172416" in capsys.readouterr().out
 
 
+def test_a_task_without_a_name_is_called_by_its_ref(capsys):
+    draw_tasks([task(name=None, ref="encode"), task(name="named", ref="other")], NOW)
+    out = capsys.readouterr().out
+    assert ("encode" in out, "named" in out, "other" in out) == (True, True, False)
+
+
 def test_attempts_and_nodes_are_drawn(capsys):
     attempt = {
         "attempt": 1,

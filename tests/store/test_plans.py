@@ -169,6 +169,8 @@ def inner_statements():
         "settle_edges",
         "read_inputs",
         "request_cancel",
+        "pause_tasks",
+        "resume_tasks",
         "join_node",
         "drain_node",
         "remove_node",

@@ -21,6 +21,7 @@ class GraphOutput(StrEnum):
     JSON = "json"
     DOT = "dot"
     MERMAID = "mermaid"
+    SVG = "svg"
 
 
 def graph(
@@ -48,6 +49,10 @@ def graph(
         from duly.cli.graph_tree import draw_graph
 
         draw_graph(title, parts, marked=marked)
+    elif output is GraphOutput.SVG:
+        from duly.cli.graph_svg import as_svg
+
+        print("\n".join(as_svg(parts, title)))
     else:
         from duly.cli.graph_text import as_dot, as_mermaid
 

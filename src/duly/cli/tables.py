@@ -88,7 +88,7 @@ def _task_row(task: Task, now: datetime) -> Sequence[str]:
         say_age(task["submitted_at"], now),
         say_span(task["started_at"], end) if task["started_at"] else "",
         task["node"] or "",
-        task["name"] or "",
+        task["name"] or task["ref"] or "",
         say_reason(task),
     )
 
