@@ -7,23 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.errors import Invalid
-from duly.model.graph import Condition, Dependency, DependencyRequest, check_ref, dependencies, sort
+from duly.model import graph
+from duly.model.graph import Condition, Dependency, DependencyRequest, check_ref, dependencies
+from duly.model.steps import AT_ONCE, finish
+from tests.model.graphs import graphs
 
 DEEP = 100_000
 
 
-@st.composite
-def graphs(draw):
-    """Draw a graph without cycles, in any order: an edge goes to a lower label."""
-    count = draw(st.integers(1, 30))
-    labels = draw(st.permutations(range(count)))
-    place = {label: index for index, label in enumerate(labels)}
-    return [
-        sorted({place[one] for one in draw(st.lists(st.integers(0, label - 1), max_size=4))})
-        if label
-        else []
-        for label in labels
-    ]
+def sort(upstreams, name):
+    return finish(graph.sort(upstreams, name))
 
 
 @given(graphs())
@@ -58,6 +51,13 @@ def test_a_graph_may_be_as_deep_as_it_is_large():
     chain[-1] = [0]
     with pytest.raises(Invalid, match=r"0 → 1 → 2 → 3 → 4 → \(99992 more\) → .*100000 → 0"):
         sort(chain, str)
+
+
+def test_others_have_their_turn_while_a_large_graph_is_sorted():
+    chain = [[index + 1] for index in range(DEEP)] + [[]]
+    assert len(list(graph.sort(chain, str))) >= 2 * DEEP / AT_ONCE
+    refs = (f"r{index}" for index in range(DEEP))
+    assert len(list(graph.index_refs(refs))) == DEEP // AT_ONCE
 
 
 def test_an_order_that_will_do_is_kept():

@@ -27,6 +27,7 @@ class Task:
     id: int
     start_by: datetime = NOW
     priority: int = 0
+    remaining_path: int = 0
     execution_cap: timedelta = timedelta(hours=1)
     shape_id: int = PLAIN
     tenant_id: int = 1
@@ -58,6 +59,7 @@ lines = st.lists(
         st.integers(0, 10**6),
         st.integers(-2, 5).map(lambda minutes: NOW + minutes * MINUTE),
         st.integers(-2, 2),
+        st.integers(0, 2),
         st.integers(1, 3).map(lambda hours: timedelta(hours=hours)),
         st.integers(0, 3),
     ),
@@ -68,12 +70,14 @@ tolerances = st.timedeltas(timedelta(-1), timedelta(days=30))
 standing = st.sampled_from([None, *QUEUES.values()])
 
 
-def test_the_earliest_start_by_goes_first_then_priority_then_the_short_then_the_old():
+def test_the_earliest_start_by_goes_first_then_priority_then_the_long_way_then_short_then_old():
     soon = Task(9, NOW - timedelta(seconds=1))
     high = Task(8, priority=5)
+    awaited = Task(10, remaining_path=3, execution_cap=timedelta(hours=2))
     short = Task(7, execution_cap=timedelta(minutes=1))
     old, young = Task(1), Task(2)
-    assert window([young, old, short, high, soon], 9, order()) == [soon, high, short, old, young]
+    line = [young, old, short, awaited, high, soon]
+    assert window(line, 9, order()) == [soon, high, awaited, short, old, young]
 
 
 @given(lines, st.integers(0, 40))

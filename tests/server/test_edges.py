@@ -315,3 +315,77 @@ async def test_the_audit_puts_back_what_others_wait_for_and_not_what_waits(lab):
     await finish(lab, node, first)
     assert await lab.status(third) == "blocked"
     assert await lab.count("ended_upstreams") == 0
+
+
+async def test_of_equals_those_with_the_longest_way_ahead_start_first(lab):
+    node = await lab.node(cpu=1)
+    ids = await submit_batch(
+        lab, ("alone",), ("short",), ("s1", "short"), ("long",), ("l1", "long"), ("l2", "l1")
+    )
+    assert [(await lab.live(ids[ref]))["remaining_path"] for ref in ("alone", "short", "long")] == [
+        0,
+        1,
+        2,
+    ]
+    begun = []
+    while len(begun) < len(ids):
+        await lab.schedule()
+        started = {ref.task: ref for ref in await node.starts()}
+        begun += sorted(started)
+        for ref in started.values():
+            assert await node.report(ref)
+        await lab.sweep()
+    names = {task: ref for ref, task in ids.items()}
+    assert [names[task] for task in begun[:2]] == ["short", "long"]
+
+
+async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
+    node = await lab.node()
+    specs = [
+        lab.spec(ref="a", delay_tolerance=600, max_attempts=2),
+        lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
+        lab.spec(ref="c", delay_tolerance=7, depends_on=["b"]),
+        lab.spec(ref="beside", delay_tolerance=600, depends_on=["a"]),
+    ]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
+    assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
+    ref = await lab.start(node, ids[0])
+    await lab.clock.move(seconds(3))
+    assert await node.report(ref, Outcome.FAILED)
+    row = await lab.live(ids[0])
+    assert row["start_by"] == (row["ready_at"] + seconds(7)).replace(microsecond=0)
+    await lab.clock.set(row["ready_at"])
+    await lab.sweep()
+    await finish(lab, await lab.rejoin(node), ids[0])
+    assert (await lab.live(ids[1]))["start_by"] == lab.clock.now.replace(microsecond=0) + seconds(7)
+    await lab.parts.updater.update(lab.client, ids[1], {"delay_tolerance": 900})
+    assert (await lab.live(ids[1]))["start_by"] == lab.clock.now.replace(microsecond=0) + seconds(7)
+
+
+async def test_what_has_a_time_of_its_own_lets_those_before_it_wait_until_then(lab):
+    node = await lab.node()
+    at = lab.clock.now + seconds(60)
+    specs = [
+        lab.spec(ref="a", delay_tolerance=600),
+        lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
+        lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
+    ]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    assert [(await lab.live(task))["start_by"] for task in ids] == [at + seconds(5)] * 3
+    await finish(lab, node, ids[0])
+    assert (await lab.live(ids[1]))["start_by"] == at + seconds(5)
+
+
+async def test_a_graph_that_is_late_already_is_to_start_at_once(lab):
+    node = await lab.node()
+    at = lab.clock.now + seconds(60)
+    specs = [
+        lab.spec(ref="a", delay_tolerance=600),
+        lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
+        lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
+    ]
+    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    await lab.clock.move(seconds(200))
+    await finish(lab, await lab.rejoin(node), ids[0])
+    assert (await lab.live(ids[1]))["start_by"] == lab.clock.now

@@ -7,11 +7,14 @@ cycles. Nothing recurses, so a graph may be as deep as it is large.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
 from duly.errors import Invalid
+from duly.model.steps import Pace, Steps
 
 MAX_UPSTREAMS = 10_000
 MAX_REF = 100
@@ -54,6 +57,20 @@ class Upstream(msgspec.Struct, frozen=True, gc=False):
     id: int = 0
 
 
+class Ahead(NamedTuple):
+    """What is ahead of a task in its graph."""
+
+    path: int = 0
+    """How many tasks have to run one after the other once it is done, at most."""
+    patience: timedelta | None = None
+    """How soon it has to start for those behind it, once it may; none if they do not say."""
+    latest: datetime | None = None
+    """When it has to start for those that have a time of their own."""
+
+
+NOTHING = Ahead()
+
+
 def check_ref(ref: str | None) -> str | None:
     """Return `ref`, unless it could be an id or no name of a file."""
     if ref is None:
@@ -91,10 +108,13 @@ def _dependency(asked: str | DependencyRequest, where: str) -> Dependency:
         raise Invalid(f"{where}.on", f"{where}.on is {words}, not {str(on)[:40]!r}.") from None
 
 
-def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
+def index_refs(refs: Iterable[str | None]) -> Steps[dict[str, int]]:
     """Return which task has which ref; raises Invalid when two have the same."""
     found: dict[str, int] = {}
+    pace = Pace()
     for index, ref in enumerate(refs):
+        if pace.is_over():
+            yield
         if ref is not None and found.setdefault(ref, index) != index:
             raise Invalid(
                 f"tasks[{index}].ref",
@@ -112,21 +132,29 @@ def find(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upstrea
     raise Invalid(where, f"{where}: no task of this request has the ref {dependency.task!r}.")
 
 
-def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list[int]:
+def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> Steps[list[int]]:
     """Return an order in which upstreams come first: as given, if that is one.
 
     `upstreams` has for each task the places of those that it waits for. Raises Invalid when
     some wait for each other, and says which, by `name`.
     """
-    if all(upstream < index for index, ones in enumerate(upstreams) for upstream in ones):
-        return list(range(len(upstreams)))
-    left = [len(one) for one in upstreams]
+    pace = Pace()
+    is_sorted = True
+    left: list[int] = []
     dependants: list[list[int]] = [[] for _ in upstreams]
     for index, ones in enumerate(upstreams):
+        if pace.is_over(1 + len(ones)):
+            yield
+        left.append(len(ones))
         for upstream in ones:
+            is_sorted = is_sorted and upstream < index
             dependants[upstream].append(index)
+    if is_sorted:
+        return list(range(len(upstreams)))
     order = [index for index, count in enumerate(left) if not count]
     for index in order:
+        if pace.is_over(1 + len(dependants[index])):
+            yield
         for dependant in dependants[index]:
             left[dependant] -= 1
             if not left[dependant]:

@@ -6,8 +6,8 @@ itself as its slack runs out, whatever its queue: when that is so is the same fo
 among those that moved up, as among the others, the earliest start_by goes first.
 
 Within a tenant the rank is: the earliest start_by (to the second), the higher
-priority, the shorter cap, the older task. Tenants are one line so far; their
-turns by share will be decided here too.
+priority, the longer remaining path of its graph, the shorter cap, the older task.
+Tenants are one line so far; their turns by share will be decided here too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +40,8 @@ class Ranked(Protocol):
     @property
     def priority(self) -> int: ...  # noqa: D102
     @property
+    def remaining_path(self) -> int: ...  # noqa: D102
+    @property
     def execution_cap(self) -> timedelta: ...  # noqa: D102
 
 
@@ -59,9 +61,9 @@ class Waiting(Protocol):
 Task = TypeVar("Task", bound=Ranked)
 
 
-def rank(task: Ranked) -> tuple[datetime, int, timedelta, int]:
+def rank(task: Ranked) -> tuple[datetime, int, int, timedelta, int]:
     """Return the key by which a task is ordered; the smallest goes first."""
-    return task.start_by, -task.priority, task.execution_cap, task.id
+    return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
 
 
 def presses(task: Waiting) -> bool:

@@ -73,11 +73,13 @@ class BatchStore:
         sure = sum(_is_surely_new(task) for task in new)
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, bucket, sure)
-        # Nothing of the batch must start before now and its tolerance. Once the tenant is held,
+        # Nothing of the batch must start before now and its tolerance, or before what comes
+        # after it has to at a time of its own. Once the tenant is held,
         # none of its tasks is left out by the insert for want of a tenant.
         tolerance = min((task.spec.delay_tolerance for task in new), default=timedelta(0))
         at = await tenants.hold(conn, credential.tenant_id)
-        since = (at + tolerance).replace(microsecond=0)
+        latest = [task.ahead.latest for task in new if task.ahead.latest is not None]
+        since = min([at + tolerance, *latest]).replace(microsecond=0)
         ids: list[int] = []
         fresh = 0
         for first in range(0, len(new), CHUNK):

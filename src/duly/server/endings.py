@@ -11,7 +11,7 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.model.task import Reason, Status
-from duly.policy import retry
+from duly.policy import graph_order, retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.store.leases import Ended, Held, Succeeded
 
@@ -120,8 +120,10 @@ def _next(
             return Status.CANCELLED, at, held.start_by, cancelled
         case Retry(when, is_its_turn):
             status = Status.SCHEDULED if when > at else Status.WAITING
-            start_by = held.start_by if is_its_turn else when + held.delay_tolerance
-            return status, when, start_by.replace(microsecond=0), reason
+            start_by = held.start_by
+            if not is_its_turn:
+                start_by = graph_order.start_by(when, held.delay_tolerance, held.latest_start)
+            return status, when, start_by, reason
         case DeadLetter(why):
             return Status.FAILED, at, held.start_by, _combined(why, reason)
 

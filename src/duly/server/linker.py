@@ -6,26 +6,41 @@ tasks that were there before come last, because these can neither start nor end 
 until the commit.
 """
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from duly.errors import Invalid
 from duly.model import graph
-from duly.model.graph import Upstream
+from duly.model.graph import NOTHING, Ahead, Upstream
+from duly.model.steps import Pace, Steps
 from duly.model.task import TaskSpec
+from duly.policy import graph_order
+from duly.policy.graph_order import Wish
+from duly.server.turns import in_turns
 from duly.store import edges, inputs
 from duly.store.database import Connection
 from duly.store.edges import NewEdge
 from duly.store.tasks import NewTask
 
-AT_ONCE = 200
-"""Tasks that are linked before others get their turn on this server."""
+FINDING = 5
 CHUNK = 5000
 """How many edges go into one statement."""
 SHOWN = 5
 """How many unknown tasks are named."""
+
+
+class Part(NamedTuple):
+    """What a task is among those that it is submitted with."""
+
+    edges: int = 0
+    """How many it waits for."""
+    has_dependants: bool = False
+    ahead: Ahead = NOTHING
+
+
+ALONE = Part()
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -34,12 +49,12 @@ class Links(msgspec.Struct, frozen=True):
     upstreams: list[list[Upstream]]
     order: list[int]
     """The places so that upstreams come first."""
-    awaited: frozenset[int]
-    """The places of those that others of them depend on."""
+    ahead: list[Ahead]
 
-    def edges_of(self, place: int) -> tuple[int, bool]:
-        """Return how many edges a task has, and whether others of them depend on it."""
-        return len(self.upstreams[place]), place in self.awaited
+    def part_of(self, place: int) -> Part:
+        """Return what a task is among them."""
+        ahead = self.ahead[place]
+        return Part(len(self.upstreams[place]), ahead.path > 0, ahead)
 
     def as_asked(self, ids: Sequence[int]) -> list[int]:
         """Return ids, which are in the order of the links, in the order of the request."""
@@ -51,20 +66,38 @@ class Links(msgspec.Struct, frozen=True):
 
 async def link(specs: Sequence[TaskSpec]) -> Links | None:
     """Find out what tasks depend on; None if none of them does on anything."""
+    refs = await in_turns(graph.index_refs(spec.ref for spec in specs))
     if not any(spec.depends_on for spec in specs):
-        graph.index_refs(spec.ref for spec in specs)
         return None
-    refs = graph.index_refs(spec.ref for spec in specs)
-    upstreams = []
+    upstreams = await in_turns(_find(specs, refs))
+    inner = await in_turns(_inner(upstreams))
+    order = await in_turns(graph.sort(inner, lambda index: specs[index].ref or str(index)))
+    wishes = [Wish(spec.delay_tolerance, spec.run_at) for spec in specs]
+    return Links(upstreams, order, await in_turns(graph_order.look_ahead(inner, order, wishes)))
+
+
+def _find(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> Steps[list[list[Upstream]]]:
+    """Find what each task depends on among those that come with it, or before them."""
+    found = []
+    pace = Pace()
     for index, spec in enumerate(specs):
-        if index % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
+        # To find one costs as much as many a step elsewhere.
+        if pace.is_over(1 + FINDING * len(spec.depends_on)):
+            yield
         where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
-        upstreams.append([graph.find(one, refs, where) for one in spec.depends_on])
-    inner = [[one.index for one in ones if one.index is not None] for ones in upstreams]
-    await asyncio.sleep(0)
-    order = graph.sort(inner, lambda index: specs[index].ref or str(index))
-    return Links(upstreams, order, frozenset(one for ones in inner for one in ones))
+        found.append([graph.find(one, refs, where) for one in spec.depends_on])
+    return found
+
+
+def _inner(upstreams: Sequence[Sequence[Upstream]]) -> Steps[list[list[int]]]:
+    """Return for each task the places of those that come with it and that it waits for."""
+    found = []
+    pace = Pace()
+    for ones in upstreams:
+        if pace.is_over(1 + len(ones)):
+            yield
+        found.append([one.index for one in ones if one.index is not None])
+    return found
 
 
 async def attach(

@@ -3,6 +3,7 @@
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server import repeats
+from duly.server.linker import ALONE, Part
 from duly.server.sequencer import Sequencer
 from duly.store.tasks import NewTask
 
@@ -14,10 +15,10 @@ def mint(
     shape_id: int,
     *,
     is_limited: bool = False,
-    edges_of: tuple[int, bool] = (0, False),
+    part: Part = ALONE,
     graph_id: int | None = None,
 ) -> NewTask:
-    """Give a task its id; `edges_of` says for how many it waits, and whether others wait for it."""
+    """Give a task its id; `part` says what it is among those it is submitted with."""
     return NewTask(
         id=sequencer.mint(),
         tenant_id=credential.tenant_id,
@@ -26,7 +27,8 @@ def mint(
         spec=spec,
         body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec, credential.plan),
         is_limited=is_limited,
-        blocked_by=edges_of[0],
-        has_dependants=edges_of[1],
+        blocked_by=part.edges,
+        has_dependants=part.has_dependants,
         graph_id=graph_id,
+        ahead=part.ahead,
     )

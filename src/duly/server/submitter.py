@@ -24,7 +24,7 @@ from duly.server.backlog import Backlog
 from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
-from duly.server.linker import Links
+from duly.server.linker import ALONE, Links
 from duly.server.minting import mint
 from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.sequencer import Sequencer
@@ -334,15 +334,8 @@ class Submitter(Service):
         for place, spec, shape_id in zip(places, specs, shapes, strict=True):
             if len(new) % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
-            edges_of = (0, False) if links is None else links.edges_of(place)
+            part = ALONE if links is None else links.part_of(place)
             new.append(
-                mint(
-                    self._sequencer,
-                    credential,
-                    spec,
-                    shape_id,
-                    edges_of=edges_of,
-                    graph_id=graph_id,
-                )
+                mint(self._sequencer, credential, spec, shape_id, part=part, graph_id=graph_id)
             )
         return new

@@ -33,11 +33,13 @@ class Head(msgspec.Struct, frozen=True):
     shape_id: int
     start_by: datetime
     priority: int
+    remaining_path: int
     execution_cap: timedelta
     avoid_node_id: int | None
     slack: timedelta
     """How long it is until `start_by`."""
     delay_tolerance: timedelta
+    """How long it may be put off, by itself and by those behind it."""
     losses: int
 
 
@@ -111,7 +113,10 @@ class Held(msgspec.Struct, frozen=True):
     max_attempts: int
     on_lost: OnLost
     delay_tolerance: timedelta
+    """How long it may be put off, by itself and by those behind it."""
     start_by: datetime
+    latest_start: datetime | None
+    """When it has to start for those behind it that have a time of their own."""
     leased_at: datetime
     execution_cap: timedelta
     cancel_requested_at: datetime | None

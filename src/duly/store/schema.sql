@@ -921,7 +921,9 @@ begin
                        end,
                        start_by = case
                            when l.blocked_by > told.edges then l.start_by
-                           else date_trunc('second', greatest(l.ready_at, at) + l.delay_tolerance)
+                           else duly.start_by_of(
+                            greatest(l.ready_at, at), l.delay_tolerance, l.patience, l.latest_start
+                           )
                        end,
                        status = (case
                            when l.blocked_by > told.edges or l.status <> 'blocked'
@@ -953,6 +955,15 @@ begin
     return query
     select null::bigint, null::int, null::int, null::duly.status, null::timestamptz;
 end
+$$;
+
+CREATE FUNCTION duly.start_by_of(p_ready_at timestamp with time zone, p_tolerance interval, p_patience interval, p_latest timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    select date_trunc('second', least(
+        p_ready_at + least(p_tolerance, p_patience),
+        case when p_latest is not null then greatest(p_latest, p_ready_at) end
+    ))
 $$;
 
 CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RETURNS jsonb
@@ -1294,6 +1305,9 @@ CREATE TABLE duly.live (
     blocked_by integer DEFAULT 0 NOT NULL,
     has_dependants boolean DEFAULT false NOT NULL,
     is_paused boolean DEFAULT false NOT NULL,
+    remaining_path integer DEFAULT 0 NOT NULL,
+    patience interval,
+    latest_start timestamp with time zone,
     CONSTRAINT live_is_blocked_by_something CHECK (((blocked_by >= 0) AND ((status <> 'blocked'::duly.status) OR (blocked_by > 0)) AND ((blocked_by = 0) OR (status = ANY (ARRAY['blocked'::duly.status, 'paused'::duly.status]))))),
     CONSTRAINT live_is_not_final CHECK ((status <> ALL (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status]))),
     CONSTRAINT live_runs_on_one_lease CHECK ((((status = 'running'::duly.status) = (incarnation_id IS NOT NULL)) AND ((status = 'running'::duly.status) = (token IS NOT NULL)) AND ((status = 'running'::duly.status) = (leased_at IS NOT NULL)))),
@@ -1846,7 +1860,7 @@ CREATE INDEX live_running ON duly.live USING btree (incarnation_id, token) WHERE
 
 CREATE UNIQUE INDEX live_unique ON duly.live USING btree (tenant_id, unique_key) WHERE ((unique_key IS NOT NULL) AND ((unique_while = 'live'::text) OR (attempt = 0)));
 
-CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, priority DESC, id) WHERE (status = 'waiting'::duly.status);
+CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, priority DESC, remaining_path DESC, id) WHERE (status = 'waiting'::duly.status);
 
 CREATE UNIQUE INDEX nodes_one_of_a_name ON duly.nodes USING btree (name) WHERE (removed_at IS NULL);
 

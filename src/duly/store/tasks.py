@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from duly.model.bucket import Bucket, Rate
+from duly.model.graph import NOTHING, Ahead
 from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, load_statements
@@ -34,6 +35,7 @@ class NewTask(msgspec.Struct, frozen=True):
     """How many edges it has; whoever inserts it makes them."""
     has_dependants: bool = False
     graph_id: int | None = None
+    ahead: Ahead = NOTHING
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -139,6 +141,8 @@ async def insert(
         _sparse([task.has_dependants or None for task in tasks]),
         _sparse([task.graph_id for task in tasks]),
         _sparse([spec.ref for spec in specs]),
+        _sparse([task.ahead.path or None for task in tasks]),
+        _sparse([task.ahead.latest for task in tasks]),
         *map(list, zip(*terms, strict=True)),
         sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
@@ -281,6 +285,7 @@ def _terms(task: NewTask) -> tuple[Any, ...]:
         spec.on_lost,
         spec.priority,
         task.is_limited,
+        task.ahead.patience,
     )
 
 

@@ -106,7 +106,7 @@ select piece.tenant_id, piece.shape_id, head.id, head.attempt,
          where status = 'waiting'
            and tenant_id = piece.tenant_id
            and shape_id = piece.shape_id
-         order by tenant_id, shape_id, start_by, priority desc, id
+         order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
          limit 1
        ) as head
 

@@ -32,19 +32,19 @@ select tenant_id, shape_id, start_by
 -- somebody holds an old snapshot, and must not be walked over by every round.
 --   $1 tenant ids, $2 shape ids, $3 start_by from which on, $4 how many of it
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
-       head.execution_cap, head.avoid_node_id, head.start_by - duly.now() as slack,
-       head.delay_tolerance, head.losses
+       head.remaining_path, head.execution_cap, head.avoid_node_id,
+       head.start_by - duly.now() as slack, head.delay_tolerance, head.losses
   from unnest($1::int[], $2::int[], $3::timestamptz[], $4::int[])
        as pair (tenant_id, shape_id, since, most)
  cross join lateral (
-        select id, tenant_id, shape_id, start_by, priority, execution_cap, avoid_node_id,
-               delay_tolerance, losses
+        select id, tenant_id, shape_id, start_by, priority, remaining_path, execution_cap,
+               avoid_node_id, least(delay_tolerance, patience) as delay_tolerance, losses
           from live
          where status = 'waiting'
            and tenant_id = pair.tenant_id
            and shape_id = pair.shape_id
            and start_by >= pair.since
-         order by tenant_id, shape_id, start_by, priority desc, id
+         order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
          limit pair.most
        ) as head
 
@@ -118,8 +118,9 @@ select held.*, duly.now() as at
          order by id) as report
  cross join lateral (
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
-               l.max_attempts, l.on_lost, l.delay_tolerance, l.start_by, l.leased_at,
-               l.execution_cap, l.cancel_requested_at, l.node_id
+               l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
+               l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
+               l.node_id
           from live l
          where l.id = report.id
            and l.attempt = report.attempt
@@ -398,8 +399,9 @@ select held.*, orphan.has_left
   from (select * from orphans order by id) as orphan
  cross join lateral (
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
-               l.max_attempts, l.on_lost, l.delay_tolerance, l.start_by, l.leased_at,
-               l.execution_cap, l.cancel_requested_at, l.node_id
+               l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
+               l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
+               l.node_id
           from live l
          where l.id = orphan.id
            and l.token = orphan.token

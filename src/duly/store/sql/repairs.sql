@@ -5,8 +5,8 @@
 -- Lock a running row whose incarnation has ended or is not known. Neither comes back to life.
 --   $1 id, $2 token
 select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts,
-       l.on_lost, l.delay_tolerance, l.start_by, l.leased_at, l.execution_cap,
-       l.cancel_requested_at, l.node_id
+       l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance, l.start_by,
+       l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
   from live l
  where l.id = $1
    and l.token = $2

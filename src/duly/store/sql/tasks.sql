@@ -36,18 +36,18 @@ select id, key
 -- What many tasks have in common, their terms, is sent and read once for all of them. A column
 -- in which no task has anything is sent empty: unnest fills it up. Every task has its terms, and
 -- all terms have a task: the full join is there because it is never done by looping over both.
---   one array per column of `each` and then of `terms`, $26 the limited tenants in ascending
---   order, $27 admitted_by, $28 whether to tell of the tasks
+--   one array per column of `each` and then of `terms`, $29 the limited tenants in ascending
+--   order, $30 admitted_by, $31 whether to tell of the tasks
 with present as materialized (
         select t.id, t.removed_at is not null as is_gone
           from tenants t
-         where t.id = any($16::int[])
+         where t.id = any($18::int[])
          order by t.id
            for key share skip locked
      ),
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($26::int[]) as limited (tenant_id)
+          from unnest($29::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -73,7 +73,7 @@ with present as materialized (
      made as (
         insert into buckets (tenant_id, tokens, filled_at)
         select t.id, coalesce(p.burst, 0), now
-          from unnest($26::int[]) as limited (tenant_id)
+          from unnest($29::int[]) as limited (tenant_id)
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
          cross join clock
@@ -82,7 +82,7 @@ with present as materialized (
      ),
      given as materialized (
         select each.*, tenant_id, user_id, shape_id, tier, delay_tolerance, execution_cap,
-               max_attempts, on_lost, priority, is_limited,
+               max_attempts, on_lost, priority, is_limited, patience,
                case
                    when each.unique_key is not null
                    then (
@@ -97,18 +97,20 @@ with present as materialized (
           from unnest(
                 $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
                 $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[],
-                $12::int[], $13::boolean[], $14::bigint[], $15::text[]
+                $12::int[], $13::boolean[], $14::bigint[], $15::text[], $16::int[],
+                $17::timestamptz[]
                ) as each (
                 id, terms, payload, name, labels,
                 run_at, key, body_hash, replay_of, unique_key, unique_while,
-                blocked_by, has_dependants, graph_id, ref
+                blocked_by, has_dependants, graph_id, ref, remaining_path,
+                latest_start
                )
           full join unnest(
-                $16::int[], $17::int[], $18::int[], $19::text[], $20::interval[],
-                $21::interval[], $22::int[], $23::text[], $24::int[], $25::boolean[]
+                $18::int[], $19::int[], $20::int[], $21::text[], $22::interval[],
+                $23::interval[], $24::int[], $25::text[], $26::int[], $27::boolean[], $28::interval[]
                ) with ordinality as terms (
                 tenant_id, user_id, shape_id, tier, delay_tolerance,
-                execution_cap, max_attempts, on_lost, priority, is_limited, number
+                execution_cap, max_attempts, on_lost, priority, is_limited, patience, number
                ) on terms.number = each.terms
          -- Said in this way, it leaves the join as it is.
          where (tenant_id in (select id from present where not is_gone)) is not false
@@ -151,13 +153,16 @@ with present as materialized (
         returning task_id
      ),
      admitted as materialized (
-        select given.*, now, greatest(coalesce(run_at, now), now) as ready_at,
+        select given.*, now, ready_at,
+               start_by_of(ready_at, delay_tolerance, patience, latest_start) as start_by,
                (case
                     when blocked_by > 0 then 'blocked'
                     when run_at > now then 'scheduled'
                     else 'waiting'
                 end)::status as status
-          from given, clock
+          from given
+         cross join clock
+         cross join lateral (select greatest(run_at, now) as ready_at) as ready
          where (
                 key is null
                 and held_by is null
@@ -193,28 +198,28 @@ with present as materialized (
         select id, tenant_id, user_id, shape_id, name, tier, payload::json,
                coalesce(labels, '{}')::jsonb,
                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, unique_key, unique_while, graph_id, ref, $27, now
+               key, replay_of, unique_key, unique_while, graph_id, ref, $30, now
           from admitted
      ),
      queued as (
         insert into live (
                 id, tenant_id, shape_id, status, priority, ready_at, start_by,
                 delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
-                blocked_by, has_dependants
+                blocked_by, has_dependants, remaining_path, patience, latest_start
                )
         select id, tenant_id, shape_id, status,
-               priority, ready_at, date_trunc('second', ready_at + delay_tolerance),
+               priority, ready_at, start_by,
                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
-               coalesce(blocked_by, 0), coalesce(has_dependants, false)
+               coalesce(blocked_by, 0), coalesce(has_dependants, false),
+               coalesce(remaining_path, 0), patience, latest_start
           from admitted
      )
-select id, now as submitted_at, ready_at, date_trunc('second', ready_at + delay_tolerance) as start_by,
-       status,
+select id, now as submitted_at, ready_at, start_by, status,
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
        null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
        null::int as gone
   from admitted
- where $28::boolean
+ where $31::boolean
  union all
 select id, null, null, null, null, null, null, null, null, null, held_by, null
   from given
@@ -324,7 +329,7 @@ update live
        unique_key = $15,
        unique_while = $16,
        ready_at = $13,
-       start_by = date_trunc('second', $13::timestamptz + $7),
+       start_by = start_by_of($13::timestamptz, $7, patience, latest_start),
        status = (case
            when blocked_by > 0 then 'blocked'
            when $13 > $14::timestamptz then 'scheduled'
