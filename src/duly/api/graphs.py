@@ -1,27 +1,30 @@
 """Graphs: tasks that are submitted as a whole, and what is around a task."""
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_body
 from duly.api.garbage import left_alone
+from duly.api.many_tasks import GraphRequest, complete_all, decode_graph
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
 from duly.api.shapes import dependencies
-from duly.api.tasks import BATCH_PATIENCE, ONE, complete_all, idempotency_key
+from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
 from duly.errors import Invalid, TooLarge
 from duly.model.graph import Dependency
 from duly.model.request import MAX_NAME, TaskRequest, check_text
-from duly.model.task import FINAL, Status
+from duly.model.steps import Pace, Steps
+from duly.model.task import FINAL, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
+from duly.server.turns import give_back, in_turns, pieces
 from duly.store import edges, wishes
 from duly.store.edges import GraphTask
 from duly.store.wishes import WishKind
@@ -30,14 +33,6 @@ MOST = 1000
 """How many tasks of a graph are told at once."""
 OWN = ("ref", "depends_on", "idempotency_key", "unique")
 """What every task says for itself."""
-
-
-class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/graphs; tasks are a list, or an object by their refs."""
-
-    name: str | None = None
-    defaults: TaskRequest | None = None
-    tasks: list[TaskRequest] | dict[str, TaskRequest]
 
 
 class GraphIds(msgspec.Struct, frozen=True):
@@ -83,7 +78,6 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-GRAPH = msgspec.json.Decoder(GraphRequest)
 PATH = ["/v1/graphs/{id:str}"]
 
 
@@ -110,54 +104,74 @@ async def submit_graph(request: ApiRequest) -> Answer:
 
 
 async def _store(parts: Parts, credential: Credential, body: bytes, key: str | None) -> Answer:
-    asked = decode(body, GRAPH)
-    await asyncio.sleep(0)
+    asked = await decode_graph(body)
     settings = parts.settings.requests
-    tasks = _tasks(asked)
-    if len(tasks) > settings.batch_tasks:
+    if len(asked.tasks) > settings.batch_tasks:
         raise TooLarge(f"A graph may have at most {settings.batch_tasks} tasks.", field="tasks")
+    tasks = await in_turns(_tasks(asked))
     if asked.name is not None and not 1 <= len(check_text(asked.name, "name")) <= MAX_NAME:
         raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
-    specs = await complete_all(tasks, credential)
     name = asked.name
-    # Much to give back: now and at the end, with others in between.
-    del asked, tasks
-    await asyncio.sleep(0)
+    del asked
+    specs = await complete_all(tasks, credential)
     storing = parts.submitter.submit_graph(credential, name, specs, key=key)
     graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    named = {spec.ref or "": str(one) for spec, one in zip(specs, ids, strict=True)}
-    return as_json(GraphIds(str(graph), named), 201)
+    answer = await _ids(graph, specs, ids)
+    await give_back(specs)
+    return answer
 
 
-def _tasks(asked: GraphRequest) -> list[TaskRequest]:
-    """Return the tasks of a graph, each with its ref and with what all have in common."""
+async def _ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Answer:
+    """Tell the ids of a graph and of its tasks, written a few at a time (see GraphIds)."""
+    written: list[bytes] = []
+    async for piece in pieces(range(len(ids))):
+        named = {specs[place].ref or "": str(ids[place]) for place in piece}
+        written.append(msgspec.json.encode(named)[1:-1])
+    return Answer(b'{"id":"%d","ids":{%b}}' % (graph, b",".join(written)), 201)
+
+
+def _tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
+    """Return the tasks of a graph, each with its ref and with what all have in common.
+
+    They are taken out of what was asked.
+    """
+    pace = Pace()
     if isinstance(asked.tasks, dict):
+        tasks = []
         for ref, task in asked.tasks.items():
+            if pace.is_over():
+                yield
             if task.ref not in (None, ref):
                 raise Invalid(f"tasks.{ref}.ref", f"tasks.{ref} has another ref, {task.ref!r}.")
             task.ref = ref
-    tasks = list(asked.tasks.values() if isinstance(asked.tasks, dict) else asked.tasks)
+            tasks.append(task)
+        asked.tasks.clear()
+    else:
+        tasks = asked.tasks
     if not tasks:
         raise Invalid("tasks", "tasks is empty; give at least one.")
+    common = _common(asked.defaults)
     for index, task in enumerate(tasks):
+        if pace.is_over(1 + len(common)):
+            yield
         if task.ref is None:
             raise Invalid(f"tasks[{index}].ref", f"tasks[{index}] has no ref; give it one.")
-    if asked.defaults is not None:
-        _fill_in(tasks, asked.defaults)
-    return tasks
-
-
-def _fill_in(tasks: Sequence[TaskRequest], defaults: TaskRequest) -> None:
-    for name in OWN:
-        if getattr(defaults, name) is not None:
-            raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
-    common = {
-        name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None
-    }
-    for task in tasks:
         for name, value in common.items():
             if getattr(task, name) is None:
                 setattr(task, name, value)
+    return tasks
+
+
+def _common(defaults: TaskRequest | None) -> dict[str, Any]:
+    """Return what all tasks of a graph have that do not say otherwise."""
+    if defaults is None:
+        return {}
+    for name in OWN:
+        if getattr(defaults, name) is not None:
+            raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
+    return {
+        name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None
+    }
 
 
 @route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))

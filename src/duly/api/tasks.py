@@ -1,7 +1,5 @@
 """Tasks: submit, list, look, change."""
 
-import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,15 +10,17 @@ from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
 from duly.api.garbage import left_alone
+from duly.api.many_tasks import Batch, complete_all, decode_batch
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
 from duly.api.reading import explained, id_of, not_found, picking, read_task, reading
 from duly.errors import Conflict, Invalid, TooLarge
-from duly.model.request import MAX_KEY, Completer, TaskRequest, check_text, complete
-from duly.model.task import FINAL, NOT_STARTED, Reason, TaskSpec
+from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
+from duly.model.task import FINAL, NOT_STARTED, Reason
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
+from duly.server.turns import give_back
 from duly.store import views
 
 ALL = ["/v1/tasks", "/v1/jobs"]
@@ -28,20 +28,11 @@ ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
 LONGEST_WAIT = 25
 BATCH_PATIENCE = 25.0
 """Seconds after which the client of a batch is told that its outcome is not known."""
-AT_ONCE = 100
-"""Tasks of a batch that are checked before others get their turn on this server."""
 LOOK_AGAIN = 0.5
 """Seconds after which whoever waits looks by itself, in case that nobody rang."""
 
 
-class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tasks/batch."""
-
-    tasks: list[TaskRequest]
-
-
 TASK = msgspec.json.Decoder(TaskRequest)
-BATCH = msgspec.json.Decoder(Batch)
 FIELDS = msgspec.json.Decoder(dict[str, Any])
 
 PAGE = (
@@ -124,8 +115,7 @@ async def submit_batch(request: ApiRequest) -> Answer:
 async def _store_batch(
     parts: Parts, credential: Credential, body: bytes, key: str | None
 ) -> Answer:
-    batch = decode(body, BATCH)
-    await asyncio.sleep(0)
+    batch = await decode_batch(body)
     settings = parts.settings.requests
     if not batch.tasks:
         raise Invalid("tasks", "tasks is empty; give at least one.")
@@ -134,22 +124,8 @@ async def _store_batch(
     specs = await complete_all(batch.tasks, credential)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
+    await give_back(specs)
     return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
-
-
-async def complete_all(tasks: Sequence[TaskRequest], credential: Credential) -> list[TaskSpec]:
-    """Check many requests; raises Invalid for the first bad field, with its place."""
-    specs = []
-    completer = Completer(credential.plan)
-    for index, asked in enumerate(tasks):
-        if index % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
-        try:
-            specs.append(completer.complete(asked))
-        except Invalid as error:
-            where = f"tasks[{index}]"
-            raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None
-    return specs
 
 
 def idempotency_key(request: ApiRequest) -> str | None:

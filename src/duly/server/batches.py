@@ -11,6 +11,7 @@ from duly.model.tenant import Credential
 from duly.server import repeats, unique
 from duly.server.lines import EARLIEST
 from duly.server.rate_limiter import RateLimiter
+from duly.server.turns import in_turns, pieces
 from duly.store import tasks, tenants
 from duly.store.database import Connection
 from duly.store.tasks import NewTask
@@ -47,7 +48,7 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         """Store a batch, unless `key` was seen before: then return what it stands for."""
-        unique.check_distinct(new)
+        await in_turns(unique.check_distinct(new))
         bucket = await self._rate_limiter.lock(conn, credential)
         if key is not None:
             body_hash = await repeats.hash_of_batch(new, credential.plan)
@@ -70,16 +71,14 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         # What certainly is new is refused before any of it is written.
-        sure = sum(_is_surely_new(task) for task in new)
+        sure, tolerance, latest = await _survey(new)
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, bucket, sure)
         # Nothing of the batch must start before now and its tolerance, or before what comes
         # after it has to at a time of its own. Once the tenant is held,
         # none of its tasks is left out by the insert for want of a tenant.
-        tolerance = min((task.spec.delay_tolerance for task in new), default=timedelta(0))
         at = await tenants.hold(conn, credential.tenant_id)
-        latest = [task.ahead.latest for task in new if task.ahead.latest is not None]
-        since = min([at + tolerance, *latest]).replace(microsecond=0)
+        since = min(at + tolerance, latest or at + tolerance).replace(microsecond=0)
         ids: list[int] = []
         fresh = 0
         for first in range(0, len(new), CHUNK):
@@ -89,6 +88,17 @@ class BatchStore:
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, left, fresh - sure)
         return StoredBatch(ids, fresh, since, None if bucket is None else left)
+
+
+async def _survey(new: Sequence[NewTask]) -> tuple[int, timedelta, datetime | None]:
+    """Return how many are certainly new, the shortest tolerance, and the earliest `latest`."""
+    sure, tolerances, latest = 0, set[timedelta](), set[datetime | None]()
+    async for piece in pieces(new):
+        sure += sum(_is_surely_new(task) for task in piece)
+        tolerances.update(task.spec.delay_tolerance for task in piece)
+        latest.update(task.ahead.latest for task in piece)
+    first = min(filter(None, latest), default=None)
+    return sure, min(tolerances, default=timedelta(0)), first
 
 
 async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tuple[list[int], int]:

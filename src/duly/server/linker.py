@@ -6,6 +6,7 @@ tasks that were there before come last, because these can neither start nor end 
 until the commit.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,14 +19,15 @@ from duly.model.steps import Pace, Steps
 from duly.model.task import TaskSpec
 from duly.policy import graph_order
 from duly.policy.graph_order import Wish
-from duly.server.turns import in_turns
+from duly.server.turns import in_turns, pieces
 from duly.store import edges, inputs
 from duly.store.database import Connection
 from duly.store.edges import NewEdge
 from duly.store.tasks import NewTask
 
 FINDING = 5
-CHUNK = 5000
+"""To find an edge by its name costs as much as to look at so many."""
+CHUNK = 2000
 """How many edges go into one statement."""
 SHOWN = 5
 """How many unknown tasks are named."""
@@ -72,7 +74,9 @@ async def link(specs: Sequence[TaskSpec]) -> Links | None:
     upstreams = await in_turns(_find(specs, refs))
     inner = await in_turns(_inner(upstreams))
     order = await in_turns(graph.sort(inner, lambda index: specs[index].ref or str(index)))
-    wishes = [Wish(spec.delay_tolerance, spec.run_at) for spec in specs]
+    wishes: list[Wish] = []
+    async for piece in pieces(specs):
+        wishes += [Wish(spec.delay_tolerance, spec.run_at) for spec in piece]
     return Links(upstreams, order, await in_turns(graph_order.look_ahead(inner, order, wishes)))
 
 
@@ -81,7 +85,6 @@ def _find(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> Steps[list[list
     found = []
     pace = Pace()
     for index, spec in enumerate(specs):
-        # To find one costs as much as many a step elsewhere.
         if pace.is_over(1 + FINDING * len(spec.depends_on)):
             yield
         where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
@@ -109,6 +112,7 @@ async def attach(
     its tenant does not have.
     """
     asked = links.as_asked(ids)
+    await asyncio.sleep(0)
     fresh = {task.id for task, stored in zip(new, ids, strict=True) if task.id == stored}
     older: list[NewEdge] = []
     between: list[NewEdge] = []

@@ -30,13 +30,14 @@ from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
+from duly.server.turns import give_back, pieces
 from duly.server.waker import Waker
 from duly.store import edges, tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.edges import NewGraph
 from duly.store.tasks import NewTask
 
-AT_ONCE = 2000
+AT_ONCE = 500
 """Tasks of a batch that are made before others get their turn on this server."""
 GROUP = 500
 """How many requests share one commit, at most."""
@@ -259,7 +260,9 @@ class Submitter(Service):
     ) -> StoredBatch:
         links = await linker.link(specs)
         if key is None:
-            sure = sum(spec.idempotency_key is None and spec.unique is None for spec in specs)
+            sure = 0
+            async for piece in pieces(specs):
+                sure += sum(one.idempotency_key is None and one.unique is None for one in piece)
             self._rate_limiter.check(credential, sure)
         return await self._enter_batch(credential, specs, key, known, links, graph)
 
@@ -315,8 +318,11 @@ class Submitter(Service):
         if stored.bucket is not None:
             self._rate_limiter.note({credential.tenant_id: stored.bucket})
         self._waker.wake_batch(new, stored.since)
+        await asyncio.sleep(0)
         if links is not None:
-            return msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
+            stored = msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
+            await give_back(links.upstreams, links.ahead)
+        await give_back(new)
         return stored
 
     async def _new_batch(
