@@ -26,6 +26,7 @@ class Kind(StrEnum):
     ATTEMPT_GAP = "attempt_gap"
     TOKEN_AHEAD = "token_ahead"  # noqa: S105 -- a fencing token, no secret
     MINTED_AHEAD = "minted_ahead"
+    MISCOUNTED = "miscounted"
     STUCK_LINE = "stuck_line"
     OVERSUBSCRIBED = "oversubscribed"
     ABOVE_OVERRIDE = "above_override"

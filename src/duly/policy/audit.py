@@ -26,6 +26,7 @@ MEANINGS: Mapping[Kind, str] = {
     Kind.ATTEMPT_GAP: "Its attempts are not numbered without gaps.",
     Kind.TOKEN_AHEAD: "Its fencing token is above all that were given out.",
     Kind.MINTED_AHEAD: "Its id is above the mark of the server that minted it.",
+    Kind.MISCOUNTED: "It is blocked by more or fewer tasks than it still waits for.",
     Kind.STUCK_LINE: "It waits long past its start_by, though a node has room for it.",
     Kind.OVERSUBSCRIBED: "More is in use on the node than it has.",
     Kind.ABOVE_OVERRIDE: (

@@ -41,6 +41,7 @@ class Repairer:
             Kind.NOT_RELEASED: lambda conn, one: repairs.release(conn, one.about, late=self._late),
             Kind.TOKEN_AHEAD: lambda conn, one: repairs.advance_tokens(conn, one.about),
             Kind.MINTED_AHEAD: lambda conn, one: repairs.raise_mark(conn, one.about),
+            Kind.MISCOUNTED: lambda conn, one: repairs.recount(conn, one.about),
             Kind.REMOVED_NODE_ALIVE: lambda conn, one: repairs.end_agents(conn, one.about),
             Kind.TWO_AGENTS: lambda conn, one: repairs.end_agents(conn, one.about),
             Kind.LOST_TASK: lambda conn, one: repairs.restore(conn, one.about),

@@ -45,6 +45,23 @@ async def raise_mark(conn: Connection, task_id: int) -> bool:
     return await conn.fetchval(SQL["raise_mark"], task_id) is not None
 
 
+async def recount(conn: Connection, task_id: int) -> bool:
+    """Let a task wait for as many as it should; call it in a transaction.
+
+    It ends if one of them has ended in another way than it waits for. If nobody knows any more
+    how one of them ended, it is left alone.
+    """
+    if await conn.fetchval(SQL["lock_live"], task_id) is None:
+        return False
+    awaited = await conn.fetchrow(SQL["read_awaited"], task_id)
+    if awaited is None or awaited["is_unknown"]:
+        return False
+    if awaited["doomed_by"] is not None:
+        ended = await conn.fetchval(SQL["end_doomed"], task_id, awaited["doomed_by"])
+        return ended is not None
+    return await conn.fetchval(SQL["set_blocked_by"], task_id, awaited["open"]) is not None
+
+
 async def end_agents(conn: Connection, node_id: int) -> bool:
     """End the incarnations of a node that must not be alive; call it in a transaction."""
     is_removed = await conn.fetchval(SQL["lock_node"], node_id)

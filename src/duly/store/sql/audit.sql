@@ -14,6 +14,9 @@ select id
 -- have been over for longer than $2.
 -- A sequence is read as it is now, rows as they were when the statement began: so no token
 -- that is seen can be above it, if all is well.
+-- A task still waits for an upstream that is live, or whose end it was not told yet. Both the
+-- telling and the end change in one transaction with what is seen here, so the sum is right at
+-- every moment. Of a task with very many edges they are not counted, for the sake of the others.
 --   $1 ids, $2 how late something may be, $3 grace
 select broken.kind, seen.id as about, broken.evidence
   from (select duly.now() - $2::interval as late, (select last_value from tokens) as token) as clock
@@ -33,6 +36,22 @@ select broken.kind, seen.id as about, broken.evidence
   left join lateral (
         select true as found from shapes where shapes.id = seen.shape_id offset 0
        ) as shape on true
+  left join lateral (
+        select count(*) as edges, count(*) filter (where edge.is_open) as open
+          from (select e.is_counted
+                       and coalesce(
+                        (select true from live u where u.id = e.upstream_id),
+                        (select u.told_to < e.dependant_id
+                           from ended_upstreams u
+                          where u.task_id = e.upstream_id),
+                        false
+                       ) as is_open
+                  from edges e
+                 where e.dependant_id = seen.id
+                   and seen.attempt = 0
+                   and seen.status <> 'running'
+                 limit 301) as edge
+       ) as awaited on true
   left join lateral (
         select high_water from servers where servers.number = (seen.id >> 17) & 255 offset 0
        ) as minter on true
@@ -70,7 +89,9 @@ select broken.kind, seen.id as about, broken.evidence
              seen.attempt - (seen.status = 'running')::int),
          concat(seen.attempt, ' ', seen.token)),
         ('token_ahead', seen.token > clock.token, seen.token::text),
-        ('minted_ahead', seen.id >> 31 > coalesce(minter.high_water, -1), '')
+        ('minted_ahead', seen.id >> 31 > coalesce(minter.high_water, -1), ''),
+        ('miscounted', awaited.edges <= 300 and awaited.open <> seen.blocked_by,
+         concat(seen.blocked_by, ' ', awaited.open))
        ) as broken (kind, is_so, evidence)
  where broken.is_so
 

@@ -91,6 +91,62 @@ update servers
    and high_water < $1::bigint >> 31
 returning number as id
 
+-- name: read_awaited
+-- Return how many edges of a locked task are still to be told of, one upstream that has ended in
+-- another way than it waits for, with how, and whether there is one of which nobody knows how.
+-- Whoever tells locks the task first, so what is seen here is not being told meanwhile.
+--   $1 id
+select count(*) filter (where is_open)::int as open,
+       (array_agg(edge.upstream_id order by edge.upstream_id)
+            filter (where not is_open and not is_met(edge.condition, ended.status)))[1] as doomed_by,
+       coalesce(bool_or(not is_open and ended.status is null), false) as is_unknown
+  from (select e.dependant_id, e.upstream_id, e.condition,
+               coalesce(
+                (select true from live u where u.id = e.upstream_id),
+                (select u.told_to < e.dependant_id
+                   from ended_upstreams u
+                  where u.task_id = e.upstream_id),
+                false
+               ) as is_open
+          from edges e
+         where e.dependant_id = $1
+           and e.is_counted) as edge
+  left join lateral (
+        select status from ends where ends.task_id = edge.upstream_id offset 0
+       ) as ended on true
+
+-- name: end_doomed
+-- End a task whose upstream has ended in another way than it waits for.
+--   $1 id, $2 upstream
+select ended.id
+  from end_each_unstarted(
+        array[$1::bigint], 'cancelled',
+        array(select upstream_reason($2, e.status) from ends e where e.task_id = $2)
+       ) as ended
+
+-- name: set_blocked_by
+-- Let a task, which is locked, wait for as many as it should; with none left it may go on.
+--   $1 id, $2 how many
+update live
+   set blocked_by = $2,
+       ready_at = case when $2 > 0 then ready_at else greatest(ready_at, now) end,
+       start_by = case
+           when $2 > 0 then start_by
+           else start_by_of(greatest(ready_at, now), delay_tolerance, patience, latest_start)
+       end,
+       status = (case
+           when status = 'paused' then 'paused'
+           when $2 > 0 then 'blocked'
+           when ready_at > now then 'scheduled'
+           else 'waiting'
+       end)::status
+  from (select duly.now() as now) as clock
+ where id = $1
+   and attempt = 0
+   and incarnation_id is null
+   and blocked_by <> $2
+returning id
+
 -- name: lock_node
 -- Lock a node before its incarnations, as in join_node: two orders would be a deadlock.
 --   $1 node_id

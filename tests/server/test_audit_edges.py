@@ -1,0 +1,84 @@
+"""Tasks that wait for the wrong number of others, made by hand: found, and put right."""
+
+import pytest
+
+from duly.model.task import Outcome
+from tests.server.lab import reason_of
+from tests.server.test_edges import after, statuses, submit_batch
+
+BLOCKED_BY = "update live set blocked_by = $2 where id = $1"
+
+
+async def test_a_task_that_waits_for_nobody_any_more_goes_on(lab, watch):
+    node = await watch.node()
+    first = await lab.submit()
+    second = await lab.submit(depends_on=[str(first)], delay_tolerance=600)
+    ref = await lab.start(node, first)
+    await lab.conn.execute("update live set has_dependants = false where id = $1", first)
+    assert await node.report(ref)
+    await lab.sweep()
+    assert await lab.status(second) == "blocked"
+    assert await watch.found() == {}
+    row = await lab.live(second)
+    assert (row["status"], row["blocked_by"]) == ("waiting", 0)
+    assert (row["start_by"] - row["ready_at"]).total_seconds() > 599
+    assert await watch.repaired(second) == ["miscounted"]
+
+
+async def test_a_task_that_was_not_told_of_a_failure_ends_of_it(lab, watch):
+    node = await watch.node()
+    first = await lab.submit(max_attempts=1)
+    second = await lab.submit(depends_on=[after(first)])
+    third = await lab.submit(depends_on=[after(second, "always")])
+    ref = await lab.start(node, first)
+    await lab.conn.execute("update live set has_dependants = false where id = $1", first)
+    assert await node.report(ref, Outcome.FAILED)
+    assert await watch.found() == {}
+    assert reason_of(await lab.end(second))["code"] == "upstream_failed"
+    await lab.sweep()
+    assert await lab.status(third) == "waiting"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_task_waits_for_as_many_as_it_should(lab, watch, count):
+    ids = await submit_batch(lab, ("a",), ("b",), ("c", "a", "b"))
+    await lab.conn.execute(BLOCKED_BY, ids["c"], count)
+    assert await watch.found() == {}
+    assert (await lab.live(ids["c"]))["blocked_by"] == 2
+    assert await watch.repaired(ids["c"]) == ["miscounted"]
+
+
+async def test_a_task_that_could_start_too_early_is_blocked_again(lab, watch):
+    ids = await submit_batch(lab, ("a",), ("b", "a"))
+    await lab.conn.execute("update live set blocked_by = 0, status = 'waiting'")
+    assert await watch.found() == {}
+    assert await statuses(lab, ids) == {"a": "waiting", "b": "blocked"}
+    assert (await lab.live(ids["b"]))["blocked_by"] == 1
+
+
+async def test_a_task_of_which_nobody_knows_how_the_other_ended_is_reported(lab, watch):
+    ids = await submit_batch(lab, ("a",), ("b", "a"))
+    await lab.conn.execute("delete from live where id = $1", ids["a"])
+    await lab.conn.execute("delete from tasks where id = $1", ids["a"])
+    assert await watch.found() == {"miscounted": {ids["b"]}}
+    assert await lab.status(ids["b"]) == "blocked"
+
+
+async def test_what_is_on_its_way_is_no_drift(lab, watch, monkeypatch):
+    """Ends that are told in pieces, or not at all while nobody leads, with rounds in between."""
+    monkeypatch.setattr("duly.server.settler.EDGES", 10)
+    ids = await submit_batch(lab, ("a",), *((f"w{n}", "a") for n in range(25)))
+    last = await lab.submit(depends_on=[str(one) for one in ids.values()])
+    await lab.parts.canceller.cancel(lab.client, [ids["a"]])
+    await watch.wait()
+    assert await watch.drift() == {}
+    assert (await lab.live(last))["blocked_by"] == 26
+    await lab.sweep()
+    assert await lab.count("ended_upstreams") > 0
+    await watch.wait()
+    assert await watch.drift() == {}
+    while await lab.parts.queue_manager.tick():
+        await watch.go_round()
+    assert await watch.drift() == {}
+    assert await watch.total() == 0
+    assert await lab.status(last) == "cancelled"
