@@ -172,6 +172,7 @@ async def test_inputs_that_are_too_large_together_end_the_attempt(server, tmp_pa
 )
 async def test_no_name_leads_out_of_the_folder(server, tmp_path, name):
     page(server, ("a", b"1"), (name, b"2"))
+    (tmp_path / "in").mkdir()
     async with fetching(server, tmp_path / "in") as told:
         told.want(A)
         _, refusal = await told.end()

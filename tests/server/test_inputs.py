@@ -158,6 +158,10 @@ async def test_a_replay_neither_waits_for_what_still_runs_nor_finds_it(lab):
     await end(lab, node, ids["a"], b"1")
     await cancel(lab, ids["c"])
     again = await lab.parts.replayer.replay(lab.client, ids["c"])
+    assert await lab.status(again) == "waiting"
+    node.latest = 0
+    await end(lab, node, ids["b"], b"2")
+    node.latest = 0
     assert await found(lab, node, again) == {"a": b"1"}
 
 

@@ -53,6 +53,10 @@ def test_a_key_that_was_given_to_an_earlier_version_stands_for_the_same_task():
     assert digest(UNLIMITED, idempotency_key="x", labels={"b": "1", "a": "2"}).hex() == (
         "01de5f181e770f2084e0bd37aa945c2cd51549cc2415c2513eab634d76ba0443"
     )
+    # As the version before inputs did.
+    assert digest(UNLIMITED, idempotency_key="x", depends_on=["7"]).hex() == (
+        "ca390ba42f8427d7afe64b2b49e379a6ae2ad775fd2688fe236e84a54cdbb613"
+    )
 
 
 @pytest.mark.parametrize(
