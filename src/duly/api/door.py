@@ -65,7 +65,8 @@ class Door:
         """Who is refused before it comes to this door; its connection asks for that."""
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
-        self._crowd = most_connections() * 9 // 10
+        self._counted = -1
+        self._crowd = 0
         bodies = Room(settings.bodies_limit)
         self._open = Rooms("open", Room(settings.open_limit), bodies)
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
@@ -103,7 +104,11 @@ class Door:
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open
 
     def _is_crowded(self) -> bool:
-        return len(self._connections) > self._crowd
+        if len(self._connections) != self._counted:
+            # As many as there were, they are as few as they were: the limit is not asked for again.
+            self._counted = len(self._connections)
+            self._crowd = most_connections() * 9 // 10
+        return self._counted > self._crowd
 
     def _refuse(self, why: str, *, hang_up: bool) -> Answer:
         value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})
