@@ -69,6 +69,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     result_limit: int
     inputs_limit: int | None = None
     """Bytes that the results of its upstreams may have together; None: there are none to fetch."""
+    tenant: int | None = None
+    """Whose it is: what one attempt has used, only others of the same tenant may use again."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):

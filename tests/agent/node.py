@@ -69,6 +69,7 @@ class Node:
         log_limit: int = 2**20,
         ports: int = 0,
         inputs: dict[str, bytes] | None = None,
+        tenant: int | None = 1,
     ) -> AttemptRef:
         """Start an attempt, with inputs that were fetched before."""
         task = next(self._tasks)
@@ -88,6 +89,7 @@ class Node:
             log_limit=log_limit,
             result_limit=1024,
             inputs_limit=None if inputs is None else 1024,
+            tenant=tenant,
         )
         if inputs is not None:
             results = [Input(name, result) for name, result in inputs.items()]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spawner import UNDER_WAY
+from duly.agent.spawner import MADE, UNDER_WAY
 from duly.agent.starter import MOST_FAILURES, STARTER_DIED, Start, Starter
 from duly.agent.tree import Tree
 from duly.model.task import Outcome
@@ -145,7 +145,7 @@ def test_tasks_that_kill_their_spawner_cost_no_more_than_themselves():
     with closing_at_end() as starter:
         for attempt in range(3 * MOST_FAILURES):
             os.kill(starter.pid, signal.SIGKILL)
-            begin = (["true"], {}, "/", False, None)
+            begin = (["true"], {}, "/", MADE, None, False)
             starter.add(Start(attempt, None, begin, os.open("/dev/null", os.O_WRONLY)))
             starter.flush()
             starter._board[attempt] = UNDER_WAY  # as it stands there when a task is that quick

@@ -35,7 +35,7 @@ class Attempt:
         self.cpu: float | None = None
         self.peak: int | None = None
         self.is_bare = False
-        """Its folder was empty at its end, and is gone."""
+        """Its folder was empty at its end, and is gone, or ours again."""
         self.failure: tuple[str, int] | None = None
         self.stopped = False
         self.doomed = False

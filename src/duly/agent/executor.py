@@ -16,6 +16,8 @@ from duly.agent.callers import Caller, workspace_of
 from duly.agent.link import Link
 from duly.agent.outcome import Conclusion, Exit, Failure
 from duly.agent.ports import Ports
+from duly.agent.spares import Spares
+from duly.agent.spawner import MADE, MAKE, RENEW
 from duly.agent.speaker import Speaker
 from duly.agent.users import User, Users
 from duly.clock import monotonic
@@ -35,6 +37,8 @@ class Local:
     spool: str
     inputs: str | None = None
     """The folder of what its upstreams have left, if they have left anything."""
+    tenant: int | None = None
+    """Whose it is, if its folder may be used again."""
     user: User | None = None
     ports: list[int] = field(default_factory=list)
     program: str = ""
@@ -76,6 +80,7 @@ class Executor:
         self._ports = ports
         self.remove = remove
         self._socket = socket
+        self._spares = Spares()
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
         self._last_id = 0
@@ -112,7 +117,12 @@ class Executor:
         """Prepare the attempt and have it started; an Exit says that it could not be."""
         self._last_id += 1
         ref, name = assignment.ref, name_of(assignment.ref)
-        local = Local(ref, self._last_id, f"{self._work}/{name}", f"{self._spool}/{name}")
+        # Who shares its user with others cannot be kept out of what is kept for the next one.
+        has_script = assignment.payload.source is not None
+        tenant = assignment.tenant if self._users.own_uids and not has_script else None
+        spare = self._spares.take(tenant)
+        folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
+        local = Local(ref, self._last_id, folder, f"{self._spool}/{name}", tenant=tenant)
         self._local[ref] = self._by_id[local.id] = local
         local.execution_cap = assignment.execution_cap
         local.memory_mb = assignment.resources.memory_mb
@@ -137,11 +147,12 @@ class Executor:
             self._clear(local)
             failure = Failure(step, error.errno or 0, local.program)
             return Exit(code=None, failure=failure)
-        link.send("start", self._spec(assignment, local))
+        link.send("start", self._spec(assignment, local, spare is not None))
         return None
 
-    def _spec(self, assignment: Assignment, local: Local) -> dict[str, Any]:
+    def _spec(self, assignment: Assignment, local: Local, is_spare: bool) -> dict[str, Any]:
         payload, user = assignment.payload, local.user
+        folder = MADE if payload.source is not None else RENEW if is_spare else MAKE
         return {
             "id": local.id,
             "begin": (
@@ -154,8 +165,9 @@ class Executor:
                     self._socket,
                 ),
                 local.workspace,
-                payload.source is None,
+                folder,
                 None if user is None else tuple(user),
+                local.tenant is not None,
             ),
             "disk": local.disk_mb * 2**20,
             "own_uid": user.uid if user is not None and self._users.own_uids else None,
@@ -206,10 +218,14 @@ class Executor:
         )
 
     def _clear(self, local: Local, is_bare: bool = False) -> None:
-        """Give back what was only needed while it ran; a bare workspace is gone already."""
+        """Give back what was only needed while it ran; a bare workspace is gone, or a spare."""
         del self._by_id[local.id]
-        if not is_bare:
-            self.remove(local.workspace)
+        unwanted: str | None = local.workspace
+        if is_bare:
+            kept = local.tenant
+            unwanted = None if kept is None else self._spares.keep(local.workspace, kept)
+        if unwanted is not None:
+            self.remove(unwanted)
         if local.inputs is not None:
             self.remove(local.inputs)
         self._users.give_back(local.user)

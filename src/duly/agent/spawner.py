@@ -22,6 +22,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from duly.agent.frames import Frames
+from duly.agent.spares import reclaim
 from duly.clock import monotonic
 
 UNDER_WAY = 1
@@ -32,6 +33,8 @@ AT_ONCE = 8
 """How many tasks are started before the supervisor hears of them."""
 MOST_DOORS = 128
 CHILDREN = {signal.SIGCHLD}
+MADE, MAKE, RENEW = range(3)
+"""What there is of a task's folder: all of it, nothing, or one that was another task's before."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 STEPS_ON = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 """Errors after which the next folder of a PATH is tried."""
@@ -58,7 +61,7 @@ class Spawner:
         self._frames, self._board, self._folders, open_files, disk, self._supervisor = setting
         self._orders: deque[tuple[Any, ...]] = deque()
         self._results: list[tuple[Any, ...]] = []
-        self._children: dict[int, tuple[int, str | None]] = {}
+        self._children: dict[int, tuple[int, str | None, bool]] = {}
         self._doors: dict[str, list[int]] = {}
         self._at = ""
         self._stand = HOME
@@ -116,12 +119,12 @@ class Spawner:
         elif verb == "stand":
             self._stand = subject[0]
         elif verb == "terminate":
-            for pid, (attempt, _) in self._children.items():
+            for pid, (attempt, *_) in self._children.items():
                 if attempt == subject[0]:
                     os.killpg(pid, signal.SIGTERM)
 
     def _start(self, slot: int, attempt: int, group: str | None, begin: tuple[Any, ...]) -> None:
-        argv, env, cwd, make_cwd, user = begin
+        argv, env, cwd, folder, user, is_kept = begin
         output = self._frames.received.popleft()
         self._board[slot] = UNDER_WAY
         step = "cgroup"
@@ -133,10 +136,8 @@ class Spawner:
                     self._stand = HOME  # It is the attempt's from now on.
                 self._enter(group)
             step = "workspace"
-            if make_cwd:
-                os.mkdir(cwd, 0o700)
-                if user is not None:
-                    os.chown(cwd, *user)
+            if folder != MADE:
+                self._prepare(cwd, folder, user)
             os.chdir(cwd)
             step = "exec"
             at = monotonic()
@@ -150,8 +151,20 @@ class Spawner:
         finally:
             os.close(output)
         self._board[slot] = pid
-        self._children[pid] = attempt, cwd if make_cwd else None
+        self._children[pid] = attempt, None if folder == MADE else cwd, is_kept
         self._results.append(("begun", attempt, pid, at))
+
+    def _prepare(self, cwd: str, folder: int, user: tuple[int, int] | None) -> None:
+        if folder == RENEW and user is not None:
+            try:
+                os.chown(cwd, *user)
+            except FileNotFoundError:
+                pass  # Somebody tidies up here.
+            else:
+                return
+        os.mkdir(cwd, 0o700)
+        if user is not None:
+            os.chown(cwd, *user)
 
     def _spawn(
         self, argv: list[str], env: dict[str, str], user: tuple[int, int] | None, output: int
@@ -242,9 +255,9 @@ class Spawner:
             if pid == 0:
                 return
             at = monotonic()
-            attempt, cwd = self._children.pop(pid)
+            attempt, cwd, is_kept = self._children.pop(pid)
             cpu = rusage.ru_utime + rusage.ru_stime
-            is_bare = cwd is not None and remove_bare(cwd)
+            is_bare = cwd is not None and (reclaim(cwd) if is_kept else remove_bare(cwd))
             code = os.waitstatus_to_exitcode(status)
             self._results.append(
                 ("ended", attempt, code, cpu, rusage.ru_maxrss * 1024, at, is_bare)

@@ -21,7 +21,7 @@ from duly.server.news import Ids, News
 from duly.store import nodes
 from duly.store.database import Connection, Database, confirm
 from duly.store.lanes import Lane
-from duly.store.leases import Lease
+from duly.store.leases import Head, Lease
 
 RECHECK = timedelta(seconds=1)
 """How often a waiting poll looks again, in case that nobody told it."""
@@ -42,13 +42,17 @@ class Polls:
         """Return those of `incarnations` whose next poll can be answered without a look."""
         return self._deliveries.awaited(incarnations, self._patience)
 
-    def hand_over(self, leased: Sequence[Lease], shapes: Mapping[int, Shape]) -> None:
-        """Let the polls know that wait for what has been leased; it is committed."""
+    def hand_over(
+        self, leased: Sequence[Lease], shapes: Mapping[int, Shape], window: Iterable[Head]
+    ) -> None:
+        """Let the polls know that wait for what has been leased of a window; it is committed."""
+        tenants = {head.id: head.tenant_id for head in window}
         starts: defaultdict[int, list[wire.Assignment]] = defaultdict(list)
         for one in leased:
             if one.told is not None:
                 needs = shapes[one.told.shape_id].needs
-                starts[one.incarnation_id].append(self._assignment(one.start(needs)))
+                start = one.start(needs, tenants[one.id])
+                starts[one.incarnation_id].append(self._assignment(start))
         self._deliveries.put(starts)
         incarnations = {one.incarnation_id for one in leased}
         self._deliveries.doubt(incarnations - starts.keys())
@@ -136,6 +140,7 @@ class Polls:
             log_limit=start.payload.log_bytes(self._settings.execution.log_limit),
             result_limit=start.payload.result_bytes(self._settings.execution.result_limit),
             inputs_limit=self._inputs_limit(start) if start.has_inputs else None,
+            tenant=start.tenant_id,
         )
 
     def _inputs_limit(self, start: nodes.Start) -> int:

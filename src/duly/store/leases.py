@@ -85,7 +85,7 @@ class Lease(msgspec.Struct, frozen=True):
     told: Told | None
     """What there is to tell the agent, if that was asked for."""
 
-    def start(self, needs: Resources) -> Start:
+    def start(self, needs: Resources, tenant_id: int) -> Start:
         """Return what the agent needs to start it."""
         assert self.told is not None  # noqa: S101 -- whoever asks has looked
         return Start(
@@ -97,6 +97,7 @@ class Lease(msgspec.Struct, frozen=True):
             needs=needs,
             idempotency_key=self.told.idempotency_key,
             has_inputs=self.told.has_inputs,
+            tenant_id=tenant_id,
         )
 
 

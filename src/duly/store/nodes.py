@@ -42,6 +42,7 @@ class Start(msgspec.Struct, frozen=True):
     payload: Payload
     needs: Resources
     idempotency_key: str
+    tenant_id: int
     has_inputs: bool = False
     """Whether results of its upstreams are to be fetched first."""
 
@@ -160,6 +161,7 @@ async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[i
             payload=payloads[row["id"]],
             needs=msgspec.convert(row["needs"], Resources),
             idempotency_key=row["idempotency_key"],
+            tenant_id=row["tenant_id"],
             has_inputs=row["id"] in having,
         )
         for row in rows

@@ -112,7 +112,7 @@ select exists (
 -- name: read_assignments
 -- Return what an agent needs to start attempts on an incarnation of its own.
 --   $1 incarnation_id, $2 task ids
-select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs,
+select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs, l.tenant_id,
        coalesce(t.idempotency_key, l.id::text) as idempotency_key
   from live l
  cross join lateral (
