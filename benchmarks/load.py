@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 
 SMALL = {"cpu": 0.04, "memory_mb": 16, "disk_mb": 1}
 TRUE: dict[str, Any] = {"command": ["/bin/true"], "resources": SMALL}
-TINY = TRUE | {"resources": SMALL | {"cpu": 0.04}}
-"""On two cores 50 of them run at a time; of the others, 20."""
+TINY = TRUE
+"""On two cores 50 of them run at a time."""
+LARGER = TRUE | {"resources": SMALL | {"cpu": 0.1}}
+"""And of these 20."""
 
 
 class Refused(RuntimeError):

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import checks, cluster, installation, limits, usage
 from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
-from benchmarks.load import TINY, TRUE, Requests, send_all
+from benchmarks.load import LARGER, TINY, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.usage import Cpu
 from duly.bench.figure import Figure, at_least, median
@@ -43,7 +43,7 @@ def measure(rig: Rig) -> Iterator[Figure]:
         alone = (_buried() - before) / (sizes.rounds * sizes.spawns)
         by_xargs = [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
         again, _ = _costed(place, sizes.rounds, sizes.runs)
-        fewer = [run_all(place, sizes.runs, TRUE) for _ in range(sizes.rounds)]
+        fewer = [run_all(place, sizes.runs, LARGER) for _ in range(sizes.rounds)]
         checks.all_done(dsn, warm + 3 * costs.tasks)
     yield from _rates(median(through + again), median(spawned), median(by_xargs))
     yield Figure(

@@ -73,6 +73,7 @@ class Group:
         self._files: dict[str, int] = {}
         self._cpu_before = 0.0
         self._kills_before = 0
+        self._peak_before = LEFT_BEHIND
         self._frozen = False
         for folder in self._folders:
             os.mkdir(folder)
@@ -125,12 +126,14 @@ class Group:
         """Return what was used since the group was made or last measured."""
         cpu = self._cpu()
         kills = self._oom_kills()
+        peak = self._peak()
         measured = Measured(
             None if cpu is None else cpu - self._cpu_before,
-            self._peak(),
+            peak,
             kills > self._kills_before,
         )
         self._cpu_before, self._kills_before = cpu or 0.0, kills
+        self._peak_before = peak or LEFT_BEHIND
         return measured
 
     def renew(self) -> bool:
@@ -139,8 +142,10 @@ class Group:
             self.thaw()
         if self._layout.memory is not None:
             folder = f"{self._layout.memory}/{self.name}/memory."
-            usage = int(self._read_path(f"{folder}usage_in_bytes") or b"0")
-            return usage < LEFT_BEHIND and self._reset(f"{folder}max_usage_in_bytes")
+            left = self._peak_before
+            if left >= LEFT_BEHIND:
+                left = int(self._read_path(f"{folder}usage_in_bytes") or b"0")
+            return left < LEFT_BEHIND and self._reset(f"{folder}max_usage_in_bytes")
         # The peak of v2 can be reset only on new kernels, and only per open file.
         return "memory" not in self._layout.controllers
 

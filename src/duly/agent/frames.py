@@ -16,7 +16,8 @@ from typing import Any
 HEADER = 4
 MOST_DESCRIPTORS = 253
 """The kernel passes no more of them at once."""
-CHUNK = 2**18
+CHUNK = 2**16
+"""More than that would be asked of the kernel anew for every message."""
 ROOM = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
 
 

@@ -22,21 +22,24 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def reclaim(path: str) -> bool:
     """Take a folder back, and say whether it is as it was when it was made: empty and closed.
 
-    It is ours before it is looked at for the last time, so nothing comes into it after that.
-    One in which something is stays as it is: others of its attempt may still be writing.
+    It is ours before we look, so nothing comes into it after that. One in which something is
+    goes back to whose it was: by that, what an attempt has left running can be found.
     """
     try:
         fd = os.open(path, FOLDER)
     except OSError:
         return False
     try:
-        if os.listdir(fd):  # noqa: PTH208
-            return False
+        found = os.fstat(fd)
         os.fchown(fd, os.geteuid(), os.getegid())
-        is_closed = stat.S_IMODE(os.fstat(fd).st_mode) == OURS_ALONE
+        if os.listdir(fd):  # noqa: PTH208
+            os.fchown(fd, found.st_uid, found.st_gid)
+            return False
         # An access list is an attribute, too. Those of a security module are not the task's.
-        is_plain = all(name.startswith("security.") for name in os.listxattr(fd))
-        return is_closed and is_plain and not os.listdir(fd)  # noqa: PTH208
+        attributes = os.listxattr(fd)
+        return stat.S_IMODE(os.fstat(fd).st_mode) == OURS_ALONE and all(
+            name.startswith("security.") for name in attributes
+        )
     except OSError:
         return False
     finally:

@@ -18,6 +18,9 @@ import os
 import resource
 import select
 import signal
+
+# signal.pthread_sigmask makes a name of each of 64 signals, which takes longer than all the rest.
+from _signal import pthread_sigmask as set_mask  # type: ignore[import-not-found]
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -66,6 +69,8 @@ class Spawner:
         self._at = ""
         self._stand = HOME
         self._processors = os.sched_getaffinity(0)
+        # Given all of them, the C library sets each; else it asks for each, and then sets it.
+        self._signals = sorted(signal.valid_signals())
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,9 +92,9 @@ class Spawner:
         ready.register(self._woken, select.POLLIN)
         while True:
             # One signal for many ends, and none while we are busy: each costs more than a look.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILDREN)
+            set_mask(signal.SIG_UNBLOCK, CHILDREN)
             found = ready.poll(0 if self._orders else None)
-            signal.pthread_sigmask(signal.SIG_BLOCK, CHILDREN)
+            set_mask(signal.SIG_BLOCK, CHILDREN)
             for fd, _ in found:
                 if fd == self._woken:
                     os.read(self._woken, 4096)
@@ -98,9 +103,10 @@ class Spawner:
                 if orders is None:
                     return
                 self._orders.extend(orders)
-            for _ in range(min(len(self._orders), AT_ONCE)):
-                self._obey(*self._orders.popleft())
-            self._step_aside()
+            if self._orders:
+                for _ in range(min(len(self._orders), AT_ONCE)):
+                    self._obey(*self._orders.popleft())
+                self._step_aside()
             # What has been reaped is told before anything else is started: we might not live.
             self._reap()
             self._tell()
@@ -202,7 +208,8 @@ class Spawner:
         def spawn(path: str) -> int:
             return os.posix_spawn(
                 path, argv, env,
-                file_actions=streams, resetids=resetids, setsid=True, setsigmask=(),
+                file_actions=streams, resetids=resetids, setsid=True,
+                setsigmask=(), setsigdef=self._signals,
             )  # fmt: skip
 
         program = argv[0]

@@ -45,6 +45,8 @@ LATER = 0
 NEVER = -1
 FEWEST_PAIRS = 32
 """How many are looked at however little room there is: of some, little may be known."""
+SPARE_PAIRS = 8
+"""One more pair for so many tasks: nearly all of them have something."""
 
 
 class Prioritizer:
@@ -126,7 +128,7 @@ class Prioritizer:
         # because the read did not see its task yet.
         fitting = [shape for shape, room in rooms.items() if room > LATER]
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
-        most = min(self._settings.window, max(2 * size, FEWEST_PAIRS))
+        most = min(self._settings.window, max(size + size // SPARE_PAIRS, FEWEST_PAIRS))
         self._lines.bring_back(budget)
         turns = order if order.has_queues else None
         turn = self._lines.take(fitting, most, budget, turns)
@@ -167,7 +169,8 @@ class Prioritizer:
         heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
         is_scarce = min(rooms[shape] for _, shape in turn) < 2 * size
         most = {pair: min(rooms[pair[1]], budget.room(*pair)) for pair in turn}
-        left, each = list(turn), -(-(2 if is_scarce else 1) * size // len(turn))
+        # Two, so that one that is left tells that no more of its line come into the window.
+        left, each = list(turn), -(-size // len(turn)) * (2 if is_scarce else 1)
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
             lines = {pair: (turn[pair], min(each, most[pair])) for pair in left}
