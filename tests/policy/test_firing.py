@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
 from duly.model.schedule import Misfire, Missed, Overlap
 from duly.policy import firing
-from duly.policy.firing import CATCH_UP, Decided, decide, passed_over, start_of
+from duly.policy.firing import (
+    CATCH_UP,
+    MOST_RUNS,
+    PIECE,
+    Decided,
+    decide,
+    passed_over,
+    start_of,
+)
 from duly.policy.recurrence import between, next_after
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -26,14 +34,19 @@ def minute(number):
     return START + number * MINUTE
 
 
-def decided(now, *, misfire="once", overlap="allow", has_live=False, recurrence=MINUTELY):
+GRACE = timedelta(seconds=30)
+
+
+def decided(
+    now, *, misfire="once", overlap="allow", has_live=False, recurrence=MINUTELY, grace=GRACE
+):
     return decide(
         recurrence,
         START,
         misfire=Misfire(misfire),
         overlap=Overlap(overlap),
         has_live=has_live,
-        grace=timedelta(seconds=30),
+        grace=grace,
         now=now,
     )
 
@@ -90,6 +103,16 @@ def test_all_is_bounded_to_the_last_ones():
     assert done.missed == [missed(0, 399, firing.TOO_MANY)]
     assert done.runs == [minute(number) for number in range(400, 500)]
     assert done.next_run_at == minute(500)
+
+
+def test_what_is_too_long_ago_is_known_in_the_first_piece_of_a_long_list():
+    done = decided(minute(2000), misfire="all")
+    assert done == Decided([], [missed(0, PIECE - 1, firing.TOO_MANY)], minute(PIECE))
+
+
+def test_no_more_than_so_many_run_by_one_decision():
+    done = decided(minute(150), grace=200 * MINUTE)
+    assert done == Decided([minute(one) for one in range(MOST_RUNS)], [], minute(MOST_RUNS))
 
 
 def test_the_last_of_a_schedule_leaves_none_to_come():
