@@ -59,7 +59,7 @@ def test_it_runs_now_and_its_history_tells(server, nightly):
     assert f"{first} 12:00:00 JST {older}" in told[-1]
     again = server.duly("schedule", "backfill", schedule, *past)
     assert (again.returncode, again.stdout) == (1, "")
-    assert "has a task already" in again.stderr
+    assert "has been run already" in again.stderr
     none = ("--start", f"{first}T00:00Z", "--end", f"{first}T01:00Z")
     assert "no fire time" in server.duly("schedule", "backfill", schedule, *none).stdout
 

@@ -57,6 +57,7 @@ WEIGHTS = {
     "graph": 0.3,
     "wish": 0.3,
     "carry": 0.3,
+    "call off": 0.02,
 }
 QUIET = ("place", "poll", "report", "submit", "batch", "commit", "heartbeat", "join", *NODE)
 THEMES: dict[str, dict[str, float]] = {
@@ -95,6 +96,9 @@ THEMES: dict[str, dict[str, float]] = {
     "fires": {"plan": 150, "fire": 250, "rest": 150, "reschedule": 120, "run": 60, "time": 3}
     | {"backfill": 60, "unschedule": 60}
     | dict.fromkeys(QUIET, 0.1),
+    "queues of fires": {"plan": 100, "fire": 150, "run": 150, "call off": 80, "time": 2}
+    | {"report": 3, "poll": 2, "sweep": 3}
+    | dict.fromkeys(("submit", "batch", "whole", "after", "stop", *NODE, *TASK), 0.1),
     "fires of two leaders": {"plan": 100, "fire": 400, "cluster": 6, "time": 3, "kill": 0.2}
     | dict.fromkeys((*QUIET, "sweep"), 0.1),
 }
@@ -161,6 +165,8 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         _tenant(world, driver, server, kind)
     elif kind == "plan":
         driver.start(f"{server.name} plans", lambda: schedules.create(world, server))
+    elif kind == "call off":
+        driver.start(f"{server.name} calls off", lambda: schedules.call_off(world, server))
     elif kind in SCHEDULE and world.schedules:
         schedule = world.dice.choice(world.schedules)
         act = {

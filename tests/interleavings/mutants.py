@@ -5,7 +5,9 @@ A mistake comes with the theme under which it shows soon.
 
 from types import SimpleNamespace
 
+from duly.model.graph import Condition
 from duly.server import queue_manager, repeats, timekeeper
+from duly.server.occurrences import Occurrence
 from duly.store import (
     buckets,
     leases,
@@ -17,6 +19,7 @@ from duly.store import (
     tasks,
     wishes,
 )
+from duly.store.edges import NewEdge
 from tests.interleavings.explorer import function
 
 
@@ -85,6 +88,17 @@ def termless(monkeypatch):
         pass
 
     monkeypatch.setattr(timekeeper, "servers", SimpleNamespace(hold=hold))
+    return ""
+
+
+def waiting_for_the_last(monkeypatch):
+    """Let an occurrence wait for the one right before it alone."""
+
+    def last(self):
+        for index in self.plot.roots if self.behind else ():
+            yield NewEdge(self.ids[index], self.behind[-1], Condition.ALWAYS)
+
+    monkeypatch.setattr(Occurrence, "outer_edges", last)
     return ""
 
 
@@ -316,6 +330,14 @@ MUTANTS = {
     "what is paused fires": (
         "fires",
         without(schedules, "lock_due", ("where paused_at is null", "where true")),
+    ),
+    "one that waits for its turn waits for the last one alone": (
+        "queues of fires",
+        waiting_for_the_last,
+    ),
+    "what is ahead in a queue ends unnoticed": (
+        "queues of fires",
+        altered("attach_edges", ("set has_dependants = true", "set has_dependants = false")),
     ),
     "schedules are fired after the term": ("fires of two leaders", termless),
     "a suspension lets leases pass that were decided before": ("quotas", unmarked),

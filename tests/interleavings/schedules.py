@@ -1,15 +1,19 @@
 """Schedules of a run: made, fired, changed, paused, removed and run out of turn by anybody."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
+from duly.model.graph_request import GraphRequest
 from duly.model.request import TaskRequest
 from duly.model.schedule_request import ScheduleRequest
 from tests.interleavings.world import CLIENT, Server, World
 
 MOST = 2
 EVERY = 2
+GRAPH = {"a": [], "b": [], "c": ["a", "b"]}
+"""The refs of a graph's tasks, and what each depends on."""
 OFF = timedelta(seconds=0.25)
 """Fire times lie beside every time at which somebody may run a schedule out of turn."""
 
@@ -23,11 +27,11 @@ async def create(world: World, server: Server) -> None:
     """Make one more, unless there are enough."""
     if len(world.schedules) < MOST:
         asked = ScheduleRequest(
-            task=_task(world),
+            **_submitted(world),
             every=f"{EVERY}s",
             start_at=(world.now + OFF).isoformat(),
             misfire=world.dice.choice(("once", "all", "all")),
-            overlap=world.dice.choice(("allow", "allow", "skip", "cancel_other")),
+            overlap=world.dice.choice(("allow", "skip", "cancel_other", "queue", "queue")),
         )
         world.schedules.append(await server.schedules.create(CLIENT, asked))
 
@@ -42,8 +46,8 @@ async def fire(world: World, server: Server) -> None:
 
 
 async def change(world: World, server: Server, schedule: int) -> None:
-    task = {"name": _task(world).name, "command": ["true"]}
-    await server.schedules.update(CLIENT, schedule, {"task": task})
+    """Let it submit something else."""
+    await server.schedules.update(CLIENT, schedule, msgspec.to_builtins(_submitted(world)))
 
 
 async def pause(world: World, server: Server, schedule: int) -> None:
@@ -56,7 +60,8 @@ async def pause(world: World, server: Server, schedule: int) -> None:
 
 async def run(world: World, server: Server, schedule: int) -> None:
     """Run it out of turn."""
-    await server.schedules.run(CLIENT, schedule)
+    made = await server.schedules.run(CLIENT, schedule)
+    world.occurrences.append(made.ids)
     world.is_stirred = True
 
 
@@ -67,13 +72,22 @@ async def backfill(world: World, server: Server, schedule: int) -> None:
     world.is_stirred = True
 
 
+async def call_off(world: World, server: Server) -> None:
+    """Cancel one that was run out of turn, though others may wait behind it."""
+    if world.occurrences:
+        await server.canceller.cancel(CLIENT, world.dice.choice(world.occurrences))
+
+
 async def remove(world: World, server: Server, schedule: int) -> None:
     await server.schedules.remove(CLIENT, schedule)
     if schedule in world.schedules:
         world.schedules.remove(schedule)
 
 
-def _task(world: World) -> TaskRequest:
-    return msgspec.convert(
-        {"name": f"fired {world.dice.randrange(10**6)}", "command": ["true"]}, TaskRequest
-    )
+def _submitted(world: World) -> dict[str, Any]:
+    """Return a task or a graph whose tasks have a name that no other has."""
+    task = {"name": f"fired {world.dice.randrange(10**6)}", "command": ["true"]}
+    if world.dice.random() < 0.6:
+        return {"task": msgspec.convert(task, TaskRequest)}
+    tasks = [{"ref": ref, "depends_on": upstreams} for ref, upstreams in GRAPH.items()]
+    return {"graph": msgspec.convert({"tasks": tasks, "defaults": task}, GraphRequest)}

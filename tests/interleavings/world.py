@@ -150,6 +150,8 @@ class World:
         self.reserved: list[int] = []
         self.schedules: list[int] = []
         self.graphs: list[int] = []
+        self.occurrences: list[list[int]] = []
+        """The tasks of those that were run out of turn."""
         self.dice = dice
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         self.database = database

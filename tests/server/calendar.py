@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from duly.model.graph_request import GraphRequest
 from duly.model.request import TaskRequest
 from duly.model.schedule_request import ScheduleRequest
 from duly.model.tenant import Credential
@@ -26,13 +27,27 @@ class Calendar:
         return self.nodes[-1]
 
     async def create(
-        self, *, by: Credential | None = None, task: dict[str, Any] | None = None, **fields: Any
+        self,
+        *,
+        by: Credential | None = None,
+        task: dict[str, Any] | None = None,
+        graph: dict[str, list[str]] | None = None,
+        **fields: Any,
     ) -> int:
-        """Make a schedule of `true`, every minute from the start on unless told."""
+        """Make a schedule of `true`, every minute from the start on unless told.
+
+        With `graph` it is of several, each with the refs that it depends on.
+        """
         if not fields.keys() & {"run_at", "every", "cron", "daily"}:
             fields = {"every": "1m", "start_at": self.at(1).isoformat(), **fields}
-        asked = msgspec.convert({"command": ["true"], **(task or {})}, TaskRequest)
-        request = ScheduleRequest(task=asked, **fields)
+        whole = {"command": ["true"], **(task or {})}
+        request = ScheduleRequest(**fields)
+        if graph is None:
+            request.task = msgspec.convert(whole, TaskRequest)
+        else:
+            tasks = {ref: {"depends_on": upstreams} for ref, upstreams in graph.items()}
+            asked = {"name": "g", "tasks": tasks, "defaults": whole}
+            request.graph = msgspec.convert(asked, GraphRequest)
         return await self.lab.parts.schedules.create(by or self.lab.client, request)
 
     def at(self, minutes: float) -> datetime:
@@ -48,10 +63,10 @@ class Calendar:
         await (parts or self.lab.parts).timekeeper.tick()
 
     async def ran(self, schedule: int) -> list[float]:
-        """Return the minutes of the fire times that have a task."""
+        """Return the minutes of the fire times that have a task or a graph."""
         rows = await self.lab.conn.fetch(
-            "select fire_at from occurrences where schedule_id = $1 and task_id is not null "
-            "order by 1",
+            "select fire_at from occurrences where schedule_id = $1 "
+            "and coalesce(task_id, graph_id) is not null order by 1",
             schedule,
         )
         return [(row["fire_at"] - self.start).total_seconds() / 60 for row in rows]
@@ -60,7 +75,7 @@ class Calendar:
         """Return the first minute, the number and the code of those that were missed."""
         rows = await self.lab.conn.fetch(
             "select fire_at, times, reason::json ->> 'code' as code from occurrences "
-            "where schedule_id = $1 and task_id is null order by 1",
+            "where schedule_id = $1 and coalesce(task_id, graph_id) is null order by 1",
             schedule,
         )
         return [
@@ -76,6 +91,19 @@ class Calendar:
             schedule,
         )
         return [row["id"] for row in rows]
+
+    async def graphs(self, schedule: int) -> list[dict[str, int]]:
+        """Return the tasks of the graphs of a schedule by ref, the first fire time first."""
+        rows = await self.lab.conn.fetch(
+            "select array(select t.id from tasks t where t.graph_id = g.id order by t.id) as ids,"
+            "       array(select t.ref from tasks t where t.graph_id = g.id order by t.id) as refs,"
+            "       g.task_ids "
+            "from occurrences o join graphs g on g.id = o.graph_id "
+            "where o.schedule_id = $1 order by o.fire_at",
+            schedule,
+        )
+        assert all(sorted(row["task_ids"]) == row["ids"] for row in rows)
+        return [dict(zip(row["refs"], row["ids"], strict=True)) for row in rows]
 
     async def next_run(self, schedule: int) -> float | None:
         """Return the minute at which it fires next."""

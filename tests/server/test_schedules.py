@@ -54,10 +54,7 @@ async def test_one_that_never_fires_is_refused(lab, calendar):
         ({"task": {"execution_cap": "never"}}, "task.execution_cap"),
         ({"task": {"idempotency_key": "k"}}, "task.idempotency_key"),
         ({"task": {"run_at": "2027-01-01T00:00:00Z"}}, "task.run_at"),
-        (
-            {"task": {"concurrency": {"key": "k", "limit": 1}}, "overlap": "queue"},
-            "task.concurrency",
-        ),
+        ({"task": {"depends_on": ["7251039274172410"]}}, "task.depends_on"),
         ({"overlap": "never"}, "overlap"),
         ({"misfire": "never"}, "misfire"),
         ({"name": " "}, "name"),
@@ -183,8 +180,8 @@ async def test_a_change_of_a_paused_one_records_what_has_passed_meanwhile(lab, c
 async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar, schedules):
     schedule = await calendar.create(jitter="10m", overlap="skip")
     await schedules.pause(lab.client, schedule)
-    task = await schedules.run(lab.client, schedule)
-    assert await lab.status(task) == "waiting"
+    made = await schedules.run(lab.client, schedule)
+    assert await lab.status(made.id) == "waiting"
     assert await calendar.ran(schedule) == [0]
     await schedules.resume(lab.client, schedule)
     await calendar.go(1)

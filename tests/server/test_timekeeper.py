@@ -3,7 +3,6 @@ import asyncio
 import pytest
 
 from duly.errors import NotLeading
-from duly.model.task import Outcome
 from duly.server import timekeeper
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
@@ -106,7 +105,7 @@ async def test_many_that_are_due_at_once_are_all_run(lab, calendar):
 async def test_a_transaction_takes_on_no_more_fire_times_than_it_can_see_to(
     lab, calendar, monkeypatch
 ):
-    monkeypatch.setattr(timekeeper, "MOST_TIMES", 5)
+    monkeypatch.setattr(timekeeper, "MOST_TASKS", 5)
     made = [await calendar.create(misfire="all", overlap="allow") for _ in range(3)]
     await lab.clock.set(calendar.at(4))
     await lab.parts.cluster_manager.tick()
@@ -137,52 +136,6 @@ async def test_what_nobody_saw_to_is_made_up_for_as_the_schedule_says(
     assert await calendar.ran(schedule) == ran
     assert await calendar.missed(schedule) == missed
     assert await calendar.next_run(schedule) == 6
-
-
-async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, calendar):
-    schedule = await calendar.create(overlap="skip")
-    node = await calendar.node()
-    await calendar.go(1)
-    (task,) = await calendar.tasks(schedule)
-    ref = await lab.start(node, task)
-    await calendar.go(2)
-    assert await calendar.missed(schedule) == [(2, 1, "overlap")]
-    await node.report(ref, Outcome.FAILED)
-    await calendar.go(3)
-    assert await calendar.ran(schedule) == [1]  # it comes back to be tried again
-    await lab.parts.canceller.cancel(lab.client, [task])
-    await calendar.go(4)
-    assert await calendar.ran(schedule) == [1, 4]
-
-
-async def test_the_others_are_cancelled_with_overlap_cancel_other(lab, calendar):
-    schedule = await calendar.create(overlap="cancel_other")
-    node = await calendar.node()
-    await calendar.go(1)
-    (first,) = await calendar.tasks(schedule)
-    await lab.start(node, first)
-    await calendar.go(2)
-    second = (await calendar.tasks(schedule))[-1]
-    assert (await lab.live(first))["cancel_requested_at"] is not None
-    await calendar.go(3)
-    assert await lab.status(second) == "cancelled"
-    assert await calendar.ran(schedule) == [1, 2, 3]
-
-
-async def test_one_runs_after_the_other_with_overlap_queue(lab, calendar):
-    schedule = await calendar.create(overlap="queue")
-    node = await calendar.node()
-    await calendar.go(1)
-    await calendar.go(2)
-    first, second = await calendar.tasks(schedule)
-    for _ in range(3):
-        await lab.schedule()
-    (ref,) = await node.starts()
-    assert ref.task == first
-    await node.report(ref)
-    for _ in range(3):
-        await lab.schedule()
-    assert [one.task for one in await node.starts()] == [second]
 
 
 async def test_jitter_moves_the_start_and_not_the_fire_time(lab, calendar):

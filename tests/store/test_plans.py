@@ -386,9 +386,10 @@ FIRING = {
     "schedules.move": {"schedules_pkey"},
     "schedules.refuse": {"occurrences_by_task"},
     "schedules.occurrences": {"occurrences_pkey"},
-    "schedules.open_tasks": {"occurrences_pkey"},
+    "schedules.newest": {"occurrences_pkey"},
+    "schedules.read_ran": {"occurrences_pkey"},
     "schedules.read": {"schedules_by_tenant"},
-    "views.read_tasks": {"occurrences_by_task"},
+    "views.read_tasks": {"occurrences_by_task", "occurrences_by_graph"},
 }
 """What finds schedules and their occurrences, and by which index."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -10,17 +9,16 @@ from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import read_body
 from duly.api.garbage import left_alone
-from duly.api.many_tasks import GraphRequest, complete_all, decode_graph
+from duly.api.many_tasks import complete_all, decode_graph
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
 from duly.api.shapes import dependencies
 from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
-from duly.errors import Invalid, TooLarge
+from duly.errors import TooLarge
 from duly.model.graph import Dependency
-from duly.model.request import MAX_NAME, TaskRequest, check_text
-from duly.model.steps import Pace, Steps
+from duly.model.graph_request import GraphRequest, graph_name, whole_tasks
 from duly.model.task import FINAL, Status, TaskSpec
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
@@ -31,8 +29,6 @@ from duly.store.wishes import WishKind
 
 MOST = 1000
 """How many tasks of a graph are told at once."""
-OWN = ("ref", "depends_on", "idempotency_key", "unique")
-"""What every task says for itself."""
 
 
 class GraphIds(msgspec.Struct, frozen=True):
@@ -108,10 +104,8 @@ async def _store(parts: Parts, credential: Credential, body: bytes, key: str | N
     settings = parts.settings.requests
     if len(asked.tasks) > settings.batch_tasks:
         raise TooLarge(f"A graph may have at most {settings.batch_tasks} tasks.", field="tasks")
-    tasks = await in_turns(_tasks(asked))
-    if asked.name is not None and not 1 <= len(check_text(asked.name, "name")) <= MAX_NAME:
-        raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
-    name = asked.name
+    tasks = await in_turns(whole_tasks(asked))
+    name = graph_name(asked.name)
     del asked
     specs = await complete_all(tasks, credential)
     storing = parts.submitter.submit_graph(credential, name, specs, key=key)
@@ -128,50 +122,6 @@ async def _ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Ans
         named = {specs[place].ref or "": str(ids[place]) for place in piece}
         written.append(msgspec.json.encode(named)[1:-1])
     return Answer(b'{"id":"%d","ids":{%b}}' % (graph, b",".join(written)), 201)
-
-
-def _tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
-    """Return the tasks of a graph, each with its ref and with what all have in common.
-
-    They are taken out of what was asked.
-    """
-    pace = Pace()
-    if isinstance(asked.tasks, dict):
-        tasks = []
-        for ref, task in asked.tasks.items():
-            if pace.is_over():
-                yield
-            if task.ref not in (None, ref):
-                raise Invalid(f"tasks.{ref}.ref", f"tasks.{ref} has another ref, {task.ref!r}.")
-            task.ref = ref
-            tasks.append(task)
-        asked.tasks.clear()
-    else:
-        tasks = asked.tasks
-    if not tasks:
-        raise Invalid("tasks", "tasks is empty; give at least one.")
-    common = _common(asked.defaults)
-    for index, task in enumerate(tasks):
-        if pace.is_over(1 + len(common)):
-            yield
-        if task.ref is None:
-            raise Invalid(f"tasks[{index}].ref", f"tasks[{index}] has no ref; give it one.")
-        for name, value in common.items():
-            if getattr(task, name) is None:
-                setattr(task, name, value)
-    return tasks
-
-
-def _common(defaults: TaskRequest | None) -> dict[str, Any]:
-    """Return what all tasks of a graph have that do not say otherwise."""
-    if defaults is None:
-        return {}
-    for name in OWN:
-        if getattr(defaults, name) is not None:
-            raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
-    return {
-        name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None
-    }
 
 
 @route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))

@@ -13,6 +13,7 @@ import msgspec
 
 from duly.api.body import decode, translate
 from duly.errors import Invalid, Malformed
+from duly.model.graph_request import GraphRequest
 from duly.model.request import Completer, TaskRequest
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
@@ -27,14 +28,6 @@ class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /v1/tasks/batch."""
 
     tasks: list[TaskRequest]
-
-
-class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/graphs; tasks are a list, or an object by their refs."""
-
-    name: str | None = None
-    defaults: TaskRequest | None = None
-    tasks: list[TaskRequest] | dict[str, TaskRequest]
 
 
 class CutBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

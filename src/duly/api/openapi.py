@@ -25,7 +25,8 @@ def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
     listed = list(_operations(handlers))
     kinds = [ErrorAnswer]
     for _, _, operation in listed:
-        kinds += [k for k in (operation.takes, operation.gives) if k not in (None, str, object)]
+        several = operation.gives if isinstance(operation.gives, tuple) else (operation.gives,)
+        kinds += [k for k in (operation.takes, *several) if k not in (None, str, object)]
     refs, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
     schemas = dict(zip(kinds, refs, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -97,6 +98,8 @@ def _responses(operation: Operation, schemas: Any) -> dict[str, Any]:
             schema = schemas.get(operation.gives, {"type": "string"})
             if operation.gives is object:
                 schema = {}
+            elif isinstance(operation.gives, tuple):
+                schema = {"oneOf": [schemas[kind] for kind in operation.gives]}
             responses[str(status)]["content"] = {operation.media_type: {"schema": schema}}
     known = {*operation.errors, 503}
     if operation.access in SCOPES:

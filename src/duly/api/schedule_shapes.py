@@ -11,13 +11,18 @@ from duly.store.schedules import Occurrence, StoredSchedule
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule. One of run_at, daily, weekly, monthly, annually, every and cron is not null."""
+    """A schedule.
+
+    One of run_at, daily, weekly, monthly, annually, every and cron is not null, and one of task
+    and graph.
+    """
 
     id: str
     name: str | None
     tenant: str
     user: str | None
-    task: dict[str, Any]
+    task: dict[str, Any] | None
+    graph: dict[str, Any] | None
     run_at: datetime | None = None
     daily: str | None = None
     weekly: str | None = None
@@ -40,12 +45,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a fire time: a task, or the reason why not; missed ones in a row are one."""
+    """What became of a fire time: a task, a graph, or why not; missed ones in a row are one."""
 
     fire_at: datetime
     last_at: datetime
     times: int
     task: str | None
+    graph: str | None
     scheduling_type: str
     reason: Reason | None
     recorded_at: datetime
@@ -66,7 +72,8 @@ def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
         name=stored.name,
         tenant=tenant,
         user=stored.user,
-        task=dict(template.task),
+        task=None if template.task is None else dict(template.task),
+        graph=None if template.graph is None else dict(template.graph),
         **_when(stored),
         timezone=recurrence.timezone,
         start_at=recurrence.start_at,
@@ -90,6 +97,7 @@ def fire_time(one: Occurrence) -> FireTime:
         last_at=one.last_at or one.fire_at,
         times=one.times,
         task=None if one.task_id is None else str(one.task_id),
+        graph=None if one.graph_id is None else str(one.graph_id),
         scheduling_type=one.scheduling_type,
         reason=one.reason,
         recorded_at=one.recorded_at,

@@ -1,7 +1,7 @@
-"""Schedules: what is submitted again and again, and what became of it."""
+"""Schedules: what is submitted again and again, and when."""
 
 from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -11,28 +11,30 @@ from duly.api import shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
+from duly.api.graphs import GraphIds
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import Query, query_of, write_cursor
 from duly.api.reading import id_of, not_found, reading
-from duly.api.schedule_shapes import FireTime, Schedule, Times, fire_time, schedule
+from duly.api.schedule_shapes import Schedule, Times, schedule
 from duly.api.tasks import FIELDS, PAGE, answer_task
 from duly.duration import parse_time
 from duly.errors import Invalid
+from duly.model.graph_request import GraphRequest
 from duly.model.recurrence import Recurrence
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
 from duly.model.request import TaskRequest
 from duly.model.schedule_request import (
     ScheduleChange,
     ScheduleRequest,
-    check_template,
     misfire_of,
     name_of,
     overlap_of,
-    template_of,
+    submitted_of,
 )
 from duly.policy.recurrence import fire_times
+from duly.server import templates
 from duly.server.schedules import first_after
-from duly.store import database, schedules, views
+from duly.store import database, schedules
 from duly.store.database import Connection
 from duly.store.schedules import StoredSchedule
 
@@ -40,16 +42,14 @@ ALL = "/v1/schedules"
 ONE = "/v1/schedules/{id:str}"
 COUNT = 10
 MOST = 1000
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MOMENT = timedelta(microseconds=1)
-FURTHEST = datetime(2262, 1, 1, tzinfo=UTC)
 
 
 class PreviewRequest(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/schedules/preview: a schedule, of which the task may be left out."""
+    """The body of POST /v1/schedules/preview: a schedule; what it submits may be left out."""
 
     name: str | None = None
     task: TaskRequest | None = None
+    graph: GraphRequest | None = None
     misfire: str | None = None
     overlap: str | None = None
     count: int | None = None
@@ -135,8 +135,10 @@ async def preview_schedule(request: ApiRequest) -> Answer:
     asked = decode(await _body(request), PREVIEW)
     name_of(asked.name)
     misfire_of(asked.misfire)
-    if asked.task is not None:
-        check_template(template_of(asked.task), credential.plan, overlap_of(asked.overlap))
+    overlap = overlap_of(asked.overlap)
+    if asked.task is not None or asked.graph is not None:
+        task, graph = submitted_of(asked.task, asked.graph)
+        await templates.check(task, graph, credential.plan, overlap)
     count = COUNT if asked.count is None else asked.count
     if not 1 <= count <= MOST:
         raise Invalid("count", f"count is a whole number from 1 to {MOST}, not {count}.")
@@ -220,17 +222,21 @@ async def resume_schedule(request: ApiRequest) -> Answer:
     f"{ONE}/run",
     "Run a schedule now",
     access=Access.SUBMIT,
-    gives=shapes.Task,
+    gives=(shapes.Task, GraphIds),
     statuses=(201,),
     errors=(404, 409, 422, 429),
 )
 async def run_schedule(request: ApiRequest) -> Answer:
-    """Submit its task now, beside its fire times."""
+    """Submit its task or graph now, beside its fire times; a graph is answered by its ids."""
     parts, credential = parts_of(request), credential_of(request)
     schedule_id = id_of(request, "schedule")
     query_of(request)
-    task_id = await parts.timeouts.writing(parts.schedules.run(credential, schedule_id))
-    return await answer_task(parts, credential, task_id, 201)
+    made = await parts.timeouts.writing(parts.schedules.run(credential, schedule_id))
+    if made.graph is None:
+        return await answer_task(parts, credential, made.id, 201)
+    named = zip(made.plot.specs, made.ids, strict=True)
+    ids = {spec.ref or "": str(task_id) for spec, task_id in named}
+    return as_json(GraphIds(str(made.id), ids), 201)
 
 
 @route(
@@ -244,7 +250,7 @@ async def run_schedule(request: ApiRequest) -> Answer:
     errors=(404, 409, 413, 422, 429),
 )
 async def backfill_schedule(request: ApiRequest) -> Answer:
-    """Submit a task for every fire time in a past range that has none, all or none."""
+    """Submit a task or a graph for every fire time in a past range that has none, all or none."""
     parts, schedule_id = parts_of(request), id_of(request, "schedule")
     query_of(request)
     asked = decode(await _body(request), BACKFILL)
@@ -255,44 +261,7 @@ async def backfill_schedule(request: ApiRequest) -> Answer:
         parse_time(asked.end_at, "end_at"),
     )
     ids = await parts.timeouts.writing(made)
-    return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
-
-
-@route(
-    "GET",
-    f"{ONE}/tasks",
-    "List the tasks of a schedule, newest fire time first",
-    access=Access.READ,
-    gives=shapes.Page[shapes.Task],
-    query=PAGE,
-    errors=(404, 422),
-)
-async def list_schedule_tasks(request: ApiRequest) -> Answer:
-    """Return a page of what a schedule has submitted, as far as it is remembered."""
-    credential = credential_of(request)
-    async with reading(parts_of(request), credential) as conn:
-        found, cursor = await _history(request, conn, with_task=True)
-        ids = [one.task_id for one in found if one.task_id is not None]
-        tasks = {one.id: one for one in await views.read_many(conn, credential.tenant_id, ids)}
-    scheduling = parts_of(request).settings.scheduling
-    items = [shapes.task(tasks[one], credential.tenant, scheduling) for one in ids if one in tasks]
-    return as_json(shapes.Page(items, cursor))
-
-
-@route(
-    "GET",
-    f"{ONE}/occurrences",
-    "List what became of the fire times of a schedule, newest first",
-    access=Access.READ,
-    gives=shapes.Page[FireTime],
-    query=PAGE,
-    errors=(404, 422),
-)
-async def list_occurrences(request: ApiRequest) -> Answer:
-    """Return a page of fire times, each with its task or the reason why it has none."""
-    async with reading(parts_of(request), credential_of(request)) as conn:
-        found, cursor = await _history(request, conn, with_task=False)
-    return as_json(shapes.Page([fire_time(one) for one in found], cursor))
+    return as_json(shapes.Ids([str(one) for one in ids]), 201)
 
 
 @route(
@@ -313,7 +282,7 @@ async def next_times(request: ApiRequest) -> Answer:
     count = query.integer("count", 1, MOST) or COUNT
     after = _time(query, "after")
     async with reading(parts_of(request), credential_of(request)) as conn:
-        found = await _find(request, conn, schedule_id)
+        found = await find_schedule(request, conn, schedule_id)
     if after is not None:
         return as_json(_times(found.template.recurrence, after, count))
     if found.next_run_at is None:
@@ -322,27 +291,8 @@ async def next_times(request: ApiRequest) -> Answer:
     return as_json(Times([found.next_run_at, *rest.times]))
 
 
-async def _history(
-    request: ApiRequest, conn: Connection, *, with_task: bool
-) -> tuple[list[schedules.Occurrence], str | None]:
-    """Return a page of occurrences and where the next one begins."""
-    schedule_id, query = id_of(request, "schedule"), query_of(request)
-    limit = query.limit()
-    before = FURTHEST
-    if query.one("cursor") is not None:
-        before = min(EPOCH + query.before() * MOMENT, FURTHEST)
-    tenant_id = credential_of(request).tenant_id
-    found = await schedules.read_occurrences(
-        conn, tenant_id, schedule_id, before=before, limit=limit + 1, with_task=with_task
-    )
-    if not found:
-        await _find(request, conn, schedule_id)
-    last = found[limit - 1].fire_at if len(found) > limit else None
-    cursor = None if last is None else write_cursor((last - EPOCH) // MOMENT)
-    return found[:limit], cursor
-
-
-async def _find(request: ApiRequest, conn: Connection, schedule_id: int) -> StoredSchedule:
+async def find_schedule(request: ApiRequest, conn: Connection, schedule_id: int) -> StoredSchedule:
+    """Return a schedule of the caller's tenant."""
     tenant_id = credential_of(request).tenant_id
     found = await schedules.read(conn, tenant_id, schedule_id=schedule_id)
     if not found:
@@ -360,7 +310,7 @@ async def _changed(
 async def _answer(request: ApiRequest, schedule_id: int, status: int = 200) -> Answer:
     credential = credential_of(request)
     async with reading(parts_of(request), credential) as conn:
-        found = await _find(request, conn, schedule_id)
+        found = await find_schedule(request, conn, schedule_id)
     return as_json(schedule(found, credential.tenant), status)
 
 
@@ -388,7 +338,5 @@ HANDLERS = [
     resume_schedule,
     run_schedule,
     backfill_schedule,
-    list_schedule_tasks,
-    list_occurrences,
     next_times,
 ]

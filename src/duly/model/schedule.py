@@ -1,4 +1,4 @@
-"""A schedule: a task that is submitted again and again, and what becomes of its fire times."""
+"""A schedule: what is submitted again and again, and what becomes of its fire times."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -36,16 +36,23 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     tenant_id: int
     user_id: int | None
-    task: Mapping[str, Any]
+    task: Mapping[str, Any] | None
     """As it was asked for: the plan completes it when it fires."""
+    graph: Mapping[str, Any] | None = None
+    """The same of a graph; it has the one or the other."""
     recurrence: Recurrence
     misfire: Misfire
     overlap: Overlap
 
     @property
     def watches(self) -> bool:
-        """Say whether it matters which of its tasks have not ended."""
-        return self.overlap in (Overlap.SKIP, Overlap.CANCEL_OTHER)
+        """Say whether it matters what of it has not ended."""
+        return self.overlap is not Overlap.ALLOW
+
+    @property
+    def size(self) -> int:
+        """Return how many tasks an occurrence has."""
+        return 1 if self.graph is None else len(self.graph["tasks"])
 
 
 class Missed(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
 """What a client may ask for as a schedule, and how its task becomes one of a fire time.
 
-The task is kept as it was asked for, not as the plan completed it: every occurrence gets
-what the plan says when it fires, as if the tenant submitted it then.
+The task, or the graph, is kept as it was asked for, not as the plan completed it: every
+occurrence gets what the plan says when it fires, as if the tenant submitted it then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -13,11 +13,11 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
+from duly.model.graph_request import GraphRequest, graph_name, named_tasks
 from duly.model.queue import Queue
 from duly.model.recurrence_request import WAYS, RecurrenceRequest
 from duly.model.request import MAX_NAME, TaskRequest, check_text, complete
 from duly.model.schedule import Misfire, Overlap
-from duly.model.shape import Concurrency
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 
@@ -25,15 +25,31 @@ E = TypeVar("E", bound=StrEnum)
 NOT_IN_A_TEMPLATE = {
     "run_at": "the fire time is when it runs; to spread the starts, use jitter",
     "idempotency_key": "every occurrence would be the same task; each is unique by its fire time",
+    "depends_on": "what has ended holds nothing up any more; for several tasks there is graph",
 }
+NOT_IN_A_GRAPH = {
+    "run_at": NOT_IN_A_TEMPLATE["run_at"],
+    "idempotency_key": NOT_IN_A_TEMPLATE["idempotency_key"],
+    "unique": "overlap says what is done while an earlier occurrence has not ended",
+}
+MOST_TASKS = 10_000
+"""How many tasks the graph of a schedule may have: one transaction stores them all."""
+MOST_DEPENDENCIES = 50_000
+"""And how many dependencies between them."""
 TIMES = ("run_at", "start_at", "end_at")
+Submitted = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The task and the graph of a schedule, of which there is one, as it keeps them."""
 
 
 class ScheduleRequest(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/schedules. Exactly one field says when: run_at, daily, …, cron."""
+    """The body of POST /v1/schedules.
+
+    Exactly one field says when: run_at, daily, …, cron; and one says what: task or graph.
+    """
 
     name: str | None = None
-    task: TaskRequest
+    task: TaskRequest | None = None
+    graph: GraphRequest | None = None
     misfire: str | None = None
     overlap: str | None = None
 
@@ -43,6 +59,7 @@ class ScheduleChange(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True
 
     name: str | None = None
     task: TaskRequest | None = None
+    graph: GraphRequest | None = None
     misfire: str | None = None
     overlap: str | None = None
     next_run_at: str | None = None
@@ -93,17 +110,12 @@ def overlap_of(asked: str | None) -> Overlap:
     return _choice(asked, Overlap, "overlap", Overlap.SKIP)
 
 
-def check_template(task: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
+def check_template(task: Mapping[str, Any], plan: Plan) -> None:
     """Raise Invalid when a task could not be submitted now, or not by a schedule."""
     request = msgspec.convert(task, TaskRequest)
     for field, why in NOT_IN_A_TEMPLATE.items():
         if getattr(request, field) is not None:
             raise Invalid(f"task.{field}", f"task.{field} has no place in a schedule: {why}.")
-    if overlap is Overlap.QUEUE and request.concurrency is not None:
-        raise Invalid(
-            "task.concurrency",
-            "task.concurrency and overlap: queue say the same; leave one of them out.",
-        )
     try:
         complete(request, plan)
     except Invalid as error:
@@ -112,29 +124,77 @@ def check_template(task: Mapping[str, Any], plan: Plan, overlap: Overlap) -> Non
         raise TooLarge(f"task: {error.message}", field="task") from None
 
 
+def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
+    """Raise Invalid when tasks of a graph could never be submitted together by a schedule."""
+    if len(tasks) > MOST_TASKS:
+        raise TooLarge(f"The graph of a schedule has at most {MOST_TASKS} tasks.", field="tasks")
+    if sum(len(task.depends_on or ()) for task in tasks) > MOST_DEPENDENCIES:
+        raise TooLarge(
+            f"The graph of a schedule has at most {MOST_DEPENDENCIES} dependencies.", field="tasks"
+        )
+    for most, limit in ((plan.burst, "burst"), (plan.max_waiting, "max_waiting")):
+        if most is not None and len(tasks) > most:
+            raise Invalid(
+                "tasks",
+                f"The plan {plan.name!r} never takes {len(tasks)} tasks at once: its {limit} is "
+                f"{most}.",
+                limit=limit,
+            )
+    for index, request in enumerate(tasks):
+        where = f"tasks[{index}]"
+        for field, why in NOT_IN_A_GRAPH.items():
+            if getattr(request, field) is not None:
+                place = f"{where}.{field}"
+                raise Invalid(place, f"{place} has no place in a schedule: {why}.")
+        for upstream in request.depends_on or ():
+            name = upstream if isinstance(upstream, str) else upstream.task
+            if name.isdecimal():
+                place = f"{where}.depends_on"
+                raise Invalid(
+                    place,
+                    f"{place} names the task {name[:60]}: in a schedule it can name the others of "
+                    "its graph alone, because every occurrence is a new one.",
+                )
+
+
 def template_of(request: TaskRequest) -> dict[str, Any]:
     """Return a task as a schedule keeps it: what was given."""
     fields: dict[str, Any] = msgspec.to_builtins(request)
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def spec_of(
-    template: Mapping[str, Any],
-    plan: Plan,
-    overlap: Overlap,
-    *,
-    schedule_id: int,
-    start_at: datetime,
-) -> TaskSpec:
+def submitted_of(task: TaskRequest | None, graph: GraphRequest | None) -> Submitted:
+    """Return what a schedule keeps of the one that was given, a task or a graph."""
+    if task is None and graph is None:
+        raise Invalid("task", "A schedule needs something to submit; give a task or a graph.")
+    if task is not None and graph is not None:
+        raise Invalid("graph", "A schedule submits a task or a graph; give one of them.")
+    if task is not None:
+        return template_of(task), None
+    return None, None if graph is None else _graph_template_of(graph)
+
+
+def _graph_template_of(request: GraphRequest) -> dict[str, Any]:
+    """Return a graph as a schedule keeps it: what was given, with the tasks as a list."""
+    try:
+        kept: dict[str, Any] = {"tasks": [template_of(task) for task in named_tasks(request)]}
+        if request.name is not None:
+            kept["name"] = graph_name(request.name)
+    except Invalid as error:
+        raise Invalid(f"graph.{error.field}", f"graph: {error.message}") from None
+    if request.defaults is not None:
+        kept["defaults"] = template_of(request.defaults)
+    return kept
+
+
+def spec_of(template: Mapping[str, Any], plan: Plan, *, start_at: datetime) -> TaskSpec:
     """Return what an occurrence asks for; raises Invalid when the plan has shrunk."""
-    spec = complete(msgspec.convert(template, TaskRequest), plan)
-    concurrency = spec.concurrency
-    if overlap is Overlap.QUEUE:
-        # One after the other: as tasks of their own, which are there to be seen and cancelled.
-        concurrency = Concurrency(f"schedule:{schedule_id}", 1)
-    return msgspec.structs.replace(
-        spec, run_at=start_at, concurrency=concurrency, queue=spec.queue or Queue.PERIODIC
-    )
+    return occurring(complete(msgspec.convert(template, TaskRequest), plan), start_at)
+
+
+def occurring(spec: TaskSpec, start_at: datetime | None) -> TaskSpec:
+    """Return a task as one of a fire time."""
+    return msgspec.structs.replace(spec, run_at=start_at, queue=spec.queue or Queue.PERIODIC)
 
 
 def _choice(asked: str | None, kind: type[E], field: str, default: E) -> E:

@@ -59,18 +59,19 @@ def decide(
     has_live: bool,
     grace: timedelta,
     now: datetime,
+    most_runs: int = MOST_RUNS,
 ) -> Decided:
     """Decide about the fire times from `next_run_at` to `now`, or the first of many.
 
     A fire time within `grace` of now is not late. `has_live` says whether anything that the
-    schedule submitted before has not ended.
+    schedule submitted before has not ended. At most `most_runs` run by this decision.
     """
     known = _known(recurrence, next_run_at, now)
     due = sum(at <= now for at in known)
     judged: list[Judged] = []
     runs = 0
     for index, at in enumerate(known[: min(due, PIECE)]):
-        if runs == MOST_RUNS:
+        if runs == most_runs:
             break
         reason = None
         if at < now - grace:

@@ -1,65 +1,92 @@
-"""Turns fire times into tasks: each is claimed once, and stored like any other task.
+"""Turns fire times into tasks and graphs: each is claimed once, and stored like any other.
 
-What cannot become a task, because a limit of its tenant is used up or its plan does not
-allow it any more, is told apart from what can, with the reason. Whoever calls has locked
-the schedules, and their tenants' buckets, in this transaction.
+Whoever calls has locked the schedules, and their tenants' buckets, in this transaction, and
+sees to what overlaps (`overlaps.py`) before the commit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from duly.errors import Invalid, TooLarge, Unavailable
-from duly.model.recurrence import Recurrence
-from duly.model.schedule import Missed, Template
-from duly.model.schedule_request import spec_of
-from duly.model.task import Reason, TaskSpec, Unique
-from duly.policy.firing import start_of
-from duly.policy.recurrence import next_after
+from duly.errors import Unavailable
+from duly.model.graph import Condition
+from duly.model.schedule import Overlap
+from duly.model.task import Reason
+from duly.server import claims
 from duly.server.cluster_manager import ClusterManager
+from duly.server.drafts import Admission, Draft, Open, held, used_up
 from duly.server.rate_limiter import rate_of
 from duly.server.sequencer import Sequencer
 from duly.server.shape_book import ShapeBook
-from duly.store import schedules, tasks
+from duly.server.templates import Plot
+from duly.store import edges, schedules, tasks
 from duly.store.database import Connection
+from duly.store.edges import NewEdge, NewGraph, StoredGraph
 from duly.store.schedules import Account, Fire
 from duly.store.tasks import Inserted, NewTask
 
-NOTHING = Inserted([], {}, {}, set())
-SUSPENDED = Reason("tenant_suspended", "The tenant was suspended.")
+CHUNK = 2000
+"""How many tasks go into one statement."""
+EDGES = 5000
+"""How many edges do."""
 
 
-class Draft(msgspec.Struct, frozen=True):
-    """A fire time that is to become a task, or several in a row that were missed."""
+class Occurrence(msgspec.Struct, frozen=True):
+    """What a fire time leads to: a task, or a graph of some."""
 
-    template: Template
-    fire_at: datetime
-    missed: Missed | None = None
-    start_at: datetime | None = None
-    """When it may start, if that does not follow from its fire time."""
+    draft: Draft
+    plot: Plot
+    ids: list[int]
+    """In the order of the plot."""
+    graph: NewGraph | None = None
+    behind: Sequence[int] = ()
+    """The tasks of earlier ones for whose ends it waits."""
 
     @property
-    def key(self) -> tuple[int, datetime]:
-        """Return what is unique about it."""
-        return self.template.id, self.fire_at
+    def id(self) -> int:
+        """Return the id of the task, or of the graph."""
+        return self.ids[0] if self.graph is None else self.graph.id
+
+    def inner_edges(self) -> Iterator[NewEdge]:
+        """Yield the edges between its own tasks."""
+        links = self.plot.links
+        if links is None:
+            return
+        asked = links.as_asked(self.ids)
+        for place in links.order:
+            for one in links.upstreams[place]:
+                if one.index is not None:
+                    yield NewEdge(asked[place], asked[one.index], one.on)
+
+    def outer_edges(self) -> Iterator[NewEdge]:
+        """Yield the edges by which it waits for the ends of earlier ones, however they end."""
+        if self.behind:
+            for index in self.plot.roots:
+                for upstream in self.behind:
+                    yield NewEdge(self.ids[index], upstream, Condition.ALWAYS)
 
 
 class Made(msgspec.Struct, frozen=True):
     """What has become of drafts."""
 
-    tasks: list[NewTask]
+    occurrences: list[Occurrence]
     """What is stored."""
+    tasks: list[NewTask]
     inserted: Inserted
-    opened: dict[int, list[int]]
-    """The ids of what is stored, by schedule."""
     refused: list[Reason]
     shapes: dict[str, int]
     """To be remembered after the commit."""
 
+    def opened(self) -> dict[int, list[Occurrence]]:
+        """Return what is stored by schedule."""
+        found: dict[int, list[Occurrence]] = {}
+        for one in self.occurrences:
+            found.setdefault(one.draft.template.id, []).append(one)
+        return found
+
 
 class Occurrences:
-    """Makes tasks of fire times on behalf of one server."""
+    """Makes tasks and graphs of fire times on behalf of one server."""
 
     def __init__(
         self, cluster_manager: ClusterManager, sequencer: Sequencer, shapes: ShapeBook
@@ -73,167 +100,175 @@ class Occurrences:
         conn: Connection,
         drafts: Sequence[Draft],
         accounts: Mapping[int, Account],
+        opened: Mapping[int, Open],
         *,
         again: bool = False,
     ) -> Made:
-        """Claim fire times, store their tasks, and record why the others have none.
+        """Claim fire times, store what they lead to, and record why the others lead to nothing.
 
         A fire time that was claimed before is passed over in silence: it has been seen to. With
-        `again`, only if it has a task.
+        `again`, only if it led to something. `opened` says by schedule what has not ended.
         """
-        asked = list(_admit(drafts, accounts))
-        fires = [_fire(draft, outcome, self._sequencer) for draft, outcome in asked]
-        fresh = await _claim(conn, drafts, fires, again=again) if fires else set()
-        specs = {
-            fire.task_id: (draft.template, outcome)
-            for fire, (draft, outcome) in zip(fires, asked, strict=True)
-            if fire.task_id is not None and isinstance(outcome, TaskSpec) and draft.key in fresh
-        }
-        shapes = await self._shapes.find_all(conn, [spec for _, spec in specs.values()])
-        new = [
-            NewTask(
-                id=task_id,
-                tenant_id=template.tenant_id,
-                user_id=template.user_id,
-                shape_id=shapes[tasks.shape_key(spec.shape)],
-                spec=spec,
-                body_hash=b"",
-                is_limited=rate_of(accounts[template.tenant_id].plan) is not None,
-            )
-            for task_id, (template, spec) in specs.items()
+        admission = Admission(accounts, opened)
+        asked: list[tuple[Draft, Occurrence | Reason]] = []
+        for draft in drafts:
+            found = await admission.judge(draft)
+            asked.append((draft, found if isinstance(found, Reason) else self._mint(draft, found)))
+        fires = [_fire(draft, outcome) for draft, outcome in asked]
+        fresh = await claims.claim(conn, drafts, fires, again=again) if fires else set()
+        claimed = [
+            outcome
+            for draft, outcome in asked
+            if isinstance(outcome, Occurrence) and draft.key in fresh
         ]
-        inserted = NOTHING
-        if new:
-            inserted = await tasks.insert(conn, new, server=self._cluster_manager.number)
-        late = _left_out(new, inserted)
-        if late:
-            await schedules.refuse(conn, late)
-        opened: dict[int, list[int]] = {}
-        for one in inserted.stored:
-            opened.setdefault(specs[one.id][0].id, []).append(one.id)
-        refused = [outcome for draft, outcome in asked if isinstance(outcome, Reason)]
-        return Made(
-            [task for task in new if task.id not in late],
-            inserted,
-            opened,
-            [*refused, *late.values()],
-            shapes,
-        )
+        made = await self._store(conn, list(_lined_up(claimed, opened)), accounts)
+        made.refused[:0] = [outcome for _, outcome in asked if isinstance(outcome, Reason)]
+        return made
 
     def remember(self, made: Made) -> None:
         """Take in what was found out on the way, after the commit."""
         self._shapes.remember(made.shapes)
 
+    def _mint(self, draft: Draft, plot: Plot) -> Occurrence:
+        graph = None
+        if draft.template.graph is not None:
+            graph = NewGraph(self._sequencer.mint(), plot.name)
+        return Occurrence(draft, plot, [self._sequencer.mint() for _ in plot.specs], graph)
 
-def _admit(
-    drafts: Iterable[Draft], accounts: Mapping[int, Account]
-) -> Iterator[tuple[Draft, TaskSpec | Reason]]:
-    """Yield what each draft asks for, or why it cannot be had."""
-    room = {tenant_id: account.room for tenant_id, account in accounts.items()}
-    seen: set[tuple[int, str]] = set()
-    for draft in drafts:
-        tenant_id = draft.template.tenant_id
-        outcome = _judge(draft, accounts, room.get(tenant_id))
-        if isinstance(outcome, TaskSpec) and outcome.unique is not None:
-            key = tenant_id, outcome.unique.key
-            if key in seen:
-                outcome = _held(outcome.unique)
-            seen.add(key)
-        left = room.get(tenant_id)
-        if isinstance(outcome, TaskSpec) and left is not None:
-            room[tenant_id] = left - 1
-        yield draft, outcome
-
-
-def _judge(draft: Draft, accounts: Mapping[int, Account], room: int | None) -> TaskSpec | Reason:
-    if draft.missed is not None:
-        return draft.missed.reason
-    account = accounts[draft.template.tenant_id]
-    if account.is_suspended:
-        return SUSPENDED
-    if room is not None and room < 1:
-        return Reason(
-            "limit_exceeded",
-            f"Limit exceeded: at most {account.plan.max_waiting} tasks may wait in the plan "
-            f"{account.plan.name!r}.",
-            {"limit": "max_waiting"},
+    async def _store(
+        self,
+        conn: Connection,
+        occurrences: Sequence[Occurrence],
+        accounts: Mapping[int, Account],
+    ) -> Made:
+        shapes = await self._shapes.find_all(
+            conn, [spec for one in occurrences for spec in one.plot.specs]
         )
-    template = draft.template
-    try:
-        return spec_of(
-            template.task,
-            account.plan,
-            template.overlap,
-            schedule_id=template.id,
-            start_at=draft.start_at or start_of(template.recurrence, template.id, draft.fire_at),
+        new = [task for one in occurrences for task in _new_tasks(one, accounts, shapes)]
+        inserted = await self._insert(conn, new)
+        late = _left_out(new, inserted)
+        if late:
+            await schedules.refuse(conn, late)
+        stored = [one for one in occurrences if one.ids[0] not in late]
+        await _store_graphs(conn, stored)
+        return Made(
+            stored,
+            [task for task in new if task.id not in late],
+            inserted,
+            list(late.values()),
+            shapes,
         )
-    except (Invalid, TooLarge) as error:
-        return Reason("not_submittable", f"The plan does not take its task: {error.message}")
+
+    async def _insert(self, conn: Connection, new: Sequence[NewTask]) -> Inserted:
+        done = Inserted([], {}, {}, set())
+        for first in range(0, len(new), CHUNK):
+            chunk = await tasks.insert(
+                conn, new[first : first + CHUNK], server=self._cluster_manager.number
+            )
+            done.stored.extend(chunk.stored)
+            done.buckets.update(chunk.buckets)
+            done.held.update(chunk.held)
+        return done
 
 
-def _fire(draft: Draft, outcome: TaskSpec | Reason, sequencer: Sequencer) -> Fire:
-    missed, is_missed = draft.missed, isinstance(outcome, Reason)
+def _fire(draft: Draft, outcome: Occurrence | Reason) -> Fire:
+    missed = draft.missed
+    task_id = graph_id = None
+    if isinstance(outcome, Occurrence):
+        graph_id = None if outcome.graph is None else outcome.graph.id
+        task_id = outcome.ids[0] if graph_id is None else None
     return Fire(
         schedule_id=draft.template.id,
         fire_at=draft.fire_at,
         tenant_id=draft.template.tenant_id,
         scheduling_type=draft.template.recurrence.kind,
-        task_id=None if is_missed else sequencer.mint(),
+        task_id=task_id,
+        graph_id=graph_id,
         reason=outcome if isinstance(outcome, Reason) else None,
         last_at=None if missed is None else missed.last_at,
         times=1 if missed is None else missed.times,
     )
 
 
-async def _claim(
-    conn: Connection, drafts: Sequence[Draft], fires: Sequence[Fire], *, again: bool
-) -> set[tuple[int, datetime]]:
-    """Claim fire times, and return those that nobody had claimed before.
+def _lined_up(
+    occurrences: Iterable[Occurrence], opened: Mapping[int, Open]
+) -> Iterator[Occurrence]:
+    """Yield them, each behind what of its schedule has not ended, if it is to wait for that."""
+    ahead: dict[int, list[int]] = {}
+    for one in occurrences:
+        template = one.draft.template
+        if template.overlap is Overlap.QUEUE:
+            before = ahead.get(template.id)
+            if before is None:
+                before = list(opened.get(template.id, Open()).tasks)
+            ahead[template.id] = [*before, *one.ids]
+            one = msgspec.structs.replace(one, behind=before)
+        yield one
 
-    Missed ones in a row are recorded under the first of them. If that has been seen to, because
-    somebody made up for it before it was missed, the others are recorded under the next.
-    """
-    fresh = await schedules.claim(conn, fires, again=again)
-    rules = {draft.template.id: draft.template.recurrence for draft in drafts}
-    rest = [
-        fire for fire in fires if fire.times > 1 and (fire.schedule_id, fire.fire_at) not in fresh
+
+def _new_tasks(
+    one: Occurrence, accounts: Mapping[int, Account], shapes: Mapping[str, int]
+) -> Iterator[NewTask]:
+    template, links = one.draft.template, one.plot.links
+    is_limited = rate_of(accounts[template.tenant_id].plan) is not None
+    places = range(len(one.ids)) if links is None else links.order
+    for place, task_id, spec in zip(places, one.ids, one.plot.specs, strict=True):
+        edges_of, has_dependants = (0, False) if links is None else links.edges_of(place)
+        yield NewTask(
+            id=task_id,
+            tenant_id=template.tenant_id,
+            user_id=template.user_id,
+            shape_id=shapes[tasks.shape_key(spec.shape)],
+            spec=spec,
+            body_hash=b"",
+            is_limited=is_limited,
+            blocked_by=edges_of or len(one.behind),
+            has_dependants=has_dependants,
+            graph_id=None if one.graph is None else one.graph.id,
+        )
+
+
+async def _store_graphs(conn: Connection, stored: Sequence[Occurrence]) -> None:
+    """Store which tasks are graphs, and the edges between these."""
+    graphs = [
+        StoredGraph(one.graph, one.draft.template.tenant_id, one.draft.template.user_id, one.ids)
+        for one in stored
+        if one.graph is not None
     ]
-    while rest := [left for fire in rest if (left := _without_first(fire, rules)) is not None]:
-        taken = await schedules.claim(conn, rest)
-        rest = [fire for fire in rest if (fire.schedule_id, fire.fire_at) not in taken]
-    return fresh
+    if not graphs:
+        return
+    await edges.insert_graphs(conn, graphs)
+    for tenant_id, inner in by_tenant(stored, Occurrence.inner_edges).items():
+        for first in range(0, len(inner), EDGES):
+            await edges.insert(conn, tenant_id, inner[first : first + EDGES])
 
 
-def _without_first(fire: Fire, rules: Mapping[int, Recurrence]) -> Fire | None:
-    """Return missed fire times but for the first of them; None when there is no other."""
-    next_at = next_after(rules[fire.schedule_id], fire.fire_at)
-    if next_at is None or fire.last_at is None or next_at > fire.last_at:
-        return None
-    return msgspec.structs.replace(fire, fire_at=next_at, times=fire.times - 1)
+def by_tenant(
+    occurrences: Iterable[Occurrence], find: Callable[[Occurrence], Iterator[NewEdge]]
+) -> dict[int, list[NewEdge]]:
+    """Return edges of occurrences, those of each tenant together."""
+    found: dict[int, list[NewEdge]] = {}
+    for one in occurrences:
+        several = list(find(one))
+        if several:
+            found.setdefault(one.draft.template.tenant_id, []).extend(several)
+    return found
 
 
 def _left_out(new: Iterable[NewTask], inserted: Inserted) -> dict[int, Reason]:
-    """Return the tasks that were not stored, and why."""
+    """Return the tasks that were not stored, and why; of a graph all are, or nothing is."""
     stored = {one.id for one in inserted.stored}
     reasons = {}
     for task in new:
         if task.id not in stored:
             unique = task.spec.unique
             bucket = inserted.buckets.get(task.tenant_id)
+            if task.graph_id is not None:
+                raise Unavailable("A graph could not be stored as a whole.")
             if unique is not None and task.id in inserted.held:
-                reasons[task.id] = _held(unique, inserted.held[task.id])
+                reasons[task.id] = held(unique, inserted.held[task.id])
             elif bucket is not None:
-                reasons[task.id] = Reason(
-                    "limit_exceeded",
-                    f"Limit exceeded: {bucket.rate.tasks_per_hour} tasks per hour, and at most "
-                    f"{bucket.rate.burst} at once.",
-                    {"limit": "tasks_per_hour"},
-                )
+                reasons[task.id] = used_up(bucket.rate.tasks_per_hour, bucket.rate.burst)
             else:
                 raise Unavailable("The bucket of a tenant was not held.")
     return reasons
-
-
-def _held(unique: Unique, holder: int | None = None) -> Reason:
-    details = {} if holder is None else {"task": str(holder)}
-    return Reason("unique_key_held", f"Another task has the unique key {unique.key!r}.", details)

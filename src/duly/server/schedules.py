@@ -13,27 +13,33 @@ import msgspec
 from duly.duration import parse_time
 from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
 from duly.model.cron import position_of_day
+from duly.model.graph_request import GraphRequest
 from duly.model.recurrence import Recurrence
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
-from duly.model.schedule import Missed, Template
+from duly.model.request import TaskRequest
+from duly.model.schedule import Missed, Overlap, Template
 from duly.model.schedule_request import (
+    MOST_TASKS,
     RECURRENCE,
     ScheduleRequest,
-    check_template,
+    Submitted,
     misfire_of,
     name_of,
     overlap_of,
     rewritten,
-    template_of,
+    submitted_of,
     written_of,
 )
 from duly.model.task import Reason
 from duly.model.tenant import Credential
 from duly.policy.firing import passed_over
 from duly.policy.recurrence import between, is_possible, next_after
+from duly.server import overlaps, templates
+from duly.server.drafts import Draft, Open
 from duly.server.herald import Herald
 from duly.server.news import News
-from duly.server.occurrences import Draft, Made, Occurrences
+from duly.server.occurrences import Made, Occurrence, Occurrences
+from duly.server.overlaps import Live
 from duly.server.rate_limiter import RateLimiter
 from duly.server.sequencer import Sequencer
 from duly.server.waker import Waker
@@ -71,8 +77,9 @@ class Schedules:
 
     async def create(self, credential: Credential, asked: ScheduleRequest) -> int:
         """Store a schedule, and return its id."""
-        task, overlap = template_of(asked.task), overlap_of(asked.overlap)
-        check_template(task, credential.plan, overlap)
+        task, graph = submitted_of(asked.task, asked.graph)
+        overlap = overlap_of(asked.overlap)
+        await templates.check(task, graph, credential.plan, overlap)
         async with self._database.writing_for(credential.tenant_id) as conn:
             await _check_number(conn, credential)
             at = await tenants.hold(conn, credential.tenant_id)
@@ -83,6 +90,7 @@ class Schedules:
                     tenant_id=credential.tenant_id,
                     user_id=credential.user_id,
                     task=task,
+                    graph=graph,
                     recurrence=recurrence,
                     misfire=misfire_of(asked.misfire),
                     overlap=overlap,
@@ -94,6 +102,7 @@ class Schedules:
                 next_run_at=first_after(recurrence, at),
                 paused_at=None,
                 open_tasks=[],
+                open_graphs=[],
                 created_at=at,
                 updated_at=at,
             )
@@ -109,10 +118,11 @@ class Schedules:
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
             new = _changed(old, changes, at)
-            check_template(new.template.task, credential.plan, new.template.overlap)
-            if new.template.watches and not old.template.watches:
-                opened = await schedules.open_tasks(conn, schedule_id)
-                new = msgspec.structs.replace(new, open_tasks=opened)
+            template = new.template
+            await templates.check(template.task, template.graph, credential.plan, template.overlap)
+            if template.watches and not old.template.watches:
+                tasks, graphs = await schedules.read_open(conn, schedule_id)
+                new = msgspec.structs.replace(new, open_tasks=tasks, open_graphs=graphs)
             if new.next_run_at != old.next_run_at:
                 await self._pass_over(conn, old, PAUSED if old.paused_at else CHANGED, at)
             await schedules.change(conn, new)
@@ -151,37 +161,39 @@ class Schedules:
             await schedules.remove(conn, credential.tenant_id, schedule_id)
             await _record(conn, credential, "remove", old, {"name": old.name})
 
-    async def run(self, credential: Credential, schedule_id: int) -> int:
-        """Submit the task of a schedule now, whatever its recurrence says; return its id."""
+    async def run(self, credential: Credential, schedule_id: int) -> Occurrence:
+        """Submit the task or graph of a schedule now, whatever its recurrence says."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
             draft = Draft(old.template, at, start_at=at)
             made = await self._make(conn, credential, old, [draft], at)
             await _record(conn, credential, "run", old, {"tasks": len(made.tasks)})
         self._tell(made)
-        return made.tasks[0].id
+        return made.occurrences[0]
 
     async def backfill(
         self, credential: Credential, schedule_id: int, start_at: datetime, end_at: datetime
     ) -> list[int]:
-        """Submit a task for every fire time of the past that has none; return their ids."""
+        """Submit what is missing for the fire times of the past; return the ids."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
             self._check_past(start_at, end_at, at)
-            times = between(
-                old.template.recurrence, start_at - MOMENT, end_at, most=MOST_BACKFILLED + 1
-            )
-            if len(times) > MOST_BACKFILLED:
+            most = min(MOST_BACKFILLED, max(1, MOST_TASKS // old.template.size))
+            times = between(old.template.recurrence, start_at - MOMENT, end_at, most=most + 1)
+            if len(times) > most:
                 raise Invalid(
                     "end_at",
-                    f"More than {MOST_BACKFILLED} fire times lie between start_at and end_at; "
+                    f"More than {most} fire times lie between start_at and end_at; "
                     f"the last of so many is {times[-2].isoformat()}. Do it in parts.",
                 )
-            drafts = [Draft(old.template, one, start_at=at) for one in times]
+            ran = await schedules.read_ran(conn, schedule_id, times)
+            drafts = [Draft(old.template, one, start_at=at) for one in times if one not in ran]
+            if times and not drafts:
+                raise Conflict("Each of these fire times has been run already.")
             made = await self._make(conn, credential, old, drafts, at)
             await _record(conn, credential, "backfill", old, {"tasks": len(made.tasks)})
         self._tell(made)
-        return [task.id for task in made.tasks]
+        return [one.id for one in made.occurrences]
 
     def _check_past(self, start_at: datetime, end_at: datetime, at: datetime) -> None:
         if end_at < start_at:
@@ -203,19 +215,27 @@ class Schedules:
         drafts: list[Draft],
         at: datetime,
     ) -> Made:
-        """Make tasks of fire times, all or none, and keep the schedule's books of them."""
-        await self._rate_limiter.lock(conn, credential)
+        """Make tasks or graphs of fire times, all or none, and keep the schedule's books."""
+        bucket = await self._rate_limiter.lock(conn, credential)
         await tenants.hold(conn, credential.tenant_id)
         accounts = await schedules.read_accounts(conn, [credential.tenant_id])
-        made = await self._occurrences.make(conn, drafts, accounts, again=True)
+        if bucket is not None:
+            account = accounts[credential.tenant_id]
+            full = msgspec.structs.replace(account, tokens=bucket.whole)
+            accounts[credential.tenant_id] = full
+        opened: dict[int, Open] = {}
+        if schedule.template.overlap is Overlap.QUEUE:
+            live = await schedules.read_live_tasks(conn, schedule.open_tasks)
+            ahead = Live(sorted(live), schedule.open_graphs)
+            opened = await overlaps.read_open(conn, {schedule.template.id: ahead})
+        made = await self._occurrences.make(conn, drafts, accounts, opened, again=True)
         if made.refused:
-            raise _refusal(made.refused[0])
-        if drafts and not made.tasks:
-            raise Conflict("Each of these fire times has a task already.")
-        if schedule.template.watches and made.tasks:
-            opened = [*schedule.open_tasks, *(task.id for task in made.tasks)]
-            new = msgspec.structs.replace(schedule, open_tasks=opened, updated_at=at)
-            await schedules.change(conn, new)
+            raise _refusal(made.refused[0], schedule.template)
+        if drafts and not made.occurrences:
+            raise Conflict("Each of these fire times has been run already.")
+        if schedule.template.watches and made.occurrences:
+            await schedules.change(conn, _with_more(schedule, made, at))
+        await overlaps.settle(conn, made.occurrences, {})
         return made
 
     async def _pass_over(
@@ -227,7 +247,7 @@ class Schedules:
         template = schedule.template
         missed = passed_over(template.recurrence, schedule.next_run_at, reason, now=at)
         if missed is not None:
-            await self._occurrences.make(conn, [_missed(template, missed)], {})
+            await self._occurrences.make(conn, [_missed(template, missed)], {}, {})
 
     def _tell(self, made: Made) -> None:
         self._occurrences.remember(made)
@@ -252,11 +272,7 @@ def _changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> S
     template = old.template
     overlap = overlap_of(changes["overlap"]) if "overlap" in changes else template.overlap
     misfire = misfire_of(changes["misfire"]) if "misfire" in changes else template.misfire
-    task = dict(template.task)
-    if "task" in changes:
-        if changes["task"] is None:
-            raise Invalid("task", "task cannot be null; a schedule has to have one.")
-        task = {name: value for name, value in changes["task"].items() if value is not None}
+    task, graph = _submitted(template, changes)
     written, anchor, recurrence = old.written, old.anchor, template.recurrence
     next_run_at = old.next_run_at
     if any(name in changes for name in RECURRENCE):
@@ -270,12 +286,39 @@ def _changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> S
     return msgspec.structs.replace(
         old,
         template=msgspec.structs.replace(
-            template, task=task, recurrence=recurrence, misfire=misfire, overlap=overlap
+            template,
+            task=task,
+            graph=graph,
+            recurrence=recurrence,
+            misfire=misfire,
+            overlap=overlap,
         ),
         name=name_of(changes["name"]) if "name" in changes else old.name,
         written=written,
         anchor=anchor,
         next_run_at=next_run_at,
+        updated_at=at,
+    )
+
+
+def _submitted(template: Template, changes: Mapping[str, Any]) -> Submitted:
+    """Return what a schedule submits from now on: a graph takes the place of a task, and back."""
+    if "task" not in changes and "graph" not in changes:
+        return template.task, template.graph
+    return submitted_of(
+        msgspec.convert(changes.get("task"), TaskRequest | None),
+        msgspec.convert(changes.get("graph"), GraphRequest | None),
+    )
+
+
+def _with_more(schedule: StoredSchedule, made: Made, at: datetime) -> StoredSchedule:
+    """Return a schedule that knows what was made and has not ended."""
+    tasks = [one.id for one in made.occurrences if one.graph is None]
+    graphs = [one.id for one in made.occurrences if one.graph is not None]
+    return msgspec.structs.replace(
+        schedule,
+        open_tasks=[*schedule.open_tasks, *tasks],
+        open_graphs=[*schedule.open_graphs, *graphs],
         updated_at=at,
     )
 
@@ -293,12 +336,12 @@ def _missed(template: Template, missed: Missed) -> Draft:
     return Draft(template, missed.first_at, missed)
 
 
-def _refusal(reason: Reason) -> DulyError:
-    """Return what somebody is told whose fire time cannot become a task."""
+def _refusal(reason: Reason, template: Template) -> DulyError:
+    """Return what somebody is told whose fire time cannot become a task or a graph."""
     if reason.code == "limit_exceeded":
         return LimitExceeded(reason.message, **reason.details)
     if reason.code == "not_submittable":
-        return Invalid("task", reason.message)
+        return Invalid("task" if template.graph is None else "graph", reason.message)
     return Conflict(reason.message, **reason.details)
 
 

@@ -1,40 +1,43 @@
 """Fires schedules while this server leads.
 
 It sleeps until the next one is due, or until somebody changes one. What is due is locked in
-batches; in one transaction, under the term, the fire times are claimed, their tasks stored
-and the schedules moved on. So a fire time has one task over any number of leaders: whoever
-comes second finds the schedule moved, and the claim taken.
+batches; in one transaction, under the term, the fire times are claimed, their tasks or graphs
+stored and the schedules moved on. So a fire time has one of them over any number of leaders:
+whoever comes second finds the schedule moved, and the claim taken.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
 from duly.config import SchedulingSettings
-from duly.model.schedule import Missed
+from duly.model.schedule import Missed, Overlap
 from duly.model.task import Reason
-from duly.policy import firing
-from duly.policy.firing import Decided
+from duly.policy import admission, firing
+from duly.policy.firing import MOST_RUNS, Decided
+from duly.server import overlaps
 from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
+from duly.server.drafts import Draft, Open
 from duly.server.news import News
-from duly.server.occurrences import Draft, Made, Occurrences
+from duly.server.occurrences import Made, Occurrences
+from duly.server.overlaps import Live
 from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.service import Service
 from duly.server.waker import Waker
-from duly.store import schedules, servers, tasks
+from duly.store import schedules, servers
 from duly.store.database import Connection, Database, Taken, Unstorable
-from duly.store.schedules import Account, DueSchedule
+from duly.store.schedules import Account, DueSchedule, Moved
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
 BATCH = 500
 """Schedules that fire in one transaction, at most."""
-MOST_TIMES = 1000
-"""Fire times after which a transaction takes on no further schedule: PostgreSQL ends one that
-keeps it waiting for 2 s."""
+MOST_TASKS = 1000
+"""Tasks and missed fire times after which a transaction takes on no further schedule: while it
+lasts nobody else can take over, and PostgreSQL ends one that keeps it waiting for 2 s."""
 BUSY = timedelta(milliseconds=20)
 """How long to leave schedules alone that are due and held by somebody."""
 
@@ -113,7 +116,7 @@ class Timekeeper(Service):
             if self._limit > 1:
                 self._limit = 1
                 return await self._fire(term, busy)
-            log.warning("a schedule cannot be stored as a task: %s", error)
+            log.warning("what a schedule submits cannot be stored: %s", error)
             fired = await self._fire_batch(term, busy, 1, because=_unstorable(error))
         self._limit = min(BATCH, self._limit * 2)
         return fired
@@ -127,9 +130,11 @@ class Timekeeper(Service):
             accounts, held = await _accounts(conn, due)
             due = [one for one in due if one.template.tenant_id not in held]
             decided = list(self._decided(due, because))
-            made = await self._occurrences.make(conn, list(_drafts(decided)), accounts)
-            cancelled = await _cancel_others(conn, decided, made)
+            opened = await overlaps.read_open(conn, dict(_awaited(decided)))
+            made = await self._occurrences.make(conn, list(_drafts(decided)), accounts, opened)
             await schedules.move(conn, _moved(decided, made))
+            others = _others(decided, made, opened)
+            cancelled = await overlaps.settle(conn, made.occurrences, others)
         self._tell(made, cancelled)
         return Fired(len(decided), made, cancelled, held)
 
@@ -137,12 +142,13 @@ class Timekeeper(Service):
         self, due: Iterable[DueSchedule], because: Reason | None
     ) -> Iterator[tuple[DueSchedule, Decided]]:
         """Decide about one schedule after the other, as far as one transaction may go."""
-        times = 0
+        tasks = 0
         for one in due:
-            if times >= MOST_TIMES:
+            if tasks >= MOST_TASKS:
                 return
             decided = self._decide(one, because)
-            times += len(decided.runs) + sum(missed.times for missed in decided.missed)
+            tasks += len(decided.runs) * one.template.size
+            tasks += sum(missed.times for missed in decided.missed)
             yield one, decided
 
     def _decide(self, due: DueSchedule, because: Reason | None) -> Decided:
@@ -152,9 +158,10 @@ class Timekeeper(Service):
             due.next_run_at,
             misfire=template.misfire,
             overlap=template.overlap,
-            has_live=bool(due.open_tasks),
+            has_live=bool(due.open_tasks or due.open_graphs),
             grace=self._grace,
             now=due.now,
+            most_runs=min(MOST_RUNS, max(1, MOST_TASKS // template.size)),
         )
         if because is None:
             return decided
@@ -180,10 +187,25 @@ async def _accounts(
     tenants = {one.template.tenant_id for one in due}
     accounts = await schedules.read_accounts(conn, tenants)
     held = tenants - accounts.keys()
-    limited = {one for one, account in accounts.items() if rate_of(account.plan) is not None}
-    if limited:
-        held |= limited - await schedules.try_buckets(conn, limited)
+    rates = {
+        one: rate
+        for one, account in accounts.items()
+        if (rate := rate_of(account.plan)) is not None
+    }
+    if rates:
+        buckets = await schedules.try_buckets(conn, rates)
+        held |= rates.keys() - buckets.keys()
+        for tenant_id, found in buckets.items():
+            tokens = admission.fill(found.bucket, found.now).whole
+            accounts[tenant_id] = msgspec.structs.replace(accounts[tenant_id], tokens=tokens)
     return accounts, held
+
+
+def _awaited(decided: Iterable[tuple[DueSchedule, Decided]]) -> Iterator[tuple[int, Live]]:
+    """Yield what has not ended of the schedules that see to it now: wait for it, or cancel it."""
+    for one, decision in decided:
+        if decision.cancels_others or (decision.runs and one.template.overlap is Overlap.QUEUE):
+            yield one.template.id, Live(one.open_tasks, one.open_graphs)
 
 
 def _drafts(decided: Iterable[tuple[DueSchedule, Decided]]) -> Iterator[Draft]:
@@ -192,35 +214,33 @@ def _drafts(decided: Iterable[tuple[DueSchedule, Decided]]) -> Iterator[Draft]:
         yield from (Draft(one.template, each.first_at, each) for each in decision.missed)
 
 
-async def _cancel_others(
-    conn: Connection, decided: Iterable[tuple[DueSchedule, Decided]], made: Made
-) -> dict[int, bool]:
-    """Cancel what is still live of schedules that want their newest task alone."""
+def _others(
+    decided: Iterable[tuple[DueSchedule, Decided]], made: Made, opened: Mapping[int, Open]
+) -> dict[int, list[int]]:
+    """Return by tenant what is still live of schedules that want their newest occurrence alone."""
+    fired = made.opened()
     others: dict[int, list[int]] = {}
     for one, decision in decided:
-        if decision.cancels_others and one.template.id in made.opened:
-            others.setdefault(one.template.tenant_id, []).extend(one.open_tasks)
-    if not others:
-        return {}
-    await schedules.lock_tasks(conn, (task for ids in others.values() for task in ids))
-    found: dict[int, bool] = {}
-    for tenant_id, ids in others.items():
-        found |= await tasks.request_cancel(conn, tenant_id, ids)
-    return found
+        if decision.cancels_others and one.template.id in fired:
+            ids = opened[one.template.id].tasks
+            others.setdefault(one.template.tenant_id, []).extend(ids)
+    return others
 
 
-def _moved(
-    decided: Iterable[tuple[DueSchedule, Decided]], made: Made
-) -> dict[int, tuple[datetime | None, list[int]]]:
-    """Return when each schedule fires next, and which of its tasks have not ended."""
+def _moved(decided: Iterable[tuple[DueSchedule, Decided]], made: Made) -> dict[int, Moved]:
+    """Return when each schedule fires next, and what of it has not ended."""
     moved = {}
+    fired = made.opened()
     for one, decision in decided:
-        opened: list[int] = []
+        tasks: list[int] = []
+        graphs: list[int] = []
         if one.template.watches:
-            opened = [*one.open_tasks, *made.opened.get(one.template.id, [])]
-        moved[one.template.id] = (decision.next_run_at, opened)
+            new = fired.get(one.template.id, [])
+            tasks = [*one.open_tasks, *(each.id for each in new if each.graph is None)]
+            graphs = [*one.open_graphs, *(each.id for each in new if each.graph is not None)]
+        moved[one.template.id] = Moved(decision.next_run_at, tasks, graphs)
     return moved
 
 
 def _unstorable(error: Unstorable) -> Reason:
-    return Reason("not_submittable", f"The database cannot store its task: {error}")
+    return Reason("not_submittable", f"The database cannot store what it submits: {error}")

@@ -42,7 +42,7 @@ class Waker:
         due = any(
             one.ready_at is None or one.ready_at - one.submitted_at <= soon
             for one in later.values()
-        )
+        ) or any(task.blocked_by for task in new)
         self.announce(pairs, since=_earliest(stored), due=due)
 
     def wake_batch(self, new: Sequence[NewTask], since: datetime) -> None:

@@ -8,7 +8,7 @@ each statement under a `-- name:` line.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from importlib import resources
@@ -57,6 +57,11 @@ def load_statements(file: str) -> Mapping[str, str]:
     text = resources.files("duly.store").joinpath("sql", file).read_text()
     parts = NAME.split(text)
     return dict(zip(parts[1::2], (body.strip() for body in parts[2::2]), strict=True))
+
+
+def array_text(ids: Iterable[int]) -> str:
+    """Return ids as the text of an array: several arrays of any lengths can be sent only so."""
+    return f"{{{','.join(map(str, ids))}}}"
 
 
 class Unstorable(DulyError):

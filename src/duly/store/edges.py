@@ -13,7 +13,7 @@ import msgspec
 from duly.model.graph import Condition, Dependency
 from duly.model.task import Status
 from duly.model.tenant import Credential
-from duly.store.database import Connection, load_statements
+from duly.store.database import Connection, array_text, load_statements
 from duly.store.servers import SCHEDULING, Term
 
 SQL = load_statements("edges.sql")
@@ -34,6 +34,15 @@ class NewGraph(msgspec.Struct, frozen=True):
 
     id: int
     name: str | None
+
+
+class StoredGraph(msgspec.Struct, frozen=True):
+    """A graph whose tasks are stored, and whose it is."""
+
+    graph: NewGraph
+    tenant_id: int
+    user_id: int | None
+    tasks: Sequence[int]
 
 
 class GraphTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +124,18 @@ async def insert_graph(
     )
 
 
+async def insert_graphs(conn: Connection, graphs: Sequence[StoredGraph]) -> None:
+    """Store which tasks were submitted as wholes, for any tenants."""
+    await conn.execute(
+        SQL["insert_graphs"],
+        [one.graph.id for one in graphs],
+        [one.tenant_id for one in graphs],
+        [one.user_id for one in graphs],
+        [one.graph.name for one in graphs],
+        [array_text(one.tasks) for one in graphs],
+    )
+
+
 async def read_graph_of(conn: Connection, tenant_id: int, task_id: int) -> int | None:
     """Return the graph with which a task was submitted, if it was with one."""
     found: int | None = await conn.fetchval(SQL["read_graph_of"], tenant_id, task_id)
@@ -144,6 +165,14 @@ async def read_task_ids(conn: Connection, tenant_id: int, graph_id: int) -> list
     """Return the tasks of a graph; None when the tenant has no such graph."""
     ids: list[int] | None = await conn.fetchval(SQL["read_task_ids"], tenant_id, graph_id)
     return ids
+
+
+async def read_parts(
+    conn: Connection, tenant_id: int, graphs: Sequence[int]
+) -> dict[int, list[int]]:
+    """Return the tasks of several graphs of a tenant, by graph."""
+    rows = await conn.fetch(SQL["read_parts"], tenant_id, list(graphs))
+    return {row["id"]: row["task_ids"] for row in rows}
 
 
 async def read_tasks(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[GraphTask]:

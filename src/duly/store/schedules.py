@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
+from duly.model.bucket import Bucket, Rate
 from duly.model.recurrence import Recurrence
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
 from duly.model.schedule import Misfire, Overlap, Template
 from duly.model.task import Reason
 from duly.model.tenant import Plan
-from duly.store.database import Connection, load_statements
+from duly.store.buckets import Found
+from duly.store.database import Connection, array_text, load_statements
 from duly.store.plans import plan_of
 
 SQL = load_statements("schedules.sql")
@@ -31,6 +33,8 @@ class DueSchedule(msgspec.Struct, frozen=True):
     next_run_at: datetime
     open_tasks: list[int]
     """Tasks that it submitted and that have not ended, if that matters to it."""
+    open_graphs: list[int]
+    """Graphs that it submitted and of which some task has not ended."""
     now: datetime
 
 
@@ -42,6 +46,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: int
     scheduling_type: str
     task_id: int | None = None
+    graph_id: int | None = None
     reason: Reason | None = None
     last_at: datetime | None = None
     times: int = 1
@@ -59,6 +64,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     next_run_at: datetime | None
     paused_at: datetime | None
     open_tasks: list[int]
+    open_graphs: list[int]
     created_at: datetime
     updated_at: datetime
 
@@ -68,6 +74,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
     fire_at: datetime
     task_id: int | None
+    graph_id: int | None
     scheduling_type: str
     reason: Reason | None
     last_at: datetime | None
@@ -83,6 +90,16 @@ class Account(msgspec.Struct, frozen=True):
     is_suspended: bool
     room: int | None
     """How many more of its tasks may wait; None is no limit."""
+    tokens: int | None = None
+    """How many more tasks it may submit now; None is no limit."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """When a schedule fires next, and what of it has not ended."""
+
+    next_run_at: datetime | None
+    open_tasks: list[int]
+    open_graphs: list[int]
 
 
 async def until_due(conn: Connection) -> timedelta | None:
@@ -99,16 +116,28 @@ async def lock_due(
     return [_due(row) for row in rows]
 
 
-async def move(
-    conn: Connection, moved: Mapping[int, tuple[datetime | None, Sequence[int]]]
-) -> None:
-    """Say when locked schedules fire next, and which of their tasks have not ended."""
+async def move(conn: Connection, moved: Mapping[int, Moved]) -> None:
+    """Say when locked schedules fire next, and what of them has not ended."""
     await conn.execute(
         SQL["move"],
         list(moved),
-        [next_run_at for next_run_at, _ in moved.values()],
-        [f"{{{','.join(map(str, opened))}}}" for _, opened in moved.values()],
+        [one.next_run_at for one in moved.values()],
+        [array_text(one.open_tasks) for one in moved.values()],
+        [array_text(one.open_graphs) for one in moved.values()],
     )
+
+
+async def read_live_parts(conn: Connection, graphs: Iterable[int]) -> dict[int, list[int]]:
+    """Return the tasks of graphs that have not ended, by graph; none of a graph that has."""
+    found: dict[int, list[int]] = {}
+    for row in await conn.fetch(SQL["live_parts"], list(graphs)):
+        found.setdefault(row["graph_id"], []).append(row["id"])
+    return found
+
+
+async def read_live_tasks(conn: Connection, ids: Iterable[int]) -> set[int]:
+    """Return those of some tasks that have not ended."""
+    return {row["id"] for row in await conn.fetch(SQL["live_tasks"], list(ids))}
 
 
 async def claim(
@@ -124,6 +153,7 @@ async def claim(
         [fire.fire_at for fire in fires],
         [fire.tenant_id for fire in fires],
         [fire.task_id for fire in fires],
+        [fire.graph_id for fire in fires],
         [fire.scheduling_type for fire in fires],
         [_json(fire.reason) for fire in fires],
         [fire.last_at for fire in fires],
@@ -131,6 +161,12 @@ async def claim(
         again,
     )
     return {(row[0], row[1]) for row in rows}
+
+
+async def read_ran(conn: Connection, schedule_id: int, times: Sequence[datetime]) -> set[datetime]:
+    """Return those of some fire times of a schedule that led to a task or a graph."""
+    rows = await conn.fetch(SQL["read_ran"], schedule_id, list(times))
+    return {row["fire_at"] for row in rows}
 
 
 async def refuse(conn: Connection, reasons: Mapping[int, Reason]) -> None:
@@ -144,10 +180,15 @@ async def read_accounts(conn: Connection, tenants: Iterable[int]) -> dict[int, A
     return {row["tenant_id"]: _account(row) for row in rows}
 
 
-async def try_buckets(conn: Connection, tenants: Iterable[int]) -> set[int]:
-    """Lock the buckets of tenants; return those that nobody else holds."""
-    rows = await conn.fetch(SQL["try_buckets"], sorted(tenants))
-    return {row["tenant_id"] for row in rows}
+async def try_buckets(conn: Connection, rates: Mapping[int, Rate]) -> dict[int, Found]:
+    """Lock the buckets of tenants with rates; return those that nobody else holds."""
+    rows = await conn.fetch(SQL["try_buckets"], sorted(rates))
+    return {
+        row["tenant_id"]: Found(
+            Bucket(rates[row["tenant_id"]], row["tokens"], row["filled_at"]), row["now"]
+        )
+        for row in rows
+    }
 
 
 async def lock_tasks(conn: Connection, ids: Iterable[int]) -> None:
@@ -170,6 +211,7 @@ async def add(conn: Connection, new: StoredSchedule) -> None:
         new.template.user_id,
         new.name,
         new.template.task,
+        new.template.graph,
         new.written,
         new.anchor,
         new.template.misfire,
@@ -206,7 +248,9 @@ async def lock(
 ) -> tuple[StoredSchedule, datetime] | None:
     """Lock a schedule for a change, and read the clock; None when the tenant has no such one."""
     row = await conn.fetchrow(SQL["lock"], tenant_id, schedule_id)
-    return None if row is None else (_stored(row, row["open_tasks"]), row["now"])
+    if row is None:
+        return None
+    return _stored(row, row["open_tasks"], row["open_graphs"]), row["now"]
 
 
 async def change(conn: Connection, new: StoredSchedule) -> None:
@@ -216,6 +260,7 @@ async def change(conn: Connection, new: StoredSchedule) -> None:
         new.template.id,
         new.name,
         new.template.task,
+        new.template.graph,
         new.written,
         new.anchor,
         new.template.misfire,
@@ -223,6 +268,7 @@ async def change(conn: Connection, new: StoredSchedule) -> None:
         new.next_run_at,
         new.paused_at,
         new.open_tasks,
+        new.open_graphs,
         new.updated_at,
     )
 
@@ -232,9 +278,12 @@ async def remove(conn: Connection, tenant_id: int, schedule_id: int) -> bool:
     return await conn.fetchval(SQL["remove"], tenant_id, schedule_id) is not None
 
 
-async def open_tasks(conn: Connection, schedule_id: int) -> list[int]:
-    """Return the newest tasks of a schedule that have not ended."""
-    return [row["id"] for row in await conn.fetch(SQL["open_tasks"], schedule_id)]
+async def read_open(conn: Connection, schedule_id: int) -> tuple[list[int], list[int]]:
+    """Return the newest tasks and graphs of a schedule that have not ended."""
+    rows = await conn.fetch(SQL["newest"], schedule_id)
+    tasks = await read_live_tasks(conn, (row["task_id"] for row in rows if row["task_id"]))
+    graphs = await read_live_parts(conn, (row["graph_id"] for row in rows if row["graph_id"]))
+    return sorted(tasks), sorted(graphs)
 
 
 async def read_occurrences(
@@ -244,10 +293,10 @@ async def read_occurrences(
     *,
     before: datetime,
     limit: int,
-    with_task: bool = False,
+    that_ran: bool = False,
 ) -> list[Occurrence]:
     """Return what became of the fire times of a schedule, newest first."""
-    rows = await conn.fetch(SQL["occurrences"], tenant_id, schedule_id, before, limit, with_task)
+    rows = await conn.fetch(SQL["occurrences"], tenant_id, schedule_id, before, limit, that_ran)
     return [msgspec.convert(dict(row), Occurrence) for row in rows]
 
 
@@ -258,7 +307,9 @@ def recurrence_of(text: str, anchor: datetime) -> Recurrence:
 
 
 def _due(row: Any) -> DueSchedule:
-    return DueSchedule(template_of(row), row["next_run_at"], row["open_tasks"], row["now"])
+    return DueSchedule(
+        template_of(row), row["next_run_at"], row["open_tasks"], row["open_graphs"], row["now"]
+    )
 
 
 def template_of(row: Any) -> Template:
@@ -268,13 +319,16 @@ def template_of(row: Any) -> Template:
         tenant_id=row["tenant_id"],
         user_id=row["user_id"],
         task=row["task"],
+        graph=row["graph"],
         recurrence=recurrence_of(row["recurrence"], row["anchor"]),
         misfire=Misfire(row["misfire"]),
         overlap=Overlap(row["overlap"]),
     )
 
 
-def _stored(row: Any, opened: Sequence[int] = ()) -> StoredSchedule:
+def _stored(
+    row: Any, open_tasks: Sequence[int] = (), open_graphs: Sequence[int] = ()
+) -> StoredSchedule:
     return StoredSchedule(
         template=template_of(row),
         name=row["name"],
@@ -283,7 +337,8 @@ def _stored(row: Any, opened: Sequence[int] = ()) -> StoredSchedule:
         anchor=row["anchor"],
         next_run_at=row["next_run_at"],
         paused_at=row["paused_at"],
-        open_tasks=list(opened),
+        open_tasks=list(open_tasks),
+        open_graphs=list(open_graphs),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )

@@ -1359,7 +1359,8 @@ CREATE TABLE duly.occurrences (
     last_at timestamp with time zone,
     times integer DEFAULT 1 NOT NULL,
     recorded_at timestamp with time zone NOT NULL,
-    CONSTRAINT occurrences_run_or_say_why CHECK (((task_id IS NOT NULL) OR (reason IS NOT NULL)))
+    graph_id bigint,
+    CONSTRAINT occurrences_run_or_say_why CHECK (((num_nonnulls(task_id, graph_id) = 1) OR ((num_nonnulls(task_id, graph_id) = 0) AND (reason IS NOT NULL))))
 );
 
 CREATE TABLE duly.plans (
@@ -1436,7 +1437,7 @@ CREATE TABLE duly.schedules (
     tenant_id integer NOT NULL,
     user_id integer,
     name text,
-    task jsonb NOT NULL,
+    task jsonb,
     recurrence jsonb NOT NULL,
     anchor timestamp with time zone NOT NULL,
     misfire text NOT NULL,
@@ -1446,7 +1447,10 @@ CREATE TABLE duly.schedules (
     open_tasks bigint[] DEFAULT '{}'::bigint[] NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    graph jsonb,
+    open_graphs bigint[] DEFAULT '{}'::bigint[] NOT NULL,
     CONSTRAINT schedules_misfire_check CHECK ((misfire = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text]))),
+    CONSTRAINT schedules_of_a_task_or_a_graph CHECK ((num_nonnulls(task, graph) = 1)),
     CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text, 'queue'::text, 'cancel_other'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000');
@@ -1865,6 +1869,8 @@ CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_b
 CREATE UNIQUE INDEX nodes_one_of_a_name ON duly.nodes USING btree (name) WHERE (removed_at IS NULL);
 
 CREATE INDEX occurrences_by_age ON duly.occurrences USING btree (recorded_at);
+
+CREATE UNIQUE INDEX occurrences_by_graph ON duly.occurrences USING btree (graph_id) WHERE (graph_id IS NOT NULL);
 
 CREATE UNIQUE INDEX occurrences_by_task ON duly.occurrences USING btree (task_id);
 

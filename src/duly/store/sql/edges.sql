@@ -33,6 +33,14 @@ select id, tenant_id, shape_id, status, start_by
 insert into graphs (id, tenant_id, user_id, name, task_ids, submitted_at)
 values ($1, $2, $3, $4, $5::bigint[], duly.now())
 
+-- name: insert_graphs
+-- Store several at once.
+--   $1 ids, $2 tenant ids, $3 user ids, $4 names, $5 task ids, each as the text of an array
+insert into graphs (id, tenant_id, user_id, name, task_ids, submitted_at)
+select id, tenant_id, user_id, name, task_ids::bigint[], duly.now()
+  from unnest($1::bigint[], $2::int[], $3::int[], $4::text[], $5::text[])
+       as given (id, tenant_id, user_id, name, task_ids)
+
 -- name: read_graph_of
 --   $1 tenant_id, $2 task_id
 select graph_id
@@ -45,6 +53,13 @@ select graph_id
 select task_ids
   from graphs
  where id = $2
+   and tenant_id = $1
+
+-- name: read_parts
+--   $1 tenant_id, $2 graph ids
+select id, task_ids
+  from graphs
+ where id = any($2::bigint[])
    and tenant_id = $1
 
 -- name: read_graph

@@ -12,8 +12,8 @@ select extract(epoch from next_run_at - duly.now())::float8
 -- joined again, they would be as they were before.
 --   $1 how many, $2 tenants that are left alone for now
 with due as materialized (
-        select id, tenant_id, user_id, task, recurrence::text as recurrence, anchor, misfire,
-               overlap, next_run_at, open_tasks
+        select id, tenant_id, user_id, task, graph, recurrence::text as recurrence, anchor,
+               misfire, overlap, next_run_at, open_tasks, open_graphs
           from schedules
          where paused_at is null
            and next_run_at <= (select duly.now())
@@ -22,47 +22,83 @@ with due as materialized (
          limit $1
            for update skip locked
      )
-select id, tenant_id, user_id, task, recurrence, anchor, misfire, overlap, next_run_at,
+select id, tenant_id, user_id, task, graph, recurrence, anchor, misfire, overlap, next_run_at,
        array(
         select l.id
           from unnest(due.open_tasks) as opened (id)
          cross join lateral (select live.id from live where live.id = opened.id offset 0) as l
        ) as open_tasks,
+       array(
+        select g.id
+          from unnest(due.open_graphs) as opened (id)
+         cross join lateral (select id, task_ids from graphs where id = opened.id offset 0) as g
+         cross join lateral (
+                select 1 from live where id = any(g.task_ids) order by id desc limit 1
+               ) as is_live
+       ) as open_graphs,
        duly.now() as now
   from due
 
 -- name: move
--- Say when locked schedules fire next, and which of their tasks have not ended.
---   $1 ids, $2 next_run_at, $3 open tasks, each as the text of an array
+-- Say when locked schedules fire next, and which of their tasks and graphs have not ended.
+--   $1 ids, $2 next_run_at, $3 open tasks, $4 open graphs, each of both as the text of an array
 update schedules s
    set next_run_at = given.next_run_at,
-       open_tasks = given.open_tasks::bigint[]
-  from unnest($1::bigint[], $2::timestamptz[], $3::text[]) as given (id, next_run_at, open_tasks)
+       open_tasks = given.open_tasks::bigint[],
+       open_graphs = given.open_graphs::bigint[]
+  from unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[])
+       as given (id, next_run_at, open_tasks, open_graphs)
  where s.id = given.id
+
+-- name: live_parts
+-- Return the tasks of graphs that have not ended.
+--   $1 graph ids
+select g.id as graph_id, l.id
+  from unnest($1::bigint[]) as asked (id)
+ cross join lateral (select id, task_ids from graphs where id = asked.id offset 0) as g
+ cross join lateral (select id from live where id = any(g.task_ids) offset 0) as l
+
+-- name: live_tasks
+-- Return those of some tasks that have not ended.
+--   $1 ids
+select id
+  from live
+ where id = any($1::bigint[])
 
 -- name: claim
 -- Record what becomes of fire times, and return those that nobody has recorded before. Sorted,
 -- so that no two wait for each other in a circle.
---   one array per column of `given`, $9 whether those that were missed are claimed again
+--   one array per column of `given`, $10 whether those that were missed are claimed again
 insert into occurrences (
-        schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason, last_at, times,
-        recorded_at
+        schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason, last_at,
+        times, recorded_at
        )
-select schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason::jsonb, last_at, times,
-       duly.now()
+select schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason::jsonb,
+       last_at, times, duly.now()
   from unnest(
-        $1::bigint[], $2::timestamptz[], $3::int[], $4::bigint[], $5::text[], $6::text[],
-        $7::timestamptz[], $8::int[]
+        $1::bigint[], $2::timestamptz[], $3::int[], $4::bigint[], $5::bigint[], $6::text[],
+        $7::text[], $8::timestamptz[], $9::int[]
        ) as given (
-        schedule_id, fire_at, tenant_id, task_id, scheduling_type, reason, last_at, times
+        schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason, last_at,
+        times
        )
  order by schedule_id, fire_at
     on conflict (schedule_id, fire_at) do update
-   set task_id = excluded.task_id
- where $9::boolean
-   and occurrences.task_id is null
-   and excluded.task_id is not null
+   set task_id = excluded.task_id,
+       graph_id = excluded.graph_id
+ where $10::boolean
+   and coalesce(occurrences.task_id, occurrences.graph_id) is null
+   and coalesce(excluded.task_id, excluded.graph_id) is not null
 returning schedule_id, fire_at
+
+-- name: read_ran
+-- Return those of some fire times that led to something.
+--   $1 schedule_id, $2 fire times
+select fire_at
+  from occurrences
+ where schedule_id = $1
+   and fire_at = any($2::timestamptz[])
+   and coalesce(task_id, graph_id) is not null
 
 -- name: refuse
 -- Say of claimed fire times why there is no task after all.
@@ -112,8 +148,8 @@ select t.*,
   join tenants_with_plans t on t.tenant_id = present.id
 
 -- name: try_buckets
--- Lock the buckets of tenants, except those that somebody else holds, and return whose were
--- locked. One that does not exist yet is made, full.
+-- Lock the buckets of tenants, except those that somebody else holds, and return those that were
+-- locked, with the time. One that does not exist yet is made, full.
 --   $1 tenant ids
 with made as (
         insert into buckets (tenant_id, tokens, filled_at)
@@ -125,18 +161,18 @@ with made as (
            and not exists (select 1 from buckets b where b.tenant_id = t.id)
          order by t.id
             on conflict (tenant_id) do nothing
-        returning tenant_id
+        returning tenant_id, tokens, filled_at
      ),
      locked as (
-        select tenant_id
+        select tenant_id, tokens, filled_at
           from buckets
          where tenant_id = any($1::int[])
          order by tenant_id
            for update skip locked
      )
-select tenant_id from made
+select tenant_id, tokens, filled_at, duly.now() as now from made
  union all
-select tenant_id from locked
+select tenant_id, tokens, filled_at, duly.now() from locked
 
 -- name: lock_tasks
 -- Lock live tasks in the order of their ids.
@@ -148,7 +184,8 @@ select id
    for update
 
 -- name: drop_occurrences
--- Forget what became of fire times longer ago than $1, unless its task is still live.
+-- Forget what became of fire times longer ago than $1, unless its task is still live, or one of
+-- its graph.
 --   $1 how long, $2 how many
 delete from occurrences
  where (schedule_id, fire_at) in (
@@ -156,18 +193,24 @@ delete from occurrences
           from occurrences o
          where o.recorded_at < duly.now() - $1::interval
            and not exists (select 1 from live l where l.id = o.task_id)
+           and not exists (
+                select 1
+                  from graphs g
+                 cross join lateral (select 1 from live where id = any(g.task_ids) limit 1) as part
+                 where g.id = o.graph_id
+               )
          order by o.recorded_at
          limit $2
        )
 
 -- name: add
---   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task, $6 recurrence, $7 anchor, $8 misfire,
---   $9 overlap, $10 next_run_at, $11 now
+--   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task, $6 graph, $7 recurrence, $8 anchor,
+--   $9 misfire, $10 overlap, $11 next_run_at, $12 now
 insert into schedules (
-        id, tenant_id, user_id, name, task, recurrence, anchor, misfire, overlap, next_run_at,
-        created_at, updated_at
+        id, tenant_id, user_id, name, task, graph, recurrence, anchor, misfire, overlap,
+        next_run_at, created_at, updated_at
        )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
 
 -- name: lock_number
 -- Let nobody else add a schedule of a tenant before the commit.
@@ -183,8 +226,8 @@ select count(*)
 -- name: read
 -- Return a page of a tenant's schedules, newest first.
 --   $1 tenant_id, $2 below this id, $3 how many, $4 id, $5 user name, $6 due before
-select s.id, s.tenant_id, s.user_id, s.name, s.task, s.recurrence::text as recurrence, s.anchor,
-       s.misfire, s.overlap, s.next_run_at, s.paused_at, s.created_at, s.updated_at,
+select s.id, s.tenant_id, s.user_id, s.name, s.task, s.graph, s.recurrence::text as recurrence,
+       s.anchor, s.misfire, s.overlap, s.next_run_at, s.paused_at, s.created_at, s.updated_at,
        (select u.name from users u where u.id = s.user_id) as "user"
   from schedules s
  where s.tenant_id = $1
@@ -200,8 +243,9 @@ select s.id, s.tenant_id, s.user_id, s.name, s.task, s.recurrence::text as recur
 -- Lock a schedule for a change; the clock is read after that.
 --   $1 tenant_id, $2 id
 with locked as materialized (
-        select id, tenant_id, user_id, name, task, recurrence::text as recurrence, anchor,
-               misfire, overlap, next_run_at, paused_at, created_at, updated_at, open_tasks
+        select id, tenant_id, user_id, name, task, graph, recurrence::text as recurrence, anchor,
+               misfire, overlap, next_run_at, paused_at, created_at, updated_at, open_tasks,
+               open_graphs
           from schedules
          where tenant_id = $1
            and id = $2
@@ -212,19 +256,21 @@ select locked.*, null::text as "user", duly.now() as now
 
 -- name: change
 -- Store what a locked schedule is from now on.
---   $1 id, $2 name, $3 task, $4 recurrence, $5 anchor, $6 misfire, $7 overlap, $8 next_run_at,
---   $9 paused_at, $10 open tasks, $11 now
+--   $1 id, $2 name, $3 task, $4 graph, $5 recurrence, $6 anchor, $7 misfire, $8 overlap,
+--   $9 next_run_at, $10 paused_at, $11 open tasks, $12 open graphs, $13 now
 update schedules
    set name = $2,
        task = $3,
-       recurrence = $4,
-       anchor = $5,
-       misfire = $6,
-       overlap = $7,
-       next_run_at = $8,
-       paused_at = $9,
-       open_tasks = $10,
-       updated_at = $11
+       graph = $4,
+       recurrence = $5,
+       anchor = $6,
+       misfire = $7,
+       overlap = $8,
+       next_run_at = $9,
+       paused_at = $10,
+       open_tasks = $11,
+       open_graphs = $12,
+       updated_at = $13
  where id = $1
 
 -- name: remove
@@ -234,28 +280,25 @@ delete from schedules
    and id = $2
 returning id, name
 
--- name: open_tasks
--- Return the newest tasks of a schedule that have not ended.
+-- name: newest
+-- Return the tasks and graphs that a schedule submitted last, and of which some may not have
+-- ended.
 --   $1 schedule_id
-select l.id
-  from (
-        select task_id
-          from occurrences
-         where schedule_id = $1
-           and task_id is not null
-         order by fire_at desc
-         limit 1000
-       ) as newest
- cross join lateral (select live.id from live where live.id = newest.task_id offset 0) as l
+select task_id, graph_id
+  from occurrences
+ where schedule_id = $1
+   and coalesce(task_id, graph_id) is not null
+ order by fire_at desc
+ limit 1000
 
 -- name: occurrences
 -- Return what became of the fire times of a schedule, newest first.
---   $1 tenant_id, $2 schedule_id, $3 below this time, $4 how many, $5 only those with a task
-select fire_at, task_id, scheduling_type, reason, last_at, times, recorded_at
+--   $1 tenant_id, $2 schedule_id, $3 below this time, $4 how many, $5 only those that ran
+select fire_at, task_id, graph_id, scheduling_type, reason, last_at, times, recorded_at
   from occurrences
  where schedule_id = $2
    and tenant_id = $1
    and fire_at < $3
-   and (task_id is not null or not $5::boolean)
+   and (coalesce(task_id, graph_id) is not null or not $5::boolean)
  order by fire_at desc
  limit $4

@@ -171,7 +171,16 @@ select task.*
           left join ends e on e.task_id = asked.id
           left join attempts a on a.task_id = asked.id
                               and a.attempt = coalesce(l.attempt, e.attempt)
-          left join occurrences o on o.task_id = asked.id
+          left join lateral (
+                select schedule_id, fire_at, scheduling_type
+                  from occurrences
+                 where task_id = asked.id
+                 union all
+                select schedule_id, fire_at, scheduling_type
+                  from occurrences
+                 where graph_id = t.graph_id
+                 limit 1
+               ) as o on true
          where t.id = asked.id
            and t.tenant_id = $1
            and coalesce(l.status, e.status) is not null

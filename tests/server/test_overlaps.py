@@ -1,0 +1,202 @@
+"""What is done when a schedule fires while what it submitted before has not ended."""
+
+import pytest
+
+from duly.errors import Conflict
+from duly.model.task import Outcome
+from duly.server import drafts
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+from tests.server.test_schedule_limits import grant, tight
+
+__all__ = ["tight"]
+CHAIN = {"a": [], "b": ["a"]}
+DIAMOND = {"a": [], "b": [], "c": ["a", "b"]}
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+async def begun(lab, node):
+    """Return the tasks that begin on a node now."""
+    await lab.sweep()
+    for _ in range(2):
+        await lab.schedule()
+    return {one.task: one for one in await node.starts()}
+
+
+async def finish(lab, node, task, outcome=Outcome.SUCCEEDED):
+    assert await node.report((await begun(lab, node))[task], outcome)
+    await lab.sweep()
+
+
+async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, calendar):
+    schedule = await calendar.create(overlap="skip")
+    node = await calendar.node()
+    await calendar.go(1)
+    (task,) = await calendar.tasks(schedule)
+    ref = await lab.start(node, task)
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]
+    await node.report(ref, Outcome.FAILED)
+    await calendar.go(3)
+    assert await calendar.ran(schedule) == [1]  # it comes back to be tried again
+    await lab.parts.canceller.cancel(lab.client, [task])
+    await calendar.go(4)
+    assert await calendar.ran(schedule) == [1, 4]
+
+
+async def test_the_others_are_cancelled_with_overlap_cancel_other(lab, calendar):
+    schedule = await calendar.create(overlap="cancel_other")
+    node = await calendar.node()
+    await calendar.go(1)
+    (first,) = await calendar.tasks(schedule)
+    await lab.start(node, first)
+    await calendar.go(2)
+    second = (await calendar.tasks(schedule))[-1]
+    assert (await lab.live(first))["cancel_requested_at"] is not None
+    await calendar.go(3)
+    assert await lab.status(second) == "cancelled"
+    assert await calendar.ran(schedule) == [1, 2, 3]
+
+
+async def test_one_runs_after_the_other_with_overlap_queue(lab, calendar):
+    schedule = await calendar.create(overlap="queue")
+    node = await calendar.node()
+    await calendar.go(1)
+    await calendar.go(2)
+    first, second = await calendar.tasks(schedule)
+    assert await lab.status(second) == "blocked"
+    ref = (await begun(lab, node))[first]
+    await node.report(ref)
+    assert list(await begun(lab, node)) == [second]
+
+
+async def test_a_queued_one_does_not_begin_between_two_attempts_of_the_one_before(lab, calendar):
+    schedule = await calendar.create(overlap="queue", task={"max_attempts": 2})
+    node = await calendar.node()
+    await calendar.go(1)
+    (first,) = await calendar.tasks(schedule)
+    await finish(lab, node, first, Outcome.FAILED)
+    assert await lab.status(first) == "scheduled"  # until it is tried again
+    await calendar.go(2)
+    second = (await calendar.tasks(schedule))[-1]
+    assert second not in await begun(lab, node)
+    assert await lab.status(second) == "blocked"
+    await calendar.go(2.9)
+    await finish(lab, node, first, Outcome.FAILED)
+    assert await lab.status(first) == "failed"  # which does not keep the next one from running
+    assert list(await begun(lab, node)) == [second]
+
+
+async def test_a_queued_one_that_is_cancelled_lets_nobody_overtake(lab, calendar):
+    schedule = await calendar.create(overlap="queue")
+    node = await calendar.node()
+    for minute in (1, 2, 3):
+        await calendar.go(minute)
+    first, second, third = await calendar.tasks(schedule)
+    await lab.parts.canceller.cancel(lab.client, [second])
+    assert list(await begun(lab, node)) == [first]
+    assert await lab.status(third) == "blocked"
+
+
+async def test_what_ended_before_the_next_was_stored_holds_it_up_no_longer(lab, calendar):
+    schedule = await calendar.create(overlap="queue")
+    node = await calendar.node()
+    await calendar.go(1)
+    (first,) = await calendar.tasks(schedule)
+    await finish(lab, node, first)
+    await calendar.go(2)
+    assert await lab.status((await calendar.tasks(schedule))[-1]) == "waiting"
+
+
+async def test_what_is_run_out_of_turn_waits_for_its_turn_too(lab, calendar):
+    schedule = await calendar.create(overlap="queue")
+    await calendar.go(1)
+    await lab.clock.move(seconds(1))
+    made = await lab.parts.schedules.run(lab.client, schedule)
+    assert await lab.status(made.id) == "blocked"
+    await lab.conn.execute("update schedules set next_run_at = $1", calendar.at(5))
+    await calendar.go(3.5)
+    filled = await lab.parts.schedules.backfill(
+        lab.client, schedule, calendar.at(1), calendar.at(3)
+    )
+    blocked = [(await lab.live(task))["blocked_by"] for task in filled]
+    assert blocked == [2, 3]  # the first fire time had its task
+
+
+async def test_a_queue_has_an_end_and_what_finds_no_place_in_it_is_recorded(
+    lab, calendar, monkeypatch
+):
+    monkeypatch.setattr(drafts, "MOST_QUEUED", 2)
+    schedule = await calendar.create(overlap="queue")
+    for minute in (1, 2, 3):
+        await calendar.go(minute)
+    assert await calendar.ran(schedule) == [1, 2]
+    assert await calendar.missed(schedule) == [(3, 1, "too_many_queued")]
+    with pytest.raises(Conflict):
+        await lab.parts.schedules.run(lab.client, schedule)
+
+
+async def test_a_queue_is_no_longer_than_a_plan_lets_tasks_wait(lab, calendar, tight):
+    await grant(lab, max_waiting=2)
+    schedule = await calendar.create(by=tight, overlap="queue")
+    for minute in (1, 2, 3):
+        await calendar.go(minute)
+    assert await calendar.missed(schedule) == [(3, 1, "limit_exceeded")]
+
+
+async def test_a_graph_runs_until_its_last_task_has_ended_with_overlap_skip(lab, calendar):
+    schedule = await calendar.create(overlap="skip", graph=DIAMOND)
+    node = await calendar.node()
+    await calendar.go(1)
+    (graph,) = await calendar.graphs(schedule)
+    refs = await begun(lab, node)
+    await node.report(refs[graph["a"]])
+    await lab.parts.canceller.cancel(lab.client, [graph["c"]])
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]  # b runs
+    await node.report(refs[graph["b"]])
+    await calendar.go(3)
+    assert await calendar.ran(schedule) == [1, 3]
+
+
+async def test_a_whole_graph_is_cancelled_with_overlap_cancel_other(lab, calendar):
+    schedule = await calendar.create(overlap="cancel_other", graph=CHAIN)
+    node = await calendar.node()
+    await calendar.go(1)
+    (first,) = await calendar.graphs(schedule)
+    await lab.start(node, first["a"])
+    await calendar.go(2)
+    assert (await lab.live(first["a"]))["cancel_requested_at"] is not None
+    assert await lab.status(first["b"]) == "cancelled"
+    second = (await calendar.graphs(schedule))[-1]
+    assert [await lab.status(task) for task in second.values()] == ["waiting", "blocked"]
+
+
+async def test_a_graph_begins_when_no_task_of_the_one_before_is_left_with_overlap_queue(
+    lab, calendar
+):
+    schedule = await calendar.create(overlap="queue", graph=DIAMOND, task={"max_attempts": 1})
+    node = await calendar.node()
+    await calendar.go(1)
+    await calendar.go(2)
+    first, second = await calendar.graphs(schedule)
+    refs = await begun(lab, node)
+    assert refs.keys() == {first["a"], first["b"]}
+    await node.report(refs[first["a"]], Outcome.FAILED)
+    assert (await begun(lab, node)).keys() == {first["b"]}
+    assert await lab.status(first["c"]) == "cancelled"  # its only sink, while b still runs
+    await node.report(refs[first["b"]])
+    assert (await begun(lab, node)).keys() == {second["a"], second["b"]}
+
+
+async def test_a_graph_with_too_many_edges_to_wait_by_is_recorded(lab, calendar, monkeypatch):
+    monkeypatch.setattr(drafts, "MOST_EDGES", 7)
+    schedule = await calendar.create(overlap="queue", graph=DIAMOND)
+    for minute in (1, 2, 3):
+        await calendar.go(minute)
+    assert await calendar.ran(schedule) == [1, 2]
+    assert await calendar.missed(schedule) == [(3, 1, "too_many_queued")]

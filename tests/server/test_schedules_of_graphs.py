@@ -1,0 +1,195 @@
+"""Schedules whose fire times are graphs: stored whole and once, within what the plan grants."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from duly.errors import Invalid, TooLarge
+from duly.model.graph_request import GraphRequest
+from duly.model.schedule_request import ScheduleRequest
+from duly.server import occurrences, timekeeper
+from duly.store import views
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+from tests.server.test_overlaps import CHAIN, finish
+from tests.server.test_schedule_limits import grant, tight
+from tests.server.test_timekeeper import believe
+
+__all__ = ["tight"]
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+def asked(tasks, **fields):
+    graph = {"tasks": tasks, **fields.pop("more", {})}
+    return ScheduleRequest(every="1m", graph=msgspec.convert(graph, GraphRequest), **fields)
+
+
+def true(**fields):
+    return {"command": ["true"], **fields}
+
+
+async def test_a_fire_time_becomes_a_graph_whose_tasks_know_it(lab, calendar):
+    schedule = await calendar.create(graph=CHAIN, jitter="10s")
+    node = await calendar.node()
+    await calendar.go(1.5)
+    (graph,) = await calendar.graphs(schedule)
+    ids = list(graph.values())
+    async with lab.parts.database.connection() as conn:
+        seen = await views.read_many(conn, lab.client.tenant_id, ids)
+    assert {(one.schedule_id, one.fire_at, one.scheduling_type) for one in seen} == {
+        (schedule, calendar.at(1), "every")
+    }
+    assert len({one.graph_id for one in seen}) == 1
+    assert [await lab.status(task) for task in ids] == ["waiting", "blocked"]
+    await finish(lab, node, graph["a"])
+    await finish(lab, node, graph["b"])
+    assert await lab.status(graph["b"]) == "done"
+
+
+async def test_two_leaders_that_overlap_make_one_graph(lab, calendar):
+    schedule = await calendar.create(graph=CHAIN)
+    await lab.clock.set(calendar.at(1))
+    await lab.parts.cluster_manager.tick()
+    other = lab.server()
+    await other.cluster_manager.tick()
+    believe(other, lab.parts.cluster_manager.term)
+    await asyncio.gather(lab.parts.timekeeper.tick(), other.timekeeper.tick())
+    assert await calendar.ran(schedule) == [1]
+    assert (await lab.count("tasks"), await lab.count("graphs")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (asked({"a": true(depends_on=["b"]), "b": true(depends_on=["a"])}), "graph.depends_on"),
+        (asked({"a": true(), "b": true(depends_on=["x"])}), "graph.tasks[1].depends_on"),
+        (asked({"a": true(depends_on=["7251039274172410"])}), "graph.tasks[0].depends_on"),
+        (asked({"a": true(run_at="2027-01-01T00:00:00Z")}), "graph.tasks[0].run_at"),
+        (asked({"a": true(unique={"key": "k"})}), "graph.tasks[0].unique"),
+        (asked({"a": true(tier="huge")}), "graph.tasks[0].tier"),
+        (asked({"a": true()}, more={"defaults": {"ref": "a"}}), "graph.defaults.ref"),
+        (asked([true()]), "graph.tasks[0].ref"),
+        (asked({}), "graph.tasks"),
+        (asked({"a": true()}, more={"name": ""}), "graph.name"),
+        (asked({str(n): {} for n in range(101)}, overlap="queue"), "graph.tasks"),
+        (ScheduleRequest(every="1m"), "task"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_its_field(lab, request_, field):
+    if request_.graph is not None and len(request_.graph.tasks) > 100:
+        tasks = [true(ref=f"t{number}") for number in range(101)]  # 101 * 101 edges
+        request_ = asked(tasks, overlap="queue")
+    with pytest.raises(Invalid) as refused:
+        await lab.parts.schedules.create(lab.client, request_)
+    assert refused.value.field == field
+
+
+async def test_a_graph_that_one_transaction_should_not_store_is_refused(lab):
+    tasks = [true(ref=f"t{number}") for number in range(10_001)]
+    with pytest.raises(TooLarge):
+        await lab.parts.schedules.create(lab.client, asked(tasks))
+
+
+async def test_a_task_makes_room_for_a_graph_and_back(lab, calendar):
+    schedule = await calendar.create(overlap="skip")
+    await calendar.go(1)
+    change = lab.parts.schedules.update
+    graph = {"tasks": {"a": true(), "b": true(depends_on=["a"])}}
+    await change(lab.client, schedule, {"graph": graph})
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]  # its task has not ended
+    await lab.parts.canceller.cancel(lab.client, await calendar.tasks(schedule))
+    await calendar.go(3)
+    assert len(await calendar.graphs(schedule)) == 1
+    await change(lab.client, schedule, {"task": true()})
+    await calendar.go(4)
+    assert await calendar.ran(schedule) == [1, 3]
+    for wrong in ({"task": true(), "graph": graph}, {"graph": None}):
+        with pytest.raises(Invalid):
+            await change(lab.client, schedule, wrong)
+
+
+async def test_a_plan_takes_a_graph_as_a_whole_or_not_at_all(lab, calendar, tight):
+    await lab.conn.execute("update plans set tasks_per_hour = 60, burst = 3 where name = 'tight'")
+    first = await calendar.create(by=tight, graph=CHAIN)
+    second = await calendar.create(by=tight, graph=CHAIN)
+    await calendar.go(1)
+    assert sorted([len(await calendar.ran(one)) for one in (first, second)]) == [0, 1]
+    (refused,) = [one for one in (first, second) if not await calendar.ran(one)]
+    assert await calendar.missed(refused) == [(1, 1, "limit_exceeded")]
+    assert await lab.count("tasks") == 2
+    tokens = "select tokens from buckets where tenant_id = $1"
+    assert await lab.conn.fetchval(tokens, tight.tenant_id) == 1
+
+
+async def test_a_graph_that_finds_no_room_to_wait_or_that_a_plan_ceased_to_take_is_recorded(
+    lab, calendar, tight
+):
+    task = {"execution_cap": "2h"}
+    schedule = await calendar.create(by=tight, graph=CHAIN, overlap="allow", task=task)
+    await grant(lab, max_waiting=3)
+    await calendar.go(1)
+    await calendar.go(2)
+    assert await calendar.missed(schedule) == [(2, 1, "limit_exceeded")]
+    await grant(lab, max_waiting=None, max_execution_cap=seconds(3600))
+    await calendar.go(3)
+    assert await calendar.missed(schedule) == [
+        (2, 1, "limit_exceeded"),
+        (3, 1, "not_submittable"),
+    ]
+    assert await lab.count("tasks") == 2
+
+
+async def test_a_graph_that_a_plan_never_takes_is_refused_when_it_is_made(lab, calendar, tight):
+    for limits in ("max_waiting = 1", "max_waiting = null, tasks_per_hour = 60, burst = 1"):
+        await lab.conn.execute(f"update plans set {limits} where name = 'tight'")
+        with pytest.raises(Invalid) as refused:
+            await calendar.create(by=await lab.credential("tight"), graph=CHAIN)
+        assert refused.value.field == "graph.tasks"
+
+
+async def test_transactions_are_bounded_by_tasks(lab, calendar, monkeypatch):
+    monkeypatch.setattr(timekeeper, "MOST_TASKS", 5)
+    monkeypatch.setattr(occurrences, "CHUNK", 3)
+    made = [await calendar.create(graph=CHAIN) for _ in range(4)]
+    late = await calendar.create(graph=CHAIN, misfire="all", overlap="allow")
+    await lab.clock.set(calendar.at(1))
+    await lab.parts.cluster_manager.tick()
+    term = lab.parts.cluster_manager.term
+    fired = await lab.parts.timekeeper._fire(term, set())
+    assert (fired.schedules, len(fired.made.tasks)) == (3, 6)
+    await calendar.go(8)
+    assert all([await calendar.ran(one) for one in made])
+    assert await calendar.ran(late) == [1, 2, 3, 4, 5, 6, 7, 8]
+    # Two graphs of one schedule at once are all that five tasks let through.
+    assert await calendar.next_run(late) == 9
+
+
+async def test_what_is_run_out_of_turn_and_what_is_made_up_for_are_graphs(lab, calendar):
+    schedule = await calendar.create(graph=CHAIN, misfire="skip", overlap="allow")
+    made = await lab.parts.schedules.run(lab.client, schedule)
+    assert made.graph is not None
+    await calendar.go(3.5)
+    filled = await lab.parts.schedules.backfill(
+        lab.client, schedule, calendar.at(0.5), calendar.at(3)
+    )
+    assert len(filled) == 2
+    assert await calendar.ran(schedule) == [0, 1, 2, 3]
+    assert len(await calendar.graphs(schedule)) == 4
+
+
+async def test_what_became_of_a_graph_is_remembered_while_one_of_its_tasks_is_live(lab, calendar):
+    schedule = await calendar.create(graph=CHAIN, overlap="cancel_other")
+    await calendar.go(1)
+    await calendar.go(2)
+    second = (await calendar.graphs(schedule))[1]
+    await lab.parts.canceller.cancel(lab.client, [second["a"]])
+    await lab.conn.execute("update live set status = 'paused' where id = $1", second["b"])
+    await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
+    await lab.parts.retention.tick()
+    assert await calendar.ran(schedule) == [2]
