@@ -121,3 +121,52 @@ async def test_what_a_schedule_has_submitted_says_so_and_is_its_history(api):
     told = await call(api, "GET", f"{path}/occurrences", 200)
     assert [one["task"] for one in told["items"]] == [ran["id"], *ids[::-1]]
     await call(api, "POST", f"{path}/backfill", 409, start_at=start, end_at=end)
+
+
+GRAPH = {"name": "g", "tasks": {"b": {**TRUE, "depends_on": ["a"]}, "a": TRUE}}
+
+
+async def test_a_schedule_of_a_graph_is_told_with_its_tasks_as_a_list(api):
+    made = await call(api, "POST", "", 201, graph=GRAPH, daily="06:30")
+    b, a = {**TRUE, "ref": "b", "depends_on": ["a"]}, {**TRUE, "ref": "a"}
+    assert (made["task"], made["graph"]) == (None, {"name": "g", "tasks": [b, a]})
+    path = f"/{made['id']}"
+    changed = await call(api, "PATCH", path, 200, task=TRUE)
+    assert (changed["task"], changed["graph"]) == (TRUE, None)
+    answer = await call(api, "PATCH", path, 422, graph={"tasks": {"a": {"command": []}}})
+    assert answer["error"]["details"]["field"] == "graph.tasks[0].command"
+    told = await call(api, "POST", "/preview", 200, graph=GRAPH, daily="02:30", count=2)
+    assert len(told["times"]) == 2
+    circle = {"tasks": {"a": {**TRUE, "depends_on": ["a"]}}}
+    answer = await call(api, "POST", "/preview", 422, graph=circle, daily="02:30")
+    assert "a → a" in answer["error"]["message"]
+
+
+async def test_the_tasks_of_graphs_are_listed_page_by_page(api):
+    made = await call(api, "POST", "", 201, graph=GRAPH, every="1h", start_at=PAST, overlap="allow")
+    path = f"/{made['id']}"
+    end = datetime.fromisoformat(made["next_run_at"]) - timedelta(hours=1)
+    start = end - timedelta(hours=1)
+    past = {"start_at": start.isoformat(), "end_at": end.isoformat()}
+    filled = await call(api, "POST", f"{path}/backfill", 201, **past)
+    run = await call(api, "POST", f"{path}/run", 201)
+    assert run["ids"].keys() == {"a", "b"}
+    fired = (await call(api, "GET", f"{path}/occurrences", 200))["items"]
+    assert [one["graph"] for one in fired] == [run["id"], *reversed(filled["ids"])]
+    assert {one["task"] for one in fired} == {None}
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = await call(
+            api,
+            "GET",
+            f"{path}/tasks?limit=3&cursor={cursor}".rstrip("=")
+            if cursor
+            else f"{path}/tasks?limit=3",
+            200,
+        )
+        seen += [(task["graph"], task["ref"]) for task in page["items"]]
+        assert {task["schedule"] for task in page["items"]} == {made["id"]}
+        cursor = page["next_cursor"]
+    assert seen == [(one["graph"], ref) for one in fired for ref in ("a", "b")]
+    task = (await api.call("GET", f"/v1/tasks/{run['ids']['b']}")).json()
+    assert (task["fire_at"], task["scheduling_type"]) == (fired[0]["fire_at"], "every")

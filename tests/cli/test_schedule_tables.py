@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.cli.schedule_tables import draw_history, draw_times, say_next, say_when, schedule_details
-from tests.cli.shapes import reason, task
+from tests.cli.shapes import reason
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
 NIGHTLY = {
@@ -14,6 +14,7 @@ NIGHTLY = {
     "tenant": "default",
     "user": None,
     "task": {"source": "#!/bin/sh\n", "env": {"TOKEN": "hush"}, "resources": {"cpu": 2}},
+    "graph": None,
     "run_at": None,
     "daily": "06:30",
     "weekly": None,
@@ -39,6 +40,7 @@ FIRED = {
     "last_at": "2027-01-31T05:30:00Z",
     "times": 1,
     "task": "7251039274172416",
+    "graph": None,
     "scheduling_type": "daily",
     "reason": None,
     "recorded_at": "2027-01-31T05:30:00Z",
@@ -85,12 +87,26 @@ def test_one_that_is_paused_has_no_next_run():
 
 
 def test_missed_times_in_a_row_are_one_line_with_the_reason(capsys):
-    draw_history([FIRED, {**FIRED, **MISSED}], {FIRED["task"]: task()}, "Europe/Berlin")
+    draw_history([FIRED, {**FIRED, **MISSED}], {FIRED["task"]: "done"}, "Europe/Berlin")
     assert lines(capsys.readouterr().out)[2:] == [
         "Sun 2027-01-31 06:30:00 CET 7251039274172416 done",
         "Thu 2027-01-28 06:30:00 CET to Sat 2027-01-30 06:30:00 CET (3 times) none missed"
         " The schedule was paused.",
     ]
+
+
+def test_a_graph_is_told_with_what_depends_on_what(capsys):
+    after = {"ref": "b", "depends_on": ["a", {"task": "c", "on": "always"}]}
+    graph = {"name": "g", "tasks": [{"ref": "a"}, after]}
+    told = dict(schedule_details({**NIGHTLY, "task": None, "graph": graph}, NOW))
+    assert told["graph"] == "g\na\nb after a, c (always)"
+    assert "task" not in told
+    fired = {**FIRED, "task": None, "graph": "17"}
+    draw_history([fired, {**FIRED, **MISSED}], {"17": "running"}, "UTC")
+    heads, _, first, second = lines(capsys.readouterr().out)
+    assert heads.split()[1] == "GRAPH"
+    assert first.endswith("UTC 17 running")
+    assert "none missed" in second
 
 
 def test_a_task_that_is_forgotten_has_its_id_left(capsys):

@@ -124,6 +124,43 @@ def test_a_preview_stores_nothing(server):
     assert server.duly("schedule", "list", "-o", "json").stdout == before
 
 
+MANIFEST = """
+name: nightly
+defaults: {max_attempts: 1}
+tasks:
+  extract: {command: ["true"]}
+  publish:
+    depends_on: [extract]
+    run: |
+      echo done
+"""
+
+
+def test_a_file_with_a_graph_is_fired_as_one(server, tmp_path):
+    file = tmp_path / "nightly.yaml"
+    file.write_text(MANIFEST)
+    flags = ("--annually", "02-29@02:30", "--overlap", "queue", "-f", str(file))
+    made = json.loads(server.duly("schedule", "create", *flags, "-o", "json").stdout)
+    assert [task["ref"] for task in made["graph"]["tasks"]] == ["extract", "publish"]
+    graph = json.loads(server.duly("schedule", "run", made["id"], "-o", "json").stdout)
+    assert server.duly("wait", graph["ids"]["publish"]).returncode == 0
+    told = lines(server.duly("schedule", "show", made["id"]).stdout)
+    assert any("publish after extract" in line for line in told)
+    assert any(f"{graph['id']} done" in line for line in told)
+    ids = server.duly("schedule", "history", made["id"], "-o", "id").stdout.split()
+    assert ids == [graph["id"]]
+    refused = server.duly("schedule", "update", made["id"], "--cap", "1h")
+    assert (refused.returncode, "submits a graph" in refused.stderr) == (2, True)
+    file.write_text(MANIFEST.replace("[extract]", "[extrat]"))
+    refused = server.duly("schedule", "update", made["id"], "-f", str(file))
+    assert (refused.returncode, f"{file}, line 7" in refused.stderr) == (1, True)
+    file.write_text("command: ['true']")
+    server.duly("schedule", "update", made["id"], "-f", str(file), "--name", "one")
+    shown = json.loads(server.duly("schedule", "show", made["id"], "-o", "json").stdout)
+    assert (shown["graph"], shown["task"]) == (None, {"command": ["true"]})
+    server.duly("schedule", "remove", made["id"])
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -132,6 +169,8 @@ def test_a_preview_stores_nothing(server):
         (("create", "--daily", "25:00", "--", "true"), 1, "no time of day"),
         (("create", "--daily", "6:30"), 2, "duly schedule create --daily 06:30 -- echo hello"),
         (("create", "--daily", "6:30", "--idempotency-key", "x", "--", "true"), 1, "fire time"),
+        (("create", "--daily", "6:30", "--tier", "basic", "-f", "-"), 2, "say tier there"),
+        (("create", "--daily", "6:30", "-f", "/nowhere"), 1, "Cannot read /nowhere"),
         (("next",), 2, "or say when"),
         (("next", "17", "--daily", "6:30"), 2, "one of them"),
         (("update", "17"), 2, "Say what to change"),

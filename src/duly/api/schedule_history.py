@@ -24,6 +24,8 @@ from duly.store.schedules import Occurrence
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
 FURTHEST = datetime(2262, 1, 1, tzinfo=UTC)
+ALL = 2**31
+"""More tasks than any graph has."""
 AT_ONCE = 20
 """How many graphs are looked into at a time, until a page is full."""
 
@@ -113,12 +115,15 @@ async def _tasks_of(
             if len(took) < len(own) - told:
                 return [*ids, *took], Place(one.fire_at, told + len(took)) if took else last
             ids += took
-            last = Place(one.fire_at, len(own))
+            last = Place(one.fire_at, ALL)
     return ids, last if len(found) > limit + 1 else None
 
 
 def _write_place(place: Place) -> str:
+    """Write a cursor: within a graph one of its own, else that of a list of fire times."""
     at = (place.fire_at - EPOCH) // MOMENT
+    if place.told == ALL:
+        return write_cursor(at)
     return base64.urlsafe_b64encode(at.to_bytes(8) + place.told.to_bytes(4)).decode()
 
 
@@ -126,13 +131,13 @@ def _read_place(text: str | None) -> Place:
     if text is None:
         return Place()
     try:
-        raw = base64.b64decode(text, altchars=b"-_", validate=True)
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     at = EPOCH + min(int.from_bytes(raw[:8]), (FURTHEST - EPOCH) // MOMENT) * MOMENT
-    if len(raw) != 12:
+    if len(raw) not in (8, 12):
         raise Invalid("cursor", "cursor must be the next_cursor of an earlier answer.")
-    return Place(at, int.from_bytes(raw[8:]))
+    return Place(at, int.from_bytes(raw[8:]) if len(raw) == 12 else ALL)
 
 
 HANDLERS = [list_schedule_tasks, list_occurrences]

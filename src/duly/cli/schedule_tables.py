@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from duly.cli.tables import draw
 from duly.cli.text import parse, say_time
 from duly.client.schedule_shapes import FireTime, Schedule
-from duly.client.shapes import Task
 from duly.duration import format_duration
 
 WAYS = ("daily", "weekly", "monthly", "annually", "cron")
@@ -54,7 +53,8 @@ def _pairs(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     yield "paused", say_time(one["paused_at"], now)
     yield "overlap", one["overlap"]
     yield "misfire", one["misfire"]
-    yield "task", _task(one["task"])
+    yield "task", _task(one["task"] or {})
+    yield "graph", _graph(one["graph"] or {})
     yield "tenant", one["tenant"]
     yield "user", one["user"] or ""
     yield "created", say_time(one["created_at"], now)
@@ -87,22 +87,25 @@ def draw_times(times: Iterable[str], zone: str, now: datetime) -> None:
     )
 
 
-def draw_history(found: Iterable[FireTime], tasks: Mapping[str, Task], zone: str) -> None:
-    """Print what became of fire times, with where their tasks are by now."""
+def draw_history(found: Iterable[FireTime], statuses: Mapping[str, str], zone: str) -> None:
+    """Print what became of fire times, with where their tasks or graphs are by now."""
+    rows = list(found)
+    what = "GRAPH" if any(one["graph"] for one in rows) else "TASK"
     draw(
-        ("FIRES", "TASK", "STATUS", "REASON"),
-        (_history_row(one, tasks.get(one["task"] or ""), zone) for one in found),
+        ("FIRES", what, "STATUS", "REASON"),
+        (_history_row(one, statuses, zone) for one in rows),
     )
 
 
-def _history_row(one: FireTime, task: Task | None, zone: str) -> tuple[str, str, str, str]:
+def _history_row(
+    one: FireTime, statuses: Mapping[str, str], zone: str
+) -> tuple[str, str, str, str]:
     fires = _in_zone(one["fire_at"], zone)
     if one["times"] > 1:
         fires = f"{fires} to {_in_zone(one['last_at'], zone)} ({one['times']} times)"
     reason = one["reason"]["message"] if one["reason"] else ""
-    if task is not None:
-        return fires, task["id"], task["status"], reason
-    return fires, one["task"] or "none", "" if one["task"] else "missed", reason
+    made = one["task"] or one["graph"]
+    return fires, made or "none", statuses.get(made, "") if made else "missed", reason
 
 
 def _in_zone(time: str, zone: str) -> str:
@@ -130,6 +133,18 @@ def _task(task: Mapping[str, Any]) -> str:
         for name, value in task.items()
         if name not in ("command", "source", "env")
     ]
+    return "\n".join(lines)
+
+
+def _graph(graph: Mapping[str, Any]) -> str:
+    """Say what a schedule of a graph submits: its tasks, each after what it depends on."""
+    lines = [graph["name"]] if graph.get("name") else []
+    for task in graph.get("tasks", ()):
+        upstreams = ", ".join(
+            one if isinstance(one, str) else f"{one['task']} ({one['on']})"
+            for one in task.get("depends_on", ())
+        )
+        lines.append(f"{task['ref']}{f' after {upstreams}' if upstreams else ''}")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """The schedules: what is submitted again and again, and when."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from duly.cli.connect import connect, say
 from duly.cli.main import TakesCommand
 from duly.cli.output import Output, OutputFlag, print_items, print_value
 from duly.cli.request import instant, require_payload
+from duly.cli.schedule_file import FileFlag, explaining, submitted_by
 from duly.cli.schedule_flags import (
     ScheduleFlags,
     WhenFlags,
@@ -25,8 +27,9 @@ from duly.cli.schedule_flags import (
 from duly.cli.submit import Command
 from duly.cli.text import clean, now
 from duly.client.schedule_shapes import FireTime, Schedule, ScheduleChanges
-from duly.client.shapes import Task, TaskFields
+from duly.client.shapes import TaskFields
 from duly.client.sync import Client
+from duly.errors import NotFound
 
 schedule = typer.Typer(
     name="schedule", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -52,13 +55,15 @@ COLUMNS = (
     "misfire",
     "user",
 )
-HISTORY_COLUMNS = ("fire_at", "last_at", "times", "task", "scheduling_type", "reason")
+HISTORY_COLUMNS = ("fire_at", "last_at", "times", "task", "graph", "scheduling_type", "reason")
 EXAMPLE = "duly schedule create --daily 06:30 -- echo hello"
 EXAMPLES = """\b
 Examples:
   duly schedule create --name report --daily 06:30 --timezone Europe/Berlin -- /srv/report
   duly schedule create --every 15m --overlap skip --cap 10m --script ./sync.sh
-  duly schedule create --cron '0 9 * * mon-fri' --tier regular -- /usr/bin/true"""
+  duly schedule create --cron '0 9 * * mon-fri' --tier regular -- /usr/bin/true
+  duly schedule create --daily 02:00 --overlap queue -f nightly.yaml"""
+RUNS = ("command", "source", "script_path")
 SHOWN = 5
 """How many times, of the past and to come, `show` shows."""
 
@@ -68,14 +73,19 @@ SHOWN = 5
 )
 @with_schedule_flags
 def create(
-    flags: ScheduleFlags, command: Command = None, output: OutputFlag = Output.TABLE
+    flags: ScheduleFlags,
+    command: Command = None,
+    file: FileFlag = None,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Make a schedule of a task, and say when it fires first."""
+    """Make a schedule of a task, or of what a file asks for, and say when it fires first."""
     said, task = schedule_fields(flags, command or [], now=now())
     require_when(said)
-    require_payload(task, EXAMPLE)
-    said["task"] = task
-    with connect() as client, pointing(flags.cron):
+    manifest = None if file is None else submitted_by(file, said, task)
+    if manifest is None:
+        require_payload(task, EXAMPLE)
+        said["task"] = task
+    with connect() as client, pointing(flags.cron), explaining(manifest):
         made = client.create_schedule(**said)
     if output is not Output.TABLE:
         print_value(made, output, COLUMNS)
@@ -121,7 +131,7 @@ def show(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
             return
         times = client.next_times(schedule, count=SHOWN)
         past, _ = read_history(client, schedule, SHOWN, None)
-        tasks = read_tasks(client, schedule, past, SHOWN)
+        statuses = read_statuses(client, schedule, past, SHOWN)
     from duly.cli.schedule_tables import draw_history, draw_times, schedule_details
     from duly.cli.tables import draw_pairs
 
@@ -131,7 +141,7 @@ def show(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
         draw_times(times, found["timezone"], now())
     if past:
         print()
-        draw_history(past, tasks, found["timezone"])
+        draw_history(past, statuses, found["timezone"])
 
 
 @schedule.command()
@@ -141,20 +151,20 @@ def history(
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List what became of fire times, newest first: a task, or the reason why there is none."""
+    """List what became of fire times, newest first: a task or graph, or why there is none."""
     with connect() as client:
         past, more = read_history(client, schedule, limit, cursor)
         if output is not Output.TABLE:
             print_items(_for_programs(past, output), more, output, HISTORY_COLUMNS)
             return
         zone = client.get_schedule(schedule)["timezone"]
-        tasks = read_tasks(client, schedule, past, limit, cursor)
+        statuses = read_statuses(client, schedule, past, limit, cursor)
     if not past:
         print("It has not fired yet; `duly schedule next` says when it will.")
         return
     from duly.cli.schedule_tables import draw_history
 
-    draw_history(past, tasks, zone)
+    draw_history(past, statuses, zone)
     say_more(more)
 
 
@@ -195,6 +205,7 @@ def update(
     flags: ScheduleFlags,
     schedule: ScheduleId,
     command: Command = None,
+    file: FileFlag = None,
     next_run: Annotated[
         str | None,
         typer.Option(
@@ -203,16 +214,20 @@ def update(
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change a schedule; of its task, what is said replaces what was said, field by field."""
+    """Change a schedule; of its task, what is said replaces what was said, field by field.
+
+    A file takes the place of all that it submitted so far.
+    """
     said, task = schedule_fields(flags, command or [], now=now())
+    manifest = None if file is None else submitted_by(file, said, task)
     changes: ScheduleChanges = {**said}  # type: ignore[typeddict-item] # next_run_at may be missing
     if next_run is not None:
         changes["next_run_at"] = ahead("--next-run", next_run, now())
     if not changes and not task:
         raise typer.BadParameter("Say what to change, such as --daily 07:00.")
-    with connect() as client, pointing(flags.cron):
-        if task:
-            changes["task"] = merge(client.get_schedule(schedule)["task"], task)
+    with connect() as client, pointing(flags.cron), explaining(manifest):
+        if manifest is None and task:
+            changes.update(change_task(client.get_schedule(schedule)["task"], task))
         changed = client.update_schedule(schedule, **changes)
     print_changed("updated", changed, output)
 
@@ -233,14 +248,17 @@ def resume(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
 
 @schedule.command()
 def run(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
-    """Submit the task of a schedule now, beside its fire times, and print its id."""
+    """Submit the task or graph of a schedule now, beside its fire times, and print its id."""
     with connect() as client:
-        task = client.run_schedule(schedule)
-        last.remember(client.endpoint.name, task["id"])
-    if output is Output.TABLE:
-        print(f"submitted {task['id']}")
+        made = client.run_schedule(schedule)
+        ids: Mapping[str, str] = made.get("ids", {})  # type: ignore[assignment] # of a graph
+        last.remember(client.endpoint.name, [made["id"], *ids.values()][-1])
+    if output is not Output.TABLE:
+        print_value(made, output)
+    elif ids:
+        print(f"submitted graph {made['id']}; to look at it: duly graph {made['id']}")
     else:
-        print_value(task, output)
+        print(f"submitted {made['id']}")
 
 
 @schedule.command()
@@ -250,7 +268,7 @@ def backfill(
     end: Annotated[str, typer.Option(metavar="TIME", help="Up to 2027-02-01T06:30, included.")],
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit a task for every past fire time in a range that has none, and print their ids."""
+    """Submit what past fire times in a range have not led to, and print the ids."""
     start_at, end_at = instant("--start", start), instant("--end", end)
     with connect() as client:
         ids = client.backfill_schedule(schedule, start_at, end_at)
@@ -280,21 +298,33 @@ def read_history(
     return page["items"], page["next_cursor"]
 
 
-def read_tasks(
+def read_statuses(
     client: Client, schedule: str, past: list[FireTime], limit: int, cursor: str | None = None
-) -> dict[str, Task]:
-    """Return the tasks of those fire times by their ids, as far as they are remembered."""
-    if not any(one["task"] for one in past):
-        return {}
-    page = client.list_schedule_tasks(schedule, limit=limit, cursor=cursor)
-    return {task["id"]: task for task in page["items"]}
+) -> dict[str, str]:
+    """Return where the tasks and graphs of those fire times are, as far as they are remembered."""
+    statuses = {}
+    if any(one["task"] for one in past):
+        page = client.list_schedule_tasks(schedule, limit=limit, cursor=cursor)
+        statuses = {task["id"]: task["status"] for task in page["items"]}
+    for graph in (one["graph"] for one in past if one["graph"] is not None):
+        with suppress(NotFound):
+            statuses[graph] = client.get_graph(graph)["status"]
+    return statuses
+
+
+def change_task(old: dict[str, Any] | None, said: TaskFields) -> ScheduleChanges:
+    """Return the change of what a schedule submits; the name alone is of the schedule, too."""
+    if old is None and not said.keys() & set(RUNS):
+        if said.keys() == {"name"}:
+            return {}
+        raise typer.BadParameter("It submits a graph; to change that, give the file with -f.")
+    return {"task": merge(old or {}, said)}
 
 
 def merge(old: dict[str, Any], new: TaskFields) -> TaskFields:
     """Return a task with fields replaced; another thing to run takes the place of the old one."""
-    runs = ("command", "source", "script_path")
-    if any(name in new for name in runs):
-        old = {name: value for name, value in old.items() if name not in runs}
+    if any(name in new for name in RUNS):
+        old = {name: value for name, value in old.items() if name not in RUNS}
     return {**old, **new}  # type: ignore[typeddict-item] # the server told it as it takes it
 
 
@@ -332,7 +362,7 @@ def say_more(cursor: str | None) -> None:
 
 
 def _for_programs(past: list[FireTime], output: Output) -> list[Mapping[str, Any]]:
-    """Return fire times; by their ids those of their tasks are meant."""
+    """Return fire times; by their ids those of their tasks or graphs are meant."""
     if output is Output.ID:
-        return [{"id": one["task"]} for one in past if one["task"]]
+        return [{"id": made} for one in past if (made := one["task"] or one["graph"])]
     return [*past]

@@ -4,6 +4,7 @@ from typing import Any, TypeVar, Unpack
 
 from duly.client.call import Call, encode, instant, parse_json
 from duly.client.calls import _get, _page, _segment
+from duly.client.graph_shapes import GraphIds
 from duly.client.schedule_shapes import FireTime, Schedule, ScheduleChanges, ScheduleFields
 from duly.client.shapes import Instant, Page, Task
 
@@ -51,8 +52,8 @@ def remove_schedule(schedule: str) -> Call[None]:
     return Call("DELETE", _schedule(schedule), lambda body: None)
 
 
-def run_schedule(schedule: str) -> Call[Task]:
-    """Submit its task now. Sent twice, it would be submitted twice."""
+def run_schedule(schedule: str) -> Call[Task | GraphIds]:
+    """Submit its task or graph now. Sent twice, it would be submitted twice."""
     return Call("POST", _schedule(schedule, "run"), parse_json)
 
 
@@ -140,12 +141,12 @@ class ScheduleMethods:
         """Remove a schedule; what it has submitted goes on."""
         self._send(remove_schedule(schedule))
 
-    def run_schedule(self, schedule: str) -> Task:
-        """Submit its task now, beside its fire times."""
+    def run_schedule(self, schedule: str) -> Task | GraphIds:
+        """Submit its task now, beside its fire times; of a graph the ids are returned."""
         return self._send(run_schedule(schedule))
 
     def backfill_schedule(self, schedule: str, start_at: Instant, end_at: Instant) -> list[str]:
-        """Submit a task for every past fire time in a range that has none; return their ids."""
+        """Submit what past fire times in a range have not led to; return the ids."""
         return self._send(backfill_schedule(schedule, start_at, end_at))
 
     def list_schedule_tasks(
@@ -157,7 +158,7 @@ class ScheduleMethods:
     def list_occurrences(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[FireTime]:
-        """Return a page of fire times, newest first: each with its task, or why it has none."""
+        """Return a page of fire times, newest first: each with its task or graph, or why not."""
         return self._send(list_occurrences(schedule, limit, cursor))
 
     def next_times(
@@ -218,14 +219,14 @@ class AsyncScheduleMethods:
         """Remove a schedule; what it has submitted goes on."""
         await self._send(remove_schedule(schedule))
 
-    async def run_schedule(self, schedule: str) -> Task:
-        """Submit its task now, beside its fire times."""
+    async def run_schedule(self, schedule: str) -> Task | GraphIds:
+        """Submit its task now, beside its fire times; of a graph the ids are returned."""
         return await self._send(run_schedule(schedule))
 
     async def backfill_schedule(
         self, schedule: str, start_at: Instant, end_at: Instant
     ) -> list[str]:
-        """Submit a task for every past fire time in a range that has none; return their ids."""
+        """Submit what past fire times in a range have not led to; return the ids."""
         return await self._send(backfill_schedule(schedule, start_at, end_at))
 
     async def list_schedule_tasks(
@@ -237,7 +238,7 @@ class AsyncScheduleMethods:
     async def list_occurrences(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[FireTime]:
-        """Return a page of fire times, newest first: each with its task, or why it has none."""
+        """Return a page of fire times, newest first: each with its task or graph, or why not."""
         return await self._send(list_occurrences(schedule, limit, cursor))
 
     async def next_times(

@@ -1,5 +1,6 @@
 """What clients say and hear about schedules."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from duly.client.shapes import Duration, Instant, Reason, TaskFields
@@ -22,11 +23,20 @@ class RecurrenceFields(TypedDict, total=False):
     short_month: str | None
 
 
+class GraphFields(TypedDict, total=False):
+    """What may be said of a graph; its tasks are a mapping by their refs, or a list of tasks."""
+
+    name: str | None
+    defaults: TaskFields | None
+    tasks: Mapping[str, TaskFields] | Sequence[TaskFields]
+
+
 class ScheduleFields(RecurrenceFields, total=False):
-    """What may be said of a schedule; `task` is submitted at each of its fire times."""
+    """What may be said of a schedule; `task` or `graph` is submitted at each of its fire times."""
 
     name: str | None
     task: TaskFields | None
+    graph: GraphFields | None
     misfire: str | None
     overlap: str | None
 
@@ -44,7 +54,8 @@ class Schedule(TypedDict):
     name: str | None
     tenant: str
     user: str | None
-    task: dict[str, Any]
+    task: dict[str, Any] | None
+    graph: dict[str, Any] | None
     run_at: str | None
     daily: str | None
     weekly: str | None
@@ -73,6 +84,7 @@ class FireTime(TypedDict):
     last_at: str
     times: int
     task: str | None
+    graph: str | None
     scheduling_type: str
     reason: Reason | None
     recorded_at: str
