@@ -114,7 +114,7 @@ async def test_a_lease_tells_of_a_change_that_it_waited_for(conn, connect):
             await changer.execute("update duly.tasks set payload = $1", {"command": ["new"]})
             await changer.execute("commit")
         (made,) = lease.result()
-        assert made.start(Resources()).payload.command == ["new"]
+        assert made.start(Resources(), 1).payload.command == ["new"]
         await changer.execute("begin")
 
 

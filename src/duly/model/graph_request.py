@@ -27,11 +27,11 @@ def graph_name(name: str | None) -> str | None:
     return name
 
 
-def whole_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
-    """Return the tasks of a graph, each with its ref and with what all have in common."""
+def named_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
+    """Return the tasks of a graph, each with its ref."""
     pace = Pace()
+    tasks = asked.tasks if isinstance(asked.tasks, list) else []
     if isinstance(asked.tasks, dict):
-        tasks = []
         for ref, task in asked.tasks.items():
             if pace.is_over():
                 yield
@@ -39,16 +39,24 @@ def whole_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
                 raise Invalid(f"tasks.{ref}.ref", f"tasks.{ref} has another ref, {task.ref!r}.")
             task.ref = ref
             tasks.append(task)
-    else:
-        tasks = asked.tasks
     if not tasks:
         raise Invalid("tasks", "tasks is empty; give at least one.")
-    common = _common(asked.defaults)
     for index, task in enumerate(tasks):
-        if pace.is_over(1 + len(common)):
+        if pace.is_over():
             yield
         if task.ref is None:
             raise Invalid(f"tasks[{index}].ref", f"tasks[{index}] has no ref; give it one.")
+    return tasks
+
+
+def whole_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
+    """Return the tasks of a graph, each with its ref and with what all have in common."""
+    tasks = yield from named_tasks(asked)
+    common = _common(asked.defaults)
+    pace = Pace()
+    for task in tasks if common else ():
+        if pace.is_over(len(common)):
+            yield
         for name, value in common.items():
             if getattr(task, name) is None:
                 setattr(task, name, value)

@@ -15,6 +15,7 @@ from duly.model.task import Reason
 from duly.server import claims
 from duly.server.cluster_manager import ClusterManager
 from duly.server.drafts import Admission, Draft, Open, held, used_up
+from duly.server.linker import ALONE
 from duly.server.rate_limiter import rate_of
 from duly.server.sequencer import Sequencer
 from duly.server.shape_book import ShapeBook
@@ -213,7 +214,7 @@ def _new_tasks(
     is_limited = rate_of(accounts[template.tenant_id].plan) is not None
     places = range(len(one.ids)) if links is None else links.order
     for place, task_id, spec in zip(places, one.ids, one.plot.specs, strict=True):
-        edges_of, has_dependants = (0, False) if links is None else links.edges_of(place)
+        part = ALONE if links is None else links.part_of(place)
         yield NewTask(
             id=task_id,
             tenant_id=template.tenant_id,
@@ -222,8 +223,9 @@ def _new_tasks(
             spec=spec,
             body_hash=b"",
             is_limited=is_limited,
-            blocked_by=edges_of or len(one.behind),
-            has_dependants=has_dependants,
+            blocked_by=part.edges or len(one.behind),
+            has_dependants=part.has_dependants,
+            ahead=part.ahead,
             graph_id=None if one.graph is None else one.graph.id,
         )
 
