@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly.model.graph import NOTHING, Ahead
@@ -54,6 +54,7 @@ def wanted(draw):
     return upstreams, [draw(wishes) for _ in upstreams]
 
 
+@settings(deadline=None)
 @given(wanted())
 def test_the_path_is_the_longest_way_to_a_task_for_which_nobody_waits(given):
     upstreams, wishes = given
@@ -61,6 +62,7 @@ def test_the_path_is_the_longest_way_to_a_task_for_which_nobody_waits(given):
         assert found.path == max((len(way) - 1 for way in behind(upstreams, place)), default=0)
 
 
+@settings(deadline=None)
 @given(wanted())
 def test_a_task_is_as_patient_as_the_least_patient_behind_it(given):
     """Those that lie behind one with a time of its own press by that time."""
@@ -78,6 +80,7 @@ def test_a_task_is_as_patient_as_the_least_patient_behind_it(given):
         assert found.latest == min(times, default=None)
 
 
+@settings(deadline=None)
 @given(wanted(), st.integers(0, 12).map(at))
 def test_nobody_has_to_start_later_than_whoever_waits_for_it(given, ready_at):
     """Which is ready when the other has run, and that takes no time at best."""
