@@ -10,6 +10,8 @@ import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from duly.errors import DulyError
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Confined:
             await self._conn.execute("commit")
         except BaseException as failure:
             error = failure
-            self._conn.terminate()
+            self._hang_up()
         with contextlib.suppress(DulyError):
             await self._lent.__aexit__(None if error is None else type(error), error, None)
 
@@ -73,5 +75,10 @@ class Confined:
         try:
             await self._conn.execute("rollback")
         except BaseException:  # it is lost, or still busy with what was broken off
-            self._conn.terminate()
+            self._hang_up()
         await self._lent.__aexit__(type(error), error, error.__traceback__)
+
+    def _hang_up(self) -> None:
+        # One that is lost has left the pool by itself, and cannot be hung up any more.
+        with contextlib.suppress(asyncpg.InterfaceError):
+            self._conn.terminate()
