@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from duly import clock
-from duly.api.operation import ApiRequest
+from duly.api.operation import ApiRequest, parts_of
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http_limits import WHOLE
 
@@ -68,6 +68,11 @@ async def _next(request: ApiRequest, until: float) -> Any:
             return await request.receive()
     except TimeoutError:
         raise Malformed("The body stopped before its end, or came too slowly.") from None
+
+
+async def read_as(request: ApiRequest, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the body of an ordinary request as what `decoder` is for."""
+    return decode(await read_body(request, parts_of(request).settings.requests.body_limit), decoder)
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -6,7 +6,7 @@ import msgspec
 
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_as
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.people import (
     Key,
@@ -70,7 +70,7 @@ async def create_key(request: ApiRequest) -> Answer:
     """Make a key that may do no more than the caller; this answer alone shows it."""
     parts = parts_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), KEY)
+    asked = await read_as(request, KEY)
     credential = await for_tenant(request, credential_of(request), asked.tenant)
     made, secret = await parts.timeouts.writing(parts.keys.create(credential, _request(asked)))
     async with reading(parts, credential) as conn:

@@ -8,7 +8,7 @@ from duly import wire
 from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import decode, read_as, read_body
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import ID, not_found, overseeing
@@ -62,7 +62,7 @@ async def join(request: ApiRequest) -> Answer:
     """Begin a new incarnation of a node's agent; a join token makes a new node."""
     parts = parts_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), JOIN)
+    asked = await read_as(request, JOIN)
     check_text(asked.name, "name")
     for name, value in asked.labels.items():
         check_text(name, "labels")
@@ -111,7 +111,7 @@ async def change_node(request: ApiRequest) -> Answer:
     """Change what a node takes from now on; the tasks that run there go on to their end."""
     parts = parts_of(request)
     query_of(request)
-    change = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    change = await read_as(request, CHANGE)
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
         raise Invalid("drain", "Say what to change: drain, capacity, or both.")
     async with overseeing(parts) as conn:

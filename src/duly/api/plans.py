@@ -7,16 +7,15 @@ import msgspec
 from duly.api import plan_shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import decode, read_as, read_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.plan_shapes import PlanAnswer
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, overseeing
+from duly.api.reading import name_of, not_found, overseeing
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
 from duly.model.plan_request import PlanRequest, plan_from
-from duly.model.request import check_text
 from duly.model.tenant import Scope
 from duly.store import plans
 
@@ -64,7 +63,7 @@ async def list_plans(request: ApiRequest) -> Answer:
 async def get_plan(request: ApiRequest) -> Answer:
     """Return a plan; another than the own one is for administrators alone."""
     query_of(request)
-    return await _answer(request, _name(request))
+    return await _answer(request, name_of(request))
 
 
 @route(
@@ -81,8 +80,7 @@ async def create_plan(request: ApiRequest) -> Answer:
     """Store a new plan, which can then be given to tenants."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
-    plan = plan_from(decode(body, PLAN))
+    plan = plan_from(await read_as(request, PLAN))
     await parts.timeouts.writing(parts.plan_keeper.create_plan(credential, plan))
     return await _answer(request, plan.name, 201)
 
@@ -99,7 +97,7 @@ async def create_plan(request: ApiRequest) -> Answer:
 async def update_plan(request: ApiRequest) -> Answer:
     """Replace the given fields, for every tenant with this plan; null takes a limit away."""
     parts, credential = parts_of(request), credential_of(request)
-    name = _name(request)
+    name = name_of(request)
     query_of(request)
     body = await read_body(request, parts.settings.requests.body_limit)
     decode(body, CHANGE)
@@ -116,12 +114,8 @@ async def remove_plan(request: ApiRequest) -> Answer:
     """Remove a plan that no tenant has."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    await parts.timeouts.writing(parts.plan_keeper.remove_plan(credential, _name(request)))
+    await parts.timeouts.writing(parts.plan_keeper.remove_plan(credential, name_of(request)))
     return no_content()
-
-
-def _name(request: ApiRequest) -> str:
-    return check_text(request.path_params["id"], "name")
 
 
 async def _answer(request: ApiRequest, name: str, status: int = 200) -> Answer:

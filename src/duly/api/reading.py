@@ -11,6 +11,7 @@ from duly.api.operation import ApiRequest
 from duly.config import SchedulingSettings
 from duly.errors import NotFound
 from duly.model.limits import UNLIMITED
+from duly.model.request import check_text
 from duly.model.task import NOT_STARTED, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy.explain import Facts, explain
@@ -75,6 +76,11 @@ def id_of(request: ApiRequest, thing: str) -> int:
     if not ID.fullmatch(text) or int(text) > views.LARGEST_ID:
         raise not_found(thing, text)
     return int(text)
+
+
+def name_of(request: ApiRequest) -> str:
+    """Return the name in the path of a request, for what is called by its name."""
+    return check_text(request.path_params["id"], "name")
 
 
 def not_found(thing: str, name: object) -> NotFound:

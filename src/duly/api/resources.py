@@ -7,7 +7,7 @@ import msgspec
 from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_as
 from duly.api.nodes import find_node
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
@@ -98,7 +98,7 @@ async def reserve(request: ApiRequest) -> Answer:
     """Keep part of a node free of tasks, until it expires or is released."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), RESERVATION)
+    asked = await read_as(request, RESERVATION)
     resources = amounts_of(asked.resources, NOTHING)
     if not any(amount for _, amount in resources.items()):
         raise Invalid("resources", "resources is empty; say what to reserve.")
@@ -125,7 +125,7 @@ async def change_reservation(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     reservation_id = id_of(request, "reservation")
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    asked = await read_as(request, CHANGE)
     async with reading(parts, credential) as conn:
         old = await reservations.find(conn, credential.tenant_id, reservation_id)
         if old is None:

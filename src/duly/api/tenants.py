@@ -6,7 +6,7 @@ import msgspec
 
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_as
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import Tenant, id_or_name, tenant_answer
 from duly.api.query import query_of, write_cursor
@@ -53,7 +53,7 @@ async def create_tenant(request: ApiRequest) -> Answer:
     """Make a tenant with a plan."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), TENANT)
+    asked = await read_as(request, TENANT)
     made = await parts.timeouts.writing(parts.tenants.create(credential, asked.name, asked.plan))
     return await _answer(request, made, 201)
 
@@ -99,7 +99,7 @@ async def update_tenant(request: ApiRequest) -> Answer:
     """Change a tenant; what it has submitted before stays as it was."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    asked = await read_as(request, CHANGE)
     if asked.name is None and asked.plan is None:
         raise Invalid("plan", "Say what to change: plan, name, or both.")
     found = await _look_up(request)

@@ -5,14 +5,13 @@ import msgspec
 from duly.api import plan_shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_as
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.plan_shapes import TierAnswer
 from duly.api.query import query_of
-from duly.api.reading import not_found, reading
+from duly.api.reading import name_of, not_found, reading
 from duly.api.shapes import Page
 from duly.errors import Forbidden
-from duly.model.request import check_text
 from duly.model.tenant import Credential, Scope
 from duly.model.tier_request import TierChange, TierRequest
 from duly.store import tiers
@@ -40,7 +39,7 @@ async def list_tiers(request: ApiRequest) -> Answer:
 async def get_tier(request: ApiRequest) -> Answer:
     """Return what the name of a tier stands for, for the caller's tenant."""
     query_of(request)
-    return await _answer(request, _name(request))
+    return await _answer(request, name_of(request))
 
 
 @route(
@@ -57,8 +56,7 @@ async def create_tier(request: ApiRequest) -> Answer:
     """Say what a name stands for, within the tenant's plan, or for everyone."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
-    asked = decode(body, TIER)
+    asked = await read_as(request, TIER)
     _check_everyone(credential, everyone=asked.everyone)
     making = parts.plan_keeper.create_tier(
         credential, asked.name, asked.resources, everyone=asked.everyone
@@ -79,10 +77,9 @@ async def create_tier(request: ApiRequest) -> Answer:
 async def update_tier(request: ApiRequest) -> Answer:
     """Change what a name stands for, kind by kind, for the tenant or for everyone."""
     parts, credential = parts_of(request), credential_of(request)
-    name = _name(request)
+    name = name_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
-    asked = decode(body, CHANGE)
+    asked = await read_as(request, CHANGE)
     _check_everyone(credential, everyone=asked.everyone)
     changing = parts.plan_keeper.update_tier(
         credential, name, asked.resources, everyone=asked.everyone
@@ -105,7 +102,7 @@ async def remove_tier(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     everyone = query_of(request).flag("everyone")
     _check_everyone(credential, everyone=everyone)
-    removing = parts.plan_keeper.remove_tier(credential, _name(request), everyone=everyone)
+    removing = parts.plan_keeper.remove_tier(credential, name_of(request), everyone=everyone)
     await parts.timeouts.writing(removing)
     return no_content()
 
@@ -113,10 +110,6 @@ async def remove_tier(request: ApiRequest) -> Answer:
 def _check_everyone(credential: Credential, *, everyone: bool) -> None:
     if everyone and Scope.ADMIN not in credential.scopes:
         raise Forbidden("What concerns everyone needs a key with the scope 'admin'.", scope="admin")
-
-
-def _name(request: ApiRequest) -> str:
-    return check_text(request.path_params["id"], "name")
 
 
 async def _known(request: ApiRequest) -> list[TierAnswer]:

@@ -4,7 +4,7 @@ import msgspec
 
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import read_as
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import User, for_tenant, id_or_name, scopes_of, user_answer
 from duly.api.query import query_of, write_cursor
@@ -57,7 +57,7 @@ async def create_user(request: ApiRequest) -> Answer:
     """Make a user, who may do no more than the caller."""
     parts = parts_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), USER)
+    asked = await read_as(request, USER)
     credential = await for_tenant(request, credential_of(request), asked.tenant)
     made = await parts.timeouts.writing(
         parts.users.create(
@@ -108,7 +108,7 @@ async def get_user(request: ApiRequest) -> Answer:
 async def update_user(request: ApiRequest) -> Answer:
     """Change a user: a new password ends its logins, and scopes it loses its keys lose too."""
     parts, credential = parts_of(request), credential_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), CHANGE)
+    asked = await read_as(request, CHANGE)
     if asked.password is None and asked.scopes is None:
         raise Invalid("password", "Say what to change: password, scopes, or both.")
     found = await _look_up(request)
