@@ -119,6 +119,20 @@ async def test_another_upstream_that_failed_ends_it_again_unless_that_was_replay
     assert await lab.status(again) == "blocked"
 
 
+async def test_what_lost_two_is_replayed_with_the_one_that_it_names_and_waits_for_both(lab):
+    node = await lab.node(cpu=0.5)
+    first, second = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
+    last = await lab.submit(depends_on=[str(first), str(second)])
+    await fail(lab, node, first)
+    await fail(lab, node, second)
+    other = await replay(lab, second)
+    assert await replays(lab) == {second: other}
+    new = await replay(lab, first)
+    again = (await replays(lab))[last]
+    assert await edges_of(lab, again) == {new: "success", other: "success"}
+    assert await lab.status(again) == "blocked"
+
+
 async def test_one_that_waited_in_vain_is_replayed_whatever_it_waited_for(lab):
     node = await lab.node(cpu=0.5)
     done, first = await lab.submit(), await lab.submit(max_attempts=1)
