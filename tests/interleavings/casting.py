@@ -142,7 +142,9 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         name = f"{server.name} submits all of {body}"
         driver.start(name, lambda: world.submit_whole(server, f"batch {body[0]}", body))
     elif kind == "after" and tasks:
-        several = world.dice.sample(tasks, min(len(tasks), world.dice.choice((1, 2, 2, 3))))
+        # Repeats of a key are told one id; a request that names one twice is refused.
+        apart = list(dict.fromkeys(tasks))
+        several = world.dice.sample(apart, min(len(apart), world.dice.choice((1, 2, 2, 3))))
         name = f"{server.name} submits after {several}"
         driver.start(name, lambda: world.submit_after(server, several))
     elif kind in TASK and tasks:
