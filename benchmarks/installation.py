@@ -79,13 +79,13 @@ def serve(cluster: Cluster, dsn: str, *, module: str | None = None) -> Iterator[
         yield installation
 
 
-def make_key(dsn: str, tenant: str) -> str:
-    """Return a new key of a tenant, to submit with."""
+def make_key(dsn: str, tenant: str, scope: Scope = Scope.SUBMIT) -> str:
+    """Return a new key of a tenant, to submit with unless told."""
 
     async def make() -> str:
         conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
         try:
-            return await tenants.create_key(conn, tenant, "bench", [Scope.SUBMIT])
+            return await tenants.create_key(conn, tenant, "bench", [scope])
         finally:
             await conn.close()
 

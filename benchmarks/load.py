@@ -33,6 +33,10 @@ class Requests:
         self.address = parts.hostname or "", parts.port or 80
         self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n"
 
+    def get(self, path: str) -> bytes:
+        """Return a whole request that has no body."""
+        return f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode()
+
     def post(self, path: str, body: Any) -> bytes:
         """Return a whole request as it goes over the wire."""
         data = json.dumps(body).encode()
