@@ -187,3 +187,11 @@ async def test_the_secret_is_in_no_log_and_only_its_digest_is_stored(
     assert secret not in caplog.text
     async with parts.database.connection() as conn:
         assert secret not in str(await conn.fetch("select * from live"))
+
+
+async def test_a_node_that_names_an_impossible_attempt_is_told_that_it_has_none(agent, running):
+    for odd in ((2**63, 1, 1), (1, 2**31, 1), (1, 1, 2**63), (-(2**63), 1, 1)):
+        ref = wire.AttemptRef(*odd)
+        key = wire.AttemptKey(ref=ref, digest=b"x" * 32)
+        for answer in (await agent.log(ref, 0, b"x"), await agent.send("attempt-key", key)):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "fenced"), odd

@@ -10,6 +10,7 @@ from duly.api.auth import Access
 from duly.api.body import read_body
 from duly.api.operation import ApiRequest, parts_of, route
 from duly.errors import Fenced, Malformed
+from duly.server.reports import is_possible
 from duly.store import nodes
 from duly.store.lanes import Lane
 
@@ -63,7 +64,8 @@ async def append_log(request: ApiRequest) -> Answer:
     chunk = await _read(request, wire.LogChunk)
     ref = (chunk.ref.task, chunk.ref.attempt, chunk.ref.token)
     async with parts.database.connection(Lane.NODE) as conn:
-        if not await nodes.holds_attempt(conn, _node(request), ref):
+        is_held = is_possible(chunk.ref) and await nodes.holds_attempt(conn, _node(request), ref)
+        if not is_held:
             raise Fenced("The attempt has been given away; its log is not kept.")
     await parts.logbook.append(chunk.ref, chunk.offset, chunk.data)
     parts.bell.ring([chunk.ref.task])

@@ -8,6 +8,7 @@ from duly.errors import Fenced, Unauthenticated
 from duly.model import attempt_key
 from duly.model.attempt_key import AttemptKey
 from duly.model.progress import Progress
+from duly.server.reports import is_possible
 from duly.store import attempt_keys
 from duly.store.database import Database
 from duly.store.lanes import Lane
@@ -26,7 +27,8 @@ class AttemptKeys:
         """Let a key speak for an attempt of a node's; raises Fenced when it is not that node's."""
         async with self._database.connection(Lane.NODE) as conn:
             named = (ref.task, ref.attempt, ref.token)
-            if not await attempt_keys.register(conn, node_id, named, digest):
+            is_held = is_possible(ref) and await attempt_keys.register(conn, node_id, named, digest)
+            if not is_held:
                 raise Fenced("The attempt has been given away; nothing speaks for it here.")
 
     async def authenticate(self, text: str) -> AttemptKey:
