@@ -48,6 +48,10 @@ UNKNOWN = (
 )
 
 MINTED_TWICE = "An id was minted twice"
+UNKNOWN_REPLAY = (
+    "The database did not answer, so it is not known whether the tasks were replayed. "
+    "Look at the list of tasks before you do it again: a replay tells what it is a replay of."
+)
 UNKNOWN_BATCH = (
     "The database did not answer, so it is not known whether the batch was stored. "
     "Submit it again with the same Idempotency-Key."
@@ -312,7 +316,7 @@ class Submitter(Service):
             why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
             raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
         except Unavailable as error:
-            raise Unavailable(UNKNOWN_BATCH) from error
+            raise Unavailable(UNKNOWN_BATCH if note is None else UNKNOWN_REPLAY) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
         if stored.bucket is not None:
