@@ -1,11 +1,13 @@
 """Tasks that are replayed together with those that were cancelled because of them."""
 
 import asyncio
+import itertools
 
 import pytest
 
 from duly.errors import Conflict, Invalid, LimitExceeded, NotFound, TooLarge, Unavailable
 from duly.model.task import Outcome
+from duly.server import downstream
 from tests.server.lab import reason_of
 from tests.server.test_cancelling import cancel
 from tests.server.test_edges import after, finish, statuses
@@ -133,6 +135,25 @@ async def test_what_lost_two_is_replayed_with_the_one_that_it_names_and_waits_fo
     assert await lab.status(again) == "blocked"
 
 
+async def test_of_an_upstream_that_was_replayed_again_and_again_the_last_is_waited_for(lab):
+    node = await lab.node(cpu=0.5)
+    _, ids = await submit_graph(lab, ("x",), ("y",), ("z", "x", "y"), max_attempts=1)
+    await fail(lab, node, ids["x"])
+    await fail(lab, node, ids["y"])
+    await fail(lab, node, await replay(lab, ids["y"]))
+    second = await replay(lab, ids["y"])
+    await fail(lab, node, second)
+    third = await replay(lab, second)
+    # It was cancelled because of x, so it is not replayed with y.
+    assert (await replays(lab)).keys() == {ids["y"], second}
+    new = await replay(lab, ids["x"])
+    last = (await replays(lab))[ids["z"]]
+    assert await edges_of(lab, last) == {new: "success", third: "success"}
+    assert await lab.conn.fetchval(
+        "select bool_and(by_ref) from edges where dependant_id = $1", last
+    )
+
+
 async def test_one_that_waited_in_vain_is_replayed_whatever_it_waited_for(lab):
     node = await lab.node(cpu=0.5)
     done, first = await lab.submit(), await lab.submit(max_attempts=1)
@@ -171,7 +192,7 @@ async def test_a_dead_letter_is_replayed_once_with_its_dependants(lab):
     assert len(await replays(lab)) == 2
 
 
-async def test_limits_apply_to_all_of_it(lab):
+async def test_limits_apply_to_all_of_it(lab, monkeypatch):
     node = await lab.node()
     ids = [await lab.submit(max_attempts=1)]
     for _ in range(3):
@@ -193,6 +214,12 @@ async def test_limits_apply_to_all_of_it(lab):
     lab.parts.downstream._most = 3
     with pytest.raises(TooLarge):
         await replay(lab, ids[0])
+    lab.parts.downstream._most = 4
+    monkeypatch.setattr(downstream, "CHUNK", 2)
+    await replay(lab, ids[0])
+    made = await replays(lab)
+    for old, after_it in itertools.pairwise(ids):
+        assert await edges_of(lab, made[after_it]) == {made[old]: "success"}
 
 
 async def test_what_is_unknown_or_has_not_ended_is_not_replayed(lab):
