@@ -194,9 +194,20 @@ async def test_a_graph_begins_when_no_task_of_the_one_before_is_left_with_overla
 
 
 async def test_a_graph_with_too_many_edges_to_wait_by_is_recorded(lab, calendar, monkeypatch):
-    monkeypatch.setattr(drafts, "MOST_EDGES", 7)
+    monkeypatch.setattr(drafts, "MOST_EDGES", 6)
     schedule = await calendar.create(overlap="queue", graph=DIAMOND)
     for minute in (1, 2, 3):
         await calendar.go(minute)
     assert await calendar.ran(schedule) == [1, 2]
     assert await calendar.missed(schedule) == [(3, 1, "too_many_queued")]
+
+
+@pytest.mark.parametrize(("limit", "graph"), [("MOST_QUEUED", None), ("MOST_EDGES", DIAMOND)])
+async def test_what_is_made_up_for_in_one_go_counts_what_comes_before_it(
+    lab, calendar, monkeypatch, limit, graph
+):
+    monkeypatch.setattr(drafts, limit, 2 if graph is None else 6)
+    schedule = await calendar.create(overlap="queue", misfire="all", graph=graph)
+    await calendar.go(4)
+    assert await calendar.ran(schedule) == [1, 2]
+    assert [code for *_, code in await calendar.missed(schedule)] == ["too_many_queued"] * 2

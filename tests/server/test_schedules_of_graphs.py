@@ -46,6 +46,7 @@ async def test_a_fire_time_becomes_a_graph_whose_tasks_know_it(lab, calendar):
     }
     assert len({one.graph_id for one in seen}) == 1
     assert [await lab.status(task) for task in ids] == ["waiting", "blocked"]
+    assert [(await lab.live(task))["remaining_path"] for task in ids] == [1, 0]
     await finish(lab, node, graph["a"])
     await finish(lab, node, graph["b"])
     assert await lab.status(graph["b"]) == "done"
@@ -156,6 +157,7 @@ async def test_a_graph_that_a_plan_never_takes_is_refused_when_it_is_made(lab, c
 async def test_transactions_are_bounded_by_tasks(lab, calendar, monkeypatch):
     monkeypatch.setattr(timekeeper, "MOST_TASKS", 5)
     monkeypatch.setattr(occurrences, "CHUNK", 3)
+    monkeypatch.setattr(occurrences, "EDGES", 1)
     made = [await calendar.create(graph=CHAIN) for _ in range(4)]
     late = await calendar.create(graph=CHAIN, misfire="all", overlap="allow")
     await lab.clock.set(calendar.at(1))
@@ -193,3 +195,8 @@ async def test_what_became_of_a_graph_is_remembered_while_one_of_its_tasks_is_li
     await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
     await lab.parts.retention.tick()
     assert await calendar.ran(schedule) == [2]
+
+
+async def test_a_graph_may_wait_by_as_many_edges_as_there_may_be(lab):
+    tasks = [true(ref=f"t{number}") for number in range(100)]  # 100 * 100 edges
+    await lab.parts.schedules.create(lab.client, asked(tasks, overlap="queue"))
