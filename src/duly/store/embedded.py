@@ -161,8 +161,10 @@ class EmbeddedPostgres:
         It is in nobody's way: whatever cannot be removed now has a name that is not used again.
         """
         for left_over in self._folder.glob(f"{STAGING}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
-            if not left_over.is_dir():
+            # Looked at before: who still writes there makes a folder anew that was just removed.
+            if left_over.is_dir() and not left_over.is_symlink():
+                shutil.rmtree(left_over, ignore_errors=True)
+            else:
                 left_over.unlink(missing_ok=True)
 
     def _locale(self) -> list[str]:
