@@ -1,13 +1,17 @@
 """Whole graphs that are cancelled, paused and resumed, also by those who find it half done."""
 
+import asyncio
+
 import pytest
 
-from duly.errors import Conflict, NotFound
+from duly.errors import Conflict, NotFound, NotLeading
 from duly.model.task import Outcome
 from duly.server import wishes as server_wishes
+from duly.store import wishes
 from duly.store.wishes import WishKind
 from tests.server.lab import reason_of, seconds
 from tests.server.test_edges import after, finish, statuses
+from tests.server.test_timekeeper import believe
 
 CHAIN = (("a",), ("b", "a"), ("c", "b"))
 
@@ -32,6 +36,13 @@ async def wish(lab, graph, kind, *, by=None):
         if carried.is_over:
             assert await lab.count("graph_wishes") == 0
             return changed, running
+
+
+async def somebody_waits(lab, who):
+    """Return once somebody waits for a lock, or `who` had to wait for none."""
+    waiting = "select exists (select from pg_locks where not granted)"
+    while not who.done() and not await lab.conn.fetchval(waiting):
+        await asyncio.sleep(0.005)
 
 
 async def events(lab, task):
@@ -78,6 +89,17 @@ async def test_what_a_paused_task_waits_for_is_counted_all_the_same(lab):
     assert await node.starts() == []
     assert await wish(lab, graph, "resume") == (2, 0)
     assert await statuses(lab, ids) == {"a": "done", "b": "waiting", "c": "blocked"}
+
+
+async def test_a_paused_task_that_waits_in_vain_ends(lab):
+    node = await lab.node()
+    graph, ids = await submit_graph(lab, *CHAIN, max_attempts=1)
+    ref = await lab.start(node, ids["a"])
+    await wish(lab, graph, "pause")
+    assert await node.report(ref, Outcome.FAILED)
+    while await lab.parts.queue_manager.tick():
+        pass
+    assert await statuses(lab, ids) == {"a": "failed", "b": "cancelled", "c": "cancelled"}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.EXPIRED])
@@ -127,6 +149,15 @@ async def test_a_paused_graph_is_paused_once_and_resumed_once(lab):
     assert await events(lab, ids["c"]) == ["paused", "resumed"]
 
 
+async def test_what_went_on_all_the_same_is_paused_again(lab):
+    """As a server of the version before may let it, which does not know of pauses."""
+    graph, ids = await submit_graph(lab, ("a",))
+    await wish(lab, graph, "pause")
+    await lab.conn.execute("update live set status = 'waiting'")
+    assert await wish(lab, graph, "pause") == (1, 0)
+    assert await lab.status(ids["a"]) == "paused"
+
+
 async def test_a_cancel_ends_what_waits_and_stops_what_runs(lab):
     node = await lab.node(cpu=0.5)
     graph, ids = await submit_graph(lab, *CHAIN, ("other",))
@@ -140,6 +171,7 @@ async def test_a_cancel_ends_what_waits_and_stops_what_runs(lab):
         "other": "cancelled",
     }
     assert [stop.why for stop in await node.stops(ref)] == ["cancelled"]
+    assert await wish(lab, graph, "pause") == (0, 0)  # what is to stop is not to go on later
     await node.report(ref, Outcome.CANCELLED)
     await lab.sweep()
     assert await lab.status(ids["a"]) == "cancelled"
@@ -231,3 +263,66 @@ async def test_a_wish_for_a_graph_that_is_forgotten_ends(lab):
     await lab.parts.cluster_manager.tick()
     assert await lab.parts.wishes.tick()
     assert await lab.count("graph_wishes") == 0
+
+
+async def test_what_is_resumed_is_found_at_once(lab):
+    node = await lab.node()
+    specs = [lab.spec(ref="a", delay_tolerance=600), lab.spec(ref="b", delay_tolerance=60)]
+    graph, ids = await lab.parts.submitter.submit_graph(lab.client, None, specs)
+    await wish(lab, graph, "pause")
+    await lab.schedule()
+    await wish(lab, graph, "resume")
+    await lab.schedule()
+    assert {ref.task for ref in await node.starts()} == set(ids)
+
+
+async def test_the_leader_sees_to_the_time_of_what_is_resumed_before_it(lab):
+    at = lab.clock.now + seconds(60)
+    graph, _ = await submit_graph(lab, ("a",), run_at=at)
+    await wish(lab, graph, "pause")
+    nudged = lab.parts.queue_manager._nudged
+    nudged.clear()
+    await wish(lab, graph, "resume")
+    assert nudged.is_set()
+
+
+async def test_a_node_that_waits_for_orders_hears_at_once_of_a_cancel(lab):
+    node = await lab.node()
+    graph, ids = await submit_graph(lab, ("a",))
+    ref = await lab.start(node, ids["a"])
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        poll = group.create_task(node.poll(ref, wait=20))
+        while not lab.parts.polls._waiting._waiting:
+            await asyncio.sleep(0)
+        await wish(lab, graph, "cancel")
+    assert [stop.ref for stop in poll.result().stop] == [ref]
+
+
+async def test_a_server_whose_term_is_over_carries_nothing_out(lab):
+    graph, ids = await submit_graph(lab, *CHAIN)
+    await lab.parts.wishes.make(lab.client, graph, WishKind.CANCEL)
+    stale = lab.parts.cluster_manager.term
+    await lab.clock.move(seconds(30))
+    other = lab.server()
+    await other.cluster_manager.tick()
+    assert other.cluster_manager.term is not None
+    believe(lab.parts, stale)
+    with pytest.raises(NotLeading):
+        await lab.parts.wishes.tick()
+    assert await lab.status(ids["c"]) == "blocked"
+
+
+async def test_a_wish_that_comes_while_another_is_at_a_piece_goes_through_all_of_it(lab):
+    graph, _ = await submit_graph(lab, *CHAIN)
+    made = await lab.parts.wishes.make(lab.client, graph, WishKind.PAUSE)
+    async with (
+        asyncio.timeout(10),
+        asyncio.TaskGroup() as group,
+        lab.database.transaction() as conn,
+    ):
+        assert await wishes.take_piece(conn, made, limit=1) is not None
+        later = group.create_task(lab.parts.wishes.make(lab.client, graph, WishKind.RESUME))
+        await somebody_waits(lab, later)
+        await wishes.move(conn, made, 2)
+    left = await lab.conn.fetchrow("select id, to_go from graph_wishes")
+    assert tuple(left) == (later.result().id, 3)
