@@ -3,7 +3,8 @@
 import pytest
 
 from duly.model.task import Outcome
-from tests.server.lab import reason_of
+from duly.store import repairs, wishes
+from tests.server.lab import reason_of, seconds
 from tests.server.test_edges import after, statuses, submit_batch
 
 BLOCKED_BY = "update live set blocked_by = $2 where id = $1"
@@ -82,3 +83,66 @@ async def test_what_is_on_its_way_is_no_drift(lab, watch, monkeypatch):
     assert await watch.drift() == {}
     assert await watch.total() == 0
     assert await lab.status(last) == "cancelled"
+
+
+async def test_what_goes_on_does_so_as_if_it_had_been_told(lab, watch):
+    node = await watch.node()
+    at = lab.clock.now + seconds(86400)
+    specs = [
+        lab.spec(ref="a"),
+        lab.spec(ref="b", depends_on=["a"], delay_tolerance=9000),
+        lab.spec(ref="hasty", depends_on=["b"], delay_tolerance=3000),
+        lab.spec(ref="later", depends_on=["a"], run_at=at, delay_tolerance=9000),
+        lab.spec(ref="paused", depends_on=["a"]),
+    ]
+    first, b, _, later, paused = await lab.parts.submitter.submit_batch(lab.client, specs)
+    await wishes.pause(lab.conn, lab.client.tenant_id, [paused])
+    ref = await lab.start(node, first)
+    await lab.conn.execute("update live set has_dependants = false where id = $1", first)
+    assert await node.report(ref)
+    assert await watch.found() == {}
+    rows = [await lab.live(task) for task in (b, later, paused)]
+    assert [row["status"] for row in rows] == ["waiting", "scheduled", "paused"]
+    assert [row["blocked_by"] for row in rows] == [0, 0, 0]
+    ready_at, start_by = rows[0]["ready_at"], rows[0]["start_by"]
+    assert start_by == (ready_at + seconds(3000)).replace(microsecond=0)
+    assert (rows[1]["ready_at"], rows[1]["start_by"]) == (at, at + seconds(9000))
+
+
+async def test_what_had_ended_before_a_task_was_submitted_does_not_count(lab, watch):
+    """Though others that wait for it are still to be told."""
+    node = await watch.node()
+    first, other = await lab.submit(), await lab.submit(cpu=100)
+    await lab.submit(depends_on=[str(first)])
+    assert await node.report(await lab.start(node, first))
+    last = await lab.submit(depends_on=[str(first), str(other)])
+    assert (await lab.live(last))["blocked_by"] == 1
+    await lab.conn.execute(BLOCKED_BY, last, 2)
+    assert await watch.found() == {}
+    assert await lab.count("ended_upstreams") == 1
+    assert (await lab.live(last))["blocked_by"] == 1
+
+
+async def test_a_task_with_very_many_edges_is_not_judged(lab, watch):
+    refs = [f"r{number}" for number in range(302)]
+    ids = await submit_batch(lab, *((ref,) for ref in refs), ("last", *refs))
+    assert await watch.found() == {}
+    assert (await lab.live(ids["last"]))["blocked_by"] == 302
+
+
+async def test_a_task_that_has_started_is_left_alone(lab):
+    node = await lab.node(cpu=0.5)
+    second = await lab.submit(priority=9)
+    ref = await lab.start(node, second)
+    first = await lab.submit()
+    await lab.conn.execute(
+        "insert into edges (dependant_id, upstream_id, tenant_id, condition, is_counted)"
+        " values ($1, $2, $3, 'success', true)",
+        *(second, first, lab.client.tenant_id),
+    )
+    async with lab.database.transaction() as conn:
+        assert not await repairs.recount(conn, second)
+    assert await node.report(ref, Outcome.EXPIRED)
+    async with lab.database.transaction() as conn:
+        assert not await repairs.recount(conn, second)
+    assert await lab.status(second) == "waiting"

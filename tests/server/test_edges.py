@@ -5,7 +5,7 @@ import pytest
 from duly.errors import Invalid, KeyReused
 from duly.model.graph import DependencyRequest
 from duly.model.task import Outcome
-from duly.store import repairs
+from duly.store import leases, repairs, views
 from tests.server.lab import reason_of, seconds
 from tests.server.test_cancelling import cancel
 
@@ -76,10 +76,11 @@ async def test_a_task_whose_time_has_not_come_is_scheduled_once_its_upstream_is_
     node = await lab.node()
     first = await lab.submit()
     at = lab.clock.now + seconds(60)
-    second = await lab.submit(depends_on=[str(first)], run_at=at)
+    second = await lab.submit(depends_on=[str(first)], run_at=at, delay_tolerance=30)
     await finish(lab, node, first)
     row = await lab.live(second)
     assert (row["status"], row["ready_at"]) == ("scheduled", at)
+    assert row["start_by"] == at + seconds(30)
     await lab.clock.move(seconds(60))
     await lab.sweep()
     assert await lab.status(second) == "waiting"
@@ -327,6 +328,12 @@ async def test_of_equals_those_with_the_longest_way_ahead_start_first(lab):
         1,
         2,
     ]
+    tenant = lab.client.tenant_id
+    ahead = [
+        await views.count_ahead(lab.conn, tenant, ids[ref], limit=9)
+        for ref in ("long", "short", "alone")
+    ]
+    assert ahead == [0, 1, 2]
     begun = []
     while len(begun) < len(ids):
         await lab.schedule()
@@ -350,6 +357,10 @@ async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
     ids = await lab.parts.submitter.submit_batch(lab.client, specs)
     due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
     assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
+    row = await lab.live(ids[0])
+    line = {(row["tenant_id"], row["shape_id"]): (row["start_by"], 1)}
+    (head,) = await leases.read_heads(lab.conn, line)
+    assert (head.id, head.delay_tolerance) == (ids[0], seconds(7))
     ref = await lab.start(node, ids[0])
     await lab.clock.move(seconds(3))
     assert await node.report(ref, Outcome.FAILED)
