@@ -90,7 +90,7 @@ async def test_every_page_is_written_and_then_the_attempt_may_begin(server, tmp_
     page(server, ("a", b"1"), ("b.c-d_1", b'"x"'), above=5)
     page(server, ("123", b"{}"))
     async with fetching(server, tmp_path) as told:
-        told.want(A)
+        told.want(A, limit=6)  # as many bytes as there are
         assert await told.end() == (A, None)
         assert asked(server) == [(A, 0), (A, 5)]
         assert {auth for _, auth, _ in server.seen} == {"Bearer node"}
@@ -135,6 +135,17 @@ async def test_after_a_while_without_a_page_the_attempt_goes_back(server, tmp_pa
         Outcome.EXPIRED,
         "inputs_unavailable",
     )
+
+
+async def test_a_page_renews_the_patience(server, tmp_path, monkeypatch):
+    ticks = iter([0.0, 70.0, 100.0, 110.0])
+    monkeypatch.setattr(inputs, "monotonic", lambda: next(ticks))
+    page(server, ("a", b"1"), above=1)
+    server.prepare(503)
+    page(server, ("b", b"2"))
+    async with fetching(server, tmp_path) as told:
+        told.want(A)
+        assert await told.end() == (A, None)
 
 
 async def test_an_attempt_that_is_not_ours_any_more_is_left_alone(server, tmp_path):
@@ -205,8 +216,9 @@ async def test_what_is_abandoned_is_asked_for_no_more_and_removed(server, tmp_pa
     assert asked(server) == [(A, 0), (A, 0)]
 
 
+@pytest.mark.parametrize("above", [1, None])
 async def test_what_is_abandoned_while_its_page_is_written_is_removed_after(
-    server, tmp_path, monkeypatch
+    server, tmp_path, monkeypatch, above
 ):
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -216,7 +228,7 @@ async def test_what_is_abandoned_while_its_page_is_written_is_removed_after(
         write(folder, results)
 
     monkeypatch.setattr(asyncio, "to_thread", slowly)
-    page(server, ("a", b"1"), above=1)
+    page(server, ("a", b"1"), above=above)
     page(server)
     async with fetching(server, tmp_path) as told:
         told.want(A)

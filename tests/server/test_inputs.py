@@ -258,3 +258,15 @@ async def test_inputs_are_limited_by_the_disk_of_the_task_and_by_a_setting(lab, 
     second = await lab.submit(depends_on=[str(first)], resources=needs)
     await end(lab, node, first, b"1")
     assert (await assignment(lab, node, second)).inputs_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("above", "result"), [(-1, [b"1"]), (-(2**64), [b"1"]), (2**63 - 1, []), (2**64, [])]
+)
+async def test_a_page_may_be_asked_for_from_anywhere(lab, above, result):
+    node = await lab.node()
+    ids = await submit_batch(lab, ("a",), ("b", "a"))
+    await end(lab, node, ids["a"], b"1")
+    ref = (await assignment(lab, node, ids["b"])).ref
+    page = await lab.parts.inputs.page(node.id, wire.InputsWanted(ref=ref, above=above))
+    assert [one.result for one in page.results] == result
