@@ -6,9 +6,13 @@ import json
 import pytest
 
 from duly.api.body import decode
-from duly.api.many_tasks import AT_ONCE, BATCH, GRAPH, decode_batch, decode_graph
-from duly.errors import DulyError
+from duly.api.many_tasks import AT_ONCE, BATCH, GRAPH, complete_all, decode_batch, decode_graph
+from duly.errors import DulyError, Invalid
+from duly.model.request import TaskRequest
+from duly.model.tenant import Credential
+from tests.model.test_request import PLAN
 
+CLIENT = Credential(tenant_id=1, tenant="t", user_id=None, user=None, scopes=frozenset(), plan=PLAN)
 GOOD = {"command": ["true"], "ref": "a", "depends_on": [{"task": "b", "on": "always"}, "c"]}
 
 
@@ -16,8 +20,8 @@ def body(*tasks, **fields):
     return json.dumps({"tasks": tasks, **fields}).encode()
 
 
-def by_ref(**tasks):
-    return json.dumps({"tasks": tasks}).encode()
+def by_ref(fields=None, **tasks):
+    return json.dumps({"tasks": tasks, **(fields or {})}).encode()
 
 
 BAD = [
@@ -80,13 +84,15 @@ async def test_what_is_wrong_is_said_as_of_the_whole(whole, read, text):
         body(GOOD, name="n", defaults={"tier": "basic"}),
         by_ref(),
         by_ref(x=GOOD, y={}),
+        by_ref({"name": "n", "defaults": {"tier": "basic"}}, x=GOOD, y={}),
     ],
 )
 async def test_what_is_right_is_read_as_the_whole(text):
     assert await decode_graph(text) == decode(text, GRAPH)
 
 
-async def test_others_have_their_turn_while_a_large_body_is_read():
+async def turns_during(work):
+    """Return how many turns others have had when `work` is done."""
     turns = 0
 
     async def count():
@@ -95,9 +101,26 @@ async def test_others_have_their_turn_while_a_large_body_is_read():
             turns += 1
             await asyncio.sleep(0)
 
-    text = body(*[GOOD] * (10 * AT_ONCE))
     async with asyncio.TaskGroup() as group:
         counting = group.create_task(count())
-        await decode_batch(text)
+        await work
         counting.cancel()
-    assert turns >= 10
+    return turns
+
+
+async def test_others_have_their_turn_while_a_large_body_is_read():
+    assert await turns_during(decode_batch(body(*[GOOD] * (10 * AT_ONCE)))) >= 10
+
+
+async def test_others_have_their_turn_while_many_tasks_are_checked():
+    tasks = [TaskRequest(command=["true"]) for _ in range(10 * AT_ONCE)]
+    assert await turns_during(complete_all(tasks, CLIENT)) >= 10
+
+
+async def test_tasks_are_checked_in_their_order_and_a_bad_one_is_named():
+    names = [str(number) for number in range(AT_ONCE + 1)]
+    specs = await complete_all([TaskRequest(command=["true"], name=name) for name in names], CLIENT)
+    assert [spec.name for spec in specs] == names
+    with pytest.raises(Invalid) as error:
+        await complete_all([TaskRequest(command=["true"]), TaskRequest(command=[])], CLIENT)
+    assert error.value.field == "tasks[1].command"
