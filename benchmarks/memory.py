@@ -29,7 +29,7 @@ def _waiting(rig: Rig) -> Iterator[Figure]:
     for waiting in (0, count):
         with rig.full(waiting=waiting) as dsn, installation.serve(rig.postgres, dsn) as place:
             time.sleep(SETTLING)
-            on_disk: int = cluster.value(dsn, SIZE)
+            on_disk = int(cluster.value(dsn, SIZE))  # a sum of bigints is numeric
             sizes.append((usage.memory([place.process.pid]).pss, on_disk))
     (empty, nothing), (full, stored) = sizes
     yield Figure(
