@@ -154,6 +154,49 @@ async def test_of_an_upstream_that_was_replayed_again_and_again_the_last_is_wait
     )
 
 
+@pytest.mark.parametrize(
+    ("of_the_last", "expected"),
+    [("success", "success"), ("always", "success"), ("failure", None)],
+)
+async def test_of_two_conditions_on_one_replay_both_hold(lab, of_the_last, expected):
+    node = await lab.node(cpu=0.5)
+    first, other = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
+    await fail(lab, node, first)
+    await fail(lab, node, other)
+    latest = await replay(lab, other)
+    needs = [str(first), after(latest, of_the_last), str(other)]
+    last = await lab.submit(depends_on=needs)
+    assert reason_of(await lab.end(last))["details"]["upstream"] == str(first)
+    new = await replay(lab, first)
+    again = (await replays(lab))[last]
+    if expected is not None:
+        assert await edges_of(lab, again) == {new: "success", latest: expected}
+        return
+    # Nothing succeeds and fails: it ends at once, and says because of whom.
+    assert await edges_of(lab, again) == {
+        new: "success",
+        latest: "failure",
+        other: "success",
+    }
+    assert reason_of(await lab.end(again))["details"]["upstream"] == str(other)
+
+
+async def test_what_ended_as_asked_counts_although_it_was_replayed(lab):
+    node = await lab.node(cpu=0.5)
+    first, other = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
+    glad = await lab.submit(depends_on=[str(first), str(other)])
+    sorry = await lab.submit(depends_on=[str(first), after(other, "failure")])
+    await fail(lab, node, first)
+    await fail(lab, node, other)
+    latest = await replay(lab, other)
+    new = await replay(lab, first)
+    made = await replays(lab)
+    assert await edges_of(lab, made[glad]) == {new: "success", latest: "success"}
+    assert await edges_of(lab, made[sorry]) == {new: "success", other: "failure"}
+    await finish(lab, node, new)
+    assert await lab.status(made[sorry]) == "waiting"
+
+
 async def test_one_that_waited_in_vain_is_replayed_whatever_it_waited_for(lab):
     node = await lab.node(cpu=0.5)
     done, first = await lab.submit(), await lab.submit(max_attempts=1)

@@ -7,11 +7,12 @@ failed and was replayed meanwhile the replay is waited for.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from duly.errors import Conflict, NotFound, TooLarge, Unavailable
-from duly.model.graph import Dependency
+from duly.model.graph import Condition, Dependency
 from duly.model.request import repeat
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
@@ -41,6 +42,14 @@ class Found(msgspec.Struct, frozen=True):
     graph: str | None
 
 
+class Tie(NamedTuple):
+    """How a replay depends on another task."""
+
+    on: Condition
+    ref: str | None
+    """By what it calls that one, if not by its id."""
+
+
 class Downstream:
     """Replays tasks with what depends on them."""
 
@@ -61,7 +70,8 @@ class Downstream:
         async with self._database.reading_for(credential.tenant_id) as conn:
             found = await self._find(conn, credential, task_id)
         specs = await _repeated(found.specs, credential)
-        links = await linker.link(_linked(found, specs))
+        ties = _ties(found)
+        links = await linker.link(_linked(ties, specs))
         several = len(specs) > 1
         graph = NewGraph(self._sequencer.mint(), found.graph) if several else None
 
@@ -71,7 +81,7 @@ class Downstream:
                 raise NotFound(f"There is no dead letter {task_id}.")
             told = {old: {"task": str(new)} for old, new in zip(found.specs, ids, strict=True)}
             await tasks.add_events(conn, credential.tenant_id, "replayed", told)
-            called = _called(found, ids)
+            called = _called(ties, ids)
             if called:
                 await inputs.name_by_ref(conn, called)
 
@@ -100,13 +110,15 @@ class Downstream:
         return Found(specs, upstreams, later, graph)
 
 
-def _called(found: Found, ids: Sequence[int]) -> list[tuple[int, int, str | None]]:
+def _called(
+    ties: Mapping[int, Mapping[int, Tie]], ids: Sequence[int]
+) -> list[tuple[int, int, str | None]]:
     """Return which older tasks are called by a ref, and by whom: their results lie under it."""
-    new = dict(zip(found.specs, ids, strict=True))
     return [
-        (new[one.dependant_id], found.later.get(one.upstream_id, one.upstream_id), one.ref)
-        for one in found.upstreams
-        if one.ref is not None and one.upstream_id not in new
+        (new, upstream, tie.ref)
+        for new, needed in zip(ids, ties.values(), strict=True)
+        for upstream, tie in needed.items()
+        if tie.ref is not None and upstream not in ties
     ]
 
 
@@ -120,19 +132,51 @@ async def _repeated(specs: Mapping[int, TaskSpec], credential: Credential) -> li
     return found
 
 
-def _linked(found: Found, specs: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """Return specs that name each other, by names that no two of them have."""
-    names = {old: f"place-{place}" for place, old in enumerate(found.specs)}
-    first = next(iter(names))
-    needed: dict[int, dict[str, Dependency]] = {old: {} for old in names}
-    for one in found.upstreams:
+def _ties(found: Found) -> dict[int, dict[int, Tie]]:
+    """Return what each task depends on, with later replays in the places of what failed."""
+    first = next(iter(found.specs))
+    ties: dict[int, dict[int, Tie]] = {old: {} for old in found.specs}
+    # Those first that nothing takes the place of, so that what comes to one of them finds it.
+    for one in sorted(found.upstreams, key=lambda one: _stand_in(found, one) != one.upstream_id):
         if one.dependant_id == first and one.is_met is False:
             # This one was asked for by name: it runs, whatever it once waited for.
             continue
-        upstream = found.later.get(one.upstream_id, one.upstream_id)
-        name = names.get(one.upstream_id, str(upstream))
-        needed[one.dependant_id].setdefault(name, Dependency(name, one.condition))
+        needed = ties[one.dependant_id]
+        upstream, on = _stand_in(found, one), one.condition
+        known = needed.get(upstream)
+        both = on if known is None else _both(known.on, on)
+        if both is None:
+            # It would have to succeed and to fail. What has ended otherwise says that for good.
+            upstream, both = one.upstream_id, on
+        needed[upstream] = Tie(both, one.ref if known is None else known.ref or one.ref)
+    return ties
+
+
+def _stand_in(found: Found, needed: Needed) -> int:
+    """Return what is waited for in the place of an upstream that has ended otherwise than asked."""
+    if needed.is_met is False:
+        return found.later.get(needed.upstream_id, needed.upstream_id)
+    return needed.upstream_id
+
+
+def _both(one: Condition, other: Condition) -> Condition | None:
+    """Return the condition that holds when both do; None when they never do."""
+    if one is other or other is Condition.ALWAYS:
+        return one
+    return other if one is Condition.ALWAYS else None
+
+
+def _linked(ties: Mapping[int, Mapping[int, Tie]], specs: Iterable[TaskSpec]) -> list[TaskSpec]:
+    """Return specs that name each other, by names that no two of them have."""
+    names = {old: f"place-{place}" for place, old in enumerate(ties)}
     return [
-        msgspec.structs.replace(spec, ref=names[old], depends_on=list(needed[old].values()))
-        for old, spec in zip(names, specs, strict=True)
+        msgspec.structs.replace(
+            spec,
+            ref=names[old],
+            depends_on=[
+                Dependency(names.get(upstream, str(upstream)), tie.on)
+                for upstream, tie in needed.items()
+            ],
+        )
+        for (old, needed), spec in zip(ties.items(), specs, strict=True)
     ]
