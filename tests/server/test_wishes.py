@@ -76,6 +76,22 @@ async def test_nothing_of_a_paused_graph_starts_until_it_is_resumed(lab):
     assert await lab.status(ids["b"]) == "waiting"
 
 
+@pytest.mark.parametrize(("paused_for", "left"), [(10, 50), (200, 0)])
+async def test_a_pause_does_not_put_off_what_has_a_time_of_its_own(lab, paused_for, left):
+    specs = [
+        lab.spec(ref="a", delay_tolerance=600),
+        lab.spec(ref="alone", delay_tolerance=600),
+        lab.spec(ref="b", delay_tolerance=0, depends_on=["a"], run_at=lab.clock.now + seconds(60)),
+    ]
+    graph, (first, alone, _) = await lab.parts.submitter.submit_graph(lab.client, "g", specs)
+    await wish(lab, graph, "pause")
+    await lab.clock.move(seconds(paused_for))
+    await wish(lab, graph, "resume")
+    rows = [await lab.live(task) for task in (first, alone)]
+    assert [row["ready_at"] for row in rows] == [lab.clock.now] * 2
+    assert [row["start_by"] - lab.clock.now for row in rows] == [seconds(left), seconds(600)]
+
+
 async def test_what_a_paused_task_waits_for_is_counted_all_the_same(lab):
     node = await lab.node()
     graph, ids = await submit_graph(lab, *CHAIN)

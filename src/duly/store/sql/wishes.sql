@@ -72,3 +72,17 @@ select id, runs from pause_tasks($1, $2::bigint[])
 -- Let tasks go on that are paused; returns them as they are now.
 --   $1 tenant_id, $2 task ids
 select id, shape_id, status, start_by from resume_tasks($1, $2::bigint[])
+
+-- name: keep_latest_start
+-- A pause moves the start of a task, but no `run_at` of one behind it: let tasks that were resumed
+-- just now, and are locked, start by when those ask for it, at once if that is over.
+--   $1 tenant_id, $2 task ids
+update live
+   set start_by = date_trunc('second', greatest(latest_start, ready_at))
+ where id = any($2::bigint[])
+   and tenant_id = $1
+   and token is null
+   and blocked_by = 0
+   and start_by > greatest(latest_start, ready_at)
+   and latest_start is not null
+returning id, start_by
