@@ -7,6 +7,7 @@ wrote but as bytes, which is what marshal asks for.
 """
 
 import marshal
+import select
 import socket
 from array import array
 from collections import deque
@@ -56,7 +57,7 @@ class Frames:
         self.socket = end
         self.received: deque[int] = deque()
         """Descriptors that came along, in the order in which they were sent."""
-        self.awaited = False
+        self._is_awaited = False
         """Whether somebody waits for the moment when more can be sent."""
         self._decoder = Decoder()
         self._outgoing: deque[tuple[memoryview, Sequence[int]]] = deque()
@@ -65,6 +66,12 @@ class Frames:
     def is_full(self) -> bool:
         """Tell whether something waits until the other side reads on."""
         return bool(self._outgoing)
+
+    def wait_for_room(self, poll: select.epoll) -> None:
+        """Have `poll` tell when the other side reads on, if something waits for that."""
+        if self.is_full != self._is_awaited:
+            self._is_awaited = self.is_full
+            poll.modify(self.socket, select.EPOLLIN | (select.EPOLLOUT if self.is_full else 0))
 
     def receive(self) -> list[Any] | None:
         """Return what has arrived, flattened; None means that the other side is gone."""

@@ -31,7 +31,7 @@ class Start(NamedTuple):
     """A start that is under way."""
 
     attempt: int
-    group: str | None
+    group: Group | None
     begin: tuple[Any, ...]
     output: int
     """The writing end of its output, ours until the start has a result."""
@@ -109,7 +109,8 @@ class Starter:
                 slot = self._slots[start.attempt] = self._next_slot
                 self._next_slot = (slot + 1) % SLOTS
                 self._board[slot] = 0
-                orders.append(("start", slot, start.attempt, start.group, start.begin))
+                group = start.group and start.group.name
+                orders.append(("start", slot, start.attempt, group, start.begin))
             if not self._unsent and self.stand is not None:
                 orders.append(("stand", self.stand.name))
             self.frames.try_to_send(orders, [start.output for start in batch])

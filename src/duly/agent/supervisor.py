@@ -6,12 +6,9 @@ write, ends them when it must, and tells of an exit only when nothing of the tre
 is left. When the agent is gone, it kills everything and goes, too.
 
 It is a single loop without threads that never waits for a disk: what may have to is
-the spawner's (`duly.agent.starter` is the line to it). Commands and events are
-messages over a socket (`duly.agent.link` is the other end).
+the spawners' (`duly.agent.spawners`). Commands and events are messages over a socket
+(`duly.agent.link` is the other end).
 """
-
-# Imports no more than it must, so contextlib stays out.
-# ruff: noqa: SIM105
 
 import errno
 import os
@@ -25,6 +22,7 @@ from duly.agent.cgroup import Group, Layout
 from duly.agent.frames import Frames
 from duly.agent.groups import Groups
 from duly.agent.output import Output
+from duly.agent.spawners import Spawners
 from duly.agent.starter import Start, Starter
 from duly.agent.timers import Timers
 from duly.agent.tree import Tree, kill_descendants
@@ -32,9 +30,6 @@ from duly.clock import monotonic
 
 FROZEN_LIMIT = 300.0
 """Seconds after which a frozen attempt is killed, as the agent does (`duly.agent.state`)."""
-ALIKE = 2
-"""Spawners with the same limit: while one waits for a program to begin, the other prepares."""
-MOST_SPAWNERS = 8
 FLUSH = 1.0
 """Seconds between two notes that an attempt has written more."""
 
@@ -57,14 +52,13 @@ class Supervisor:
         self._written: set[int] = set()
         self._flush_at = float("inf")
         self._events: list[Any] = []
-        self._starters: list[Starter] = []
-        self._open_files = open_files
-        self._lock = lock
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._agent.socket, select.EPOLLIN)
         self._poll.register(self._woken, select.EPOLLIN)
-        self._lines: dict[int, Starter] = {}
+        self._spawners = Spawners(
+            layout, self._groups, open_files, lock, self._poll, self._take_over
+        )
 
     def run(self) -> None:
         """Serve the agent until it is gone, then leave nothing behind."""
@@ -72,21 +66,18 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while self._serve():
             self._keep_time()
-            for starter in self._starters:
-                self._find_stand(starter)
-                starter.flush()
-                self._wait_for_room(starter.frames)
+            self._spawners.flush()
             if self._events:
                 self._agent.try_to_send(self._events)
                 self._events = []
-            self._wait_for_room(self._agent)
+            self._agent.wait_for_room(self._poll)
         self._shut_down()
 
     def _serve(self) -> bool:
         """Wait for something to happen and deal with it; False means that the agent is gone."""
         for fd, _ in self._poll.poll(self._timeout()):
-            if (starter := self._lines.get(fd)) is not None:
-                self._hear_spawner(starter)
+            if fd in self._spawners:
+                self._take_in(self._spawners.hear(fd))
             elif fd == self._agent.socket.fileno():
                 self._agent.try_to_send()
                 commands = self._agent.receive()
@@ -100,13 +91,6 @@ class Supervisor:
             elif fd in self._outputs:  # It may have ended earlier in this round.
                 self._read_output(self._outputs[fd])
         return True
-
-    def _wait_for_room(self, frames: Frames) -> None:
-        """Be woken when the other side reads on, if something waits for that."""
-        if frames.is_full != frames.awaited:
-            frames.awaited = frames.is_full
-            wanted = select.EPOLLIN | (select.EPOLLOUT if frames.is_full else 0)
-            self._poll.modify(frames.socket, wanted)
 
     def _obey(self, verb: str, subject: Any) -> None:
         if verb == "start":
@@ -127,7 +111,7 @@ class Supervisor:
         pipe: tuple[int, ...] = ()
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
-            starter = self._choose(spec["disk"])
+            starter = self._spawners.choose(spec["disk"])
             tree = self._enclose(spec, starter)
         except OSError as error:
             for fd in pipe:
@@ -137,64 +121,14 @@ class Supervisor:
         os.set_blocking(reading, False)
         attempt = Attempt(spec, tree, Output(reading, spec["spool"], spec["log_limit"]))
         self._attempts[attempt.id] = attempt
-        group = tree.name if isinstance(tree, Group) else None
+        group = tree if isinstance(tree, Group) else None
         attempt.starter = starter
         starter.add(Start(attempt.id, group, spec["begin"], writing))
 
     def _enclose(self, spec: dict[str, Any], starter: Starter) -> Group | Tree:
         if not self._layout.folders:
             return Tree(spec["marker"], spec["own_uid"])
-        stand = starter.stand
-        if stand is not None and stand.memory == spec["memory"]:
-            starter.stand = None
-            return stand
-        return self._groups.take(spec["memory"])
-
-    def _find_stand(self, starter: Starter) -> None:
-        """Let a spawner wait in a group like that of its last start.
-
-        To go into a group takes the kernel milliseconds when nobody has done so just before.
-        So it is done after a start, for the next one, and not when that is waited for.
-        """
-        last = starter.last
-        if last is not None and starter.stand is None:
-            tree = self._attempts[last.attempt].tree
-            if isinstance(tree, Group):
-                try:
-                    starter.stand = self._groups.take(tree.memory)
-                except OSError:
-                    pass  # It waits in its own group, and the next start takes longer.
-
-    def _choose(self, disk: int) -> Starter:
-        """Return a spawner whose limit is `disk`, which is its own for life."""
-        alike = [starter for starter in self._starters if starter.disk == disk]
-        best = min(alike, key=Starter.load, default=None)
-        if best is not None and (best.load() == 0 or len(alike) >= ALIKE):
-            return best
-        if len(self._starters) >= MOST_SPAWNERS:
-            idle = next((one for one in self._starters if not one.load()), None)
-            if idle is not None:
-                idle.kill()
-                self._mourn(idle)
-                self._starters.remove(idle)
-        made = Starter(self._layout.folders, self._open_files, disk, self._lock)
-        self._starters.append(made)
-        self._listen(made)
-        return made
-
-    def _listen(self, starter: Starter) -> None:
-        self._lines[starter.frames.socket.fileno()] = starter
-        self._poll.register(starter.frames.socket, select.EPOLLIN)
-
-    def _hear_spawner(self, starter: Starter) -> None:
-        starter.frames.try_to_send()
-        results = starter.hear()
-        if results is None:
-            self._mourn(starter)
-            starter.replace()
-            self._listen(starter)
-        else:
-            self._take_in(results)
+        return self._spawners.enclose(starter, spec["memory"])
 
     def _take_in(self, results: list[Any]) -> None:
         begun = []
@@ -234,14 +168,9 @@ class Supervisor:
         attempt.cpu, attempt.peak, attempt.is_bare = cpu, peak, is_bare
         self._settle(attempt)
 
-    def _mourn(self, starter: Starter) -> None:
+    def _take_over(self, starter: Starter, results: list[Any]) -> None:
         """Take over what a dead spawner leaves: its children are ours now."""
-        del self._lines[starter.frames.socket.fileno()]
-        self._poll.unregister(starter.frames.socket)
-        self._take_in(starter.bury())
-        if starter.stand is not None:
-            self._groups.give_back(starter.stand)
-            starter.stand = None
+        self._take_in(results)
         for attempt in list(self._attempts.values()):
             if (
                 attempt.starter is starter
@@ -323,8 +252,7 @@ class Supervisor:
         """Return the seconds until something has to be done by the clock; -1 if nothing has."""
         if not self._attempts:
             return -1
-        stuck_at = min((one.deadline for one in self._starters), default=float("inf"))
-        due = min(self._timers.next(), self._flush_at, stuck_at)
+        due = min(self._timers.next(), self._flush_at, self._spawners.deadline)
         if not self._lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
@@ -335,9 +263,7 @@ class Supervisor:
             self._lapsed = True
             for attempt in self._attempts.values():
                 self._freeze(attempt)
-        for starter in self._starters:
-            if now >= starter.deadline:
-                starter.kill()
+        self._spawners.kill_stuck(now)
         if now >= self._timers.next():
             self._reap()
             self._timers.run(now)
@@ -364,7 +290,7 @@ class Supervisor:
         self._flush_at = float("inf")
 
     def _reap(self) -> None:
-        """Take in the ends of our own children: the spawner, and what earlier ones have left."""
+        """Take in the ends of our own children: the spawners, and what earlier ones have left."""
         while True:
             try:
                 pid, status, rusage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
@@ -372,13 +298,9 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            starter = next((one for one in self._starters if one.pid == pid), None)
-            if os.WIFSTOPPED(status):
-                if starter is not None:
-                    starter.kill()
-            elif starter is not None:
-                starter.is_reaped = True
-            elif (attempt := self._by_pid.pop(pid, None)) is not None:
+            if self._spawners.take_note(pid, status) or os.WIFSTOPPED(status):
+                continue
+            if (attempt := self._by_pid.pop(pid, None)) is not None:
                 cpu = rusage.ru_utime + rusage.ru_stime
                 code = os.waitstatus_to_exitcode(status)
                 self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic(), False)
@@ -401,13 +323,11 @@ class Supervisor:
             self._groups.give_back(attempt.tree)
         elif not self._attempts:
             # Whoever hid from us belonged to one of those that ended.
-            kill_descendants({starter.pid for starter in self._starters})
+            kill_descendants(self._spawners.pids)
 
     def _shut_down(self) -> None:
         """Kill everything, and go when it is gone."""
-        for starter in self._starters:
-            starter.kill()
-            self._mourn(starter)
+        self._spawners.close()
         pause = select.poll()
         while self._attempts:
             self._reap()
