@@ -87,7 +87,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "processes:serve", "Start a server; any number of them may share one database."
         ),
         "agent": Entry(
-            "processes:agent",
+            "agent:agent",
             "Start a node's agent: it asks the servers for tasks and runs them here.",
         ),
         "dashboard": Entry(
