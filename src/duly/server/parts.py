@@ -97,13 +97,76 @@ class Parts:
         ]
 
 
+@dataclass(frozen=True)
+class _Core:
+    """What most components are made of: how a task comes in, is placed, and ends."""
+
+    database: Database
+    settings: Settings
+    sequencer: Sequencer
+    bell: Bell
+    herald: Herald
+    cluster_manager: ClusterManager
+    polls: Polls
+    resource_manager: ResourceManager
+    queue_manager: QueueManager
+    canceller: Canceller
+    waker: Waker
+    rate_limiter: RateLimiter
+    backlog: Backlog
+    shapes: ShapeBook
+
+
 def build(database: Database, settings: Settings, store_url: str) -> Parts:
     """Put a server's components together; nothing runs yet."""
-    sequencer = Sequencer()
-    bell = Bell()
-    herald = Herald(database)
-    prioritizer = Prioritizer(settings.scheduling)
+    core = _core(database, settings)
+    herald, sequencer, cluster_manager = core.herald, core.sequencer, core.cluster_manager
+    submitter = _submitter(core)
+    occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
+    timekeeper = _timekeeper(core, occurrences)
+    authenticator = Authenticator(database)
+    for part in (core.resource_manager, core.polls, core.queue_manager, timekeeper, authenticator):
+        herald.subscribe(part.hear)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
+    passwords = Passwords()
+    return Parts(
+        database=database,
+        settings=settings,
+        timeouts=Timeouts(settings.requests.timeout),
+        authenticator=authenticator,
+        attempt_keys=AttemptKeys(database),
+        bell=core.bell,
+        herald=herald,
+        cluster_manager=cluster_manager,
+        polls=core.polls,
+        inputs=Inputs(database),
+        resource_manager=core.resource_manager,
+        queue_manager=core.queue_manager,
+        rate_limiter=core.rate_limiter,
+        canceller=core.canceller,
+        submitter=submitter,
+        updater=Updater(database, core.shapes, core.waker),
+        replayer=_replayer(core),
+        downstream=Downstream(database, sequencer, submitter, settings.requests.batch_tasks),
+        wishes=Wishes(database, cluster_manager, sequencer, core.canceller, core.waker),
+        timekeeper=timekeeper,
+        schedules=_schedules(core, occurrences),
+        reservations=Reservations(database, sequencer, herald),
+        plan_keeper=PlanKeeper(database, herald, settings.retention),
+        tenants=Tenants(database, herald),
+        users=Users(database, herald, passwords),
+        keys=Keys(database, herald),
+        logins=Logins(database, herald, passwords),
+        logbook=logbook,
+        retention=Retention(database, settings.retention, cluster_manager, logbook),
+        bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),
+        auditor=Auditor(database, settings, cluster_manager, core.queue_manager),
+    )
+
+
+def _core(database: Database, settings: Settings) -> _Core:
+    sequencer, bell, herald = Sequencer(), Bell(), Herald(database)
+    prioritizer = Prioritizer(settings.scheduling)
     cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
     polls = Polls(database, settings, herald)
     resource_manager = ResourceManager(
@@ -119,77 +182,68 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         herald,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
-    rate_limiter = RateLimiter()
-    waker = Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald)
-    canceller = Canceller(database, queue_manager, polls, bell, herald)
-    backlog = Backlog(database)
-    shapes = ShapeBook(database)
-    submitter = Submitter(
-        database,
-        settings.requests,
-        cluster_manager,
-        sequencer,
-        waker,
-        rate_limiter,
-        backlog,
-        shapes,
-    )
-    replayer = Replayer(database, cluster_manager, sequencer, waker, rate_limiter, backlog, shapes)
-    occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
-    timekeeper = Timekeeper(
-        database,
-        settings.scheduling,
-        cluster_manager,
-        canceller,
-        occurrences,
-        rate_limiter,
-        waker,
-    )
-    herald.subscribe(resource_manager.hear)
-    herald.subscribe(polls.hear)
-    herald.subscribe(queue_manager.hear)
-    herald.subscribe(timekeeper.hear)
-    authenticator = Authenticator(database)
-    herald.subscribe(authenticator.hear)
-    passwords = Passwords()
-    return Parts(
+    return _Core(
         database=database,
         settings=settings,
-        timeouts=Timeouts(settings.requests.timeout),
-        authenticator=authenticator,
-        attempt_keys=AttemptKeys(database),
+        sequencer=sequencer,
         bell=bell,
         herald=herald,
         cluster_manager=cluster_manager,
         polls=polls,
-        inputs=Inputs(database),
         resource_manager=resource_manager,
         queue_manager=queue_manager,
-        rate_limiter=rate_limiter,
-        canceller=canceller,
-        submitter=submitter,
-        updater=Updater(database, shapes, waker),
-        replayer=replayer,
-        downstream=Downstream(database, sequencer, submitter, settings.requests.batch_tasks),
-        wishes=Wishes(database, cluster_manager, sequencer, canceller, waker),
-        timekeeper=timekeeper,
-        schedules=Schedules(
-            database,
-            sequencer,
-            occurrences,
-            rate_limiter,
-            waker,
-            herald,
-            settings.retention.history,
-        ),
-        reservations=Reservations(database, sequencer, herald),
-        plan_keeper=PlanKeeper(database, herald, settings.retention),
-        tenants=Tenants(database, herald),
-        users=Users(database, herald, passwords),
-        keys=Keys(database, herald),
-        logins=Logins(database, herald, passwords),
-        logbook=logbook,
-        retention=Retention(database, settings.retention, cluster_manager, logbook),
-        bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),
-        auditor=Auditor(database, settings, cluster_manager, queue_manager),
+        canceller=Canceller(database, queue_manager, polls, bell, herald),
+        waker=Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),
+        rate_limiter=RateLimiter(),
+        backlog=Backlog(database),
+        shapes=ShapeBook(database),
+    )
+
+
+def _submitter(core: _Core) -> Submitter:
+    return Submitter(
+        core.database,
+        core.settings.requests,
+        core.cluster_manager,
+        core.sequencer,
+        core.waker,
+        core.rate_limiter,
+        core.backlog,
+        core.shapes,
+    )
+
+
+def _replayer(core: _Core) -> Replayer:
+    return Replayer(
+        core.database,
+        core.cluster_manager,
+        core.sequencer,
+        core.waker,
+        core.rate_limiter,
+        core.backlog,
+        core.shapes,
+    )
+
+
+def _timekeeper(core: _Core, occurrences: Occurrences) -> Timekeeper:
+    return Timekeeper(
+        core.database,
+        core.settings.scheduling,
+        core.cluster_manager,
+        core.canceller,
+        occurrences,
+        core.rate_limiter,
+        core.waker,
+    )
+
+
+def _schedules(core: _Core, occurrences: Occurrences) -> Schedules:
+    return Schedules(
+        core.database,
+        core.sequencer,
+        occurrences,
+        core.rate_limiter,
+        core.waker,
+        core.herald,
+        core.settings.retention.history,
     )
