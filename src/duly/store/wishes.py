@@ -93,9 +93,6 @@ async def resume(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[R
     """Let tasks go on that are paused, and return them."""
     rows = await conn.fetch(SQL["resume_tasks"], tenant_id, list(ids))
     resumed = [row["id"] for row in rows]
-    sooner = dict(await conn.fetch(SQL["keep_latest_start"], tenant_id, resumed))
-    return [
-        Resumed(row["id"], row["shape_id"], Status(row["status"]), start_by)
-        for row in rows
-        for start_by in [sooner.get(row["id"], row["start_by"])]
-    ]
+    sooner = await conn.fetch(SQL["keep_latest_start"], tenant_id, resumed)
+    changed = {row["id"]: dict(row) for row in sooner}
+    return [msgspec.convert({**dict(row), **changed.get(row["id"], {})}, Resumed) for row in rows]
