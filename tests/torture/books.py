@@ -33,6 +33,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     replay_of: int | None = None
     run_at: datetime | None = None
+    graph_id: int | None = None
+    ref: str | None = None
 
     @property
     def source(self) -> str:
@@ -133,6 +135,14 @@ class EdgeRow(msgspec.Struct, frozen=True, kw_only=True):
     condition: str = "success"
 
 
+class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that were submitted as one."""
+
+    id: int
+    name: str | None = None
+    task_ids: list[int] = []
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that is still there, and when it fires next."""
 
@@ -149,9 +159,17 @@ class OccurrenceRow(msgspec.Struct, frozen=True, kw_only=True):
     schedule_id: int
     fire_at: datetime
     task_id: int | None = None
+    graph_id: int | None = None
     reason: str | None = None
     last_at: datetime | None = None
     times: int = 1
+
+    @property
+    def led_to(self) -> str | None:
+        """Return what it became, in words; None if nothing."""
+        if self.graph_id is not None:
+            return f"the graph {self.graph_id}"
+        return None if self.task_id is None else f"the task {self.task_id}"
 
 
 class Books(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +184,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     submissions: list[SubmissionRow] = []
     events: list[EventRow] = []
     edges: list[EdgeRow] = []
+    graphs: list[GraphRow] = []
     schedules: list[ScheduleRow] = []
     occurrences: list[OccurrenceRow] = []
     dead_letters: list[int] = []
@@ -185,7 +204,7 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
         TaskRow,
         "select id, tenant_id, shape_id, name, payload, labels, max_attempts, on_lost, priority,"
         " extract(epoch from execution_cap)::float8 as execution_cap, idempotency_key, replay_of,"
-        " run_at"
+        " run_at, graph_id, ref"
         " from duly.tasks order by id",
     ),
     "live": (
@@ -227,6 +246,7 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
         EdgeRow,
         "select dependant_id, upstream_id, condition from duly.edges order by 1, 2",
     ),
+    "graphs": (GraphRow, "select id, name, task_ids from duly.graphs order by id"),
     "schedules": (
         ScheduleRow,
         "select id, next_run_at, paused_at is not null as paused,"
@@ -235,7 +255,8 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
     ),
     "occurrences": (
         OccurrenceRow,
-        "select schedule_id, fire_at, task_id, reason ->> 'code' as reason, last_at, times"
+        "select schedule_id, fire_at, task_id, graph_id, reason ->> 'code' as reason, last_at,"
+        " times"
         " from duly.occurrences order by schedule_id, fire_at",
     ),
     "events": (EventRow, "select task_id, kind from duly.events order by task_id, id"),

@@ -12,7 +12,16 @@ from typing import Literal
 
 import msgspec
 
-from tests.torture.books import AttemptRow, Books, EndRow, LiveRow, TaskRow
+from tests.torture.books import (
+    AttemptRow,
+    Books,
+    EdgeRow,
+    EndRow,
+    GraphRow,
+    LiveRow,
+    OccurrenceRow,
+    TaskRow,
+)
 from tests.torture.history import Call
 from tests.torture.journal import Step
 from tests.torture.ledger import MARK, Entry
@@ -87,6 +96,25 @@ class Evidence:
     @cached_property
     def ends(self) -> Mapping[int, EndRow]:
         return {row.task_id: row for row in self.books.ends}
+
+    @cached_property
+    def graphs(self) -> Mapping[int, GraphRow]:
+        return {row.id: row for row in self.books.graphs}
+
+    @cached_property
+    def edges(self) -> Mapping[int, Sequence[EdgeRow]]:
+        """What each task waits for."""
+        found: defaultdict[int, list[EdgeRow]] = defaultdict(list)
+        for edge in self.books.edges:
+            found[edge.dependant_id].append(edge)
+        return found
+
+    def tasks_of(self, occurrence: OccurrenceRow) -> Sequence[int]:
+        """Return the tasks that a fire time became."""
+        if occurrence.graph_id is not None:
+            graph = self.graphs.get(occurrence.graph_id)
+            return () if graph is None else graph.task_ids
+        return () if occurrence.task_id is None else (occurrence.task_id,)
 
     @cached_property
     def attempts(self) -> Mapping[int, Sequence[AttemptRow]]:

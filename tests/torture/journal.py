@@ -126,8 +126,10 @@ SCHEMA = """
             for each row execute function journal.note_schedule('schedule');
         -- That it fires next at a later time is no change of it.
         create trigger journal_update after update on duly.schedules
-            for each row when (to_jsonb(old) - '{next_run_at,open_tasks}'::text[]
-                               is distinct from to_jsonb(new) - '{next_run_at,open_tasks}'::text[])
+            for each row when (
+                to_jsonb(old) - '{next_run_at,open_tasks,open_graphs}'::text[]
+                is distinct from to_jsonb(new) - '{next_run_at,open_tasks,open_graphs}'::text[]
+            )
             execute function journal.note_schedule('schedule');
         create trigger journal_change after insert or update or delete on duly.occurrences
             for each row execute function journal.note_schedule('occurrence');

@@ -97,11 +97,11 @@ class Story:
             )
         )
 
-    def store(self, task: int, **fields: Any) -> None:
+    def store(self, task: int, *, xid: int | None = None, **fields: Any) -> None:
         """Store a task that waits, whoever asked for it."""
         self.tasks[task] = TaskRow(id=task, payload={"source": SOURCE}, **fields)
         self.live[task] = LiveRow(id=task)
-        self._live(task, "insert")
+        self._live(task, "insert", **({} if xid is None else {"xid": xid}))
 
     def block(self, task: int, upstream: int, condition: str = "success") -> None:
         """Store a task that waits for another one, and acknowledge it."""

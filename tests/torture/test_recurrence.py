@@ -1,115 +1,12 @@
 """The invariant about schedules rejects what is made up to break it, and nothing else."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import msgspec
 import pytest
 
-from tests.torture.books import OccurrenceRow, ScheduleRow
-from tests.torture.evidence import Evidence, Trouble
-from tests.torture.invariants import judge
+from tests.torture.evidence import Trouble
 from tests.torture.invariants.recurrence import MARK
+from tests.torture.plot import EVERY, ID, ZERO, Plan, at, fired, told
 from tests.torture.rules import times
-from tests.torture.story import Story
-
-ID = 70
-ZERO = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-EVERY = {"every": "10s", "end_at": (ZERO + timedelta(seconds=55)).isoformat()}
-"""Fires at 10, 20, 30, 40 and 50 seconds past twelve."""
-
-
-class Plan(Story):
-    """A story of one schedule, in seconds past twelve."""
-
-    def __init__(self, written: dict[str, str] = EVERY, **policies: str) -> None:
-        super().__init__()
-        self.row: dict[str, Any] = {
-            "id": ID,
-            "recurrence": written,
-            "anchor": ZERO.isoformat(),
-            "next_run_at": None,
-            "paused_at": None,
-            "misfire": "once",
-            "overlap": "allow",
-            **policies,
-        }
-        self.occurrences: list[OccurrenceRow] = []
-        self.left: list[ScheduleRow] = []
-        self.step("insert", 0)
-        self.call("create schedule", result={"schedule": str(ID)})
-
-    def step(self, op: str, second: float, **fields: Any) -> None:
-        self.row = {**self.row, **fields, "updated_at": _at(second).isoformat()}
-        self.note(what="schedule", op=op, schedule=ID, row=self.row)
-
-    def claim(self, second: float, *, recorded: float | None = None, **fields: Any) -> None:
-        row = OccurrenceRow(schedule_id=ID, fire_at=_at(second), **fields)
-        self.occurrences.append(row)
-        at = _at(second if recorded is None else recorded)
-        told = {"fire_at": row.fire_at.isoformat(), "recorded_at": at.isoformat()}
-        self.note(what="occurrence", op="insert", schedule=ID, row=told)
-
-    def fire(self, second: float, *, task: int | None = None, **fields: Any) -> int:
-        """Let a fire time become a task, and return its id."""
-        task = task or 100 + int(second)
-        self.store(task, name=f"{MARK}1", run_at=_at(second))
-        self.claim(second, task_id=task, **fields)
-        return task
-
-    def done(self, task: int) -> None:
-        self.lease(task)
-        self.run(task)
-        self.finish(task)
-
-    def miss(self, second: float, reason: str, last: float | None = None, times: int = 1) -> None:
-        last_at = None if last is None else _at(last)
-        self.claim(second, reason=reason, last_at=last_at, times=times)
-
-    def remove(self, second: float, next_run: float | None) -> None:
-        next_run_at = None if next_run is None else _at(next_run).isoformat()
-        self.step("delete", second, next_run_at=next_run_at)
-        self.call("remove schedule", result={"schedule": str(ID)})
-
-    def stay(self, next_run: float | None = None, **fields: Any) -> None:
-        next_run_at = None if next_run is None else _at(next_run)
-        self.left.append(ScheduleRow(id=ID, next_run_at=next_run_at, **fields))
-
-    def evidence(self, **other: Any) -> Evidence:
-        told = super().evidence(**other)
-        books = msgspec.structs.replace(
-            told.books, occurrences=self.occurrences, schedules=self.left
-        )
-        return Evidence(
-            books=books,
-            calls=told.calls,
-            entries=told.entries,
-            troubles=told.troubles,
-            rules=told.rules,
-            phase=told.phase,
-        )
-
-    def wrong(self, **other: Any) -> list[str]:
-        """Return what is found wrong with it."""
-        return [
-            str(one).removeprefix(f"[9] schedule {ID}: ") for one in judge(self.evidence(**other))
-        ]
-
-
-def _at(second: float) -> datetime:
-    return ZERO + timedelta(seconds=second)
-
-
-def fired(*seconds: float, **policies: str) -> Plan:
-    """Return the story of a schedule that fired at these, and whose tasks are done."""
-    plan = Plan(**policies)
-    for second in seconds:
-        plan.done(plan.fire(second))
-    return plan
-
-
-def told(second: float) -> str:
-    return f"{_at(second)}"
 
 
 def test_a_schedule_that_fires_at_its_times_is_accepted():
@@ -182,7 +79,7 @@ def test_a_schedule_that_fires_after_it_was_removed_is_found():
 
 def paused_from_15_to_35() -> Plan:
     plan = fired(10)
-    plan.step("update", 15, paused_at=_at(15).isoformat())
+    plan.step("update", 15, paused_at=at(15).isoformat())
     plan.call("pause schedule", result={"schedule": str(ID)})
     return plan
 
@@ -221,7 +118,7 @@ def test_a_schedule_that_fires_while_it_is_paused_is_found():
     plan.done(plan.fire(20))
     plan.miss(30, "paused")
     resume(plan)
-    assert plan.wrong() == [f"{told(20)} has a task, and it was paused"]
+    assert plan.wrong() == [f"{told(20)} became the task 120, and it was paused"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +136,7 @@ def test_a_reason_that_cannot_be_is_found(reason, policies):
     plan.miss(20, reason)
     plan.stay(30)
     [message] = plan.wrong()
-    assert message.startswith(f"{told(20)} has no task because of")
+    assert message.startswith(f"{told(20)} became nothing because of")
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
@@ -258,7 +155,7 @@ def test_a_change_takes_the_times_of_the_rule_before_and_after_it(is_recorded):
 
 def test_a_task_of_the_rule_before_the_change_is_found():
     plan = fired(10, 20)
-    plan.step("update", 25, recurrence={"run_at": _at(31).isoformat()})
+    plan.step("update", 25, recurrence={"run_at": at(31).isoformat()})
     plan.done(plan.fire(30))
     plan.done(plan.fire(31))
     plan.stay()
@@ -271,8 +168,8 @@ def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
     plan.done(plan.fire(20, recorded=19))
     plan.stay(30)
     assert plan.wrong() == [
-        f"the task of {told(10)} was submitted 7.0 s late",
-        f"the task of {told(20)} was submitted 1.00 s before",
+        f"the task 110 of {told(10)} was submitted 7.0 s late",
+        f"the task 120 of {told(20)} was submitted 1.00 s before",
     ]
     plan.troubles = [Trouble(kind="database_clock", began=0, healed=plan.now)]
     assert plan.wrong() == []
@@ -305,14 +202,14 @@ def test_a_task_beside_an_earlier_one_is_found_where_it_is_to_be_skipped():
         assert len(plan.wrong()) == wrong, overlap
 
 
-def test_tasks_that_are_to_queue_and_run_at_once_are_found():
+def test_tasks_that_are_to_queue_and_start_out_of_turn_are_found():
     plan = Plan(overlap="queue")
     first, second = plan.fire(10), plan.fire(20)
     plan.lease(first)
     plan.stay(30)
     assert plan.wrong() == []
     plan.lease(second)
-    assert plan.wrong() == [f"the task {second} was leased while the task {first} ran"]
+    assert plan.wrong() == [f"the task {second} was leased before the task {first} had ended"]
 
 
 def test_a_task_that_no_schedule_has_is_nobodys():

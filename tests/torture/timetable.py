@@ -10,7 +10,9 @@ from random import Random
 from typing import Any
 
 from duly.client.schedule_shapes import ScheduleFields
+from duly.client.shapes import TaskFields
 from duly.client.sync import Client
+from tests.torture import work
 from tests.torture.history import Op, Recorder
 from tests.torture.invariants.recurrence import MARK
 from tests.torture.ledger import Ledger
@@ -24,6 +26,10 @@ LASTS = (12, 25)
 WORK = {":": 6, "sleep 1": 2, "sleep 4": 2}
 """What their tasks do, so that some fire times find an earlier one at work."""
 RESOURCES = {"cpu": 0.1, "memory_mb": 16, "disk_mb": 100}
+GRAPHS = 0.4
+"""The share of schedules that submit graphs."""
+SIZE = (2, 5)
+"""Tasks of a graph."""
 MOVES = {"create": 5, "change": 3, "pause": 2, "resume": 3, "remove": 2}
 
 
@@ -74,11 +80,7 @@ class Timetable(threading.Thread):
         self._count += 1
         lasts = self._dice.uniform(*LASTS)
         fields: ScheduleFields = {
-            "task": {
-                "name": f"{MARK}{self._count}",
-                "source": self._ledger.script(self._work(), cpu_milli=100),
-                "resources": RESOURCES,  # type: ignore[typeddict-item]
-            },
+            **self._what(),
             **self._when(),
             **self._policies(),
             "end_at": (datetime.now(UTC) + timedelta(seconds=lasts)).isoformat(),
@@ -109,6 +111,27 @@ class Timetable(threading.Thread):
     def _remove(self, schedule: str) -> None:
         del self._made[schedule]
         self._do("remove schedule", schedule)
+
+    def _what(self) -> ScheduleFields:
+        """Draw a task, or a graph of some."""
+        name = f"{MARK}{self._count}"
+        if self._dice.random() > GRAPHS:
+            return {"task": self._task(name)}
+        refs = [f"t{number}" for number in range(self._dice.randint(*SIZE))]
+        tasks: list[TaskFields] = []
+        for number, ref in enumerate(refs):
+            task = self._task(f"{name}, {ref}")
+            upstreams = work.upstreams(self._dice, refs[:number], share=0.8)
+            tasks.append({**task, "ref": ref, "depends_on": upstreams})
+        self._dice.shuffle(tasks)
+        return {"graph": {"name": name, "tasks": tasks}}
+
+    def _task(self, name: str) -> TaskFields:
+        return {
+            "name": name,
+            "source": self._ledger.script(self._work(), cpu_milli=100),
+            "resources": RESOURCES,  # type: ignore[typeddict-item]
+        }
 
     def _work(self) -> str:
         return self._dice.choices(list(WORK), weights=list(WORK.values()))[0]

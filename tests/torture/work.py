@@ -101,9 +101,9 @@ WAITING = 0.2
 CONDITIONS = {"success": 7, "always": 2, "failure": 1}
 
 
-def upstreams(dice: Random, among: Sequence[str]) -> list[DependencyFields]:
-    """Draw what a task waits for: mostly nothing, else up to three of `among`, by id or ref."""
-    if not among or dice.random() > WAITING:
+def upstreams(dice: Random, among: Sequence[str], share: float = WAITING) -> list[DependencyFields]:
+    """Draw what a task waits for: nothing, or up to three of `among`, by id or ref."""
+    if not among or dice.random() > share:
         return []
     chosen = dice.sample(among, min(dice.randint(1, 3), len(among)))
     conditions = list(CONDITIONS)

@@ -1,11 +1,10 @@
 """Invariant 10: a task starts after what it waits for has ended as it asked, and else never."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.torture.books import EdgeRow
 from tests.torture.evidence import Evidence, Violation
-from tests.torture.invariants.paths import is_lease
+from tests.torture.invariants.paths import first_lease
 from tests.torture.invariants.storing import told
 from tests.torture.journal import Step
 
@@ -20,14 +19,11 @@ NEVER = "upstream_failed"
 
 def dependencies(evidence: Evidence) -> list[Violation]:
     """10: no edge is lost, none starts early, none is given up or kept waiting without a cause."""
-    found: defaultdict[int, list[EdgeRow]] = defaultdict(list)
-    for edge in evidence.books.edges:
-        found[edge.dependant_id].append(edge)
     return [
-        *_lost(evidence, found),
+        *_lost(evidence, evidence.edges),
         *(
             Violation(10, message, task)
-            for task, edges in found.items()
+            for task, edges in evidence.edges.items()
             for check in (_early, _kept)
             for message in check(evidence, task, edges)
         ),
@@ -57,7 +53,7 @@ def _early(evidence: Evidence, task: int, edges: Sequence[EdgeRow]) -> Iterator[
 
     Whoever leases has seen those ends committed, so they are before it in the journal.
     """
-    first = _first_lease(evidence.paths.get(task, ()))
+    first = first_lease(evidence.paths.get(task, ()))
     if first is None:
         return
     for edge in edges:
@@ -84,17 +80,6 @@ def _kept(evidence: Evidence, task: int, edges: Sequence[EdgeRow]) -> Iterator[s
     row = evidence.live.get(task)
     if row is not None and row.status == "blocked" and evidence.phase == "quiet" and all(ends):
         yield "is still blocked, and all that it waits for has ended"
-
-
-def _first_lease(steps: Sequence[Step]) -> Step | None:
-    before: Step | None = None
-    for step in steps:
-        if step.what != "live":
-            continue
-        if is_lease(before, step):
-            return step
-        before = step
-    return None
 
 
 def _end(evidence: Evidence, task: int) -> Step | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tests.torture.evidence import Evidence
-from tests.torture.invariants.paths import is_lease
+from tests.torture.invariants.paths import first_lease
 from tests.torture.journal import Step
 from tests.torture.lives import Life, fire_at
 
@@ -11,7 +11,7 @@ from tests.torture.lives import Life, fire_at
 def overlaps(evidence: Evidence, life: Life) -> Iterator[str]:
     """Yield what a schedule's `overlap` does not allow."""
     yield from _beside(evidence, life)
-    yield from _at_once(evidence, life)
+    yield from _out_of_turn(evidence, life)
 
 
 def _beside(evidence: Evidence, life: Life) -> Iterator[str]:
@@ -19,7 +19,7 @@ def _beside(evidence: Evidence, life: Life) -> Iterator[str]:
     earlier: list[int] = []
     for claim in life.claims:
         row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
-        if row is None or row.task_id is None or version is None:
+        if row is None or row.led_to is None or version is None:
             continue
         overlap = version.row["overlap"]
         for task in earlier:
@@ -27,10 +27,10 @@ def _beside(evidence: Evidence, life: Life) -> Iterator[str]:
             if state is None:
                 continue
             if overlap == "skip":
-                yield f"{row.fire_at} has a task, and the task {task} had not ended"
+                yield f"{row.fire_at} became {row.led_to}, and the task {task} had not ended"
             if overlap == "cancel_other" and not state.cancel_requested:
-                yield f"{row.fire_at} has a task, and the task {task} was not cancelled for it"
-        earlier.append(row.task_id)
+                yield f"{row.fire_at} became {row.led_to}, and {task} was not cancelled for it"
+        earlier += evidence.tasks_of(row)
 
 
 def _state(steps: Sequence[Step], claim: Step) -> Step | None:
@@ -42,29 +42,21 @@ def _state(steps: Sequence[Step], claim: Step) -> Step | None:
     return state
 
 
-def _at_once(evidence: Evidence, life: Life) -> Iterator[str]:
-    """Find two tasks that had a lease at a time, of a schedule that lets them queue."""
-    queued = {
-        row.task_id
-        for claim in life.claims
-        if (row := life.became.get(fire_at(claim))) is not None
-        and (version := life.version_at(claim.seq)) is not None
-        and version.row["overlap"] == "queue"
-    }
-    steps = [
-        step
-        for task in queued
-        if task is not None
-        for step in evidence.paths.get(task, ())
-        if step.what == "live"
-    ]
-    before: dict[int, Step] = {}
-    for step in sorted(steps, key=lambda one: one.seq):
-        task = step.task or 0
-        if is_lease(before.get(task), step):
-            for other, state in before.items():
-                if other != task and state.token is not None:
-                    yield f"the task {task} was leased while the task {other} ran"
-        before[task] = step
-        if step.op == "delete":
-            del before[task]
+def _out_of_turn(evidence: Evidence, life: Life) -> Iterator[str]:
+    """Find what began before all ahead of it had ended, of a schedule that lets them queue."""
+    ahead: list[int] = []
+    for claim in life.claims:
+        row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
+        if row is None or version is None:
+            continue
+        mine = evidence.tasks_of(row)
+        if version.row["overlap"] == "queue":
+            for task in mine:
+                first = first_lease(evidence.paths.get(task, ()))
+                if first is not None:
+                    yield from (
+                        f"the task {task} was leased before the task {other} had ended"
+                        for other in ahead
+                        if _state(evidence.paths.get(other, ()), first) is not None
+                    )
+        ahead += mine

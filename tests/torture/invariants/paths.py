@@ -156,6 +156,18 @@ def is_lease(before: Step | None, step: Step) -> bool:
     )
 
 
+def first_lease(steps: Sequence[Step]) -> Step | None:
+    """Return the step in which a task was given to an incarnation for the first time."""
+    before: Step | None = None
+    for step in steps:
+        if step.what != "live":
+            continue
+        if is_lease(before, step):
+            return step
+        before = step
+    return None
+
+
 def key(step: Step) -> tuple[int | None, int | None, int | None]:
     """Return what tells one attempt from all others, and who has it."""
     return step.attempt, step.token, step.incarnation

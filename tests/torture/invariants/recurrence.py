@@ -1,4 +1,4 @@
-"""Invariant 9: each fire time of a schedule has exactly one task, or a reason why it has none.
+"""Invariant 9: each fire time of a schedule has one task or graph, or a reason why it has none.
 
 The journal tells what a schedule was when; from that, and from a rule that knows nothing of
 Duly's code, follows which fire times it had. What a schedule had not come to when it was
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from tests.torture.evidence import CONVERGED, Evidence, Violation
-from tests.torture.invariants import overlaps
+from tests.torture.invariants import overlaps, wholes
 from tests.torture.lives import MOMENT, Life, Version, fire_at, lives
 
 MARK = "of schedule "
@@ -27,11 +27,11 @@ BECAUSE = {
 
 
 def recurrence(evidence: Evidence) -> list[Violation]:
-    """9: no fire time is left out, none has two tasks, and none is made up."""
+    """9: no fire time is left out, none is seen to twice, half or late, and none is made up."""
     found = [
         Violation(9, f"schedule {life.schedule}: {message}")
         for life in lives(evidence)
-        for check in (_left_out, _made_up, _reasons, _late, overlaps.overlaps)
+        for check in (_left_out, _made_up, _reasons, _late, wholes.wholes, overlaps.overlaps)
         for message in check(evidence, life)
     ]
     return [*found, *_twice(evidence), *_unheard(evidence)]
@@ -56,8 +56,8 @@ def _made_up(evidence: Evidence, life: Life) -> Iterator[str]:
             yield f"{at} was seen to when there was no such schedule"
         elif not version.has(at):
             yield f"{at} is none of its fire times"
-        elif version.is_paused and row is not None and row.task_id is not None:
-            yield f"{at} has a task, and it was paused"
+        elif version.is_paused and row is not None and row.led_to is not None:
+            yield f"{at} became {row.led_to}, and it was paused"
         if row is not None and row.task_id is not None and row.task_id not in evidence.tasks:
             yield f"the task {row.task_id} of {at} does not exist"
 
@@ -65,13 +65,13 @@ def _made_up(evidence: Evidence, life: Life) -> Iterator[str]:
 def _reasons(evidence: Evidence, life: Life) -> Iterator[str]:
     for claim in life.claims:
         row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
-        if row is None or version is None or row.task_id is not None:
+        if row is None or version is None or row.led_to is not None:
             continue
         field, allowed = BECAUSE.get(row.reason or "", ("", ()))
         if row.reason is None or (field and version.row[field] not in allowed):
-            yield f"{row.fire_at} has no task because of {row.reason}, which cannot be"
+            yield f"{row.fire_at} became nothing because of {row.reason}, which cannot be"
         if row.reason == "paused" and not version.is_paused:
-            yield f"{row.fire_at} has no task because of a pause, and there was none"
+            yield f"{row.fire_at} became nothing because of a pause, and there was none"
         if row.last_at is not None and row.times != _number(version, row.fire_at, row.last_at):
             yield f"from {row.fire_at} to {row.last_at} there are not {row.times} fire times"
 
@@ -85,7 +85,7 @@ def _late(evidence: Evidence, life: Life) -> Iterator[str]:
     for claim in life.claims:
         at = fire_at(claim)
         row = life.became.get(at)
-        if row is None or row.task_id is None:
+        if row is None or row.led_to is None:
             continue
         recorded = datetime.fromisoformat((claim.row or {})["recorded_at"])
         late = (recorded - at).total_seconds()
@@ -93,13 +93,16 @@ def _late(evidence: Evidence, life: Life) -> Iterator[str]:
         if evidence.clock_stepped(since, claim.boot):
             continue
         if late < 0:
-            yield f"the task of {at} was submitted {-late:.2f} s before"
+            yield f"{row.led_to} of {at} was submitted {-late:.2f} s before"
         if late > LATE + evidence.trouble_between(since, claim.boot):
-            yield f"the task of {at} was submitted {late:.1f} s late"
+            yield f"{row.led_to} of {at} was submitted {late:.1f} s late"
 
 
 def _twice(evidence: Evidence) -> Iterator[Violation]:
-    """Find two tasks of one fire time: by what is recorded, and by the tasks alone."""
+    """Find two of one fire time: by what is recorded, and by names alone.
+
+    All tasks of a graph have names of their own, and may start at the same time.
+    """
     recorded = Counter((row.schedule_id, row.fire_at) for row in evidence.books.occurrences)
     for (schedule, at), count in recorded.items():
         if count > 1:
@@ -112,6 +115,10 @@ def _twice(evidence: Evidence) -> Iterator[Violation]:
     for (name, run_at), count in stored.items():
         if count > 1:
             yield Violation(9, f"{count} tasks {name!r} were to run at {run_at}")
+    claimed = Counter(row.graph_id for row in evidence.books.occurrences)
+    for graph, count in claimed.items():
+        if graph is not None and count > 1:
+            yield Violation(9, f"the graph {graph} belongs to {count} fire times")
 
 
 def _unheard(evidence: Evidence) -> Iterator[Violation]:

@@ -39,7 +39,7 @@ def no_phantom(evidence: Evidence) -> list[Violation]:
         if row.key in keys
         for task in row.batch or [row.task_id]
     )
-    known.update(row.task_id for row in evidence.books.occurrences if row.task_id is not None)
+    known.update(task for row in evidence.books.occurrences for task in evidence.tasks_of(row))
     return [
         Violation(2, f"nobody asked for it (its key is {row.idempotency_key!r})", row.id)
         for row in evidence.books.tasks
