@@ -322,8 +322,9 @@ MUTANTS = {
             schedules,
             "claim",
             (
-                "where $9::boolean\n   and occurrences.task_id is null",
-                "where $9::boolean is not null",
+                "where $10::boolean\n"
+                "   and coalesce(occurrences.task_id, occurrences.graph_id) is null",
+                "where $10::boolean is not null",
             ),
         ),
     ),
