@@ -9,7 +9,8 @@ import msgspec
 from duly.errors import NotFound
 from duly.model.resources import Resources
 from duly.store import reservations
-from tests.interleavings.world import CLIENT, Node, Server, World
+from tests.interleavings.parties import Node, Server
+from tests.interleavings.world import CLIENT, World
 
 SMALLEST = 500
 OVERRIDES = ({"cpu_milli": SMALLEST}, {"cpu_milli": 1000}, {"cpu_milli": 2500}, {}, {})

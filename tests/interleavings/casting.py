@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.interleavings import administrators, graphs, schedules, tenants
 from tests.interleavings.driver import Driver
-from tests.interleavings.world import Node, Server, World
+from tests.interleavings.parties import Node, Server
+from tests.interleavings.world import World
 
 KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")

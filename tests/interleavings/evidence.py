@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.interleavings.world import Answer, Told
+from tests.interleavings.told import Answer, Told
 
 
 @dataclass

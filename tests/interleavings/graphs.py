@@ -6,7 +6,8 @@ from duly.model.graph import Dependency
 from duly.model.task import TaskSpec
 from duly.server.wishes import OVER, Carried
 from duly.store.wishes import WishKind
-from tests.interleavings.world import CLIENT, CONDITIONS, Server, World, spec_of
+from tests.interleavings.parties import Server
+from tests.interleavings.world import CLIENT, CONDITIONS, World, spec_of
 
 SHAPES = (((), ("a",), ("b",)), ((), ("a",), ("a",), ("b", "c")), ((), (), ("a", "b")))
 """What each task waits for."""

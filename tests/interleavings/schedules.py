@@ -8,7 +8,8 @@ import msgspec
 from duly.model.graph_request import GraphRequest
 from duly.model.request import TaskRequest
 from duly.model.schedule_request import ScheduleRequest
-from tests.interleavings.world import CLIENT, Server, World
+from tests.interleavings.parties import Server
+from tests.interleavings.world import CLIENT, World
 
 MOST = 2
 EVERY = 2

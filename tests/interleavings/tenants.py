@@ -7,7 +7,8 @@ import asyncpg
 from duly.model.request import ConcurrencyRequest, TaskRequest, complete
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential, Plan
-from tests.interleavings.world import CLIENT, Server, World
+from tests.interleavings.parties import Server
+from tests.interleavings.world import CLIENT, World
 
 ID = 1000
 BURST = 4

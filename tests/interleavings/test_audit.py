@@ -13,7 +13,7 @@ from duly.model.drift import Kind
 from duly.server.inspections import Inspections
 from tests.interleavings.casting import THEMES, WEIGHTS
 from tests.interleavings.explorer import Broken, exploring
-from tests.interleavings.world import SETTINGS
+from tests.interleavings.parties import SETTINGS
 
 SEEDS = 10 if "DULY_TORTURE" in os.environ else 1
 LATE = timedelta(hours=1)

@@ -1,12 +1,10 @@
 """Servers, nodes and clients, made of the real components; time moves only when told to.
 
-Everything that an actor is told is kept in `told`; where its order against the writes
-matters, with the place in the journal at which it was told.
+Everything that an actor is told is kept in `told`.
 """
 
 import itertools
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -15,31 +13,17 @@ import asyncpg
 import msgspec
 
 from duly import wire
-from duly.config import LeaseSettings, RetrySettings, SchedulingSettings, Settings
 from duly.errors import Fenced
 from duly.model.graph import Condition, Dependency
 from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, TaskSpec
 from duly.model.tenant import Credential, Plan
-from duly.server.canceller import Canceller
-from duly.server.cluster_manager import ClusterManager
-from duly.server.parts import build
-from duly.server.plan_keeper import PlanKeeper
-from duly.server.polls import Polls
-from duly.server.queue_manager import QueueManager
-from duly.server.repairer import Repairer
-from duly.server.reservations import Reservations
-from duly.server.resource_manager import ResourceManager
-from duly.server.schedules import Schedules
-from duly.server.submitter import Submitter
-from duly.server.tenants import Tenants
-from duly.server.timekeeper import Timekeeper
-from duly.server.updater import Updater
-from duly.server.wishes import Wishes
 from duly.store import audit, nodes
 from duly.store.tenants import digest
+from tests.interleavings.parties import LATE, Node, Server, make_server
 from tests.interleavings.stepping import CURRENT, SteppedDatabase
+from tests.interleavings.told import Answer, Told
 
 PLAN = Plan(
     name="unlimited",
@@ -50,11 +34,6 @@ PLAN = Plan(
 )
 CLIENT = Credential(
     tenant_id=1, tenant="default", user_id=None, user=None, scopes=frozenset(), plan=PLAN
-)
-SETTINGS = Settings(
-    leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=20)),
-    scheduling=SchedulingSettings(window=4, unplaceable_after=timedelta(0)),
-    retries=RetrySettings(base_delay=timedelta(seconds=1)),
 )
 CLEAN = """
     delete from schedules; delete from occurrences;
@@ -69,73 +48,8 @@ BATCH = 3
 """How many tasks a batch with a key has."""
 TIERS = ("basic", "regular", "premium", "premium")
 """The last one fits on no node, unless an administrator says otherwise."""
-LATE = timedelta(hours=1)
 CONDITIONS = (Condition.SUCCESS, Condition.SUCCESS, Condition.FAILURE, Condition.ALWAYS)
 ENDINGS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CAPPED, Outcome.EXPIRED, Outcome.EXPIRED)
-
-
-@dataclass
-class Answer:
-    """What an actor was told, after everything up to `place` in the journal was written."""
-
-    op: str
-    about: int
-    value: bool = True
-    asked: "Answer | None" = None
-    pid: int | None = None
-    place: int = -1
-
-
-@dataclass
-class Told:
-    """What actors were told."""
-
-    answers: list[Answer] = field(default_factory=list)
-
-    submits: list[tuple[str | None, TaskSpec, int, bool]] = field(default_factory=list)
-    reports: list[tuple[wire.AttemptRef, Outcome, bool]] = field(default_factory=list)
-    updates: list[tuple[int, str, Any]] = field(default_factory=list)
-    tried_updates: list[tuple[int, str, Any]] = field(default_factory=list)
-    batches: list[tuple[str, list[int]]] = field(default_factory=list)
-    small: list[tuple[str | None, int]] = field(default_factory=list)
-    """Keys and tasks of the tenant that has limits."""
-    repairs: int = 0
-
-
-@dataclass
-class Server:
-    """One server's components, as the launcher puts them together."""
-
-    name: str
-    cluster_manager: ClusterManager
-    polls: Polls
-    resource_manager: ResourceManager
-    queue_manager: QueueManager
-    canceller: Canceller
-    submitter: Submitter
-    updater: Updater
-    wishes: Wishes
-    reservations: Reservations
-    repairer: Repairer
-    tenants: Tenants
-    plan_keeper: PlanKeeper
-    timekeeper: Timekeeper
-    schedules: Schedules
-    busy: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Node:
-    """An agent, reduced to what it remembers."""
-
-    id: int
-    name: str
-    incarnation: int
-    held: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
-    past: dict[wire.AttemptRef, Outcome] = field(default_factory=dict)
-    reported: set[wire.AttemptRef] = field(default_factory=set)
-    """What has ended, and so ends in no other way any more."""
-    latest: int = 0
 
 
 class World:
@@ -195,24 +109,7 @@ class World:
                 await self.poll(self.servers[0], node)
 
     def _server(self) -> Server:
-        parts = build(self.database, SETTINGS, "memory:///")
-        return Server(
-            f"server {next(self._names)}",
-            parts.cluster_manager,
-            parts.polls,
-            parts.resource_manager,
-            parts.queue_manager,
-            parts.canceller,
-            parts.submitter,
-            parts.updater,
-            parts.wishes,
-            parts.reservations,
-            Repairer(self.database, parts.queue_manager, LATE),
-            parts.tenants,
-            parts.plan_keeper,
-            parts.timekeeper,
-            parts.schedules,
-        )
+        return make_server(f"server {next(self._names)}", self.database)
 
     def replace(self, server: Server) -> None:
         """Put a fresh server where one has died."""
