@@ -33,7 +33,7 @@ from duly.store import edges, leases, nodes, servers, tasks, wishes
 from duly.store.leases import Ended, Succeeded
 from duly.store.tasks import NewTask
 from tests.store.graph_model import FINAL, Model, Part, is_met
-from tests.store.test_laws import BACKSTOP, CLEAN, PLAN, open_lawful
+from tests.store.lawful import BACKSTOP, CLEAN, PLAN, open_lawful
 
 EXAMPLES = 1000 if os.environ.get("DULY_TORTURE") else 10
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

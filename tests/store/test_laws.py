@@ -6,7 +6,6 @@ it supports.
 """
 
 import asyncio
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -25,36 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from duly.config import DatabaseSettings
 from duly.model.request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.task import Outcome, Reason, Status, Tally
-from duly.model.tenant import Plan
 from duly.store import leases, nodes, servers, tasks
-from duly.store.database import _prepare, _server_settings
 from duly.store.leases import Ended, Succeeded
 from duly.store.tasks import NewTask
-from tests.conftest import COPY, with_database
+from tests.store.lawful import BACKSTOP, CLEAN, FINAL, PLAN, TTL, Node, Task, World, open_lawful
 
-PLAN = Plan(
-    name="unlimited",
-    delay_tolerance=timedelta(minutes=5),
-    execution_cap=timedelta(hours=1),
-    max_execution_cap=timedelta(days=1),
-    weight=1,
-)
-CLOCK = """
-create table clock (at timestamptz not null);
-grant select on clock to public;
-create or replace function now() returns timestamptz
-    language sql volatile as 'select at from duly.clock';
-"""
-CLEAN = """
-delete from live; delete from tasks; delete from attempts; delete from ends; delete from events;
-delete from dead_letters; delete from submissions; delete from incarnations; delete from nodes;
-delete from terms; delete from clock
-"""
 ROWS = """
 select t.id, coalesce(l.status, e.status)::text as status,
        coalesce(l.attempt, e.attempt) as attempt,
@@ -68,48 +46,6 @@ select t.id, coalesce(l.status, e.status)::text as status,
   left join live l on l.id = t.id
   left join ends e on e.task_id = t.id
 """
-BACKSTOP = timedelta(seconds=15)
-TTL = timedelta(seconds=15)
-FINAL = ("done", "failed", "cancelled")
-
-
-@dataclass
-class Task:
-    """What the model knows of a task."""
-
-    status: str
-    ready_at: datetime
-    priority: int = 0
-    attempt: int = 0
-    failures: int = 0
-    losses: int = 0
-    incarnation: int | None = None
-    token: int | None = None
-    is_cancelled: bool = False
-
-
-@dataclass
-class Node:
-    """What the model knows of a node."""
-
-    incarnation: int
-    expires_at: datetime
-    is_alive: bool = True
-    drains: bool = False
-
-
-@dataclass
-class World:
-    """The model."""
-
-    now: datetime
-    term: servers.Term
-    tasks: dict[int, Task] = field(default_factory=dict)
-    keys: dict[str, int] = field(default_factory=dict)
-    nodes: dict[int, Node] = field(default_factory=dict)
-
-    def held_by(self, node):
-        return [task for task in self.tasks.values() if task.incarnation == node.incarnation]
 
 
 class Laws(RuleBasedStateMachine):
@@ -383,17 +319,6 @@ class Laws(RuleBasedStateMachine):
             assert row["live_priority"] in (None, task.priority)
             assert row["is_dead"] == (task.status == "failed")
             assert row["tried"] == list(range(1, task.attempt + (task.status != "running")))
-
-
-async def open_lawful(dsn, name):
-    admin = await asyncpg.connect(dsn)
-    await admin.execute(f"create database {name} {COPY}")
-    await admin.close()
-    settings = _server_settings(DatabaseSettings()) | {"synchronous_commit": "off"}
-    conn = await asyncpg.connect(with_database(dsn, name), server_settings=settings)
-    await _prepare(conn)
-    await conn.execute(CLOCK)
-    return conn
 
 
 @pytest.mark.parametrize("version", ["postgres", "postgres_15"])
