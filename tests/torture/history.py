@@ -28,18 +28,23 @@ Op = Literal[
     "pause schedule",
     "resume schedule",
     "remove schedule",
+    "submit graph",
+    "pause graph",
+    "resume graph",
+    "cancel graph",
 ]
-SUBMITS = frozenset({"submit", "repeat", "batch"})
-SHOWN = ("id", "status", "attempt", "failures", "losses", "schedule")
-"""What is kept of a task that a client was shown, or of a schedule."""
+SUBMITS = frozenset({"submit", "repeat", "batch", "submit graph"})
+SHOWN = ("id", "ids", "status", "attempt", "failures", "losses", "schedule", "graph")
+"""What is kept of a task that a client was shown, or of a schedule or graph."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a client; times are of CLOCK_BOOTTIME, and `info` means: nobody knows.
 
-    `args` are the fields of a submission, `{"tasks": [fields, …]}` of a batch, `{"task": id}`
-    of the others, and `{"schedule": id}` with what is to be changed of a schedule. `result` is a
-    task as it was shown, `{"ids": […]}`, `{"schedule": id}`, or `{"code": …}` of what was refused.
+    `args` are the fields of a submission, `{"tasks": [fields, …]}` of a batch or graph, `{"task":
+    id}` of the others, `{"graph": id}` of what is done to a graph, and `{"schedule": id}` with what
+    is to be changed of a schedule. `result` is a task as it was shown, `{"ids": […]}`, also with
+    the `graph`, `{"graph": id}`, `{"schedule": id}`, or `{"code": …}` of what was refused.
     """
 
     op: Op

@@ -25,7 +25,7 @@ SCHEMA = """
         op text not null,
         task bigint, status text, attempt int, token bigint, term bigint, server int,
         node bigint, incarnation bigint, failures int, losses int, shape int,
-        cancel_requested boolean, is_awaited boolean, outcome text, reason text,
+        cancel_requested boolean, is_awaited boolean, is_paused boolean, outcome text, reason text,
         schedule bigint, row jsonb
     );
 
@@ -34,12 +34,14 @@ SCHEMA = """
         row duly.live := coalesce(new, old);
     begin
         insert into journal.steps (what, op, task, status, attempt, token, term, node, incarnation,
-                                   failures, losses, shape, cancel_requested, is_awaited)
+                                   failures, losses, shape, cancel_requested, is_awaited,
+                                   is_paused)
         values ('live', lower(tg_op), row.id, row.status, row.attempt, row.token, row.term,
                 row.node_id, row.incarnation_id, row.failures, row.losses, row.shape_id,
                 row.cancel_requested_at is not null,
-                -- Before a database is brought up to date, there is no such column.
-                coalesce(to_jsonb(row) ->> 'has_dependants', 'false')::boolean);
+                -- Before a database is brought up to date, there are no such columns.
+                coalesce(to_jsonb(row) ->> 'has_dependants', 'false')::boolean,
+                coalesce(to_jsonb(row) ->> 'is_paused', 'false')::boolean);
         return null;
     end $$;
     create trigger journal_insert after insert or delete on duly.live
@@ -171,6 +173,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool | None = None
     is_awaited: bool | None = None
     """Whether others depend on it."""
+    is_paused: bool | None = None
     outcome: str | None = None
     reason: str | None = None
     schedule: int | None = None

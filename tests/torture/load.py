@@ -1,4 +1,4 @@
-"""The clients of a run: a process that submits, repeats, cancels, reads, waits and has schedules.
+"""The clients of a run: a process that submits, cancels, reads, and has schedules and graphs.
 
 It runs in the client's own network, knows every server, and writes each call into the history
 before and after. What it is to do is in a file that only its user can read, because a key is in
@@ -26,6 +26,7 @@ from tests.torture import work
 from tests.torture.history import Recorder
 from tests.torture.ledger import Ledger
 from tests.torture.timetable import Timetable
+from tests.torture.weaver import Weaver
 
 PATIENCE = Patience(total=timedelta(seconds=15))
 MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 13, "wait": 6}
@@ -215,6 +216,16 @@ def _timetable(orders: Orders, traffic: Traffic) -> Timetable:
     )
 
 
+def _weaver(orders: Orders, traffic: Traffic) -> Weaver:
+    return Weaver(
+        Client(orders.urls, orders.key, patience=PATIENCE),
+        Recorder(orders.folder / HISTORY, "weaver"),
+        Random(f"{orders.seed}/weaver"),
+        Ledger(orders.folder),
+        traffic,
+    )
+
+
 def main(file: Path) -> int:
     """Do as told until there is enough; anything but an answer of Duly's is a mistake of ours."""
     orders = Orders.read(file)
@@ -229,7 +240,7 @@ def main(file: Path) -> int:
     threading.excepthook = note
     threads = [threading.Thread(target=traffic.watch)]
     threads += [Caller(number, orders, traffic) for number in range(orders.clients)]
-    threads.append(_timetable(orders, traffic))
+    threads += [_timetable(orders, traffic), _weaver(orders, traffic)]
     for thread in threads:
         thread.start()
     for thread in threads:

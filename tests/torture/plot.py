@@ -44,7 +44,6 @@ class Plan(Story):
         }
         self.occurrences: list[OccurrenceRow] = []
         self.left: list[ScheduleRow] = []
-        self.graphs: list[GraphRow] = []
         self.step("insert", 0)
         self.call("create schedule", result={"schedule": str(ID)})
 
@@ -113,7 +112,6 @@ class Plan(Story):
             told.books,
             occurrences=self.occurrences,
             schedules=self.left,
-            graphs=self.graphs,
         )
         return Evidence(
             books=books,

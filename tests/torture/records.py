@@ -120,6 +120,6 @@ def _happenings(
 def _admitted(call: Call) -> Sequence[str]:
     """Return the tasks that were new with this call."""
     result = call.result or {}
-    if call.op == "batch":
+    if call.op in ("batch", "submit graph"):
         return list(result.get("ids", ()))
     return [result["id"]] if call.op == "submit" else []

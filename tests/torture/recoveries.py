@@ -16,7 +16,7 @@ from tests.torture.watch import Sight
 
 PAUSE = 3.0
 """Seconds without a single start that mean, under load, that nothing works."""
-ADMITTING = frozenset({"submit", "repeat", "batch"})
+ADMITTING = frozenset({"submit", "repeat", "batch", "submit graph"})
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tests.torture.books import (
     Books,
     EdgeRow,
     EndRow,
+    GraphRow,
     IncarnationRow,
     LiveRow,
     NodeRow,
@@ -49,6 +50,8 @@ class Story:
         self.incarnations: dict[int, IncarnationRow] = {}
         self.dead_letters: list[int] = []
         self.edges: list[EdgeRow] = []
+        self.graphs: list[GraphRow] = []
+        self.paused: set[int] = set()
         self.tenants: list[TenantRow] = []
         self.keys: dict[int, dict[str, Any]] = {}
         self.troubles: list[Trouble] = []
@@ -133,7 +136,20 @@ class Story:
 
     def release(self, task: int) -> None:
         """Let a task wait for its turn that was scheduled or blocked."""
-        self.live[task] = msgspec.structs.replace(self.live[task], status="waiting")
+        self._move(task, "waiting")
+
+    def pause(self, task: int) -> None:
+        """Mark a task as paused; one that runs goes on."""
+        self.paused.add(task)
+        self._move(task, "paused")
+
+    def resume(self, task: int, status: str = "waiting") -> None:
+        self.paused.discard(task)
+        self._move(task, status)
+
+    def _move(self, task: int, status: str) -> None:
+        if self.live[task].status != "running":
+            self.live[task] = msgspec.structs.replace(self.live[task], status=status)
         self._live(task, "update")
 
     def write(self, what: str, task: int, *, token: int | None = None, **other: Any) -> None:
@@ -172,7 +188,7 @@ class Story:
             failures=row.failures + (outcome in FAILURES),
             losses=row.losses + (outcome == "lost"),
         )
-        if status in ("waiting", "scheduled"):
+        if status in ("waiting", "scheduled", "paused"):
             self.live[task] = msgspec.structs.replace(
                 counted, status=status, token=None, incarnation_id=None
             )
@@ -215,6 +231,7 @@ class Story:
             "losses": row.losses,
             "shape": row.shape_id,
             "cancel_requested": False,
+            "is_paused": task in self.paused,
             **other,
         }
         return self.note(what="live", op=op, **fields)
@@ -234,6 +251,7 @@ class Story:
                 if row.idempotency_key is not None
             ],
             edges=list(self.edges),
+            graphs=list(self.graphs),
             dead_letters=list(self.dead_letters),
             tenants=self.tenants,
             shapes={1: {"cpu_milli": 500}},

@@ -35,6 +35,7 @@ def test_a_cluster_under_load_comes_through_a_handful_of_faults(tmp_path: Path) 
     stored = books.load(tmp_path / records.BOOKS)
     assert any(row.task_id is not None for row in stored.occurrences)
     assert any(row.graph_id is not None for row in stored.occurrences)
+    assert any(step.status == "paused" for step in stored.journal)
     assert "nothing says what became of it" in " ".join(after_losing_fire_times(tmp_path, stored))
     assert "is gone" in " ".join(after_losing_a_task(tmp_path, stored))
 

@@ -10,6 +10,7 @@ from tests.torture.invariants.dependencies import dependencies
 from tests.torture.invariants.fencing import fence
 from tests.torture.invariants.liveness import liveness
 from tests.torture.invariants.paths import leader, legal_path, one_end
+from tests.torture.invariants.pausing import pause
 from tests.torture.invariants.quota import quota
 from tests.torture.invariants.reads import reads
 from tests.torture.invariants.recurrence import recurrence
@@ -36,6 +37,7 @@ ALL: dict[int, Invariant] = {
     17: leader,
     18: reads,
     20: liveness,
+    23: pause,
 }
 
 

@@ -1,6 +1,6 @@
 """Invariant 14: what a client was told is cancelled never starts again, and ends so."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.history import Call
@@ -17,9 +17,27 @@ def cancel(evidence: Evidence) -> list[Violation]:
     return [
         Violation(14, message, task)
         for call in evidence.calls
-        if call.op == "cancel" and call.outcome == "ok" and call.returned is not None
-        for task in [int(call.args["task"])]
+        if call.outcome == "ok" and call.returned is not None
+        for task in _cancelled(evidence, call)
         for message in _alive(evidence, call, task)
+    ]
+
+
+def _cancelled(evidence: Evidence, call: Call) -> Sequence[int]:
+    """Return the tasks that a call has cancelled; of a graph those that had not ended by then."""
+    if call.op == "cancel":
+        return [int(call.args["task"])]
+    if call.op != "cancel graph":
+        return []
+    graph = evidence.graphs.get(int(call.args["graph"]))
+    told = call.returned or 0.0
+    return [
+        task
+        for task in (() if graph is None else graph.task_ids)
+        if not any(
+            (step.what, step.op) == ("end", "insert") and step.boot <= told
+            for step in evidence.paths.get(task, ())
+        )
     ]
 
 

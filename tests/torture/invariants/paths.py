@@ -13,9 +13,12 @@ MOVES = frozenset(
         ("scheduled", "waiting"), ("scheduled", "scheduled"),
         ("waiting", "scheduled"), ("waiting", "waiting"), ("waiting", "running"),
         ("running", "running"), ("running", "waiting"), ("running", "scheduled"),
+        ("blocked", "paused"), ("scheduled", "paused"), ("waiting", "paused"),
+        ("running", "paused"), ("paused", "paused"),
+        ("paused", "blocked"), ("paused", "scheduled"), ("paused", "waiting"),
     }
 )  # fmt: skip
-"""From which status to which a live row may go; there are no pauses yet."""
+"""From which status to which a live row may go."""
 
 
 def one_end(evidence: Evidence) -> list[Violation]:
@@ -72,6 +75,8 @@ def _illegal(steps: Sequence[Step]) -> Iterator[str]:
     for step in steps:
         if step.what != "live":
             continue
+        if bool(step.is_paused) != (step.status == "paused") and step.status != "running":
+            yield f"{told(step)} is {'' if step.is_paused else 'not '}marked as paused"
         if step.op == "insert":
             if before is not None or step.status not in UNSTARTED or step.attempt:
                 yield f"began as {told(step)}"
@@ -101,10 +106,14 @@ def _wrong_move(before: Step, step: Step, steps: Sequence[Step]) -> Iterator[str
 
 
 def _is_noted(before: Step, step: Step) -> bool:
-    """Say whether a running task was told to stop, or that others wait for it, and no more."""
+    """Say whether a running task was told to stop, to pause, or that others wait for it.
+
+    Or that it need not pause; but no more than that.
+    """
     if step.cancel_requested:
         return True
     is_marked = bool(step.is_awaited) and not before.is_awaited
+    is_marked = is_marked or bool(step.is_paused) != bool(before.is_paused)
     return is_marked and (step.failures, step.losses) == (before.failures, before.losses)
 
 

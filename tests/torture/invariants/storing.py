@@ -97,7 +97,7 @@ def _differences(row: TaskRow, fields: Mapping[str, Any]) -> list[str]:
 
 def told(call: Call) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the tasks that a client was told of, with what it had asked for."""
-    if call.op == "batch":
+    if call.op in ("batch", "submit graph"):
         asked = call.args.get("tasks", [])
         return list(zip(_ids(call), asked or [{}] * len(_ids(call)), strict=True))
     return [(task, call.args if call.op in SINGLE else {}) for task in _ids(call)]

@@ -1,0 +1,71 @@
+"""Invariant 23: nothing starts of what a client was told is paused, until it asks for more.
+
+A pause is carried out in pieces, so nothing is said of the time before its answer. Nor of any
+time after a call to the contrary was made, if that may have been done, then or later.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from tests.torture.evidence import BLUR, Evidence, Violation
+from tests.torture.history import Call
+from tests.torture.invariants.paths import is_lease
+from tests.torture.journal import Step
+
+CONTRARY = {"pause graph": "resume graph", "resume graph": "pause graph"}
+FOR_EVER = float("inf")
+
+
+def pause(evidence: Evidence) -> list[Violation]:
+    """23: after the answer to a pause no lease, and all is paused; after a resume nothing is."""
+    calls: defaultdict[int, list[Call]] = defaultdict(list)
+    for call in evidence.calls:
+        if call.op in CONTRARY:
+            calls[int(call.args["graph"])].append(call)
+    return [
+        Violation(23, message, task)
+        for graph, ones in calls.items()
+        if graph in evidence.graphs
+        for call in ones
+        if call.outcome == "ok" and call.returned is not None
+        for task in evidence.graphs[graph].task_ids
+        for message in _wrong(evidence.paths.get(task, ()), call, _until(call, ones))
+    ]
+
+
+def _until(call: Call, all_of_them: Sequence[Call]) -> float:
+    """Return when somebody asked for the contrary."""
+    return min(
+        (
+            one.invoked
+            for one in all_of_them
+            if one.op == CONTRARY[call.op]
+            and one.outcome != "fail"
+            and not (one.outcome == "ok" and (one.returned or FOR_EVER) < call.invoked)
+        ),
+        default=FOR_EVER,
+    )
+
+
+def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
+    told = call.returned or 0.0
+    if until <= told:
+        return
+    before: Step | None = None
+    for step in steps:
+        is_late = told + BLUR < step.boot < until
+        if call.op == "pause graph" and is_late and is_lease(before, step):
+            yield f"was leased {step.boot - told:.2f} s after its pause was told"
+        before = step if step.what == "live" else before
+    yield from _not_done(steps, call, told)
+
+
+def _not_done(steps: Sequence[Step], call: Call, told: float) -> Iterator[str]:
+    """Look at how a task was left when a client was told that all is done."""
+    before = [step for step in steps if step.what == "live" and step.boot <= told]
+    if not before or before[-1].op == "delete" or before[-1].cancel_requested:
+        return
+    is_paused = bool(before[-1].is_paused)
+    if is_paused != (call.op == "pause graph"):
+        how = "still" if is_paused else "not"
+        yield f"was {how} paused when its {call.op.removesuffix(' graph')} was told"
