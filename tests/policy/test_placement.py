@@ -1,5 +1,6 @@
 """Which node takes which task."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,15 @@ def test_a_light_task_leaves_a_heavy_machine_alone():
 
 def test_a_retry_goes_to_another_node_if_one_fits():
     assert place([ask(1, avoid=2)], [node(1), node(2, used=1000)]) == [Placement(1, 10)]
+
+
+def test_of_two_next_to_each_other_each_avoids_the_node_that_it_has_to():
+    asks = [ask(1, avoid=1), ask(2, avoid=2), ask(3, avoid=2)]
+    assert place(asks, [node(1), node(2)]) == [
+        Placement(1, 20),
+        Placement(2, 10),
+        Placement(3, 10),
+    ]
 
 
 def test_a_retry_goes_to_the_same_node_if_no_other_fits():
@@ -134,9 +144,14 @@ def fleets(draw):
 @st.composite
 def lines(draw):
     shapes = draw(st.lists(st.builds(Shape, resources, labels), min_size=1, max_size=4))
-    picks = draw(st.lists(st.integers(0, len(shapes) - 1), max_size=30))
     nodes = st.none() | st.integers(1, 5)
-    return [Ask(i, shape, shapes[shape], draw(nodes)) for i, shape in enumerate(picks)]
+    alike = st.tuples(st.integers(0, len(shapes) - 1), nodes, st.integers(1, 5))
+    picks = [
+        (shape, avoid)
+        for shape, avoid, times in draw(st.lists(alike, max_size=8))
+        for _ in range(times)
+    ]
+    return [Ask(i, shape, shapes[shape], avoid) for i, (shape, avoid) in enumerate(picks)]
 
 
 @given(lines(), fleets())
@@ -168,6 +183,19 @@ def test_what_is_passed_over_really_fits_nowhere(asks, offers):
                 and not left[offer.incarnation_id].shortage(one.shape.needs, offer.capacity)
                 for offer in offers
             )
+
+
+@given(lines(), fleets())
+def test_those_that_ask_the_same_are_placed_as_if_they_came_one_by_one(asks, offers):
+    left = {offer.incarnation_id: offer for offer in offers}
+    placed = []
+    for one in asks:
+        for found in place([one], list(left.values())):
+            offer = left[found.incarnation]
+            free = offer.free.plus(one.shape.needs, -1)
+            left[found.incarnation] = msgspec.structs.replace(offer, free=free)
+            placed.append(found)
+    assert place(asks, offers) == placed
 
 
 @given(lines(), fleets())

@@ -2,8 +2,8 @@
 
 First a filter that can say why not, then a score: the node that the task fills
 most, so that big gaps stay open for big tasks and light tasks leave heavy machines
-alone. The work is done per shape: once a shape fits nowhere, the rest of that
-shape is passed over without another look.
+alone. The work is done per shape: tasks next to each other that ask the same are placed
+together, and once a shape fits nowhere, the rest of it is passed over without another look.
 
 On full nodes small tasks would take every gap, and a large one would never start. So a
 task that presses and fits nowhere gets a *hold*: the node that is nearest to fitting
@@ -12,7 +12,7 @@ ended, by their caps, before anything else that runs there. Holds are decided an
 round; the node that has one fills up no further, and so stays the nearest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -50,27 +50,51 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     left = {offer.incarnation_id: offer for offer in offers}
     holds: dict[int, Resources] = {}
     hopeless: set[tuple[int, timedelta]] = set()
-    placements = []
-    for ask in asks:
+    placements: list[Placement] = []
+    served = 0
+    while served < len(asks):
+        ask = asks[served]
         kind = (ask.shape_id, ask.cap)
-        fit = (
-            []
-            if kind in hopeless
-            else [o for o in left.values() if _takes(o, ask, holds.get(o.incarnation_id))]
-        )
-        if fit:
-            best = max(fit, key=lambda offer: score(ask, offer))
-            placements.append(Placement(ask.task, best.incarnation_id))
+        best = None if kind in hopeless else _best(ask, left.values(), holds)
+        if best is not None:
+            # The fuller it is, the better: it stays the best for those that ask the same.
+            most = _times(best, ask, holds.get(best.incarnation_id), len(asks) - served)
+            alike = _alike(asks, served, most)
+            placements += [Placement(one.task, best.incarnation_id) for one in alike]
             left[best.incarnation_id] = msgspec.structs.replace(
-                best, free=best.free.plus(ask.shape.needs, -1)
+                best, free=best.free.plus(ask.shape.needs, -len(alike))
             )
+            served += len(alike)
             continue
+        served += 1
         hopeless.add(kind)
         if ask.presses and len(holds) < len(left):
             free = (offer for offer in left.values() if offer.incarnation_id not in holds)
             if (nearest := nearest_room(ask, free)) is not None:
                 holds[nearest.incarnation_id] = ask.shape.needs
     return placements
+
+
+def _best(ask: Ask, offers: Iterable[Offer], holds: Mapping[int, Resources]) -> Offer | None:
+    """Return the node that should take a task, or None if there is none that can."""
+    fit = [one for one in offers if _times(one, ask, holds.get(one.incarnation_id), 1)]
+    return max(fit, key=lambda offer: score(ask, offer)) if fit else None
+
+
+def _alike(asks: Sequence[Ask], first: int, most: int) -> Sequence[Ask]:
+    """Return the `first` of the asks and those next to it that ask the same, up to `most`."""
+    last, end = first + 1, min(first + most, len(asks))
+    while last < end and _asks_the_same(asks[first], asks[last]):
+        last += 1
+    return asks[first:last]
+
+
+def _asks_the_same(one: Ask, other: Ask) -> bool:
+    return (
+        one.shape_id == other.shape_id
+        and one.cap == other.cap
+        and one.avoid_node == other.avoid_node
+    )
 
 
 def held_back(
@@ -91,13 +115,14 @@ def held_back(
     return [ask for ask in asks if ask.task in needs and fitting[ask.shape_id]]
 
 
-def _takes(offer: Offer, ask: Ask, hold: Resources | None) -> bool:
-    if not fits(ask.shape, offer):
-        return False
-    if hold is None or ask.cap < offer.next_end:
-        return True
-    beside = msgspec.structs.replace(offer, free=offer.free.plus(hold, -1))
-    return fits(ask.shape, beside)
+def _times(offer: Offer, ask: Ask, hold: Resources | None, most: int) -> int:
+    """Return how many tasks that ask the same a node can take beside a hold, up to `most`."""
+    if offer.draining or ask.shape.missing(offer.labels):
+        return 0
+    free = offer.free
+    if hold is not None and ask.cap >= offer.next_end:
+        free = free.plus(hold, -1)
+    return free.times(ask.shape.needs, offer.capacity, most)
 
 
 def nearest_room(ask: Ask, offers: Iterable[Offer]) -> Offer | None:
