@@ -117,7 +117,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
 class DatabaseSettings(msgspec.Struct, frozen=True):
     """How a server speaks to PostgreSQL."""
 
-    connections: int = 19
+    connections: int = 20
     """Shared out in `store/lanes.py`: clients get a part of them."""
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
@@ -140,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
-FEWEST_CONNECTIONS = 13
+FEWEST_CONNECTIONS = 14
 """One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)

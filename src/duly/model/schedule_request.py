@@ -190,11 +190,6 @@ def _graph_template_of(request: GraphRequest) -> dict[str, Any]:
     return kept
 
 
-def spec_of(template: Mapping[str, Any], plan: Plan, *, start_at: datetime) -> TaskSpec:
-    """Return what an occurrence asks for; raises Invalid when the plan has shrunk."""
-    return occurring(complete(msgspec.convert(template, TaskRequest), plan), start_at)
-
-
 def occurring(spec: TaskSpec, start_at: datetime | None) -> TaskSpec:
     """Return a task as one of a fire time."""
     return msgspec.structs.replace(spec, run_at=start_at, queue=spec.queue or Queue.PERIODIC)

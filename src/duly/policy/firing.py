@@ -67,7 +67,7 @@ def decide(
     schedule submitted before has not ended. At most `most_runs` run by this decision.
     """
     known = _known(recurrence, next_run_at, now)
-    due = sum(at <= now for at in known)
+    due = len(known) - (known[-1] > now)
     judged: list[Judged] = []
     runs = 0
     for index, at in enumerate(known[: min(due, PIECE)]):
@@ -140,17 +140,18 @@ def _why_not(misfire: Misfire, *, later: int) -> Reason | None:
             return TOO_MANY if later >= CATCH_UP else None
 
 
-def _without_overlap(judged: Sequence[Judged], overlap: Overlap, *, has_live: bool) -> list[Judged]:
+def _without_overlap(judged: list[Judged], overlap: Overlap, *, has_live: bool) -> list[Judged]:
     """Keep of those that would run the ones that `overlap` lets run beside each other."""
     running = [index for index, (_, reason) in enumerate(judged) if reason is None]
-    left_out: set[int]
     match overlap:
         case Overlap.ALLOW | Overlap.QUEUE:
-            left_out, why = set(), OVERLAP
+            return judged
         case Overlap.SKIP:
             left_out, why = set(running if has_live else running[1:]), OVERLAP
         case Overlap.CANCEL_OTHER:
             left_out, why = set(running[:-1]), REPLACED
+    if not left_out:
+        return judged
     return [(at, why if index in left_out else reason) for index, (at, reason) in enumerate(judged)]
 
 

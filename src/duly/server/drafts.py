@@ -11,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from duly.errors import Invalid, TooLarge
+from duly.model.request import Completer
 from duly.model.schedule import Missed, Overlap, Template
 from duly.model.task import Reason, Unique
 from duly.policy.firing import start_of
@@ -57,6 +58,7 @@ class Admission:
         }
         """How many occurrences of a schedule have not ended, and how many tasks of theirs."""
         self._seen: set[tuple[int, str]] = set()
+        self._completers = {one: Completer(account.plan) for one, account in accounts.items()}
 
     async def judge(self, draft: Draft) -> Plot | Reason:
         """Return what a draft asks for, or why it cannot be had."""
@@ -71,7 +73,8 @@ class Admission:
             return short
         start_at = draft.start_at or start_of(template.recurrence, template.id, draft.fire_at)
         try:
-            plot = await templates.plot(template, account.plan, start_at=start_at)
+            completer = self._completers[template.tenant_id]
+            plot = await templates.plot(template, completer, start_at=start_at)
         except (Invalid, TooLarge) as error:
             what = "task" if template.graph is None else "graph"
             return Reason("not_submittable", f"The plan does not take its {what}: {error.message}")

@@ -142,10 +142,11 @@ class Occurrences:
         occurrences: Sequence[Occurrence],
         accounts: Mapping[int, Account],
     ) -> Made:
-        shapes = await self._shapes.find_all(
+        numbers, shapes = await self._shapes.find_all(
             conn, [spec for one in occurrences for spec in one.plot.specs]
         )
-        new = [task for one in occurrences for task in _new_tasks(one, accounts, shapes)]
+        each = iter(numbers)
+        new = [task for one in occurrences for task in _new_tasks(one, accounts, each)]
         inserted = await self._insert(conn, new)
         late = _left_out(new, inserted)
         if late:
@@ -208,7 +209,7 @@ def _lined_up(
 
 
 def _new_tasks(
-    one: Occurrence, accounts: Mapping[int, Account], shapes: Mapping[str, int]
+    one: Occurrence, accounts: Mapping[int, Account], shapes: Iterator[int]
 ) -> Iterator[NewTask]:
     template, links = one.draft.template, one.plot.links
     is_limited = rate_of(accounts[template.tenant_id].plan) is not None
@@ -219,7 +220,7 @@ def _new_tasks(
             id=task_id,
             tenant_id=template.tenant_id,
             user_id=template.user_id,
-            shape_id=shapes[tasks.shape_key(spec.shape)],
+            shape_id=next(shapes),
             spec=spec,
             body_hash=b"",
             is_limited=is_limited,

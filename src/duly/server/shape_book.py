@@ -43,15 +43,20 @@ class ShapeBook:
             return self._numbers[key]
         return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
 
-    async def find_all(self, conn: Connection, specs: Sequence[TaskSpec]) -> dict[str, int]:
-        """Return the shapes of `specs` by key; `remember` new ones once they are committed."""
-        shapes = {tasks.shape_key(spec.shape): spec.shape for spec in specs}
-        unknown = {key: shape for key, shape in shapes.items() if key not in self._numbers}
+    async def find_all(
+        self, conn: Connection, specs: Sequence[TaskSpec]
+    ) -> tuple[list[int], dict[str, int]]:
+        """Return the shape of each of `specs`, and the new ones by key.
+
+        Those are to be remembered once they are committed.
+        """
+        keys = await in_turns(_keys(specs))
+        unknown = self._unknown(keys, specs)
         found = await tasks.intern_shapes(conn, unknown) if unknown else {}
-        return {key: found.get(key) or self._numbers[key] for key in shapes}
+        return [found.get(key) or self._numbers[key] for key in keys], found
 
     def remember(self, numbers: Mapping[str, int]) -> None:
-        """Take in what `find_all` found, after the commit."""
+        """Take in what `find_all` found that was new, after the commit."""
         self._numbers.update(numbers)
 
     def _unknown(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:

@@ -11,7 +11,7 @@ from duly.errors import Invalid, TooLarge
 from duly.model.graph_request import GraphRequest, graph_name, whole_tasks
 from duly.model.request import Completer, TaskRequest
 from duly.model.schedule import Overlap, Template
-from duly.model.schedule_request import check_graph_template, check_template, occurring, spec_of
+from duly.model.schedule_request import check_graph_template, check_template, occurring
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 from duly.server import linker
@@ -55,18 +55,19 @@ async def check(
             raise TooLarge(f"graph: {error.message}", field="graph") from None
 
 
-async def plot(template: Template, plan: Plan, *, start_at: datetime) -> Plot:
+async def plot(template: Template, completer: Completer, *, start_at: datetime) -> Plot:
     """Return what an occurrence asks for; raises Invalid when the plan has shrunk."""
     if template.graph is None:
-        return Plot([spec_of(template.task or {}, plan, start_at=start_at)])
-    return await _plot_graph(template.graph, plan, start_at)
+        request = msgspec.convert(template.task or {}, TaskRequest)
+        return Plot([occurring(completer.complete(request), start_at)])
+    return await _plot_graph(template.graph, completer, start_at)
 
 
 async def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
     request = msgspec.convert(graph, GraphRequest)
     graph_name(request.name)
     check_graph_template(await in_turns(whole_tasks(request)), plan)
-    found = await _plot_graph(graph, plan, None)
+    found = await _plot_graph(graph, Completer(plan), None)
     roots = len(found.roots)
     if overlap is Overlap.QUEUE and roots * len(found.specs) > MOST_EDGES:
         raise Invalid(
@@ -77,9 +78,10 @@ async def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -
         )
 
 
-async def _plot_graph(graph: Mapping[str, Any], plan: Plan, start_at: datetime | None) -> Plot:
+async def _plot_graph(
+    graph: Mapping[str, Any], completer: Completer, start_at: datetime | None
+) -> Plot:
     tasks = await in_turns(whole_tasks(msgspec.convert(graph, GraphRequest)))
-    completer = Completer(plan)
     specs = []
     for index, request in enumerate(tasks):
         if index % AT_ONCE == AT_ONCE - 1:

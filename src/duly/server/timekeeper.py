@@ -3,11 +3,15 @@
 It sleeps until the next one is due, or until somebody changes one. What is due is locked in
 batches; in one transaction, under the term, the fire times are claimed, their tasks or graphs
 stored and the schedules moved on. So a fire time has one of them over any number of leaders:
-whoever comes second finds the schedule moved, and the claim taken.
+whoever comes second finds the schedule moved, and the claim taken. When very many are due at
+one moment two such transactions are under way at once, each with schedules of its own, so that
+PostgreSQL stores one batch while the next is made.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
@@ -35,6 +39,8 @@ from duly.store.servers import Term
 log = logging.getLogger(__name__)
 BATCH = 500
 """Schedules that fire in one transaction, at most."""
+AT_ONCE = 2
+"""Batches that are under way at one time, when there are full ones."""
 MOST_TASKS = 1000
 """Tasks and missed fire times after which a transaction takes on no further schedule: while it
 lasts nobody else can take over, and PostgreSQL ends one that keeps it waiting for 2 s."""
@@ -100,10 +106,27 @@ class Timekeeper(Service):
                 return False
             fired = await self._fire(term, busy)
             busy |= fired.busy
-            if not fired.schedules and not fired.busy:
+            if fired.schedules == BATCH:
+                await self._fire_many(term, busy)
+            elif not fired.schedules and not fired.busy:
                 # Somebody changes them just now, or submits for their tenants.
                 self._until_due = BUSY
                 return False
+
+    async def _fire_many(self, term: Term, busy: Iterable[int]) -> None:
+        """Fire full batches for as long as there are some, a few at once."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(self._fire_full(term, busy))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _fire_full(self, term: Term, busy: Iterable[int]) -> None:
+        """Fire one full batch after the other; whatever needs care is left for later."""
+        with suppress(Unstorable):
+            while (await self._fire_batch(term, busy, BATCH)).schedules == BATCH:
+                pass
 
     async def _fire(self, term: Term, busy: set[int]) -> Fired:
         """Fire one batch, or a smaller one when something in it cannot be stored."""
@@ -122,7 +145,7 @@ class Timekeeper(Service):
         return fired
 
     async def _fire_batch(
-        self, term: Term, busy: set[int], limit: int, because: Reason | None = None
+        self, term: Term, busy: Iterable[int], limit: int, because: Reason | None = None
     ) -> Fired:
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)

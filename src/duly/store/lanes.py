@@ -13,8 +13,8 @@ from enum import Enum
 
 from duly.errors import Unavailable
 
-LOOPS = 9
-"""The loops of a server that use one connection each: what they need is never lent out."""
+LOOPS = 10
+"""What a server's loops need is never lent out: one connection each, and the timekeeper two."""
 PATIENCE = 5.0
 """Seconds to wait for a turn."""
 RETRY_AFTER = timedelta(seconds=2)

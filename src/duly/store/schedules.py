@@ -19,7 +19,7 @@ from duly.model.schedule import Misfire, Overlap, Template
 from duly.model.task import Reason
 from duly.model.tenant import Plan
 from duly.store.buckets import Found
-from duly.store.database import Connection, array_text, load_statements
+from duly.store.database import Connection, array_text, load_statements, sparse
 from duly.store.plans import plan_of
 
 SQL = load_statements("schedules.sql")
@@ -122,8 +122,8 @@ async def move(conn: Connection, moved: Mapping[int, Moved]) -> None:
         SQL["move"],
         list(moved),
         [one.next_run_at for one in moved.values()],
-        [array_text(one.open_tasks) for one in moved.values()],
-        [array_text(one.open_graphs) for one in moved.values()],
+        sparse([_ids(one.open_tasks) for one in moved.values()]),
+        sparse([_ids(one.open_graphs) for one in moved.values()]),
     )
 
 
@@ -152,12 +152,12 @@ async def claim(
         [fire.schedule_id for fire in fires],
         [fire.fire_at for fire in fires],
         [fire.tenant_id for fire in fires],
-        [fire.task_id for fire in fires],
-        [fire.graph_id for fire in fires],
         [fire.scheduling_type for fire in fires],
-        [_json(fire.reason) for fire in fires],
-        [fire.last_at for fire in fires],
-        [fire.times for fire in fires],
+        sparse([fire.task_id for fire in fires]),
+        sparse([fire.graph_id for fire in fires]),
+        sparse([_json(fire.reason) for fire in fires]),
+        sparse([fire.last_at for fire in fires]),
+        sparse([fire.times if fire.times != 1 else None for fire in fires]),
         again,
     )
     return {(row[0], row[1]) for row in rows}
@@ -308,7 +308,11 @@ def recurrence_of(text: str, anchor: datetime) -> Recurrence:
 
 def _due(row: Any) -> DueSchedule:
     return DueSchedule(
-        template_of(row), row["next_run_at"], row["open_tasks"], row["open_graphs"], row["now"]
+        template_of(row),
+        row["next_run_at"],
+        row["open_tasks"] or [],
+        row["open_graphs"] or [],
+        row["now"],
     )
 
 
@@ -348,6 +352,10 @@ def _account(row: Any) -> Account:
     plan = plan_of(row)
     room = None if plan.max_waiting is None else max(0, plan.max_waiting - row["waiting"])
     return Account(row["tenant_id"], plan, row["suspended_at"] is not None, room)
+
+
+def _ids(ids: Sequence[int]) -> str | None:
+    return array_text(ids) if ids else None
 
 
 def _json(reason: Reason | None) -> str | None:

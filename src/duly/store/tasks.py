@@ -14,7 +14,7 @@ from duly.model.bucket import Bucket, Rate
 from duly.model.graph import NOTHING, Ahead
 from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
-from duly.store.database import Connection, load_statements
+from duly.store.database import Connection, load_statements, sparse
 
 SQL = load_statements("tasks.sql")
 LEASES = load_statements("leases.sql")
@@ -129,20 +129,20 @@ async def insert(
         [task.id for task in tasks],
         numbers,
         [_json(spec.payload) for spec in specs],
-        _sparse([spec.name for spec in specs]),
-        _sparse([_json(spec.labels) if spec.labels else None for spec in specs]),
-        _sparse([spec.run_at for spec in specs]),
-        _sparse([spec.idempotency_key for spec in specs]),
-        _sparse([task.body_hash or None for task in tasks]),
-        _sparse([spec.replay_of for spec in specs]),
-        _sparse([spec.unique and spec.unique.key for spec in specs]),
-        _sparse([spec.unique and spec.unique.lasts for spec in specs]),
-        _sparse([task.blocked_by or None for task in tasks]),
-        _sparse([task.has_dependants or None for task in tasks]),
-        _sparse([task.graph_id for task in tasks]),
-        _sparse([spec.ref for spec in specs]),
-        _sparse([task.ahead.path or None for task in tasks]),
-        _sparse([task.ahead.latest for task in tasks]),
+        sparse([spec.name for spec in specs]),
+        sparse([_json(spec.labels) if spec.labels else None for spec in specs]),
+        sparse([spec.run_at for spec in specs]),
+        sparse([spec.idempotency_key for spec in specs]),
+        sparse([task.body_hash or None for task in tasks]),
+        sparse([spec.replay_of for spec in specs]),
+        sparse([spec.unique and spec.unique.key for spec in specs]),
+        sparse([spec.unique and spec.unique.lasts for spec in specs]),
+        sparse([task.blocked_by or None for task in tasks]),
+        sparse([task.has_dependants or None for task in tasks]),
+        sparse([task.graph_id for task in tasks]),
+        sparse([spec.ref for spec in specs]),
+        sparse([task.ahead.path or None for task in tasks]),
+        sparse([task.ahead.latest for task in tasks]),
         *map(list, zip(*terms, strict=True)),
         sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
@@ -287,11 +287,6 @@ def _terms(task: NewTask) -> tuple[Any, ...]:
         task.is_limited,
         task.ahead.patience,
     )
-
-
-def _sparse(column: list[Any]) -> list[Any]:
-    """Return nothing for a column of nothing, which would take as long to send as a full one."""
-    return [] if column.count(None) == len(column) else column
 
 
 def _stored(row: Any) -> Stored:

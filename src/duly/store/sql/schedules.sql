@@ -23,29 +23,40 @@ with due as materialized (
            for update skip locked
      )
 select id, tenant_id, user_id, task, graph, recurrence, anchor, misfire, overlap, next_run_at,
-       array(
-        select l.id
-          from unnest(due.open_tasks) as opened (id)
-         cross join lateral (select live.id from live where live.id = opened.id offset 0) as l
-       ) as open_tasks,
-       array(
-        select g.id
-          from unnest(due.open_graphs) as opened (id)
-         cross join lateral (select id, task_ids from graphs where id = opened.id offset 0) as g
-         cross join lateral (
-                select 1 from live where id = any(g.task_ids) order by id desc limit 1
-               ) as is_live
-       ) as open_graphs,
+       case
+           when open_tasks <> '{}'
+           then array(
+                select l.id
+                  from unnest(due.open_tasks) as opened (id)
+                 cross join lateral (
+                        select live.id from live where live.id = opened.id offset 0
+                       ) as l
+                )
+       end as open_tasks,
+       case
+           when open_graphs <> '{}'
+           then array(
+                select g.id
+                  from unnest(due.open_graphs) as opened (id)
+                 cross join lateral (
+                        select id, task_ids from graphs where id = opened.id offset 0
+                       ) as g
+                 cross join lateral (
+                        select 1 from live where id = any(g.task_ids) order by id desc limit 1
+                       ) as is_live
+                )
+       end as open_graphs,
        duly.now() as now
   from due
 
 -- name: move
 -- Say when locked schedules fire next, and which of their tasks and graphs have not ended.
---   $1 ids, $2 next_run_at, $3 open tasks, $4 open graphs, each of both as the text of an array
+--   $1 ids, $2 next_run_at, $3 open tasks, $4 open graphs, each of both as the text of an array,
+--   or null for none
 update schedules s
    set next_run_at = given.next_run_at,
-       open_tasks = given.open_tasks::bigint[],
-       open_graphs = given.open_graphs::bigint[]
+       open_tasks = coalesce(given.open_tasks, '{}')::bigint[],
+       open_graphs = coalesce(given.open_graphs, '{}')::bigint[]
   from unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[])
        as given (id, next_run_at, open_tasks, open_graphs)
  where s.id = given.id
@@ -68,18 +79,19 @@ select id
 -- name: claim
 -- Record what becomes of fire times, and return those that nobody has recorded before. Sorted,
 -- so that no two wait for each other in a circle.
+-- A column in which no fire time has anything is sent empty: unnest fills it up.
 --   one array per column of `given`, $10 whether those that were missed are claimed again
 insert into occurrences (
-        schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason, last_at,
+        schedule_id, fire_at, tenant_id, scheduling_type, task_id, graph_id, reason, last_at,
         times, recorded_at
        )
-select schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason::jsonb,
-       last_at, times, duly.now()
+select schedule_id, fire_at, tenant_id, scheduling_type, task_id, graph_id, reason::jsonb,
+       last_at, coalesce(times, 1), (select duly.now())
   from unnest(
-        $1::bigint[], $2::timestamptz[], $3::int[], $4::bigint[], $5::bigint[], $6::text[],
+        $1::bigint[], $2::timestamptz[], $3::int[], $4::text[], $5::bigint[], $6::bigint[],
         $7::text[], $8::timestamptz[], $9::int[]
        ) as given (
-        schedule_id, fire_at, tenant_id, task_id, graph_id, scheduling_type, reason, last_at,
+        schedule_id, fire_at, tenant_id, scheduling_type, task_id, graph_id, reason, last_at,
         times
        )
  order by schedule_id, fire_at
