@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from tests.torture import rules
@@ -75,9 +75,12 @@ class Life:
     def due(self) -> Iterator[datetime]:
         """Yield the fire times to which somebody has to have seen."""
         ends = [one.since for one in self.versions[1:] if one.step.op != "delete"]
-        for version, end in zip_longest(self.versions[: len(ends) + 1], ends):
-            until = min(end or FOR_EVER, self._came_to - MOMENT, version.since + LONGEST)
-            yield from version.times(version.since, until)
+        # A clock that is set back does not bring back what has passed.
+        since = accumulate((one.since for one in self.versions), max)
+        for version, after, end in zip_longest(self.versions[: len(ends) + 1], since, ends):
+            if version is not None:
+                until = min(end or FOR_EVER, self._came_to - MOMENT, after + LONGEST)
+                yield from version.times(after, until)
 
     @property
     def _came_to(self) -> datetime:

@@ -202,6 +202,30 @@ def test_a_task_beside_an_earlier_one_is_found_where_it_is_to_be_skipped():
         assert len(plan.wrong()) == wrong, overlap
 
 
+def test_what_ends_while_it_is_to_be_cancelled_need_not_be():
+    plan = Plan(overlap="cancel_other")
+    first = plan.fire(10)
+    plan.lease(first)
+    plan.run(first)
+    second = plan.fire(20)
+    plan.wait(-2.9)
+    plan.finish(first)
+    plan.stay(30)
+    assert plan.wrong() == []
+    plan.steps[-1] = msgspec.structs.replace(plan.steps[-1], boot=plan.now + 2)
+    assert plan.wrong() == [
+        f"{told(20)} became the task {second}, and {first} was not cancelled for it"
+    ]
+
+
+def test_a_clock_that_is_set_back_does_not_bring_back_what_has_passed():
+    plan = fired(10)
+    plan.step("update", -30, paused_at=at(-30).isoformat())
+    plan.step("update", -28, paused_at=None)
+    plan.remove(-20, next_run=20)
+    assert plan.wrong() == []
+
+
 def test_tasks_that_are_to_queue_and_start_out_of_turn_are_found():
     plan = Plan(overlap="queue")
     first, second = plan.fire(10), plan.fire(20)

@@ -8,6 +8,10 @@ from tests.torture.journal import Step
 from tests.torture.lives import Life, fire_at
 
 
+LASTS = 0.5
+"""Seconds from a claim to the commit of its transaction, if nothing is wrong."""
+
+
 def overlaps(evidence: Evidence, life: Life) -> Iterator[str]:
     """Yield what a schedule's `overlap` does not allow."""
     yield from _beside(evidence, life)
@@ -28,9 +32,25 @@ def _beside(evidence: Evidence, life: Life) -> Iterator[str]:
                 continue
             if overlap == "skip":
                 yield f"{row.fire_at} became {row.led_to}, and the task {task} had not ended"
-            if overlap == "cancel_other" and not state.cancel_requested:
+            if overlap == "cancel_other" and not _is_spared(evidence, claim, state):
                 yield f"{row.fire_at} became {row.led_to}, and {task} was not cancelled for it"
         earlier += evidence.tasks_of(row)
+
+
+def _is_spared(evidence: Evidence, claim: Step, state: Step) -> bool:
+    """Say whether a task was cancelled with a claim, or ended before it could be.
+
+    What is to be cancelled is locked last in the transaction of the claim, when it may have
+    ended by itself.
+    """
+    if state.cancel_requested:
+        return True
+    steps = evidence.paths.get(state.task or 0, ())
+    ended = next((step for step in steps if (step.what, step.op) == ("end", "insert")), None)
+    if ended is None:
+        return False
+    after = ended.boot - claim.boot
+    return after <= LASTS + evidence.trouble_between(claim.boot, ended.boot)
 
 
 def _state(steps: Sequence[Step], claim: Step) -> Step | None:
