@@ -29,6 +29,7 @@ from duly.api import (
     logs,
     metrics,
     nodes,
+    pause,
     plans,
     resources,
     schedule_history,
@@ -100,6 +101,7 @@ def create_app(parts: Parts) -> Litestar:
     described = [
         *tasks.HANDLERS,
         *cancel.HANDLERS,
+        *pause.HANDLERS,
         *logs.HANDLERS,
         *graphs.HANDLERS,
         *graph_wishes.HANDLERS,

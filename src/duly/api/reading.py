@@ -19,7 +19,7 @@ from duly.policy.limits import NO_KEY_USE
 from duly.policy.queueing import queue_of
 from duly.server.limit_book import in_use
 from duly.server.parts import Parts
-from duly.store import edges, leases, quotas, stock, views
+from duly.store import edges, leases, quotas, stock, views, wishes
 from duly.store.database import Connection
 from duly.store.lanes import Lane
 from duly.store.views import TaskView
@@ -111,9 +111,12 @@ async def explained(
             ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MOST_AHEAD)
         if view.status is Status.BLOCKED:
             awaited = await edges.read_awaited(conn, tenant_id, task_id, limit=MOST_AWAITED)
-    if not (always or view.status in NOT_STARTED or view.cancel_requested_at is not None):
+        pause = await wishes.read_pause(conn, tenant_id, task_id) if view.is_paused else None
+    is_asked = view.is_paused or view.cancel_requested_at is not None
+    if not (always or is_asked or view.status in NOT_STARTED):
         return view, view.reason
     facts = Facts(
+        task=task_id,
         status=view.status,
         attempt=view.attempt,
         ready_at=view.ready_at,
@@ -124,6 +127,8 @@ async def explained(
         node=view.node,
         leased_at=view.started_at,
         cancel_requested_at=view.cancel_requested_at,
+        is_paused=view.is_paused,
+        pause=pause,
         ahead=ahead,
         blocked_by=view.blocked_by,
         awaited=awaited,

@@ -6,34 +6,28 @@ from typing import Annotated
 import typer
 
 from duly.cli import last
-from duly.cli.connect import connect, say_error, which_task
-from duly.cli.exits import code_of_error
+from duly.cli.connect import connect, which_task
+from duly.cli.each import OTHER, Each, TaskIds
 from duly.cli.flags import TaskFlags, with_task_flags
 from duly.cli.graph_wishes import GraphFlag, cancel_whole
-from duly.cli.output import Output, OutputFlag, print_items, print_value
+from duly.cli.output import Output, OutputFlag, print_value
 from duly.cli.request import task_fields
 from duly.cli.tasks import LabelFlag, NameFlag, SinceFlag, StatusFlag, TaskId, task_filter
 from duly.cli.text import now
 from duly.client.shapes import Task, TaskFilter
 from duly.client.sync import Client
-from duly.errors import DulyError, Unreachable
 
 DownstreamFlag = Annotated[
     bool, typer.Option("--downstream", help="With those that were cancelled because of it.")
 ]
-ENDED = {
+CANCELLED = {
     "cancelled": "cancelled {id}",
     "running": "cancelling {id}: its processes are being stopped",
 }
 
 
 def cancel(
-    tasks: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ID", help="The tasks; the last one submitted from here if left out."
-        ),
-    ] = None,
+    tasks: TaskIds = None,
     status: StatusFlag = None,
     name: NameFlag = None,
     label: LabelFlag = None,
@@ -52,7 +46,8 @@ def cancel(
         elif which:
             cancel_by_filter(client, which, output, sure=yes)
         else:
-            cancel_each(client, tasks or [which_task(client, None)], output)
+            each = Each(client, tasks or [which_task(client, None)], output)
+            each.do(client.cancel_task, lambda task: CANCELLED.get(task["status"], OTHER))
 
 
 def cancel_by_filter(client: Client, which: TaskFilter, output: Output, *, sure: bool) -> None:
@@ -65,31 +60,6 @@ def cancel_by_filter(client: Client, which: TaskFilter, output: Output, *, sure:
         print_value({"cancelled": count}, output)
     elif output is Output.TABLE:
         print(f"cancelled {count} {'task' if count == 1 else 'tasks'}")
-
-
-def cancel_each(client: Client, tasks: list[str], output: Output) -> None:
-    """Cancel tasks by id; one that cannot be cancelled does not keep the others."""
-    cancelled: list[Task] = []
-    code = 0
-    for task in tasks:
-        try:
-            cancelled.append(client.cancel_task(task))
-        except Unreachable:
-            raise
-        except DulyError as error:
-            say_error(error)
-            code = code_of_error(error)
-            continue
-        if output is Output.TABLE:
-            found = cancelled[-1]
-            print(ENDED.get(found["status"], "{id} is {status}").format_map(found))
-    if output is not Output.TABLE:
-        if len(tasks) == 1 and cancelled:
-            print_value(cancelled[0], output)
-        else:
-            print_items(cancelled, None, output)
-    if code:
-        raise typer.Exit(code)
 
 
 @with_task_flags

@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag, print_value
+from duly.cli.output import Output, print_value
 from duly.client.sync import Client
 from duly.errors import NotFound
 
 GraphFlag = Annotated[str | None, typer.Option("--graph", metavar="ID", help="A whole graph.")]
-Graph = Annotated[str, typer.Option("--graph", metavar="ID", help="The graph.")]
 
 
-def pause(graph: Graph, output: OutputFlag = Output.TABLE) -> None:
+def pause_whole(client: Client, graph: str, output: Output) -> None:
     """Pause a graph: none of its tasks starts until it is resumed; those that run go on."""
-    with connect() as client, named(client, graph):
+    with named(client, graph):
         paused = client.pause_graph(graph)
     said = f"paused {_tasks(paused['paused'])} of {graph}"
     if paused["running"]:
@@ -26,9 +24,9 @@ def pause(graph: Graph, output: OutputFlag = Output.TABLE) -> None:
     _say(said, paused, output)
 
 
-def resume(graph: Graph, output: OutputFlag = Output.TABLE) -> None:
+def resume_whole(client: Client, graph: str, output: Output) -> None:
     """Resume a graph that is paused."""
-    with connect() as client, named(client, graph):
+    with named(client, graph):
         count = client.resume_graph(graph)
     _say(f"resumed {_tasks(count)} of {graph}", {"resumed": count}, output)
 

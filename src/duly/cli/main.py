@@ -55,10 +55,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "Cancel tasks: those that wait never start, those that run are stopped.",
         ),
         "pause": Entry(
-            "graph_wishes:pause",
-            "Pause a graph: none of its tasks starts until it is resumed; those that run go on.",
+            "pause:pause",
+            "Pause tasks or a graph: nothing of it starts until it is resumed; what runs goes on.",
         ),
-        "resume": Entry("graph_wishes:resume", "Resume a graph that is paused."),
+        "resume": Entry("pause:resume", "Let tasks or a graph go on that are paused."),
         "update": Entry("change:update", "Change a task that has not started yet."),
         "replay": Entry("change:replay", "Submit a task that has ended once more, as a new task."),
         "dead": Entry(

@@ -12,7 +12,7 @@ from duly.errors import DulyError
 
 PAUSE = 2.0
 """Seconds of quiet after which somebody begins to wonder."""
-NOT_STARTED = frozenset({"scheduled", "blocked", "waiting"})
+NOT_STARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
 
 
 class Notice:

@@ -32,7 +32,7 @@ StatusFlag = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STATUS",
-        help="scheduled, waiting, running, done, failed or cancelled; several are allowed.",
+        help="scheduled, blocked, waiting, running, paused, done, failed or cancelled; or several.",
     ),
 ]
 NameFlag = Annotated[str | None, typer.Option(metavar="NAME", help="Those with this name.")]

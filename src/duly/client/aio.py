@@ -131,6 +131,14 @@ class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods, As
             if not done.get("more"):
                 return count
 
+    async def pause_task(self, task: str) -> Task:
+        """Let a task not start until it is resumed; one that runs goes on to its attempt's end."""
+        return await self._send(calls.pause_task(task))
+
+    async def resume_task(self, task: str) -> Task:
+        """Let a task go on that is paused."""
+        return await self._send(calls.resume_task(task))
+
     async def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""
         return await self._send(calls.replay_task(task, downstream=downstream))

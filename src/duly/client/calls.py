@@ -78,6 +78,16 @@ def cancel_task(task: str) -> Call[Task]:
     return Call("POST", _task(task, "cancel"), parse_json, repeatable=True)
 
 
+def pause_task(task: str) -> Call[Task]:
+    """Let a task not start until it is resumed."""
+    return Call("POST", _task(task, "pause"), parse_json, repeatable=True)
+
+
+def resume_task(task: str) -> Call[Task]:
+    """Let a task go on that is paused."""
+    return Call("POST", _task(task, "resume"), parse_json, repeatable=True)
+
+
 def cancel_tasks(which: TaskFilter) -> Call[Cancelled]:
     """End the tasks that are meant; the answer is how many. Sent twice, it would miscount."""
     body: dict[str, Any] = {}

@@ -130,6 +130,14 @@ class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods):
             if not done.get("more"):
                 return count
 
+    def pause_task(self, task: str) -> Task:
+        """Let a task not start until it is resumed; one that runs goes on to its attempt's end."""
+        return self._send(calls.pause_task(task))
+
+    def resume_task(self, task: str) -> Task:
+        """Let a task go on that is paused."""
+        return self._send(calls.resume_task(task))
+
     def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""
         return self._send(calls.replay_task(task, downstream=downstream))

@@ -31,7 +31,8 @@ class Status(StrEnum):
 
 
 FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
-NOT_STARTED = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING})
+NOT_STARTED = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING, Status.PAUSED})
+"""What does not run, be it that it never did or that it is to be tried again."""
 
 
 class Outcome(StrEnum):

@@ -14,6 +14,7 @@ import msgspec
 from duly.model.allowance import SAID_AS
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import Offer
+from duly.model.pause import Pause
 from duly.model.queue import Queue
 from duly.model.resources import Resources, describe
 from duly.model.shape import Concurrency, Shape
@@ -25,6 +26,7 @@ from duly.policy.peak import Load, Share
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a task and of the nodes that it could run on."""
 
+    task: int = 0
     status: Status
     attempt: int
     ready_at: datetime
@@ -35,6 +37,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     leased_at: datetime | None = None
     cancel_requested_at: datetime | None = None
+    is_paused: bool = False
+    """Whether it goes on only when it is resumed; one that runs is not tried again before."""
+    pause: Pause | None = None
     offers: Sequence[Offer] = ()
     ahead: int = 0
     """How many tasks of its kind go first, as far as they were counted."""
@@ -67,7 +72,7 @@ def explain(facts: Facts) -> Reason:
         case Status.RUNNING:
             return _running(facts)
         case Status.PAUSED:
-            return Reason("paused", "Is paused, and waits to be resumed.")
+            return _paused(facts)
         case Status.DONE:
             return facts.stored or Reason("done", "It is done.")
         case Status.FAILED:
@@ -76,6 +81,29 @@ def explain(facts: Facts) -> Reason:
             return facts.stored or Reason("cancelled", "It was cancelled.")
         case _:
             assert_never(facts.status)
+
+
+def _paused(facts: Facts) -> Reason:
+    """Say who paused it, and how it goes on; then what it waits for besides, if it is others."""
+    said, details = _pause(facts)
+    resume = f"`duly resume {facts.task}`"
+    if (graph := details["graph"]) is not None:
+        resume = f"`duly resume --graph {graph}`, or {resume} for it alone,"
+    message = f"Was paused{said}; {resume} lets it go on."
+    if facts.blocked_by:
+        others = "1 task" if facts.blocked_by == 1 else f"{facts.blocked_by} tasks"
+        message += f" Then it waits for {others} to end."
+    return Reason("paused", message, details)
+
+
+def _pause(facts: Facts) -> tuple[str, dict[str, str | None]]:
+    """Return the words for who or what paused it and when, and the same for programs."""
+    pause = facts.pause
+    if pause is None:
+        return "", {"by": None, "graph": None, "paused_at": None}
+    by, graph, at = pause.cause.by, pause.cause.graph, _time(pause.at)
+    said = f" with its graph {graph}" if graph else f" by {by}" if by else ""
+    return f"{said} at {at}", {"by": by, "graph": graph, "paused_at": at}
 
 
 def _blocked(facts: Facts) -> Reason:
@@ -119,6 +147,14 @@ def _running(facts: Facts) -> Reason:
             {"node": facts.node, "cancel_requested_at": at},
         )
     since = None if facts.leased_at is None else _time(facts.leased_at)
+    if facts.is_paused:
+        said, details = _pause(facts)
+        return Reason(
+            "pause_requested",
+            f"Runs on {node} to its end. It was paused{said}: should it fail, it is tried again "
+            f"only after `duly resume {facts.task}`.",
+            {"node": facts.node, "since": since, **details},
+        )
     return Reason(
         "running",
         f"Runs on {node}" + (f" since {since}." if since else "."),

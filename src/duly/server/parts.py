@@ -20,6 +20,7 @@ from duly.server.logbook import Logbook
 from duly.server.logins import Logins
 from duly.server.occurrences import Occurrences
 from duly.server.passwords import Passwords
+from duly.server.pauser import Pauser
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.polls import Polls
 from duly.server.prioritizer import Prioritizer
@@ -62,6 +63,7 @@ class Parts:
     queue_manager: QueueManager
     rate_limiter: RateLimiter
     canceller: Canceller
+    pauser: Pauser
     submitter: Submitter
     updater: Updater
     replayer: Replayer
@@ -128,7 +130,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     for part in (core.resource_manager, core.polls, core.queue_manager, timekeeper, authenticator):
         herald.subscribe(part.hear)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
-    passwords = Passwords()
+    passwords, pauser = Passwords(), Pauser(database, core.waker)
     return Parts(
         database=database,
         settings=settings,
@@ -144,11 +146,12 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,
         canceller=core.canceller,
+        pauser=pauser,
         submitter=submitter,
         updater=Updater(database, core.shapes, core.waker),
         replayer=_replayer(core),
         downstream=Downstream(database, sequencer, submitter, settings.requests.batch_tasks),
-        wishes=Wishes(database, cluster_manager, sequencer, core.canceller, core.waker),
+        wishes=Wishes(database, cluster_manager, sequencer, core.canceller, pauser),
         timekeeper=timekeeper,
         schedules=_schedules(core, occurrences),
         reservations=Reservations(database, sequencer, herald),

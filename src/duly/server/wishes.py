@@ -11,13 +11,14 @@ from datetime import timedelta
 import msgspec
 
 from duly.errors import Conflict, NotFound
+from duly.model.pause import Cause
 from duly.model.task import Status
 from duly.model.tenant import Credential
 from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
+from duly.server.pauser import Pauser
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
-from duly.server.waker import Waker
 from duly.store import servers, tasks, wishes
 from duly.store.database import Connection, Database
 from duly.store.servers import Term
@@ -52,14 +53,14 @@ class Wishes(Service):
         cluster_manager: ClusterManager,
         sequencer: Sequencer,
         canceller: Canceller,
-        waker: Waker,
+        pauser: Pauser,
     ) -> None:
         super().__init__(INTERVAL)
         self._database = database
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
         self._canceller = canceller
-        self._waker = waker
+        self._pauser = pauser
 
     async def make(self, credential: Credential, graph_id: int, kind: WishKind) -> Wish:
         """Write down what is to be done to a graph: from now on it will be."""
@@ -112,7 +113,8 @@ class Wishes(Service):
                 changed = await tasks.request_cancel(conn, wish.tenant_id, ids)
                 running = sum(not has_ended for has_ended in changed.values())
             case WishKind.PAUSE:
-                changed = await wishes.pause(conn, wish.tenant_id, ids)
+                cause = Cause(graph=str(wish.graph_id))
+                changed = await wishes.pause(conn, wish.tenant_id, ids, cause)
                 running = sum(changed.values())
             case WishKind.RESUME:
                 changed = await wishes.resume(conn, wish.tenant_id, ids)
@@ -126,11 +128,4 @@ class Wishes(Service):
             if changed and wish.kind is WishKind.CANCEL:
                 self._canceller.tell(changed)
             return
-        waiting = [one for one in changed if one.status is Status.WAITING]
-        pairs = {(wish.tenant_id, one.shape_id) for one in waiting}
-        due = any(one.status is Status.SCHEDULED for one in changed)
-        if waiting:
-            since = min(one.start_by for one in waiting)
-            self._waker.announce(pairs, since=since, due=due)
-        elif due:
-            self._waker.announce(pairs, due=due)
+        self._pauser.tell(wish.tenant_id, changed)

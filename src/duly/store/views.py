@@ -67,6 +67,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     cancel_requested_at: datetime | None
+    is_paused: bool
     attempt: int
     failures: int
     losses: int

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from duly.model.pause import Cause, Pause
 from duly.model.task import Status
 from duly.store.database import Connection, load_statements
 
@@ -83,16 +84,34 @@ async def read_abandoned(conn: Connection, since: timedelta) -> Wish | None:
     return None if row is None else msgspec.convert(dict(row), Wish)
 
 
-async def pause(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
+async def pause(
+    conn: Connection, tenant_id: int, ids: Sequence[int], cause: Cause
+) -> dict[int, bool]:
     """Pause tasks; return those that were not, True for those that run: these go on."""
     rows = await conn.fetch(SQL["pause_tasks"], tenant_id, list(ids))
-    return {row["id"]: row["runs"] for row in rows}
+    paused = {row["id"]: row["runs"] for row in rows}
+    if paused:
+        details = msgspec.json.encode(cause).decode()
+        await conn.execute(SQL["note_pause"], list(paused), details)
+    return paused
 
 
 async def resume(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[Resumed]:
     """Let tasks go on that are paused, and return them."""
-    rows = await conn.fetch(SQL["resume_tasks"], tenant_id, list(ids))
+    held = [row["id"] for row in await conn.fetch(SQL["lock_paused"], tenant_id, list(ids))]
+    if not held:
+        return []
+    await conn.execute(SQL["count_from_pause"], held)
+    rows = await conn.fetch(SQL["resume_tasks"], tenant_id, held)
     resumed = [row["id"] for row in rows]
     sooner = await conn.fetch(SQL["keep_latest_start"], tenant_id, resumed)
     changed = {row["id"]: dict(row) for row in sooner}
     return [msgspec.convert({**dict(row), **changed.get(row["id"], {})}, Resumed) for row in rows]
+
+
+async def read_pause(conn: Connection, tenant_id: int, task_id: int) -> Pause | None:
+    """Return how a task came to be paused, as far as is remembered."""
+    row = await conn.fetchrow(SQL["read_pause"], tenant_id, task_id)
+    if row is None:
+        return None
+    return Pause(row["at"], msgspec.convert(row["details"], Cause))

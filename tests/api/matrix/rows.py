@@ -139,6 +139,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ("PATCH", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK, good=json(name="new")),
     ("DELETE", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/cancel"): Row(Access.SUBMIT, ANY_TASK),
+    ("POST", "/v1/tasks/{id}/pause"): Row(Access.SUBMIT, ANY_TASK),
+    ("POST", "/v1/tasks/{id}/resume"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/replay"): Row(Access.SUBMIT, ("done", "dead", *LIVE), ok=201),
     ("GET", "/v1/tasks/{id}/why"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/attempts"): Row(Access.READ, ANY_TASK),

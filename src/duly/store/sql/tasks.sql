@@ -331,12 +331,13 @@ update live
        ready_at = $13,
        start_by = start_by_of($13::timestamptz, $7, patience, latest_start),
        status = (case
+           when status = 'paused' then 'paused'
            when blocked_by > 0 then 'blocked'
            when $13 > $14::timestamptz then 'scheduled'
            else 'waiting'
        end)::status
  where id = $1
-   and status in ('scheduled', 'blocked', 'waiting')
+   and status in ('scheduled', 'blocked', 'waiting', 'paused')
 returning id
 
 -- name: read_holder

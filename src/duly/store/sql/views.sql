@@ -154,7 +154,7 @@ select task.*
                coalesce(l.failures, e.failures) as failures,
                coalesce(l.losses, e.losses) as losses,
                coalesce(l.leased_at, e.started_at) as started_at,
-               l.cancel_requested_at, e.finished_at,
+               l.cancel_requested_at, coalesce(l.is_paused, false) as is_paused, e.finished_at,
                case when l.id is null then e.outcome else a.outcome end as outcome,
                case when l.id is null then e.exit_code else a.exit_code end as exit_code,
                case when l.id is null then e.reason else l.reason end as reason,

@@ -68,6 +68,64 @@ select tenant_id, graph_id, id, kind
 --   $1 tenant_id, $2 task ids
 select id, runs from pause_tasks($1, $2::bigint[])
 
+-- name: note_pause
+-- Say with the newest pause of tasks, which are locked, who or what has paused them.
+--   $1 task ids, $2 details
+update events
+   set details = $2::text::jsonb
+  from (
+        select task_id, max(id) as id
+          from events
+         where task_id = any($1::bigint[])
+           and kind in ('paused', 'pause_requested')
+         group by task_id
+       ) as newest
+ where events.task_id = newest.task_id
+   and events.id = newest.id
+   and events.task_id = any($1::bigint[])
+
+-- name: read_pause
+-- Return when a task was last paused, and by whom or what.
+--   $1 tenant_id, $2 task id
+select at, details
+  from events
+ where task_id = $2
+   and tenant_id = $1
+   and kind in ('paused', 'pause_requested')
+ order by id desc
+ limit 1
+
+-- name: lock_paused
+-- Lock tasks that are paused; returns them. What is read after it, nobody changes any more.
+--   $1 tenant_id, $2 task ids
+select id
+  from live
+ where id = any($2::bigint[])
+   and tenant_id = $1
+   and is_paused
+ order by id
+   for update
+
+-- name: count_from_pause
+-- Let tasks that are locked, and paused, be ready since they were paused, if they were before
+-- that: a resume moves their start_by by the time since then, which does not give back what
+-- they had waited before.
+--   $1 task ids
+update live
+   set ready_at = pause.at
+  from (
+        select task_id, max(at) as at
+          from events
+         where task_id = any($1::bigint[])
+           and kind = 'paused'
+         group by task_id
+       ) as pause
+ where live.id = pause.task_id
+   and live.id = any($1::bigint[])
+   and live.status = 'paused'
+   and live.blocked_by = 0
+   and live.ready_at < pause.at
+
 -- name: resume_tasks
 -- Let tasks go on that are paused; returns them as they are now.
 --   $1 tenant_id, $2 task ids

@@ -1,0 +1,71 @@
+"""Pausing tasks, and letting them go on."""
+
+from duly.api import shapes
+from duly.api.answer import Answer
+from duly.api.auth import Access
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
+from duly.api.query import query_of
+from duly.api.reading import id_of, read_task, reading
+from duly.api.tasks import ONE, answer_task
+from duly.errors import Conflict
+from duly.model.task import FINAL
+
+
+@route(
+    "POST",
+    [f"{path}/pause" for path in ONE],
+    "Pause a task",
+    access=Access.SUBMIT,
+    gives=shapes.Task,
+    errors=(404, 409),
+)
+async def pause(request: ApiRequest) -> Answer:
+    """Let a task not start until it is resumed; one that runs goes on to the end of its attempt.
+
+    One that runs and fails is not tried again before it is resumed. To pause one that is
+    paused changes nothing.
+    """
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    paused = await parts.timeouts.writing(parts.pauser.pause(credential, [task_id]))
+    if task_id not in paused:
+        await _check(request, task_id, "pause")
+    return await answer_task(parts, credential, task_id)
+
+
+@route(
+    "POST",
+    [f"{path}/resume" for path in ONE],
+    "Resume a task that is paused",
+    access=Access.SUBMIT,
+    gives=shapes.Task,
+    errors=(404, 409),
+)
+async def resume(request: ApiRequest) -> Answer:
+    """Let a paused task go on; the time for which it was paused is added to its start_by.
+
+    To resume one that is not paused changes nothing.
+    """
+    parts, credential = parts_of(request), credential_of(request)
+    task_id = id_of(request, "task")
+    query_of(request)
+    if not await parts.timeouts.writing(parts.pauser.resume(credential, [task_id])):
+        await _check(request, task_id, "resume")
+    return await answer_task(parts, credential, task_id)
+
+
+async def _check(request: ApiRequest, task_id: int, verb: str) -> None:
+    """Refuse to pause or resume what will never go on."""
+    parts, credential = parts_of(request), credential_of(request)
+    async with reading(parts, credential) as conn:
+        view = await read_task(conn, credential.tenant_id, task_id)
+    if view.status in FINAL:
+        raise Conflict(
+            f"The task is {view.status}; there is nothing left to {verb}.", status=view.status
+        )
+    if view.cancel_requested_at is not None:
+        raise Conflict("The task is being cancelled.", status=view.status)
+
+
+HANDLERS = [pause, resume]

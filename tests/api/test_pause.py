@@ -1,0 +1,80 @@
+"""Pausing and resuming single tasks, as clients see it."""
+
+import pytest
+
+from duly.model.task import Outcome
+
+
+async def post(api, task, verb):
+    answer = await api.call("POST", f"/v1/tasks/{task}/{verb}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_task_is_paused_and_resumed_once_for_all(api):
+    task = (await api.submit())["id"]
+    for _ in range(2):
+        paused = await post(api, task, "pause")
+        assert (paused["status"], paused["reason"]["code"]) == ("paused", "paused")
+    assert [one["id"] for one in (await api.get("/v1/tasks?status=paused"))["items"]] == [task]
+    for _ in range(2):
+        assert (await post(api, task, "resume"))["status"] == "waiting"
+    assert (await api.get("/v1/tasks?status=paused"))["items"] == []
+
+
+async def test_why_tells_who_paused_a_task_and_how_it_goes_on(api):
+    task = (await api.submit())["id"]
+    await post(api, task, "pause")
+    why = await api.get(f"/v1/tasks/{task}/why")
+    assert why["details"]["by"] == "default/admin"
+    assert f"Was paused by default/admin at {why['details']['paused_at']};" in why["message"]
+    assert f"`duly resume {task}` lets it go on." in why["message"]
+
+
+async def test_why_names_the_graph_that_a_task_was_paused_with(api):
+    tasks = {"a": {"command": ["true"]}, "b": {"command": ["true"], "depends_on": ["a"]}}
+    made = (await api.call("POST", "/v1/graphs", json={"tasks": tasks})).json()
+    await api.call("POST", f"/v1/graphs/{made['id']}/pause")
+    why = await api.get(f"/v1/tasks/{made['ids']['b']}/why")
+    assert (why["details"]["by"], why["details"]["graph"]) == (None, made["id"])
+    assert f"`duly resume --graph {made['id']}`" in why["message"]
+    assert why["message"].endswith("Then it waits for 1 task to end.")
+
+
+async def test_a_running_task_says_that_it_will_not_be_tried_again(api, agent):
+    task = (await api.submit())["id"]
+    ref = await agent.start()
+    paused = await post(api, task, "pause")
+    assert (paused["status"], paused["reason"]["code"]) == ("running", "pause_requested")
+    assert await agent.finish(ref, Outcome.FAILED, exit_code=1)
+    assert (await api.get(f"/v1/tasks/{task}"))["status"] == "paused"
+    assert (await post(api, task, "resume"))["status"] == "scheduled"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+async def test_what_has_ended_is_neither_paused_nor_resumed(api, agent, verb):
+    task = (await api.submit())["id"]
+    assert await agent.finish(await agent.start())
+    status, error = await api.refused("POST", f"/v1/tasks/{task}/{verb}")
+    assert (status, error["details"]["status"]) == (409, "done")
+    assert error["message"] == f"The task is done; there is nothing left to {verb}."
+
+
+async def test_what_is_being_cancelled_is_not_paused(api, agent):
+    task = (await api.submit())["id"]
+    await agent.start()
+    await post(api, task, "cancel")
+    status, error = await api.refused("POST", f"/v1/tasks/{task}/pause")
+    assert (status, error["message"]) == (409, "The task is being cancelled.")
+
+
+async def test_a_paused_task_is_changed_and_cancelled_and_replayed_only_then(api):
+    task = (await api.submit())["id"]
+    await post(api, task, "pause")
+    answer = await api.call("PATCH", f"/v1/tasks/{task}", json={"priority": 7})
+    assert (answer.status_code, answer.json()["status"]) == (200, "paused")
+    status, _ = await api.refused("POST", f"/v1/tasks/{task}/replay")
+    assert status == 409
+    assert (await post(api, task, "cancel"))["status"] == "cancelled"
+    answer = await api.call("POST", f"/v1/tasks/{task}/replay")
+    assert (answer.status_code, answer.json()["status"]) == (201, "waiting")
