@@ -12,7 +12,7 @@ KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
 LOOPS = ("cluster", "place", "sweep", "commit", "repair", "fire", "carry")
-TASK = ("cancel", "update", "resize")
+TASK = ("cancel", "update", "resize", "pause", "resume")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
 RESERVATION = ("change", "release")
@@ -59,6 +59,8 @@ WEIGHTS = {
     "wish": 0.3,
     "carry": 0.3,
     "call off": 0.02,
+    "pause": 0.2,
+    "resume": 0.2,
 }
 QUIET = ("place", "poll", "report", "submit", "batch", "commit", "heartbeat", "join", *NODE)
 THEMES: dict[str, dict[str, float]] = {
@@ -69,6 +71,16 @@ THEMES: dict[str, dict[str, float]] = {
     "cancelled upstreams": {"after": 30, "cancel": 15, "sweep": 2, "poll": 0.5},
     "graphs": {"graph": 30, "wish": 60, "carry": 10, "report": 3, "poll": 2, "sweep": 2}
     | {"cancel": 0.3, "batch": 0.1, "submit": 0.1, "kill": 2},
+    "pauses": {
+        "pause": 60,
+        "resume": 60,
+        "update": 5,
+        "after": 5,
+        "report": 3,
+        "poll": 2,
+        "sweep": 2,
+    }
+    | {"graph": 8, "wish": 10, "submit": 0.3, "batch": 0.3},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
     "joins": {"join": 10, "drain": 4, "leave": 3, "poll": 0.2, "sweep": 0.5},
@@ -150,7 +162,7 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         driver.start(name, lambda: world.submit_after(server, several))
     elif kind in TASK and tasks:
         task = world.dice.choice(tasks)
-        work = {"cancel": world.cancel, "update": world.update, "resize": world.resize}[kind]
+        work = getattr(world, kind)
         driver.start(f"{server.name} {kind}s {task}", lambda: work(server, task))
     elif kind in RESERVATION and world.reserved:
         one = world.dice.choice(world.reserved[-2:])

@@ -24,6 +24,7 @@ class Evidence:
     reserved: dict[int, asyncpg.Record]
     edges: list[asyncpg.Record]
     occurrences: list[asyncpg.Record]
+    events: list[asyncpg.Record]
     graphs: dict[int, set[int]]
     untold: set[int]
     """Tasks that have ended and whose dependants were not told."""
@@ -100,6 +101,7 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
         keys={row["id"]: row["concurrency"]["key"] for row in shapes if row["concurrency"]},
         edges=await conn.fetch("select * from edges"),
         occurrences=await conn.fetch("select * from occurrences"),
+        events=await conn.fetch("select * from events order by id"),
         graphs={
             row["id"]: set(row["task_ids"]) for row in await conn.fetch("select * from graphs")
         },

@@ -178,6 +178,25 @@ MUTANTS = {
         "graphs",
         altered("settle_edges", ("or l.status <> 'blocked'", "")),
     ),
+    "a change lets a paused task go": (
+        "pauses",
+        without(tasks, "update_task", ("when status = 'paused' then 'paused'", "")),
+    ),
+    "a task that runs is said to be paused": (
+        "pauses",
+        altered(
+            "pause_tasks",
+            ("(case when l.token is null then 'paused' else 'running' end)", "'paused'"),
+        ),
+    ),
+    "a pause gives back what a task had waited": (
+        "pauses",
+        without(wishes, "count_from_pause", ("live.ready_at < pause.at", "'x' = 'y'")),
+    ),
+    "who paused a task is forgotten": (
+        "pauses",
+        without(wishes, "note_pause", ("events.id = newest.id", "'x' = 'y'")),
+    ),
     "what is wished dies with its server": (
         "graphs",
         without(wishes, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")),

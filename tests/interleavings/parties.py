@@ -9,6 +9,7 @@ from duly.model.task import Outcome
 from duly.server.canceller import Canceller
 from duly.server.cluster_manager import ClusterManager
 from duly.server.parts import build
+from duly.server.pauser import Pauser
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.polls import Polls
 from duly.server.queue_manager import QueueManager
@@ -43,6 +44,7 @@ class Server:
     canceller: Canceller
     submitter: Submitter
     updater: Updater
+    pauser: Pauser
     wishes: Wishes
     reservations: Reservations
     repairer: Repairer
@@ -65,6 +67,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
         parts.canceller,
         parts.submitter,
         parts.updater,
+        parts.pauser,
         parts.wishes,
         parts.reservations,
         Repairer(database, parts.queue_manager, LATE),

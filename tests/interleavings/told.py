@@ -36,4 +36,6 @@ class Told:
     batches: list[tuple[str, list[int]]] = field(default_factory=list)
     small: list[tuple[str | None, int]] = field(default_factory=list)
     """Keys and tasks of the tenant that has limits."""
+    alone: set[int] = field(default_factory=set)
+    """Tasks that somebody paused or resumed, or tried to, and not with their graphs."""
     repairs: int = 0

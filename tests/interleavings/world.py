@@ -196,6 +196,16 @@ class World:
         found = await server.canceller.cancel(CLIENT, [task])
         self.tell("cancel", task, task in found)
 
+    async def pause(self, server: Server, task: int) -> None:
+        self.told.alone.add(task)
+        self.tell("paused", task, task in await server.pauser.pause(CLIENT, [task]))
+
+    async def resume(self, server: Server, task: int) -> None:
+        self.told.alone.add(task)
+        resumed = await server.pauser.resume(CLIENT, [task])
+        self.tell("resumed", task, bool(resumed))
+        self.is_stirred = True
+
     async def update(self, server: Server, task: int) -> None:
         what = self.dice.choice(("priority", "name", "run_at"))
         value: Any = {
