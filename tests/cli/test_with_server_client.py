@@ -43,6 +43,20 @@ def test_a_batch_is_stored_whole_or_not_at_all(server):
         assert client.cancel_tasks(name="batch") == 2
 
 
+async def test_both_clients_pause_and_resume(server):
+    later = {"command": ["true"], "run_at": "2100-01-01T00:00:00Z"}
+    with duly.Client(server.url, server.key) as client:
+        task = client.submit(**later)["id"]
+        found = [client.pause_task(task)["status"], client.resume_task(task)["status"]]
+    async with duly.AsyncClient(server.url, server.key) as client:
+        found += [(await client.pause_task(task))["status"]]
+        found += [(await client.resume_task(task))["status"]]
+        await client.cancel_task(task)
+        with pytest.raises(duly.Conflict):
+            await client.pause_task(task)
+    assert found == ["paused", "scheduled"] * 2
+
+
 def test_errors_are_those_of_the_package(server):
     with duly.Client(server.url, server.key) as client:
         with pytest.raises(duly.NotFound):

@@ -139,7 +139,13 @@ def test_a_graph_is_paused_resumed_and_cancelled_as_a_whole(server):
             pass
     paused = server.duly("pause", "--graph", graph).stdout
     assert paused == f"paused 1 task of {graph}; 1 runs on to the end\n"
-    assert server.duly("why", made["ids"]["b"]).stdout.startswith("Is paused")
+    why = server.duly("why", made["ids"]["b"]).stdout
+    assert why.startswith(f"Was paused with its graph {graph} at ")
+    wrong = server.duly("pause", graph)
+    assert (wrong.returncode, f"{graph} is a graph; give it with --graph." in wrong.stderr) == (
+        1,
+        True,
+    )
     assert server.duly("resume", "--graph", graph).stdout == f"resumed 2 tasks of {graph}\n"
     wrong = server.duly("cancel", "--graph", task)
     assert (wrong.returncode, f"{task} is a task, of graph {graph}." in wrong.stderr) == (1, True)

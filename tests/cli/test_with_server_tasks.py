@@ -113,6 +113,25 @@ def test_one_task_that_cannot_be_cancelled_does_not_keep_the_others(server):
     assert (done.returncode, done.stdout) == (1, f"cancelled {task}\n")
 
 
+def test_tasks_are_paused_and_resumed_by_their_ids(server):
+    ids = [submit(server, "--in", "1h", "--", "true") for _ in range(2)]
+    paused = server.duly("pause", *ids, "12345")
+    assert (paused.returncode, paused.stdout) == (1, f"paused {ids[0]}\npaused {ids[1]}\n")
+    assert "There is no task 12345." in paused.stderr
+    listed = server.duly("list", "--status", "paused", "-o", "id").stdout.split()
+    assert set(ids) <= set(listed)
+    assert f"`duly resume {ids[0]}` lets it go on." in server.duly("why", ids[0]).stdout
+    assert server.duly("update", ids[0], "--priority", "3").returncode == 0
+    resumed = server.duly("resume", ids[0]).stdout
+    assert resumed == f"{ids[0]} goes on: it is scheduled\n"
+    assert server.duly("resume", ids[0]).stdout == resumed
+    assert answer(server, "resume")["status"] == "scheduled"  # the last one submitted
+    server.duly("cancel", *ids)
+    refused = server.duly("pause", ids[0])
+    assert (refused.returncode, "nothing left to pause" in refused.stderr) == (1, True)
+    assert server.duly("pause", "--graph", "1", ids[0]).returncode == 2
+
+
 def test_the_same_key_is_the_same_task(server):
     key = uuid.uuid4().hex
     ids = {submit(server, "--idempotency-key", key, "--", "true") for _ in range(2)}
