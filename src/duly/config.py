@@ -72,6 +72,8 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     history: timedelta = timedelta(days=30)
     idempotency_keys: timedelta = timedelta(days=7)
     """Counted from the end of the task."""
+    artifacts: timedelta = timedelta(days=7)
+    """Counted from when an artifact was last needed."""
     usage: timedelta = timedelta(days=400)
     """Days of the books; far longer than the attempts that they were made from."""
     interval: timedelta = timedelta(minutes=10)
@@ -110,6 +112,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """Requests of clients that are worked on at once."""
     waiting_limit: int = 2000
     """Requests of clients that wait for a task to end, or follow a log."""
+    artifact_limit: int = 2 * 2**30
+    """Bytes of an artifact, whatever a plan says."""
     bodies_limit: int = 128 * 2**20
     """Bytes of bodies that are held at once; those of nodes are counted apart."""
 

@@ -11,6 +11,7 @@
     │   └── Fenced           the lease is gone: nothing of this attempt or agent counts
     ├── TooLarge
     ├── Invalid              understood, but a field cannot be accepted
+    │   └── UnknownArtifact  a task needs a bundle that its tenant has not uploaded
     ├── LimitExceeded        a limit of the plan is used up; try again after `retry_after`
     ├── Unavailable          not now; the same request may succeed later
     │   ├── NotLeading       this server's term is over
@@ -100,6 +101,12 @@ class Invalid(DulyError):
     def __init__(self, field: str, message: str, **details: Any) -> None:
         super().__init__(message, field=field, **details)
         self.field = field
+
+
+class UnknownArtifact(Invalid):
+    """The tenant has no artifact of that hash; upload it first."""
+
+    code = "unknown_artifact"
 
 
 class LimitExceeded(DulyError):

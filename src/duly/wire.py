@@ -21,6 +21,9 @@ MEDIA_TYPE = "application/x-msgpack"
 TAIL_BYTES = 4096
 """The end of an attempt's log that travels with its report."""
 
+ARTIFACT_PIECE = 4 * 2**20
+"""The bytes of an artifact that come at once, at most."""
+
 
 class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
     """An attempt, and the right to speak for it."""
@@ -184,6 +187,26 @@ class Inputs(msgspec.Struct, kw_only=True):
 
     results: list[Input]
     above: int | None = None
+
+
+class ArtifactWanted(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/artifact: asks for bytes of the artifact of an attempt, from `offset` on.
+
+    Which artifact it is, the payload says: `artifact`, the SHA-256 of all of its bytes.
+    """
+
+    ref: AttemptRef
+    offset: int = 0
+
+
+class ArtifactPiece(msgspec.Struct, kw_only=True):
+    """Bytes of an artifact, not more than ARTIFACT_PIECE; `size` is how many there are in all.
+
+    There are none once `offset` has reached `size`.
+    """
+
+    data: bytes
+    size: int
 
 
 class AttemptKey(msgspec.Struct, kw_only=True):

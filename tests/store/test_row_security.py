@@ -57,6 +57,9 @@ ROWS = {
     "now(), 'once', 'skip', now(), null, '{{}}', now(), now())",
     "occurrences": "insert into occurrences values ({tenant}, now(), {tenant}, {tenant} + 100, "
     "'daily', null, null, 1, now())",
+    "artifacts": "insert into artifacts values ({tenant}, {tenant}, sha256('x'), 1, {tenant}, "
+    "now(), now())",
+    "artifact_uses": "insert into artifact_uses values ({tenant}, {tenant} + 100, {tenant})",
     "tenants": "insert into tenants (id, name, plan) "
     "values ({tenant}, 'tenant {tenant}', 'unlimited') on conflict do nothing",
 }

@@ -15,6 +15,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Message, Scope
 
 from duly.api import (
+    artifacts,
     attempt,
     audit,
     cancel,
@@ -111,6 +112,7 @@ def create_app(parts: Parts) -> Litestar:
         *resources.HANDLERS,
         *schedules.HANDLERS,
         *schedule_history.HANDLERS,
+        *artifacts.HANDLERS,
         *plans.HANDLERS,
         *tiers.HANDLERS,
         *limits.HANDLERS,

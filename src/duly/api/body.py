@@ -7,6 +7,7 @@ asked for is invalid (422), with the path of the field and what to write instead
 import asyncio
 import difflib
 import re
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,8 @@ SILENCE = 30.0
 """Seconds after which a client that sends no more of its body is given up."""
 SLOWEST = 4096
 """Bytes a second that a client sends at least: one that sends less keeps room from others."""
+SLOWEST_UPLOAD = 32 * 1024
+"""Bytes a second of an upload, which is long and of which there are few at once."""
 PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -57,6 +60,29 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
         if not message.get("more_body", False):
             return bytes(chunks + body) if chunks else body
         chunks += body
+
+
+def announced_bytes(request: ApiRequest) -> int | None:
+    """Return how many bytes the client says that its body has; None if it does not."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return None
+
+
+async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
+    """Yield a body as it comes, which may be of any length; raises Malformed if it stops."""
+    came, began = 0, clock.monotonic()
+    while True:
+        message = await _next(request, began + SILENCE + came / SLOWEST_UPLOAD)
+        if message["type"] == "http.disconnect":
+            raise Malformed("The client hung up before the end of the body.")
+        body: bytes = message.get("body", b"")
+        came += len(body)
+        if body:
+            yield body
+        if not message.get("more_body", False):
+            return
 
 
 async def _next(request: ApiRequest, until: float) -> Any:

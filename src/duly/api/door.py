@@ -23,6 +23,9 @@ from duly.server.room import Room
 
 NODES = 20_000
 """Requests of nodes at once: a poll that waits, a heartbeat, a report, a log each."""
+UPLOADS = 32
+"""Artifacts that are uploaded at once. Each is held a part at a time, and keeps out nothing but
+other uploads, however large and slow it is."""
 RETRY_AFTER = 2
 FULL = "The server has as many requests as it can hold; try again."
 NO_MEMORY = "The server holds as much of other requests as it can; try again."
@@ -71,6 +74,7 @@ class Door:
         self._open = Rooms("open", Room(settings.open_limit), bodies)
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
         self._nodes = Rooms("nodes", Room(NODES), Room(settings.bodies_limit))
+        self._uploads = Rooms("uploads", Room(UPLOADS), Room(0))
 
     def watch(self, connections: Collection[Any]) -> None:
         """Refuse clients before `connections` are so many that nodes would not get any."""
@@ -90,7 +94,7 @@ class Door:
         body = Body(receive, rooms.bodies)
         rooms.requests.take()
         try:
-            await self._app(scope, body.receive, send)
+            await self._app(scope, receive if rooms is self._uploads else body.receive, send)
         finally:
             rooms.requests.give_back()
             body.forget()
@@ -100,6 +104,8 @@ class Door:
         is_join = path == "/v1/nodes" and scope["method"] == "POST"
         if is_join or path.startswith(("/v1/gateway/", "/v1/attempt/")):
             return self._nodes
+        if scope["method"] == "PUT" and path.startswith("/v1/artifacts/"):
+            return self._uploads
         # However else these words can be spelled: it is then counted with the others.
         return self._waiting if b"wait=" in query or b"follow=" in query else self._open
 

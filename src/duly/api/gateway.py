@@ -79,6 +79,15 @@ async def read_inputs(request: ApiRequest) -> Answer:
     return _answer(await parts_of(request).inputs.page(_node(request), message))
 
 
+@_message(
+    "artifact", "Fetch bytes of an attempt's artifact", wire.ArtifactWanted, wire.ArtifactPiece
+)
+async def read_artifact(request: ApiRequest) -> Answer:
+    """Give the next bytes if the attempt is still this node's."""
+    message = await _read(request, wire.ArtifactWanted)
+    return _answer(await parts_of(request).artifacts.piece(_node(request), message))
+
+
 @_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
 async def register_attempt_key(request: ApiRequest) -> Answer:
     """Take the key if the attempt is still this node's."""
@@ -112,4 +121,13 @@ def _answer(message: Any) -> Answer:
     return Answer(wire.encode(message), media_type=MSGPACK)
 
 
-HANDLERS = [poll, heartbeat, report, append_log, read_inputs, register_attempt_key, leave]
+HANDLERS = [
+    poll,
+    heartbeat,
+    report,
+    append_log,
+    read_inputs,
+    read_artifact,
+    register_attempt_key,
+    leave,
+]

@@ -18,7 +18,7 @@ from duly.server.parts import Parts
 
 ApiRequest = Request[Any, Any, State]
 Handler = Callable[[ApiRequest], Awaitable[Any]]
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Parameter(msgspec.Struct, frozen=True):

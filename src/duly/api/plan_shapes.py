@@ -46,6 +46,8 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
+    max_artifact_bytes: int | None
+    artifact_bytes: int | None
     created_at: datetime
     tenants: int | None
     """How many have it; for administrators alone."""
@@ -120,6 +122,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long what has ended is kept, in seconds."""
     log_bytes: int
     result_bytes: int
+    max_artifact_bytes: int
+    artifact_bytes: Count
 
 
 def plan(view: PlanView) -> PlanAnswer:
@@ -182,6 +186,8 @@ def limits(tenant: str, found: Plan, used: Used, settings: Settings) -> Limits:
         retention=_smaller(found.retention, settings.retention.history).total_seconds(),
         log_bytes=_smaller(found.max_log_bytes, execution.log_limit),
         result_bytes=_smaller(found.max_result_bytes, execution.result_limit),
+        max_artifact_bytes=_smaller(found.max_artifact_bytes, settings.requests.artifact_limit),
+        artifact_bytes=_count(found.artifact_bytes, used.artifact_bytes),
     )
 
 

@@ -102,7 +102,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
+    artifact: str | None = None
     env: dict[str, str] | None = None
+
+
+class ArtifactAnswer(msgspec.Struct, frozen=True):
+    """A bundle that was uploaded, and when somebody last needed it."""
+
+    sha256: str
+    bytes: int
+    created_at: datetime
+    last_used_at: datetime
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +243,7 @@ def task(
         command=payload.command,
         script_path=payload.script_path,
         source=payload.source,
+        artifact=payload.artifact,
         env=None if view.payload is None else payload.env,
     )
 
@@ -276,6 +287,7 @@ def fresh_task(
         command=spec.payload.command,
         script_path=spec.payload.script_path,
         source=spec.payload.source,
+        artifact=spec.payload.artifact,
         env=spec.payload.env,
     )
 

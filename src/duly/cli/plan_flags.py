@@ -71,6 +71,10 @@ class PlanFlags:
     ] = None
     max_log_bytes: Annotated[str | None, Option(metavar="N", help="The log of an attempt.")] = None
     max_result_bytes: Annotated[str | None, Option(metavar="N", help="A result.")] = None
+    max_artifact_bytes: Annotated[str | None, Option(metavar="N", help="An artifact.")] = None
+    artifact_bytes: Annotated[
+        str | None, Option(metavar="N", help="All artifacts of a tenant together.")
+    ] = None
     price_class: Annotated[str | None, Option(metavar="NAME", help="Its name in bills.")] = None
     price_per_task: Annotated[str | None, Option(metavar="PRICE", help="What a task costs.")] = None
     price_per_cpu_hour: Annotated[

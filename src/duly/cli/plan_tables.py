@@ -10,7 +10,7 @@ from duly.client.plan_shapes import Count, Limits, Plan, ResourceCount, Tier
 from duly.duration import format_duration
 
 NO_LIMIT = "no limit"
-BYTES = ("max_log_bytes", "max_result_bytes")
+BYTES = ("max_log_bytes", "max_result_bytes", "max_artifact_bytes", "artifact_bytes")
 TIMES = (
     "delay_tolerance",
     "max_delay_tolerance",
@@ -86,6 +86,7 @@ def _counts(limits: Limits) -> Iterator[tuple[str, str, str]]:
     yield from _resources(limits["resources"])
     yield _count("waiting", limits["waiting"])
     yield _count("schedules", limits["schedules"])
+    yield _count("artifact bytes", limits["artifact_bytes"])
 
 
 def _count(name: str, count: Count) -> tuple[str, str, str]:
@@ -127,6 +128,7 @@ def _rest(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "history", f"kept for {_time(limits['retention'])}"
     yield "log", say("max_log_bytes", limits["log_bytes"])
     yield "result", say("max_result_bytes", limits["result_bytes"])
+    yield "an artifact", say("max_artifact_bytes", limits["max_artifact_bytes"])
 
 
 def _span(default: float, longest: float | None) -> str:

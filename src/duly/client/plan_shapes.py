@@ -30,6 +30,8 @@ class PlanFields(TypedDict, total=False):
     retention: Duration | None
     max_log_bytes: int | None
     max_result_bytes: int | None
+    max_artifact_bytes: int | None
+    artifact_bytes: int | None
 
 
 class Plan(TypedDict):
@@ -57,6 +59,8 @@ class Plan(TypedDict):
     retention: float | None
     max_log_bytes: int | None
     max_result_bytes: int | None
+    max_artifact_bytes: int | None
+    artifact_bytes: int | None
     created_at: str
     tenants: int | None
 
@@ -125,3 +129,5 @@ class Limits(TypedDict):
     retention: float
     log_bytes: int
     result_bytes: int
+    max_artifact_bytes: int
+    artifact_bytes: Count

@@ -55,6 +55,8 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     retention: float | str | None = None
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
+    max_artifact_bytes: int | None = None
+    artifact_bytes: int | None = None
 
 
 def plan_from(request: PlanRequest) -> Plan:
@@ -87,6 +89,10 @@ def plan_from(request: PlanRequest) -> Plan:
         retention=_retention(request.retention),
         max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MOST_BYTES),
         max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MOST_BYTES),
+        max_artifact_bytes=_integer(
+            request.max_artifact_bytes, "max_artifact_bytes", 0, MOST_BYTES
+        ),
+        artifact_bytes=_integer(request.artifact_bytes, "artifact_bytes", 0, MOST_BYTES),
     )
 
 

@@ -17,6 +17,7 @@ from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
 from duly.model import allowance
 from duly.model.amounts import ResourcesRequest, amounts_of
+from duly.model.artifact import check_sha256
 from duly.model.graph import DependencyRequest, check_ref, dependencies
 from duly.model.queue import ASKABLE, Queue
 from duly.model.resources import Resources
@@ -66,6 +67,8 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
+    artifact: str | None = None
+    """The SHA-256, in hex, of a bundle that was uploaded before; goes with a command."""
     tier: str | None = None
     resources: ResourcesRequest | None = None
     delay_tolerance: float | str | None = None
@@ -174,6 +177,8 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     ways = {"command", "script_path", "source"} & changes.keys()
     if ways:
         fields.update({way: changes.get(way) for way in ("command", "script_path", "source")})
+        if "command" not in ways:
+            fields["artifact"] = changes.get("artifact")
     if "tier" in changes:
         fields["resources"] = changes.get("resources")
     elif changes.get("resources"):
@@ -223,6 +228,7 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "command": spec.payload.command,
         "script_path": spec.payload.script_path,
         "source": spec.payload.source,
+        "artifact": spec.payload.artifact,
         "env": spec.payload.env,
         "tier": spec.tier,
         "resources": _resources_as_request(spec.resources),
@@ -326,10 +332,13 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
             raise Invalid("script_path", "script_path must be an absolute path on the node.")
     if request.source is not None:
         _check_source(request.source)
+    if request.artifact is not None:
+        _check_artifact(request)
     return Payload(
         command=request.command,
         script_path=request.script_path,
         source=request.source,
+        artifact=request.artifact,
         env=_env(request.env) if request.env else {},
         category=request.category,
         log_limit=plan.max_log_bytes,
@@ -367,6 +376,13 @@ def _check_source(source: str) -> None:
         raise Invalid("source", 'source must begin with a line such as "#!/bin/sh".')
     if len(source.encode()) > MAX_SOURCE_BYTES:
         raise TooLarge(f"source may have at most {MAX_SOURCE_BYTES} bytes.", field="source")
+
+
+def _check_artifact(request: TaskRequest) -> None:
+    """Refuse what is no hash; whether there is such an artifact is known where it is stored."""
+    if request.command is None:
+        raise Invalid("artifact", "An artifact goes with a command, which is run in it.")
+    check_sha256(request.artifact or "", "artifact")
 
 
 def _env(env: dict[str, str]) -> dict[str, str]:

@@ -95,7 +95,10 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be run: exactly one of `command`, `script_path` and `source`."""
+    """What is to be run: exactly one of `command`, `script_path` and `source`.
+
+    With an `artifact`, which only a command can have, it is run in what that unpacks to.
+    """
 
     command: list[str] | None = None
     script_path: str | None = None
@@ -107,6 +110,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of output that are kept of an attempt, if the plan bounds them."""
     result_limit: int | None = None
     """Bytes that the result may have, if the plan bounds them."""
+    artifact: str | None = None
+    """The bundle that it needs: the SHA-256 of its bytes, in lower-case hex."""
     has_upstreams: bool = False
     """Whether it depends on others, whose results it may find; whoever starts it then looks."""
 

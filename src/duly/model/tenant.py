@@ -51,6 +51,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How long what has ended is kept, if not as long as the server keeps history."""
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
+    max_artifact_bytes: int | None = None
+    """Of one artifact."""
+    artifact_bytes: int | None = None
+    """Of all that a tenant has."""
     known_tiers: Mapping[str, Resources] = TIERS
     """What names of tiers stand for: Duly's own, an administrator's, and the tenant's own."""
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from random import Random
 
 from duly.config import Settings
+from duly.server.archive import Archive
+from duly.server.artifacts import Artifacts
 from duly.server.attempt_keys import AttemptKeys
 from duly.server.auditor import Auditor
 from duly.server.authenticator import Authenticator
@@ -59,6 +61,7 @@ class Parts:
     cluster_manager: ClusterManager
     polls: Polls
     inputs: Inputs
+    artifacts: Artifacts
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
@@ -142,6 +145,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager=cluster_manager,
         polls=core.polls,
         inputs=Inputs(database),
+        artifacts=Artifacts(database, settings.requests, sequencer, Archive(store_url)),
         resource_manager=core.resource_manager,
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,

@@ -6,7 +6,7 @@ from duly.errors import Conflict, NotFound
 from duly.model.bucket import Bucket
 from duly.model.request import repeat
 from duly.model.tenant import Credential
-from duly.server import repeats, unique
+from duly.server import bundles, repeats, unique
 from duly.server.backlog import Backlog
 from duly.server.cluster_manager import ClusterManager
 from duly.server.lines import EARLIEST
@@ -84,6 +84,7 @@ class Replayer:
             done = await tasks.insert(conn, [new], server=self._cluster_manager.number)
             if new.spec.unique is not None and new.id in done.held:
                 raise unique.conflict(new.spec.unique, done.held[new.id])
+            await bundles.hold(conn, credential.tenant_id, [new], [new.id])
             if new.spec.payload.has_upstreams:
                 await inputs.copy_ended(conn, credential.tenant_id, task_id, new.id)
             await tasks.add_event(

@@ -18,7 +18,7 @@ from duly.config import RequestSettings
 from duly.errors import Invalid, KeyReused, Unavailable
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
-from duly.server import linker, repeats, unique
+from duly.server import bundles, linker, repeats, unique
 from duly.server.answers import answer
 from duly.server.backlog import Backlog
 from duly.server.batches import BatchStore, StoredBatch
@@ -92,7 +92,7 @@ class Submitter(Service):
 
         Who has waited in vain is taken out of the line: nothing is stored for nobody.
         """
-        if spec.depends_on:
+        if spec.depends_on or spec.payload.artifact is not None:
             return await self._submit_apart(credential, spec)
         if spec.idempotency_key is None:
             self._rate_limiter.check(credential)
@@ -110,7 +110,10 @@ class Submitter(Service):
             self._backlog.leave(credential, 1, stored)
 
     async def _submit_apart(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        """Store a task that waits for others, in a transaction of its own: it holds their rows."""
+        """Store a task in a transaction of its own, because it holds the rows of other things.
+
+        These are what it waits for, and the artifact that it needs.
+        """
         known = partial(repeats.is_known, self._database, credential, spec)
         batch = await self._admit_batch(credential, [spec], None, known)
         return Admitted(batch.ids[0], bool(batch.fresh))
@@ -308,6 +311,8 @@ class Submitter(Service):
                 stored = await self._batches.store(conn, credential, new, key=key, server=server)
                 if links is not None and stored.fresh:
                     await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
+                if stored.fresh:
+                    await bundles.hold(conn, credential.tenant_id, new, stored.ids)
                 if graph is not None and stored.fresh:
                     await edges.insert_graph(conn, graph, credential, stored.ids)
                 if note is not None:

@@ -7,7 +7,7 @@ from duly.errors import Conflict
 from duly.model.request import revise
 from duly.model.task import NOT_STARTED
 from duly.model.tenant import Credential
-from duly.server import unique
+from duly.server import bundles, unique
 from duly.server.replayer import read_spec
 from duly.server.shape_book import ShapeBook
 from duly.server.waker import Waker
@@ -49,6 +49,7 @@ class Updater:
                 holder = await tasks.read_holder(conn, credential.tenant_id, spec.unique.key)
                 if holder not in (None, task_id):
                     raise unique.conflict(spec.unique, holder)
+            await bundles.change(conn, credential.tenant_id, task_id, old.spec, spec)
             shape = await self._shapes.find(conn, spec)
             ready_at = held.ready_at
             if "run_at" in changes:

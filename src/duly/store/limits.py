@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from duly.model.artifact import LEAST_BYTES
 from duly.model.resources import NOTHING, Resources
 from duly.store.database import Connection, load_statements
 
@@ -24,6 +25,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources
     waiting: int
     schedules: int = 0
+    artifact_bytes: int = 0
 
     def tokens(self, per_hour: int, burst: int) -> float:
         """Return what its bucket holds now, at a rate: what was left, and what came since."""
@@ -42,7 +44,7 @@ class Running(msgspec.Struct, frozen=True):
 
 async def read_used(conn: Connection, tenant_id: int) -> Used:
     """Count what a tenant has in use."""
-    row = await conn.fetchrow(SQL["read_used"], tenant_id)
+    row = await conn.fetchrow(SQL["read_used"], tenant_id, LEAST_BYTES)
     assert row is not None  # noqa: S101 -- it begins with a row of its own
     running = msgspec.convert(row["running"], list[Running])
     resources = NOTHING
@@ -57,4 +59,6 @@ async def read_used(conn: Connection, tenant_id: int) -> Used:
         running=sum(one.times for one in running),
         resources=resources,
         waiting=row["waiting"],
+        schedules=row["schedules"],
+        artifact_bytes=row["artifact_bytes"],
     )

@@ -599,6 +599,13 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.needs_artifact(p_used_by bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select exists (select 1 from duly.live l where l.id = p_used_by)
+        or exists (select 1 from duly.schedules s where s.id = p_used_by)
+$$;
+
 CREATE FUNCTION duly.note_ended_upstream() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -981,6 +988,24 @@ CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RE
         'details', jsonb_build_object('upstream', p_upstream::text, 'status', p_status)
     )
 $$;
+
+CREATE TABLE duly.artifact_uses (
+    artifact_id bigint NOT NULL,
+    used_by bigint NOT NULL,
+    tenant_id integer NOT NULL
+);
+
+CREATE TABLE duly.artifacts (
+    id bigint NOT NULL,
+    tenant_id integer NOT NULL,
+    sha256 bytea NOT NULL,
+    bytes bigint NOT NULL,
+    blob bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    last_used_at timestamp with time zone NOT NULL,
+    CONSTRAINT artifacts_bytes_check CHECK ((bytes >= 0)),
+    CONSTRAINT artifacts_sha256_check CHECK ((octet_length(sha256) = 32))
+);
 
 CREATE SEQUENCE duly.entries
     START WITH 1
@@ -1389,6 +1414,8 @@ CREATE TABLE duly.plans (
     max_artifact_bytes bigint,
     created_at timestamp with time zone DEFAULT duly.now() NOT NULL,
     id integer NOT NULL,
+    artifact_bytes bigint,
+    CONSTRAINT plans_artifact_bytes_check CHECK ((artifact_bytes >= 0)),
     CONSTRAINT plans_burst_check CHECK ((burst > 0)),
     CONSTRAINT plans_cap_within_longest CHECK ((execution_cap <= max_execution_cap)),
     CONSTRAINT plans_max_artifact_bytes_check CHECK ((max_artifact_bytes >= 0)),
@@ -1608,7 +1635,8 @@ CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
            FROM duly.tiers
           WHERE (tiers.tenant_id IS NULL)), '{}'::jsonb) || COALESCE(( SELECT jsonb_object_agg(tiers.name, tiers.resources ORDER BY tiers.created_at, tiers.name) AS jsonb_object_agg
            FROM duly.tiers
-          WHERE (tiers.tenant_id = t.id)), '{}'::jsonb)) AS known_tiers
+          WHERE (tiers.tenant_id = t.id)), '{}'::jsonb)) AS known_tiers,
+    p.artifact_bytes
    FROM (duly.tenants t
      JOIN duly.plans p ON ((p.name = t.plan)));
 
@@ -1678,6 +1706,12 @@ ALTER TABLE ONLY duly.ends ATTACH PARTITION duly.ends_rest DEFAULT;
 ALTER TABLE ONLY duly.events ATTACH PARTITION duly.events_rest DEFAULT;
 
 ALTER TABLE ONLY duly.tasks ATTACH PARTITION duly.tasks_rest DEFAULT;
+
+ALTER TABLE ONLY duly.artifact_uses
+    ADD CONSTRAINT artifact_uses_pkey PRIMARY KEY (artifact_id, used_by);
+
+ALTER TABLE ONLY duly.artifacts
+    ADD CONSTRAINT artifacts_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY duly.attempts
     ADD CONSTRAINT attempts_pkey PRIMARY KEY (task_id, attempt);
@@ -1814,6 +1848,14 @@ ALTER TABLE ONLY duly.users
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_tenant_id_name_key UNIQUE (tenant_id, name);
 
+CREATE INDEX artifact_uses_by_user ON duly.artifact_uses USING btree (used_by);
+
+CREATE UNIQUE INDEX artifacts_by_blob ON duly.artifacts USING btree (blob);
+
+CREATE UNIQUE INDEX artifacts_by_hash ON duly.artifacts USING btree (tenant_id, sha256) INCLUDE (bytes);
+
+CREATE INDEX artifacts_by_use ON duly.artifacts USING btree (last_used_at);
+
 CREATE INDEX attempts_by_entry ON ONLY duly.attempts USING btree (entry);
 
 CREATE INDEX attempts_gone_wrong ON ONLY duly.attempts USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
@@ -1926,6 +1968,12 @@ CREATE TRIGGER tasks_keep_former_specs AFTER UPDATE ON duly.tasks FOR EACH ROW W
 
 CREATE CONSTRAINT TRIGGER tenants_revise_quotas AFTER UPDATE ON duly.tenants DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN ((((old.plan IS DISTINCT FROM new.plan) OR (old.suspended_at IS DISTINCT FROM new.suspended_at)) OR (old.removed_at IS DISTINCT FROM new.removed_at))) EXECUTE FUNCTION duly.revise_quotas();
 
+ALTER TABLE ONLY duly.artifact_uses
+    ADD CONSTRAINT artifact_uses_artifact_id_fkey FOREIGN KEY (artifact_id) REFERENCES duly.artifacts(id) DEFERRABLE INITIALLY DEFERRED;
+
+ALTER TABLE ONLY duly.artifacts
+    ADD CONSTRAINT artifacts_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
+
 ALTER TABLE ONLY duly.buckets
     ADD CONSTRAINT buckets_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
 
@@ -1959,6 +2007,10 @@ ALTER TABLE ONLY duly.tiers
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES duly.tenants(id);
 
+ALTER TABLE duly.artifact_uses ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE duly.artifacts ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE duly.attempts ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.audit_log ENABLE ROW LEVEL SECURITY;
@@ -1988,6 +2040,10 @@ ALTER TABLE duly.keys ENABLE ROW LEVEL SECURITY;
 ALTER TABLE duly.live ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.occurrences ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own_tenant ON duly.artifact_uses USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+
+CREATE POLICY own_tenant ON duly.artifacts USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.attempts USING ((EXISTS ( SELECT 1
    FROM duly.tasks t

@@ -2,7 +2,7 @@
 -- Return what a tenant has in use: what runs by shape and what is reserved, what waits or is yet
 -- to come, and the tokens that it had when they were last counted. What runs is gone through as a
 -- whole, which is bounded by what the nodes can hold; other counts look at 100,000 rows at most.
---   $1 tenant_id
+--   $1 tenant_id, $2 what an artifact counts at least
 select duly.now() as now, b.tokens, b.filled_at,
        (select coalesce(json_agg(used), '[]')
           from (select s.needs, held.times
@@ -21,6 +21,10 @@ select duly.now() as now, b.tokens, b.filled_at,
             as counted)
        + (select count(*) filter (where tenant_id = $1)
             from (select tenant_id from live where status = 'scheduled' limit 100000) as counted)
-       as waiting
+       as waiting,
+       (select count(*) from schedules where tenant_id = $1) as schedules,
+       (select coalesce(sum(greatest(bytes, $2::bigint)), 0)::bigint
+          from artifacts
+         where tenant_id = $1) as artifact_bytes
   from (select 1) as one
   left join buckets b on b.tenant_id = $1

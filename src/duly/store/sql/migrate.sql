@@ -61,7 +61,7 @@ grant duly_request to current_user
 grant usage on schema duly to duly_request;
 grant select, insert, update, delete
    on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets,
-      schedules, occurrences, graph_wishes
+      schedules, occurrences, graph_wishes, artifacts, artifact_uses
    to duly_request;
 grant select on attempts, usage, books, tenants, tenants_with_plans, plans to duly_request;
 -- To lock a row, so that its tenant is not removed meanwhile, needs the right to change some

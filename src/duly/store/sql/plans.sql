@@ -5,7 +5,8 @@ select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.toleran
        p.execution_cap, p.max_execution_cap, p.weight, p.retention,
        p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
-       p.max_schedules, p.tiers, p.queues, p.max_log_bytes, p.max_result_bytes, p.created_at,
+       p.max_schedules, p.tiers, p.queues, p.max_log_bytes, p.max_result_bytes,
+       p.max_artifact_bytes, p.artifact_bytes, p.created_at,
        case
            when $4
            then (select count(*) from tenants t where t.plan = p.name and t.removed_at is null)
@@ -24,7 +25,8 @@ select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
        execution_cap, max_execution_cap, weight, retention,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, max_resources, max_waiting,
-       max_schedules, tiers, queues, max_log_bytes, max_result_bytes
+       max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
+       max_artifact_bytes, artifact_bytes
   from plans
  where name = $1
    for update
@@ -37,13 +39,15 @@ insert into plans (
         execution_cap, max_execution_cap, weight, retention,
         price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
         tasks_per_hour, burst, max_running, max_resources, max_waiting,
-        max_schedules, tiers, queues, max_log_bytes, max_result_bytes
+        max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
+        max_artifact_bytes, artifact_bytes
        )
 select name, delay_tolerance, max_delay_tolerance, tolerances,
        execution_cap, max_execution_cap, weight, retention,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, nullif(max_resources, 'null'), max_waiting,
-       max_schedules, tiers, queues, max_log_bytes, max_result_bytes
+       max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
+       max_artifact_bytes, artifact_bytes
   from jsonb_populate_record(null::plans, $1::jsonb)
     on conflict (name) do nothing
 returning id
@@ -72,7 +76,9 @@ update plans
        tiers = given.tiers,
        queues = given.queues,
        max_log_bytes = given.max_log_bytes,
-       max_result_bytes = given.max_result_bytes
+       max_result_bytes = given.max_result_bytes,
+       max_artifact_bytes = given.max_artifact_bytes,
+       artifact_bytes = given.artifact_bytes
   from jsonb_populate_record(null::plans, $1::jsonb) as given
  where plans.name = given.name
 
