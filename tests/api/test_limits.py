@@ -41,6 +41,8 @@ async def test_a_tenant_that_has_nothing_has_all_of_it_left(caller):
         "retention": 7 * 86400,
         "log_bytes": 1000000,
         "result_bytes": 65536,
+        "max_artifact_bytes": 100_000_000,
+        "artifact_bytes": {"limit": 10**9, "used": 0, "left": 10**9},
     }
 
 
@@ -53,9 +55,12 @@ async def test_what_runs_is_reserved_and_waits_is_counted_for_its_tenant_alone(
     await caller.submit(run_at="2199-01-01T00:00:00Z")
     body = {"resources": {"cpu": 0.5, "memory": "100MiB"}}
     assert (await caller.call("POST", "/v1/resources", json=body)).status_code == 201
+    nightly = {"task": {"command": ["true"]}, "daily": "06:30"}
+    assert (await caller.call("POST", "/v1/schedules", json=nightly)).status_code == 201
     limits = await caller.get("/v1/limits")
     assert limits["running"] == {"limit": 2, "used": 1, "left": 1}
     assert limits["waiting"] == {"limit": 1000, "used": 2, "left": 998}
+    assert limits["schedules"] == {"limit": 5, "used": 1, "left": 4}
     assert (limits["resources"]["used"]["cpu"], limits["resources"]["left"]) == (
         1.0,
         {"cpu": 1, "memory_mb": 2048 - 356},

@@ -41,7 +41,8 @@ CLEAN = """
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
     delete from terms; delete from servers; delete from journal; delete from clock;
-    delete from edges; delete from ended_upstreams; delete from graphs; delete from graph_wishes
+    delete from edges; delete from ended_upstreams; delete from graphs; delete from graph_wishes;
+    delete from artifact_uses; delete from artifacts
 """
 GONE = -1
 BATCH = 3

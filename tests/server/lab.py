@@ -36,6 +36,7 @@ CLEAN = """
     delete from schedules; delete from occurrences;
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
     delete from usage; delete from former_specs; delete from buckets;
+    delete from artifact_uses; delete from artifacts;
     delete from edges; delete from graphs; delete from graph_wishes; delete from ended_upstreams;
     delete from tenants where name <> 'default'
 """

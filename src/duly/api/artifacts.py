@@ -31,6 +31,7 @@ BYTES = "application/octet-stream"
     ONE,
     "Upload an artifact",
     access=Access.SUBMIT,
+    takes=bytes,
     gives=ArtifactAnswer,
     statuses=(200, 201),
     errors=(400, 413, 422, 429),
@@ -61,7 +62,14 @@ async def get_artifact(request: ApiRequest) -> Stream:
     return _stream(found, data)
 
 
-@route("HEAD", ONE, "See whether there is an artifact", access=Access.READ)
+@route(
+    "HEAD",
+    ONE,
+    "See whether there is an artifact",
+    access=Access.READ,
+    gives=bytes,
+    media_type=BYTES,
+)
 async def head_artifact(request: ApiRequest) -> Answer:
     """Say how many bytes there are."""
     query_of(request)

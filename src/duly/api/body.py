@@ -23,6 +23,8 @@ SLOWEST = 4096
 """Bytes a second that a client sends at least: one that sends less keeps room from others."""
 SLOWEST_UPLOAD = 32 * 1024
 """Bytes a second of an upload, which is long and of which there are few at once."""
+LONGEST_UPLOAD = 12 * 3600.0
+"""Seconds; bytes that are older than a day and have no row are nobody's (`server/curator.py`)."""
 PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -74,7 +76,8 @@ async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
     """Yield a body as it comes, which may be of any length; raises Malformed if it stops."""
     came, began = 0, clock.monotonic()
     while True:
-        message = await _next(request, began + SILENCE + came / SLOWEST_UPLOAD)
+        allowed = min(SILENCE + came / SLOWEST_UPLOAD, LONGEST_UPLOAD)
+        message = await _next(request, began + allowed)
         if message["type"] == "http.disconnect":
             raise Malformed("The client hung up before the end of the body.")
         body: bytes = message.get("body", b"")

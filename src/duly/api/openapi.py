@@ -13,6 +13,7 @@ from duly.api.operation import Operation, Parameter
 from duly.api.shapes import ErrorAnswer
 
 KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+BINARY = {"type": "string", "format": "binary"}
 TEMPLATE = "#/components/schemas/{name}"
 ALIAS = "/v1/jobs"
 """The same as /v1/tasks; described once."""
@@ -26,7 +27,7 @@ def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
     kinds = [ErrorAnswer]
     for _, _, operation in listed:
         several = operation.gives if isinstance(operation.gives, tuple) else (operation.gives,)
-        kinds += [k for k in (operation.takes, *several) if k not in (None, str, object)]
+        kinds += [k for k in (operation.takes, *several) if k not in (None, str, bytes, object)]
     refs, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
     schemas = dict(zip(kinds, refs, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -80,12 +81,14 @@ def _operation(path: str, name: str, operation: Operation, schemas: Any) -> dict
     if operation.takes is not None:
         described["requestBody"] = {
             "required": True,
-            "content": {_request_type(operation): {"schema": schemas[operation.takes]}},
+            "content": {_request_type(operation): {"schema": schemas.get(operation.takes, BINARY)}},
         }
     return described
 
 
 def _request_type(operation: Operation) -> str:
+    if operation.takes is bytes:
+        return "application/octet-stream"
     text = operation.media_type == "text/plain"
     return "application/json" if text else operation.media_type
 
@@ -96,7 +99,9 @@ def _responses(operation: Operation, schemas: Any) -> dict[str, Any]:
         responses[str(status)] = {"description": HTTPStatus(status).phrase}
         if operation.gives is not None:
             schema = schemas.get(operation.gives, {"type": "string"})
-            if operation.gives is object:
+            if operation.gives is bytes:
+                schema = BINARY
+            elif operation.gives is object:
                 schema = {}
             elif isinstance(operation.gives, tuple):
                 schema = {"oneOf": [schemas[kind] for kind in operation.gives]}

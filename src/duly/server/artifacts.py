@@ -151,6 +151,8 @@ class Artifacts:
                 found = await artifacts.read_leased(conn, node_id, named)
         if found is None:
             raise Fenced("The attempt has been given away, or has no artifact to be shown here.")
+        if found is artifacts.NONE:
+            raise lost()
         data = await self._archive.piece(found, max(0, asked.offset))
         return ArtifactPiece(data=data, size=found.bytes)
 

@@ -3,16 +3,19 @@
 It is done in the transaction that stores them. Whoever has no artifact pays nothing for it.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from duly.errors import UnknownArtifact
+from duly.model.schedule import Template
 from duly.model.task import TaskSpec
 from duly.server.turns import pieces
 from duly.store import artifacts
 from duly.store.database import Connection
 from duly.store.tasks import NewTask
 
+log = logging.getLogger(__name__)
 CHUNK = 2000
 """Uses that go into one statement."""
 
@@ -48,18 +51,40 @@ async def change(
 
 
 async def hold_for_schedule(
-    conn: Connection, tenant_id: int, schedule_id: int, named: Iterable[str]
+    conn: Connection, template: Template, before: Template | None = None
 ) -> None:
-    """Let a schedule hold what the tasks that it submits will need, and nothing else."""
-    await artifacts.drop_uses(conn, tenant_id, schedule_id)
-    await _hold(conn, tenant_id, [(bytes.fromhex(one), schedule_id) for one in sorted(set(named))])
+    """Let a schedule hold what the tasks that it submits will need, and nothing of `before`."""
+    named = _named(template)
+    earlier = set() if before is None else _named(before)
+    if named == earlier:
+        return
+    if earlier:
+        await artifacts.drop_uses(conn, template.tenant_id, template.id)
+    uses = [(bytes.fromhex(one), template.id) for one in sorted(named)]
+    await _hold(conn, template.tenant_id, uses)
 
 
-def named_in(task: Mapping[str, Any] | None, graph: Mapping[str, Any] | None) -> set[str]:
+async def hold_for_occurrences(conn: Connection, new: Iterable[NewTask]) -> None:
+    """Let the tasks of schedules, of any tenants, hold what their schedules hold as well.
+
+    So it is there; and if it were not, the others would fire all the same.
+    """
+    uses: dict[int, list[tuple[bytes, int]]] = {}
+    for task in new:
+        if task.spec.payload.artifact is not None:
+            needed = bytes.fromhex(task.spec.payload.artifact)
+            uses.setdefault(task.tenant_id, []).append((needed, task.id))
+    for tenant_id, several in sorted(uses.items()):
+        unknown = await artifacts.use(conn, tenant_id, several)
+        for one in unknown:
+            log.error("a schedule names an artifact that is gone", extra={"sha256": one.hex()})
+
+
+def _named(template: Template) -> set[str]:
     """Return the hashes that a template names, in a task or anywhere in a graph."""
-    found: list[Mapping[str, Any]] = [task or {}]
-    if graph is not None:
-        found += [*graph["tasks"], graph.get("defaults") or {}]
+    found: list[Mapping[str, Any]] = [template.task or {}]
+    if template.graph is not None:
+        found += [*template.graph["tasks"], template.graph.get("defaults") or {}]
     return {one["artifact"] for one in found if one.get("artifact") is not None}
 
 

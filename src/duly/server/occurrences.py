@@ -12,7 +12,7 @@ from duly.errors import Unavailable
 from duly.model.graph import Condition
 from duly.model.schedule import Overlap
 from duly.model.task import Reason
-from duly.server import claims
+from duly.server import bundles, claims
 from duly.server.cluster_manager import ClusterManager
 from duly.server.drafts import Admission, Draft, Open, held, used_up
 from duly.server.linker import ALONE
@@ -152,6 +152,7 @@ class Occurrences:
         if late:
             await schedules.refuse(conn, late)
         stored = [one for one in occurrences if one.ids[0] not in late]
+        await bundles.hold_for_occurrences(conn, [task for task in new if task.id not in late])
         await _store_graphs(conn, stored)
         return Made(
             stored,

@@ -134,6 +134,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         herald.subscribe(part.hear)
     logbook = Logbook(store_url, limit=settings.execution.log_limit)
     passwords, pauser = Passwords(), Pauser(database, core.waker)
+    archive = Archive(store_url)
     return Parts(
         database=database,
         settings=settings,
@@ -145,7 +146,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         cluster_manager=cluster_manager,
         polls=core.polls,
         inputs=Inputs(database),
-        artifacts=Artifacts(database, settings.requests, sequencer, Archive(store_url)),
+        artifacts=Artifacts(database, settings.requests, sequencer, archive),
         resource_manager=core.resource_manager,
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,
@@ -165,7 +166,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         keys=Keys(database, herald),
         logins=Logins(database, herald, passwords),
         logbook=logbook,
-        retention=Retention(database, settings.retention, cluster_manager, logbook),
+        retention=Retention(database, settings.retention, cluster_manager, logbook, archive),
         bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),
         auditor=Auditor(database, settings, cluster_manager, core.queue_manager),
     )

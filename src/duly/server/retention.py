@@ -3,7 +3,9 @@
 import logging
 
 from duly.config import RetentionSettings
+from duly.server.archive import Archive
 from duly.server.cluster_manager import ClusterManager
+from duly.server.curator import Curator
 from duly.server.forgetter import Forgetter
 from duly.server.logbook import Logbook
 from duly.server.service import Service
@@ -24,6 +26,7 @@ class Retention(Service):
         settings: RetentionSettings,
         cluster_manager: ClusterManager,
         logbook: Logbook,
+        archive: Archive,
     ) -> None:
         super().__init__(settings.interval)
         self._database = database
@@ -31,11 +34,13 @@ class Retention(Service):
         self._cluster_manager = cluster_manager
         self._logbook = logbook
         self._forgetter = Forgetter(database, settings, logbook)
+        self._curator = Curator(database, settings, archive)
 
     async def tick(self) -> bool:
         """Make partitions ahead, drop one old day, forget old keys, fire times and books.
 
-        And of tenants whose plans keep less, a batch of what they do not keep.
+        And of tenants whose plans keep less, a batch of what they do not keep; and a batch of
+        the artifacts that nobody has needed for long.
         """
         term = self._cluster_manager.term
         if term is None:
@@ -58,6 +63,7 @@ class Retention(Service):
             used = await usage.drop(conn, older_than=self._settings.usage, limit=BATCH)
         days = await self._drop_oldest_day(term)
         more = await self._forgetter.step(term)
+        more = await self._curator.step(term) or more
         return more or days > 1 or BATCH in (forgotten, ended, graphs, fired, used)
 
     async def _drop_oldest_day(self, term: Term) -> int:

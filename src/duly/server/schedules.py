@@ -34,7 +34,7 @@ from duly.model.task import Reason
 from duly.model.tenant import Credential
 from duly.policy.firing import passed_over
 from duly.policy.recurrence import between, is_possible, next_after
-from duly.server import overlaps, templates
+from duly.server import bundles, overlaps, templates
 from duly.server.drafts import Draft, Open
 from duly.server.herald import Herald
 from duly.server.news import News
@@ -107,6 +107,7 @@ class Schedules:
                 updated_at=at,
             )
             await schedules.add(conn, made)
+            await bundles.hold_for_schedule(conn, made.template)
             await _record(conn, credential, "create", made, {"name": made.name})
         self._herald.announce(News(due=True))
         return made.template.id
@@ -126,6 +127,7 @@ class Schedules:
             if new.next_run_at != old.next_run_at:
                 await self._pass_over(conn, old, PAUSED if old.paused_at else CHANGED, at)
             await schedules.change(conn, new)
+            await bundles.hold_for_schedule(conn, template, old.template)
             await _record(conn, credential, "update", new, {"fields": sorted(changes)})
         self._herald.announce(News(due=True))
 

@@ -37,6 +37,10 @@ class Blob(msgspec.Struct, frozen=True):
     bytes: int
 
 
+NONE = Blob(0, 0, 0)
+"""No bytes, although there should be some."""
+
+
 class User(msgspec.Struct, frozen=True):
     """A task or a schedule that needs an artifact."""
 
@@ -113,9 +117,11 @@ async def remove(conn: Connection, artifact_id: int) -> None:
 
 
 async def read_leased(conn: Connection, node_id: int, ref: tuple[int, int, int]) -> Blob | None:
-    """Return the bytes of the artifact of an attempt that a node holds now."""
+    """Return the bytes of the artifact of an attempt that a node holds now; NONE if it is gone."""
     row = await conn.fetchrow(SQL["read_leased"], node_id, *ref)
-    return None if row is None else Blob(row["tenant_id"], row["blob"], row["bytes"])
+    if row is None:
+        return None
+    return NONE if row["blob"] is None else Blob(row["tenant_id"], row["blob"], row["bytes"])
 
 
 async def settle_uses(conn: Connection, *, above: int, limit: int) -> int | None:

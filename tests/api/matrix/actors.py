@@ -41,7 +41,7 @@ class Actor:
             return None
         if not self.scopes & {SCOPES[access], Scope.ADMIN}:
             return NO_SCOPE
-        if self.suspended and method != "GET":
+        if self.suspended and method not in ("GET", "HEAD"):
             return SUSPENDED
         return None
 

@@ -4,6 +4,7 @@ Every word of it holds the tenant's own name, so that one look at an answer tell
 whether anything of that tenant is in it.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +69,10 @@ async def settle(api: Any, runner: Runner, key_for: Any, tenant: str) -> Holding
     own.things |= await _plans(api, tenant)
     own.things |= {"name": f"{tenant}-name", "user": f"{tenant}-kim", "label": f"of={tenant}"}
     own.things |= {"tenant": tenant, "text": tenant}
+    for kind, words in (("artifact", tenant), ("spare_artifact", f"{tenant}-spare")):
+        own.things[kind] = await _upload(own, words.encode())
     for kind, exit_code in (("done", 0), ("dead", 3), ("running", None)):
-        own.things[kind] = await submit(own, max_attempts=1)
+        own.things[kind] = await submit(own, max_attempts=1, artifact=own["artifact"])
         own.attempt = await runner.start(own[kind])
         if exit_code is not None:
             await runner.finish(own.attempt, tenant.encode(), exit_code)
@@ -95,6 +98,13 @@ async def submit(own: Holding, **task: Any) -> str:
     }
     told: dict[str, Any] = await own.api.submit(**words, **task)
     return str(told["id"])
+
+
+async def _upload(own: Holding, data: bytes) -> str:
+    sha256 = hashlib.sha256(data).hexdigest()
+    answer = await own.api.call("PUT", f"/v1/artifacts/{sha256}", content=data)
+    assert answer.status_code == 201, answer.text
+    return sha256
 
 
 async def _graph(own: Holding) -> str:
@@ -167,6 +177,8 @@ def unknown(kind: str, own: Holding) -> str:
     before = min(int(one) for one in own.ids) - 1
     if kind == "cursor":
         return write_cursor(read_cursor(own[kind]) + 1)
+    if "artifact" in kind:
+        return hashlib.sha256(b"nobody's").hexdigest()
     if kind == "prefix":
         return own[kind][:-4] + "zzzz"
     if not own[kind].isdigit():

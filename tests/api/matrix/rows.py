@@ -42,6 +42,8 @@ class Row:
     access: Access
     ids: tuple[str, ...] = ()
     ok: int = 200
+    unknown: int = 404
+    """What is told of a thing in the path that is nobody's, or another's."""
     good: Good | None = None
     places: tuple[Place, ...] = ()
 
@@ -119,6 +121,7 @@ ROWS: dict[tuple[str, str], Row] = {
         places=(
             body("idempotency_key", 201, lambda k: {**TRUE, "idempotency_key": k}, creates=True),
             body("tier", 422, lambda tier: {**TRUE, "tier": tier}),
+            body("artifact", 422, lambda one: {**KNOWN, "artifact": one}),
         ),
     ),
     ("POST", "/v1/tasks/batch"): Row(
@@ -198,6 +201,17 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/v1/schedules/{id}/tasks"): Row(Access.READ, ("schedule",)),
     ("GET", "/v1/schedules/{id}/occurrences"): Row(Access.READ, ("schedule",)),
     ("GET", "/v1/schedules/{id}/next"): Row(Access.READ, ("schedule",)),
+    ("GET", "/v1/artifacts"): Row(Access.READ, places=PAGE),
+    ("PUT", "/v1/artifacts/{id}"): Row(
+        Access.SUBMIT,
+        ("artifact",),
+        # Whoever uploads names what comes, whether there was any or not.
+        unknown=422,
+        good=lambda _, own: {"content": own.tenant.encode()},
+    ),
+    ("GET", "/v1/artifacts/{id}"): Row(Access.READ, ("artifact",)),
+    ("HEAD", "/v1/artifacts/{id}"): Row(Access.READ, ("artifact",)),
+    ("DELETE", "/v1/artifacts/{id}"): Row(Access.MANAGE, ("spare_artifact", "artifact"), ok=204),
     ("GET", "/v1/limits"): Row(Access.READ),
     ("GET", "/v1/plans"): Row(Access.READ, places=PAGE),
     ("POST", "/v1/plans"): Row(Access.ADMIN, ok=201, good=json(name="more")),
@@ -280,6 +294,9 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("POST", "/v1/gateway/inputs"): Row(
         Access.NODE, good=message(lambda _, ref: wire.InputsWanted(ref=ref))
+    ),
+    ("POST", "/v1/gateway/artifact"): Row(
+        Access.NODE, good=message(lambda _, ref: wire.ArtifactWanted(ref=ref))
     ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))

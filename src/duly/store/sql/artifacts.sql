@@ -110,24 +110,26 @@ delete from artifacts
  where id = $1
 
 -- name: read_leased
--- Return the artifact of a task that is leased to a node now, by all of its fence.
+-- Return the artifact of a task that is leased to a node now, by all of its fence; nulls if it
+-- is gone, and no row if there is no such attempt, or it needs none.
 --   $1 node_id, $2 task_id, $3 attempt, $4 token
 select l.tenant_id, a.bytes, a.blob
   from live l
  cross join lateral (
         select t.payload ->> 'artifact' as artifact from tasks t where t.id = l.id offset 0
        ) as task
- cross join lateral (
+  left join lateral (
         select bytes, blob
           from artifacts
          where artifacts.tenant_id = l.tenant_id
            and artifacts.sha256 = decode(task.artifact, 'hex')
         offset 0
-       ) as a
+       ) as a on true
  where l.id = $2
    and l.attempt = $3
    and l.token = $4
    and l.node_id = $1
+   and task.artifact is not null
 
 -- name: settle_uses
 -- Forget that somebody needed artifacts who does not any more, and note that these were used

@@ -1,0 +1,349 @@
+"""Artifacts for as long as they are needed: who holds them, and what becomes of the others."""
+
+import asyncio
+import hashlib
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from duly.errors import Conflict, LimitExceeded, NotFound, UnknownArtifact
+from duly.model.graph import Dependency
+from duly.model.task import Outcome
+from duly.server import curator
+from duly.store import artifacts
+from duly.store.artifacts import Blob
+from tests.server.calendar import Calendar
+from tests.server.lab import seconds
+
+DATA = b"a bundle"
+HASH = hashlib.sha256(DATA).hexdigest()
+DAY = timedelta(days=1)
+
+
+async def upload(parts, who, data=DATA):
+    """Upload an artifact; return whether it is new."""
+    begun = await parts.artifacts.begin(who, hashlib.sha256(data).digest(), len(data))
+    if begun is None:
+        return False
+    async with begun:
+        await begun.take(data)
+        begun.seal()
+        return await begun.finish()
+
+
+@pytest.fixture
+async def bundle(lab):
+    """The hash of an artifact that the client has."""
+    assert await upload(lab.parts, lab.client)
+    return HASH
+
+
+@pytest.fixture
+def calendar(lab):
+    return Calendar(lab)
+
+
+async def kept(lab, parts=None):
+    """Return the names of the bytes in the object store; here each server has one of its own."""
+    archive = (parts or lab.parts).artifacts._archive
+    found = set()
+    for tenant in await archive.tenants():
+        async for some in archive.blobs(tenant):
+            found |= some.keys()
+    return found
+
+
+async def pass_by(lab, by):
+    """Let time pass, and let the leader remove what is not needed."""
+    await lab.clock.move(by)
+    await lab.parts.cluster_manager.tick()
+    await lab.parts.bookkeeper.tick()
+    while await lab.parts.retention.tick():
+        pass
+
+
+async def is_there(lab, who=None):
+    async with lab.database.reading_for((who or lab.client).tenant_id) as conn:
+        found = await artifacts.find(conn, (who or lab.client).tenant_id, bytes.fromhex(HASH))
+    return found is not None
+
+
+async def remove(lab, who=None):
+    await lab.parts.artifacts.remove(who or lab.client, bytes.fromhex(HASH))
+
+
+async def anybody_waits(lab):
+    """Wait until a statement waits for a lock."""
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    async with asyncio.timeout(10):
+        while not await lab.conn.fetchval(waiting):
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_live_task_needs_is_not_removed(lab, bundle):
+    node = await lab.node()
+    task = await lab.submit(artifact=bundle)
+    with pytest.raises(Conflict, match=f"The task {task} needs the artifact"):
+        await remove(lab)
+    ref = await lab.start(node, task)
+    await node.report(ref, Outcome.FAILED)
+    with pytest.raises(Conflict):
+        await remove(lab)
+    await lab.parts.canceller.cancel(lab.client, [task])
+    await remove(lab)
+    assert await kept(lab) == set()
+    with pytest.raises(NotFound):
+        await remove(lab)
+
+
+async def test_nothing_is_stored_that_needs_what_is_not_there(lab, bundle):
+    unknown = "0" * 64
+    asked = (
+        lab.parts.submitter.submit(lab.client, lab.spec(artifact=unknown)),
+        lab.parts.submitter.submit_batch(
+            lab.client, [lab.spec(), lab.spec(artifact=bundle), lab.spec(artifact=unknown)]
+        ),
+        lab.parts.submitter.submit(lab.stranger, lab.spec(artifact=bundle)),
+    )
+    for one in asked:
+        with pytest.raises(UnknownArtifact, match="upload it first"):
+            await one
+    assert await lab.count("tasks") == await lab.count("live") == 0
+    assert await lab.count("artifact_uses") == 0
+
+
+async def test_a_repeat_of_a_known_key_needs_no_artifact(lab, bundle):
+    asked = lab.spec(artifact=bundle, idempotency_key="k")
+    first = await lab.parts.submitter.submit(lab.client, asked)
+    await lab.parts.canceller.cancel(lab.client, [first.id])
+    await remove(lab)
+    again = await lab.parts.submitter.submit(lab.client, asked)
+    assert (again.id, again.created) == (first.id, False)
+
+
+async def test_a_removal_waits_for_what_is_being_stored_and_is_then_refused(
+    lab, bundle, monkeypatch
+):
+    held, go_on = asyncio.Event(), asyncio.Event()
+    use = artifacts.use
+
+    async def slow(conn, *arguments):
+        unknown = await use(conn, *arguments)
+        held.set()
+        await go_on.wait()
+        return unknown
+
+    monkeypatch.setattr(artifacts, "use", slow)
+    async with asyncio.TaskGroup() as group:
+        storing = group.create_task(
+            lab.parts.submitter.submit(lab.client, lab.spec(artifact=bundle))
+        )
+        await held.wait()
+        removing = group.create_task(_attempted(remove(lab)))
+        await anybody_waits(lab)
+        # Nor does the leader take it away.
+        await lab.clock.move(DAY * 9)
+        async with lab.database.transaction() as conn:
+            assert await artifacts.expire(conn, unused_for=DAY, limit=10) == []
+        go_on.set()
+    assert storing.result().created
+    assert isinstance(removing.result(), Conflict)
+    assert await is_there(lab)
+
+
+async def test_who_stores_waits_for_a_removal_and_is_then_refused(lab, bundle, monkeypatch):
+    held, go_on = asyncio.Event(), asyncio.Event()
+    read_user = artifacts.read_user
+
+    async def slow(*arguments):
+        user = await read_user(*arguments)
+        held.set()
+        await go_on.wait()
+        return user
+
+    monkeypatch.setattr(artifacts, "read_user", slow)
+    async with asyncio.TaskGroup() as group:
+        removing = group.create_task(remove(lab))
+        await held.wait()
+        storing = group.create_task(
+            _attempted(lab.parts.submitter.submit(lab.client, lab.spec(artifact=bundle)))
+        )
+        await anybody_waits(lab)
+        go_on.set()
+    assert removing.result() is None
+    assert isinstance(storing.result(), UnknownArtifact)
+    assert await lab.count("live") == 0
+
+
+async def _attempted(asked):
+    try:
+        return await asked
+    except Exception as error:
+        return error
+
+
+async def test_the_quota_holds_for_two_servers_at_once(lab):
+    await lab.conn.execute("delete from plans where name = 'small'")
+    await lab.conn.execute(
+        """insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,
+                              artifact_bytes)
+           values ('small', '5 m', '1 h', '24 h', 1, 5 * 4096)"""
+    )
+    await lab.conn.execute("insert into tenants (name, plan) values ('small', 'small')")
+    who = await lab.credential("small")
+    other = lab.server()
+    await other.cluster_manager.tick()
+    got = await asyncio.gather(
+        *(
+            _attempted(upload(server, who, f"{number}".encode()))
+            for number, server in enumerate([lab.parts, other] * 4)
+        )
+    )
+    assert (got.count(True), sum(isinstance(one, LimitExceeded) for one in got)) == (5, 3)
+    assert await lab.count("artifacts") == 5
+    assert len(await kept(lab)) + len(await kept(lab, other)) == 5
+    await lab.conn.execute("update tenants set plan = 'unlimited' where name = 'small'")
+
+
+async def test_what_nobody_needs_goes_after_a_week_and_its_bytes_with_it(lab, bundle):
+    assert await upload(lab.parts, lab.stranger)
+    assert len(await kept(lab)) == 2
+    await pass_by(lab, DAY * 6)
+    assert await lab.count("artifacts") == 2
+    await lab.submit(artifact=bundle, run_at=lab.clock.now + DAY * 20)
+    await pass_by(lab, DAY * 2)
+    assert (await is_there(lab), await is_there(lab, lab.stranger)) == (True, False)
+    assert len(await kept(lab)) == 1
+
+
+async def test_a_week_counts_from_the_end_of_the_last_task(lab, bundle):
+    task = await lab.submit(artifact=bundle, run_at=lab.clock.now + DAY * 20)
+    await pass_by(lab, DAY * 10)
+    await lab.parts.canceller.cancel(lab.client, [task])
+    await pass_by(lab, seconds(1))
+    assert await lab.count("artifact_uses") == 0
+    await pass_by(lab, DAY * 6)
+    assert await is_there(lab)
+    await pass_by(lab, DAY * 2)
+    assert not await is_there(lab)
+    assert await kept(lab) == set()
+
+
+async def test_bytes_without_a_row_are_swept_up_once_nobody_can_be_uploading_them(lab, bundle):
+    archive = lab.parts.artifacts._archive
+    (known,) = await kept(lab)
+    orphan = Blob(lab.client.tenant_id, known + 1, 8)
+    await archive.put(orphan.tenant_id, orphan.id, 0, DATA)
+    await pass_by(lab, seconds(3600))
+    assert await kept(lab) == {known, orphan.id}
+    await pass_by(lab, DAY * 1.1)
+    assert await kept(lab) == {known}
+
+
+async def test_a_row_whose_bytes_were_not_deleted_in_time_is_gone_all_the_same(
+    lab, bundle, monkeypatch
+):
+    async def fail(*_):
+        raise OSError("the store is away")
+
+    drop = type(lab.parts.artifacts._archive).drop
+    monkeypatch.setattr(type(lab.parts.artifacts._archive), "drop", fail)
+    await remove(lab)
+    assert not await is_there(lab)
+    assert len(await kept(lab)) == 1
+    monkeypatch.setattr(type(lab.parts.artifacts._archive), "drop", drop)
+    # The same bytes again are others, which the sweep leaves alone.
+    await lab.clock.move(seconds(2))
+    assert await upload(lab.parts, lab.client)
+    await lab.submit(artifact=HASH, run_at=lab.clock.now + DAY * 20)
+    await pass_by(lab, DAY * 1.1)
+    assert len(await kept(lab)) == 1
+    assert not await upload(lab.parts, lab.client)
+
+
+async def test_replays_graphs_and_changes_hold_what_they_need(lab, bundle):
+    task = await lab.submit(artifact=bundle)
+    await lab.parts.canceller.cancel(lab.client, [task])
+    again = await lab.parts.replayer.replay(lab.client, task)
+    with pytest.raises(Conflict, match=f"{again}"):
+        await remove(lab)
+    # What it asks for can change, and what it needs with it.
+    await lab.parts.updater.update(lab.client, again, {"artifact": None})
+    _, ids = await lab.parts.submitter.submit_graph(
+        lab.client,
+        "g",
+        [
+            lab.spec(ref="a"),
+            msgspec.structs.replace(
+                lab.spec(ref="b", artifact=bundle), depends_on=[Dependency("a")]
+            ),
+        ],
+    )
+    with pytest.raises(Conflict, match=f"{ids[1]}"):
+        await remove(lab)
+    await lab.parts.updater.update(lab.client, again, {"artifact": bundle})
+    await lab.parts.canceller.cancel(lab.client, ids)
+    with pytest.raises(Conflict, match=f"{again}"):
+        await remove(lab)
+    with pytest.raises(UnknownArtifact):
+        await lab.parts.updater.update(lab.client, again, {"artifact": "1" * 64})
+    await lab.parts.updater.update(lab.client, again, {"command": ["false"]})
+    stored = await lab.conn.fetchval(
+        "select payload ->> 'artifact' from tasks where id = $1", again
+    )
+    assert stored == bundle
+    await lab.parts.updater.update(lab.client, again, {"source": "#!/bin/sh"})
+    await remove(lab)
+    with pytest.raises(UnknownArtifact):
+        await lab.parts.replayer.replay(lab.client, task)
+
+
+async def test_a_schedule_holds_on_to_what_its_tasks_will_need(lab, bundle, calendar):
+    with pytest.raises(UnknownArtifact):
+        await calendar.create(task={"artifact": "2" * 64})
+    one = await calendar.create(
+        task={"artifact": bundle}, every="30d", start_at=calendar.at(1).isoformat()
+    )
+    await pass_by(lab, DAY * 10)
+    assert await is_there(lab)
+    with pytest.raises(Conflict, match=f"The schedule {one} needs the artifact"):
+        await remove(lab)
+    run = await lab.parts.schedules.run(lab.client, one)
+    await lab.parts.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
+    with pytest.raises(Conflict, match=f"The task {run.id}"):
+        await remove(lab)
+    await lab.parts.canceller.cancel(lab.client, [run.id])
+    graph = await calendar.create(task={"artifact": bundle}, graph={"a": [], "b": ["a"]})
+    with pytest.raises(Conflict, match=f"{graph}"):
+        await remove(lab)
+    await lab.parts.schedules.remove(lab.client, graph)
+    await remove(lab)
+
+
+async def test_what_a_schedule_has_fired_holds_it_too(lab, bundle, calendar):
+    one = await calendar.create(task={"artifact": bundle})
+    await calendar.go(1)
+    await lab.parts.schedules.remove(lab.client, one)
+    (task,) = [row["id"] for row in await lab.conn.fetch("select id from live")]
+    with pytest.raises(Conflict, match=f"The task {task}"):
+        await remove(lab)
+
+
+async def test_what_a_removed_tenant_had_goes_at_once(lab):
+    assert await upload(lab.parts, lab.stranger)
+    await lab.parts.tenants.remove(lab.client, lab.stranger.tenant_id)
+    with pytest.raises(NotFound):
+        await upload(lab.parts, lab.stranger, b"more")
+    await pass_by(lab, seconds(1))
+    assert await lab.count("artifacts") == 0
+    assert await kept(lab) == set()
+
+
+async def test_a_walk_through_uses_goes_on_where_it_was(lab, bundle, monkeypatch):
+    monkeypatch.setattr(curator, "USES", 2)
+    tasks = [await lab.submit(artifact=bundle) for _ in range(5)]
+    await lab.parts.canceller.cancel(lab.client, tasks[1:])
+    await pass_by(lab, seconds(1))
+    left = [row["used_by"] for row in await lab.conn.fetch("select used_by from artifact_uses")]
+    assert left == tasks[:1]
