@@ -22,6 +22,8 @@ LIMITS = {
     "retention": 604800.0,
     "log_bytes": 1000000,
     "result_bytes": 65536,
+    "max_artifact_bytes": 100_000_000,
+    "artifact_bytes": {"limit": 10**9, "used": 4096, "left": 10**9 - 4096},
 }
 
 
@@ -37,6 +39,7 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "gpu 1 / 1 0",
         "waiting 2 / 1000 998",
         "schedules 0 / no limit no limit",
+        "artifact bytes 4096 / 1000000000 999995904",
         "tenant acme",
         "plan free",
         "tasks per hour 100",
@@ -48,4 +51,5 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "history kept for 7d",
         "log 1000000 bytes",
         "result 65536 bytes",
+        "an artifact 100000000 bytes",
     ]

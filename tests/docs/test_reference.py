@@ -143,5 +143,5 @@ def routes():
 
 
 def test_every_route_is_documented():
-    documented = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", page("rest.md")))
+    documented = set(re.findall(r"`((?:GET|HEAD|POST|PUT|PATCH|DELETE) /[^`]*)`", page("rest.md")))
     assert documented == routes()

@@ -36,6 +36,7 @@ def test_everything_can_be_said():
         max_schedules=0, tiers=["basic", "basic"], queues=["urgent"], delay_tolerance="1m",
         max_delay_tolerance="1h", tolerances={"mail": "30s"}, execution_cap="10m",
         max_execution_cap="1h", weight=4, retention="7d", max_log_bytes=1, max_result_bytes=2,
+        max_artifact_bytes=3, artifact_bytes=4,
     )  # fmt: skip
     assert plan == Plan(
         name="team", price_class="gold", price_per_task=Decimal("0.00001"), tasks_per_hour=100,
@@ -45,6 +46,7 @@ def test_everything_can_be_said():
         tolerances={"mail": 30.0}, execution_cap=timedelta(minutes=10),
         max_execution_cap=timedelta(hours=1), weight=4, retention=timedelta(days=7),
         max_log_bytes=1, max_result_bytes=2,
+        max_artifact_bytes=3, artifact_bytes=4,
     )  # fmt: skip
 
 
