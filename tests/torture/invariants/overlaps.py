@@ -7,7 +7,6 @@ from tests.torture.invariants.paths import first_lease
 from tests.torture.journal import Step
 from tests.torture.lives import Life, fire_at
 
-
 LASTS = 0.5
 """Seconds from a claim to the commit of its transaction, if nothing is wrong."""
 
