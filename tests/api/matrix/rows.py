@@ -135,6 +135,7 @@ ROWS: dict[tuple[str, str], Row] = {
                 lambda k: {"tasks": [TRUE, {**TRUE, "idempotency_key": k}]},
                 creates=True,
             ),
+            body("artifact", 422, lambda one: {"tasks": [KNOWN, {**KNOWN, "artifact": one}]}),
         ),
     ),
     ("GET", "/v1/tasks"): Row(Access.READ, places=TASKS),
@@ -156,6 +157,7 @@ ROWS: dict[tuple[str, str], Row] = {
         good=json(tasks=[{**TRUE, "ref": "a"}]),
         places=(
             body("task", 422, lambda k: {"tasks": [{**KNOWN, "ref": "a", "depends_on": [k]}]}),
+            body("artifact", 422, lambda k: {"tasks": [{**KNOWN, "ref": "a", "artifact": k}]}),
         ),
     ),
     ("GET", "/v1/graphs/{id}"): Row(Access.READ, ("graph",)),
@@ -186,7 +188,10 @@ ROWS: dict[tuple[str, str], Row] = {
         Access.SUBMIT,
         ok=201,
         good=json(task=TRUE, daily="06:30"),
-        places=(body("tier", 422, lambda t: {"task": {**TRUE, "tier": t}, "daily": "06:30"}),),
+        places=(
+            body("tier", 422, lambda t: {"task": {**TRUE, "tier": t}, "daily": "06:30"}),
+            body("artifact", 422, lambda a: {"task": {**TRUE, "artifact": a}, "daily": "06:30"}),
+        ),
     ),
     ("POST", "/v1/schedules/preview"): Row(Access.READ, good=json(daily="06:30")),
     ("GET", "/v1/schedules/{id}"): Row(Access.READ, ("schedule",)),
