@@ -121,6 +121,8 @@ async def test_what_a_schedule_has_submitted_says_so_and_is_its_history(api):
     told = await call(api, "GET", f"{path}/occurrences", 200)
     assert [one["task"] for one in told["items"]] == [ran["id"], *ids[::-1]]
     await call(api, "POST", f"{path}/backfill", 409, start_at=start, end_at=end)
+    await call(api, "DELETE", path, 204)
+    assert await call(api, "GET", f"{path}/occurrences", 200) == told
 
 
 GRAPH = {"name": "g", "tasks": {"b": {**TRUE, "depends_on": ["a"]}, "a": TRUE}}

@@ -62,6 +62,9 @@ def test_it_runs_now_and_its_history_tells(server, nightly):
     assert "has been run already" in again.stderr
     none = ("--start", f"{first}T00:00Z", "--end", f"{first}T01:00Z")
     assert "no fire time" in server.duly("schedule", "backfill", schedule, *none).stdout
+    server.duly("schedule", "remove", schedule)
+    told = lines(server.duly("schedule", "history", schedule).stdout)
+    assert f"{first} 03:00:00 UTC {older}" in told[-1]
 
 
 def test_it_is_shown_with_its_next_times(server, nightly):

@@ -8,6 +8,7 @@ from tests.interleavings.evidence import Evidence
 from tests.interleavings.schedules import EVERY, GRAPH, is_fire_time
 
 Row = dict[str, Any]
+MOMENT = timedelta(microseconds=1)
 
 
 def an_occurrence_has_one_task_or_graph_or_a_reason(seen: Evidence) -> Iterator[str]:
@@ -96,7 +97,10 @@ def a_queued_one_begins_when_all_before_it_have_ended(seen: Evidence) -> Iterato
 
 
 def no_fire_time_is_passed_over(seen: Evidence) -> Iterator[str]:
-    """A schedule moves on, never back, and each time that it leaves behind is recorded."""
+    """A schedule moves on, never back, and each time that it leaves behind is recorded.
+
+    So are those that had come when it was removed.
+    """
     covered: dict[int, set[datetime]] = {}
     for row in seen.occurrences:
         times = range(row["times"])
@@ -105,11 +109,13 @@ def no_fire_time_is_passed_over(seen: Evidence) -> Iterator[str]:
             first + timedelta(seconds=EVERY * number) for number in times
         )
     for step in seen.journal:
-        if step["what"] == "schedules" and step["op"] == "update":
-            schedule = step["new"]["id"]
-            at, end = _time(step["old"]["next_run_at"]), _time(step["new"]["next_run_at"])
-            if end < at:
-                yield f"schedule {schedule} went back from {at} to {end}"
+        if step["what"] == "schedules" and step["op"] in ("update", "delete"):
+            schedule, at = step["old"]["id"], _time(step["old"]["next_run_at"])
+            end = seen.told.removals.get(schedule, at - MOMENT) + MOMENT
+            if step["op"] == "update":
+                end = _time(step["new"]["next_run_at"])
+                if end < at:
+                    yield f"schedule {schedule} went back from {at} to {end}"
             while at < end:
                 if at not in covered.get(schedule, set()):
                     yield f"schedule {schedule} passed over {at}"

@@ -80,7 +80,9 @@ async def call_off(world: World, server: Server) -> None:
 
 
 async def remove(world: World, server: Server, schedule: int) -> None:
+    before = world.now
     await server.schedules.remove(CLIENT, schedule)
+    world.told.removals[schedule] = before
     if schedule in world.schedules:
         world.schedules.remove(schedule)
 

@@ -5,6 +5,7 @@ journal at which it was given.
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from duly import wire
@@ -38,4 +39,6 @@ class Told:
     """Keys and tasks of the tenant that has limits."""
     alone: set[int] = field(default_factory=set)
     """Tasks that somebody paused or resumed, or tried to, and not with their graphs."""
+    removals: dict[int, datetime] = field(default_factory=dict)
+    """Schedules that were removed, and a time before that."""
     repairs: int = 0

@@ -1,10 +1,21 @@
 """Occurrences are submitted like any other task: within what the tenant's plan grants then."""
 
+import asyncio
+
 import asyncpg
 import pytest
 
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
+
+WAITS = """
+select exists (
+        select 1
+          from pg_stat_activity
+         where datname = current_database()
+           and wait_event_type = 'Lock'
+       )
+"""
 
 
 @pytest.fixture
@@ -76,6 +87,16 @@ async def test_no_more_are_let_in_than_may_wait(lab, calendar, tight):
     assert refusals == ["limit_exceeded"] * 4
 
 
+async def test_what_cannot_be_had_cancels_no_other(lab, calendar, tight):
+    schedule = await calendar.create(by=tight, overlap="cancel_other")
+    await calendar.go(1)
+    await grant(lab, max_waiting=1)
+    await calendar.go(2)
+    (task,) = await calendar.tasks(schedule)
+    assert await lab.status(task) == "waiting"
+    assert await calendar.missed(schedule) == [(2, 1, "limit_exceeded")]
+
+
 async def test_a_suspended_tenant_submits_nothing_by_its_schedules(lab, calendar, tight):
     schedule = await calendar.create(by=tight)
     await lab.conn.execute("update tenants set suspended_at = now() where name = 'tight'")
@@ -127,6 +148,25 @@ async def test_of_two_with_a_unique_key_one_runs(lab, calendar):
     await calendar.go(2)
     codes = {code for one in (first, second) for _, _, code in await calendar.missed(one)}
     assert codes == {"unique_key_held", "overlap"}
+
+
+async def test_a_unique_key_that_is_taken_just_now_is_told_as_such(lab, calendar, shared_dsn):
+    schedule = await calendar.create(task={"unique": {"key": "k"}})
+    other = await lab.submit()
+    await lab.clock.set(calendar.at(1))
+    await lab.parts.cluster_manager.tick()
+    lab.parts.timekeeper._limit = 1
+    holder = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    async with holder.transaction(), asyncio.timeout(20):
+        await holder.execute(
+            "update live set unique_key = 'k', unique_while = 'live' where id = $1", other
+        )
+        firing = asyncio.ensure_future(lab.parts.timekeeper.tick())
+        while not await lab.conn.fetchval(WAITS):
+            await asyncio.sleep(0.01)
+    await firing
+    await holder.close()
+    assert await calendar.missed(schedule) == [(1, 1, "unique_key_held")]
 
 
 async def test_one_that_cannot_be_stored_does_not_hold_up_the_others(lab, calendar):

@@ -244,6 +244,20 @@ async def test_what_a_removed_one_has_submitted_stays(lab, calendar, schedules):
         await schedules.remove(lab.client, schedule)
 
 
+async def test_what_was_due_when_it_was_removed_is_recorded(lab, calendar, schedules):
+    due, paused, early = [await calendar.create(overlap="allow") for _ in range(3)]
+    await schedules.pause(lab.client, paused)
+    await schedules.remove(lab.client, early)
+    await calendar.go(1)
+    await lab.clock.set(calendar.at(3.5))
+    for schedule in (due, paused):
+        await schedules.remove(lab.client, schedule)
+    assert await calendar.ran(due) == [1]
+    assert await calendar.missed(due) == [(2, 2, "removed")]
+    assert await calendar.missed(paused) == [(1, 3, "paused")]
+    assert await calendar.missed(early) == []
+
+
 async def test_whoever_turns_to_overlap_skip_waits_for_what_runs_already(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     await calendar.go(1)

@@ -157,7 +157,10 @@ def history(
         if output is not Output.TABLE:
             print_items(_for_programs(past, output), more, output, HISTORY_COLUMNS)
             return
-        zone = client.get_schedule(schedule)["timezone"]
+        zone = "UTC"
+        # One that was removed has no zone any more, but still a history.
+        with suppress(NotFound):
+            zone = client.get_schedule(schedule)["timezone"]
         statuses = read_statuses(client, schedule, past, limit, cursor)
     if not past:
         print("It has not fired yet; `duly schedule next` says when it will.")

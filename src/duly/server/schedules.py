@@ -52,6 +52,7 @@ MOST_BACKFILLED = 1000
 MOMENT = timedelta(microseconds=1)
 PAUSED = Reason("paused", "The schedule was paused.")
 CHANGED = Reason("changed", "The schedule was changed as its time came.")
+REMOVED = Reason("removed", "The schedule was removed as its time came.")
 
 
 class Schedules:
@@ -157,9 +158,10 @@ class Schedules:
         self._herald.announce(News(due=True))
 
     async def remove(self, credential: Credential, schedule_id: int) -> None:
-        """Remove a schedule; what it has submitted goes on."""
+        """Remove a schedule; what it has submitted goes on, and its history stays."""
         async with self._database.writing_for(credential.tenant_id) as conn:
-            old, _ = await _lock(conn, credential, schedule_id)
+            old, at = await _lock(conn, credential, schedule_id)
+            await self._pass_over(conn, old, PAUSED if old.paused_at else REMOVED, at)
             await schedules.remove(conn, credential.tenant_id, schedule_id)
             await _record(conn, credential, "remove", old, {"name": old.name})
 
