@@ -156,6 +156,7 @@ async def test_what_a_change_passes_over_is_recorded(lab, calendar, schedules):
 
 async def test_a_paused_one_rests_and_resumes_with_its_next_time(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
+    await calendar.create(name="one that fires meanwhile")
     await calendar.go(1)
     await schedules.pause(lab.client, schedule)
     await schedules.pause(lab.client, schedule)
