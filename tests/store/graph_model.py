@@ -13,6 +13,7 @@ class Part:
     """The condition of each upstream."""
     end: str | None = None
     """How it ended by itself, or by somebody who cancelled it."""
+    attempt: int = 0
     is_running: bool = False
     is_paused: bool = False
     is_to_end: bool = False

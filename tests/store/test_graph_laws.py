@@ -1,14 +1,18 @@
 """The laws of graphs, against a model that fits on a page.
 
-Graphs of any form are submitted, also onto what is there already; their tasks run, end, and are
-cancelled, paused and resumed in any order; and whoever waits is told sooner or later, in pieces.
-Nobody starts early, nobody is left behind, and everybody ends as the model says.
-`DULY_TORTURE=1` looks a hundred times as often.
+Graphs of any form are submitted, also onto what is there already; their tasks run, are tried
+again, end, and are cancelled, paused and resumed in any order, one by one or by a wish for the
+whole graph; and whoever waits is told sooner or later, in pieces. Nobody starts early, nobody is
+left behind, an audit finds nothing, and everybody ends as the model says.
+
+Walks by plain dice find most mistakes at once; hypothesis looks into the corners, and shows the
+shortest way there. `DULY_TORTURE=1` looks a hundred times as often.
 """
 
 import asyncio
 import os
-from datetime import UTC, datetime, timedelta
+from itertools import compress
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,38 +27,31 @@ from hypothesis.stateful import (
 )
 
 from duly.model.graph import DependencyRequest
-from duly.model.request import TaskRequest, complete
-from duly.model.resources import Resources
-from duly.model.shape import Shape
-from duly.model.task import Outcome, Reason, Status, Tally
-from duly.server import linker
-from duly.server.linker import ALONE
-from duly.store import edges, leases, nodes, servers, tasks, wishes
-from duly.store.leases import Ended, Succeeded
-from duly.store.tasks import NewTask
+from duly.model.task import Status
+from duly.store.wishes import WishKind
 from tests.store.graph_model import FINAL, Model, Part, is_met
-from tests.store.lawful import BACKSTOP, CLEAN, PLAN, open_lawful
+from tests.store.graph_walk import LARGEST, LIMITS, walk
+from tests.store.graph_world import LEFT, ROWS, GraphWorld
+from tests.store.lawful import open_lawful
 
-EXAMPLES = 1000 if os.environ.get("DULY_TORTURE") else 10
-NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-ROWS = """
-select t.id, coalesce(l.status, e.status)::text as status, l.blocked_by, l.attempt,
-       e.reason ->> 'code' as code, (e.reason -> 'details' ->> 'upstream')::bigint as upstream,
-       (l.id is null) <> (e.task_id is null) as is_one
-  from tasks t
-  left join live l on l.id = t.id
-  left join ends e on e.task_id = t.id
-"""
+WALKS, EXAMPLES = (500, 1000) if os.environ.get("DULY_TORTURE") else (6, 2)
+MOST = 2000
+"""Rounds after which everybody has been told, one edge at a time."""
 ON = st.sampled_from(["success", "success", "failure", "always"])
+SOME = st.lists(st.booleans(), min_size=1, max_size=2 * LARGEST)
+"""Which of the tasks, the newest first."""
+ENDS = st.lists(st.sampled_from(["done", "done", "failed", "waiting"]), min_size=LARGEST)
+KINDS = st.sampled_from(WishKind)
+PIECES = st.sampled_from(LIMITS)
 
 
 @st.composite
 def shapes_of_graphs(draw):
     """Draw tasks by the places of those that they wait for; below 0 are tasks from before."""
-    size = draw(st.integers(1, 6))
+    size = draw(st.integers(1, LARGEST))
     order = draw(st.permutations(range(size)))
     drawn = [
-        draw(st.dictionaries(st.integers(-3, rank - 1), ON, max_size=3)) for rank in range(size)
+        draw(st.dictionaries(st.integers(-4, rank - 1), ON, max_size=3)) for rank in range(size)
     ]
     placed = {rank: place for place, rank in enumerate(order)}
     return [
@@ -68,11 +65,12 @@ class GraphLaws(RuleBasedStateMachine):
 
     def __init__(self, conn, loop):
         super().__init__()
-        self.conn = conn
         self.loop = loop
-        self.ids = iter(range(679_000_000_000_000_000, 2**62))
+        self.world = GraphWorld(conn)
         self.model = Model()
-        self.tokens = {}
+        self.held = {}
+        self.graphs = {}
+        self.wishes = {}
         self.is_told = True
 
     def run(self, call):
@@ -80,18 +78,7 @@ class GraphLaws(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.run(self.conn.execute(CLEAN))
-        self.run(self.conn.execute("delete from edges; delete from ended_upstreams"))
-        self.run(self.conn.execute("insert into clock values ($1)", NOW))
-        self.term = self.run(servers.take_over(self.conn, 0, ttl=timedelta(days=999)))
-        needs = complete(TaskRequest(command=["true"]), PLAN).resources
-        key = tasks.shape_key(Shape(needs))
-        self.shape = self.run(tasks.intern_shapes(self.conn, {key: Shape(needs)}))[key]
-        self.node = self.run(nodes.add(self.conn, "n", b"n", {}))
-        joining = nodes.join(
-            self.conn, self.node, Resources(), {}, "process", "1", ttl=timedelta(days=999)
-        )
-        self.incarnation = self.run(joining)
+        self.run(self.world.begin())
 
     @rule(graph=shapes_of_graphs())
     def submit(self, graph):
@@ -104,181 +91,203 @@ class GraphLaws(RuleBasedStateMachine):
             ]
             for ones in waits
         ]
-        ids = self.run(self._store(asked))
-        for number, ones in zip(ids, waits, strict=True):
+        number, in_order, ids = self.run(self.world.submit(asked))
+        self.graphs[number] = in_order
+        for task, ones in zip(ids, waits, strict=True):
             known = {ids[one] if one >= 0 else before[one]: on for one, on in ones.items()}
-            self.model.parts[number] = Part(known)
+            self.model.parts[task] = Part(known)
         fates = self.model.fates()
         # Who can never run ends at once, which those that wait for it are told later.
-        self.is_told = self.is_told and not any(fates[number] == "cancelled" for number in ids)
+        self.is_told = self.is_told and not any(fates[task] == "cancelled" for task in ids)
 
-    async def _store(self, asked):
-        specs = [
-            complete(TaskRequest(command=["true"], ref=f"r{place}", depends_on=ones), PLAN)
-            for place, ones in enumerate(asked)
-        ]
-        links = await linker.link(specs)
-        new = []
-        for place in range(len(specs)) if links is None else links.order:
-            part = ALONE if links is None else links.part_of(place)
-            new.append(
-                NewTask(
-                    *(next(self.ids), 1, None, self.shape, specs[place], b""),
-                    blocked_by=part.edges,
-                    has_dependants=part.has_dependants,
-                )
-            )
-        ids = [task.id for task in new]
-        async with self.conn.transaction():
-            await tasks.insert(self.conn, new, server=0)
-            if links is not None:
-                await linker.attach(self.conn, 1, links, new, ids)
-        return ids if links is None else links.as_asked(ids)
-
-    def _pick(self, pick):
-        numbers = sorted(self.model.parts)
-        return numbers[pick % len(numbers)]
+    def _some(self, picks):
+        newest = sorted(self.model.parts, reverse=True)
+        return sorted(compress(newest, picks)) or newest[:1]
 
     @precondition(lambda self: self.model.parts)
-    @rule(pick=st.integers(0, 99))
-    def start(self, pick):
-        self._start(self._pick(pick))
+    @rule(picks=SOME)
+    def start(self, picks):
+        """Also those that may not: the leader may not know yet that they were paused or ended."""
+        self._start(self._some(picks))
 
-    def _start(self, number):
-        fate = self.model.fates()[number]
-        placement = (number, self.incarnation, 0, self.shape)
-        asking = leases.lease(
-            self.conn, self.term, [placement], revision=1, given=None, backstop=BACKSTOP
-        )
-        given = self.run(asking)
-        if fate != "waiting":
-            assert given == [], f"{number} started and is {fate}"
-        elif given or self.is_told:
-            [one] = given
-            self.model.parts[number].is_running = True
-            self.tokens[number] = one.token
-
-    @precondition(lambda self: self.tokens)
-    @rule(pick=st.integers(0, 99), succeeds=st.booleans())
-    def end(self, pick, succeeds):
-        running = sorted(self.tokens)
-        self._end(running[pick % len(running)], succeeds=succeeds)
-
-    def _end(self, number, *, succeeds):
-        part, token = self.model.parts[number], self.tokens.pop(number)
-        if succeeds and not part.is_to_end:
-            one = Succeeded(number, 1, token, 0, 1.0, 0.5, None, 0, b"", None, None)
-            assert number in self.run(leases.finish_attempts(self.conn, self.node, [one]))
-            part.end = "done"
-        else:
-            status = Status.CANCELLED if part.is_to_end else Status.FAILED
-            self.run(self._finish(number, token, status))
-            part.end = status.value
-        part.is_running = False
-        self.is_told = False
-
-    async def _finish(self, number, token, status):
-        held, _ = await leases.lock_attempts(self.conn, self.node, [(number, 1, token)])
-        ended = Ended(
-            held=held[number],
-            outcome=Outcome.CAPPED,
-            exit_code=1,
-            reason=None,
-            started_at=None,
-            finished_at=NOW,
-            usage=None,
-            log_size=0,
-            log_tail=b"",
-            status=status,
-            ready_at=NOW,
-            start_by=NOW,
-            tally=Tally(1, 0),
-            result=None,
-            task_reason=Reason("because", "It did."),
-        )
-        await leases.end_attempts(self.conn, [ended])
-
-    @precondition(lambda self: self.model.parts)
-    @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=4))
-    def cancel(self, picks):
-        numbers = sorted({self._pick(pick) for pick in picks})
+    def _start(self, numbers):
         fates = self.model.fates()
-        found = self.run(tasks.request_cancel(self.conn, 1, numbers))
+        given = self.run(self.world.lease(numbers))
         for number in numbers:
             part = self.model.parts[number]
-            if part.end is not None:
-                assert number not in found
-            elif part.is_running:
-                assert found[number] is False
-                part.is_to_end = True
-            elif number in found:
-                assert found[number]
-                part.end = "cancelled"
+            if fates[number] != "waiting":
+                assert number not in given, f"{number} started and is {fates[number]}"
+            elif number in given or self.is_told:
+                part.attempt += 1
+                part.is_running = True
+                self.held[number] = given[number]
+                assert given[number][0] == part.attempt
+
+    @precondition(lambda self: self.held)
+    @rule(picks=SOME, ends=ENDS)
+    def end(self, picks, ends):
+        running = sorted(self.held)
+        self._end(dict(zip(compress(running, picks), ends, strict=False)))
+
+    def _end(self, ends):
+        """End attempts: a task is done, has failed or is tried again, unless it was cancelled."""
+        held = {number: self.held.pop(number) for number in ends}
+        well = {number: one for number, one in held.items() if ends[number] == "done"}
+        ends = {
+            number: "cancelled" if self.model.parts[number].is_to_end else end
+            for number, end in ends.items()
+        }
+        done = {number for number, end in ends.items() if end == "done"}
+        rest = {number: one for number, one in held.items() if number not in done}
+        assert self.run(self.world.succeed(well)) == done
+        self.run(self.world.fail(rest, {number: Status(ends[number]) for number in rest}))
+        for number, end in ends.items():
+            self.model.parts[number].is_running = False
+            if end != "waiting":
+                self.model.parts[number].end = end
                 self.is_told = False
+
+    @precondition(lambda self: self.model.parts)
+    @rule(kind=KINDS, picks=SOME)
+    def change(self, kind, picks):
+        """Cancel, pause or resume some tasks."""
+        numbers = self._some(picks)
+        self._note(kind, numbers, self.run(self.world.do(kind, numbers)))
+
+    def _note(self, kind, numbers, changed):
+        fates = self.model.fates()
+        for number in numbers:
+            part = self.model.parts[number]
+            if kind is WishKind.CANCEL:
+                self._note_cancelled(part, fates[number], changed.get(number))
+            elif number in changed:
+                assert part.end is None
+                assert part.is_paused == (kind is WishKind.RESUME)
+                assert kind is WishKind.RESUME or not part.is_to_end
+                part.is_paused = kind is WishKind.PAUSE
             else:
-                # Of whoever it waits for it has ended already.
-                assert fates[number] == "cancelled"
+                # Those that have ended, or will, without having been told; and those that are so.
+                is_over = part.is_to_end or fates[number] in FINAL
+                assert is_over or part.is_paused == (kind is WishKind.PAUSE)
 
-    @precondition(lambda self: self.model.parts)
-    @rule(pick=st.integers(0, 99), resumes=st.booleans())
-    def pause_or_resume(self, pick, resumes):
-        number = self._pick(pick)
-        if resumes:
-            self._resume(number)
-        elif number in self.run(wishes.pause(self.conn, 1, [number])):
-            self.model.parts[number].is_paused = True
+    def _note_cancelled(self, part, fate, has_ended):
+        if part.end is not None:
+            assert has_ended is None
+        elif part.is_running:
+            assert has_ended is False
+            part.is_to_end = True
+        elif has_ended is None:
+            # Of whoever it waits for it has ended already.
+            assert fate == "cancelled"
+        else:
+            assert has_ended
+            part.end = "cancelled"
+            self.is_told = False
 
-    def _resume(self, number):
-        if self.run(wishes.resume(self.conn, 1, [number])):
-            assert self.model.parts[number].is_paused
-            self.model.parts[number].is_paused = False
+    @precondition(lambda self: self.graphs)
+    @rule(pick=st.integers(0, 9), kind=KINDS)
+    def wish(self, pick, kind):
+        """Wish something of a whole graph, in the place of what was wished before."""
+        graph = sorted(self.graphs)[pick % len(self.graphs)]
+        made = self.run(self.world.wish(graph, kind))
+        before = self.wishes.get(graph)
+        stands = before is not None and before[0].kind is WishKind.CANCEL
+        assert (made is None) == (stands and kind is not WishKind.CANCEL)
+        if made is not None:
+            self.wishes[graph] = made, []
 
-    @rule(limit=st.integers(1, 5))
+    @precondition(lambda self: self.wishes)
+    @rule(pick=st.integers(0, 9), limit=PIECES)
+    def carry_out(self, pick, limit):
+        """Do a piece of a wish; when it is over, all of the graph was gone through, in order."""
+        graph = sorted(self.wishes)[pick % len(self.wishes)]
+        wish, seen = self.wishes[graph]
+        numbers, changed, is_over = self.run(self.world.carry(wish, limit))
+        assert 0 < len(numbers) <= limit
+        self._note(wish.kind, numbers, changed)
+        last_first = wish.kind is WishKind.CANCEL
+        seen[:] = [*numbers, *seen] if last_first else [*seen, *numbers]
+        whole = self.graphs[graph]
+        assert seen == (whole[-len(seen) :] if last_first else whole[: len(seen)])
+        assert is_over == (len(seen) == len(whole))
+        if is_over:
+            del self.wishes[graph]
+
+    @rule(limit=PIECES)
     def tell_some(self, limit):
-        self.run(edges.settle(self.conn, self.term, limit=limit))
+        self.run(self.world.tell(limit))
+        assert self.run(self.world.audit()) == []
 
-    @rule(limit=st.integers(1, 50))
+    @rule(limit=PIECES)
     def tell_all(self, limit):
-        while self.run(edges.settle(self.conn, self.term, limit=limit)).has_more:
-            pass
-        self.is_told = True
+        for _ in range(MOST):
+            if not self.run(self.world.tell(limit)):
+                self.is_told = True
+                return
+        raise AssertionError("there is no end of telling")
 
     @precondition(lambda self: self.model.parts)
-    @rule(limit=st.integers(1, 50), dice=st.randoms(use_true_random=False))
-    def run_to_the_end(self, limit, dice):
-        """Nobody is left behind: in so many rounds as there are tasks, all have ended."""
-        for _ in range(len(self.model.parts) + 1):
-            if set(self.model.fates().values()) <= set(FINAL):
-                break
-            for number, part in self.model.parts.items():
-                if part.is_paused and part.end is None:
-                    self._resume(number)
+    @rule(picks=SOME)
+    def look_for_drift(self, picks):
+        """There is none, so an audit finds none, and nothing to mend where it looks again."""
+        assert self.run(self.world.audit()) == []
+        assert not self.run(self.world.recount(self._some(picks)))
+
+    @precondition(lambda self: self.model.parts)
+    @rule(limit=PIECES, dice=st.randoms(use_true_random=False), rounds=st.integers(1, 3))
+    def go_on(self, limit, dice, rounds):
+        """Let all that may start do so, and some of it end, a few times."""
+        for _ in range(rounds):
             self.tell_all(limit)
-            for number, fate in self.model.fates().items():
-                if fate == "waiting":
-                    self._start(number)
-            for number in dice.sample(sorted(self.tokens), len(self.tokens)):
-                self._end(number, succeeds=dice.random() < 0.7)
+            self._round(dice, share=0.5)
+
+    def _round(self, dice, share):
+        ready = [number for number, fate in self.model.fates().items() if fate == "waiting"]
+        if ready:
+            self._start(ready)
+        ending = [number for number in sorted(self.held) if dice.random() < share]
+        self._end({number: dice.choice(["done", "done", "failed", "waiting"]) for number in ending})
+
+    @precondition(lambda self: self.model.parts)
+    @rule(limit=PIECES, dice=st.randoms(use_true_random=False))
+    def run_to_the_end(self, limit, dice):
+        """Nobody is left behind: in some rounds for each task, all have ended."""
+        for wish, _ in self.wishes.copy().values():
+            self._carry_to_the_end(wish, limit)
+        for _ in range(5 * len(self.model.parts) + 20):
+            fates = self.model.fates()
+            if set(fates.values()) <= set(FINAL):
+                break
+            if paused := [number for number, part in self.model.parts.items() if part.is_paused]:
+                self._note(
+                    WishKind.RESUME, paused, self.run(self.world.do(WishKind.RESUME, paused))
+                )
+            self.tell_all(50)
+            self._round(dice, share=1)
         self.tell_all(limit)
         assert set(self.model.fates().values()) <= set(FINAL)
-        assert self.run(self.conn.fetchval("select count(*) from live")) == 0
-        assert self.run(self.conn.fetchval("select count(*) from ended_upstreams")) == 0
+        assert self.run(self.world.conn.fetchval(LEFT)) == 0
+
+    def _carry_to_the_end(self, wish, limit):
+        while wish.graph_id in self.wishes:
+            self.carry_out(sorted(self.wishes).index(wish.graph_id), limit)
 
     @invariant()
     def the_tables_say_what_the_model_says(self):
         if not self.model.parts:
             return
         fates = self.model.fates()
-        rows = {row["id"]: row for row in self.run(self.conn.fetch(ROWS))}
+        rows = {row["id"]: row for row in self.run(self.world.conn.fetch(ROWS))}
         assert rows.keys() == fates.keys()
         for number, row in rows.items():
+            part = self.model.parts[number]
             assert row["is_one"]
+            assert row["attempt"] == part.attempt
             late = not self.is_told and row["status"] in ("blocked", "paused")
             assert row["status"] == fates[number] or late, (number, row["status"], fates[number])
             self._check_reason(number, row, fates)
             if self.is_told and row["blocked_by"] is not None:
-                waits = self.model.parts[number].waits
-                left = sum(fates[upstream] not in FINAL for upstream in waits)
+                left = sum(fates[upstream] not in FINAL for upstream in part.waits)
                 assert row["blocked_by"] == left
 
     def _check_reason(self, number, row, fates):
@@ -295,6 +304,8 @@ def test_everybody_ends_as_a_simple_model_says(postgres):
     loop = asyncio.new_event_loop()
     conn = loop.run_until_complete(open_lawful(postgres, "graph_laws"))
     try:
+        for seed in range(WALKS):
+            walk(GraphLaws(conn, loop), Random(seed))
         run_state_machine_as_test(
             lambda: GraphLaws(conn, loop),
             settings=settings(
