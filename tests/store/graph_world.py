@@ -13,7 +13,7 @@ from duly.store import audit, edges, leases, nodes, repairs, servers, tasks, wis
 from duly.store.edges import NewGraph
 from duly.store.leases import Ended, Succeeded
 from duly.store.tasks import NewTask
-from duly.store.wishes import Wish, WishKind
+from duly.store.wishes import Cause, Wish, WishKind
 from tests.store.lawful import BACKSTOP, CLEAN, PLAN
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -121,7 +121,7 @@ class GraphWorld:
             case WishKind.CANCEL:
                 return await tasks.request_cancel(self.conn, 1, numbers)
             case WishKind.PAUSE:
-                return dict.fromkeys(await wishes.pause(self.conn, 1, numbers), False)
+                return dict.fromkeys(await wishes.pause(self.conn, 1, numbers, Cause()), False)
             case WishKind.RESUME:
                 resumed = await wishes.resume(self.conn, 1, numbers)
                 return {one.id: False for one in resumed}
