@@ -19,13 +19,17 @@ async def test_the_status_counts_what_there_is(api, agent, stranger):
     await agent.start()
     cancelled = (await api.submit(resources={"cpu": 64}))["id"]
     await api.call("POST", f"/v1/tasks/{cancelled}/cancel")
-    await api.submit(run_at="2100-01-01T00:00:00Z")
+    later = (await api.submit(run_at="2100-01-01T00:00:00Z"))["id"]
+    await api.submit(depends_on=[later])
+    paused = (await api.submit(resources={"cpu": 64}))["id"]
+    await api.call("POST", f"/v1/tasks/{paused}/pause")
     await api.submit(resources={"cpu": 64})
     await api.submit(resources={"cpu": 64})
 
     status = await api.get("/v1/status")
     assert status["tasks"] == {
-        "scheduled": 1, "waiting": 2, "running": 1, "done": 1, "failed": 1, "cancelled": 1,
+        "scheduled": 1, "blocked": 1, "waiting": 2, "running": 1, "paused": 1,
+        "done": 1, "failed": 1, "cancelled": 1,
     }  # fmt: skip
     assert status["nodes"] == {"ready": 1, "draining": 0, "drained": 0, "lost": 0}
     assert (status["capacity"]["cpu"], status["free"]["cpu"]) == (4, 3.5)
@@ -33,7 +37,8 @@ async def test_the_status_counts_what_there_is(api, agent, stranger):
     assert status["window_hours"] == 24
     assert status["database"]["version"]
     assert (await stranger.get("/v1/status"))["tasks"] == {
-        "scheduled": 0, "waiting": 1, "running": 0, "done": 0, "failed": 0, "cancelled": 0,
+        "scheduled": 0, "blocked": 0, "waiting": 1, "running": 0, "paused": 0,
+        "done": 0, "failed": 0, "cancelled": 0,
     }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ STYLES = {
     "draining": "yellow",
     "scheduled": "magenta",
     "blocked": "magenta",
+    "paused": "magenta",
     "cancelled": "dim",
     "drained": "dim",
 }

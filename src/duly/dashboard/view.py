@@ -17,7 +17,16 @@ import msgspec
 from duly.client.shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
 
-STATUSES = ("scheduled", "waiting", "running", "done", "failed", "cancelled")
+STATUSES = (
+    "scheduled",
+    "blocked",
+    "waiting",
+    "running",
+    "paused",
+    "done",
+    "failed",
+    "cancelled",
+)
 KINDS = {
     "cpu": "cpu",
     "memory_mb": "memory",

@@ -35,8 +35,10 @@ class TaskCounts(msgspec.Struct, frozen=True):
     """How many tasks of a tenant are in each status; final ones within a window of time."""
 
     scheduled: int
+    blocked: int
     waiting: int
     running: int
+    paused: int
     done: int
     failed: int
     cancelled: int

@@ -24,10 +24,9 @@ select n.id, n.name, n.labels, i.id as incarnation_id,
 -- name: count_tasks
 -- Count a tenant's tasks by status: those that are live, and those that ended since $2.
 -- No count looks at more than 100,000 rows, so that it costs the same however much there is.
+-- Those that wait for something else than room are counted together up to there.
 --   $1 tenant_id, $2 ended since
-select (select count(*) filter (where tenant_id = $1)
-          from (select tenant_id from live where status = 'scheduled' limit 100000) as counted
-       ) as scheduled,
+select later.scheduled, later.blocked, later.paused,
        (select count(*)
           from (select 1 from live where status = 'waiting' and tenant_id = $1 limit 100000)
             as counted
@@ -37,6 +36,18 @@ select (select count(*) filter (where tenant_id = $1)
        ) as running,
        ended.done, ended.failed, ended.cancelled
   from (
+        select count(*) filter (where counted.status = 'scheduled') as scheduled,
+               count(*) filter (where counted.status = 'blocked') as blocked,
+               count(*) filter (where counted.status = 'paused') as paused
+          from (
+                select status
+                  from live
+                 where tenant_id = $1
+                   and status in ('scheduled', 'blocked', 'paused')
+                 limit 100000
+               ) as counted
+       ) as later,
+       (
         select count(*) filter (where newest.status = 'done') as done,
                count(*) filter (where newest.status = 'failed') as failed,
                count(*) filter (where newest.status = 'cancelled') as cancelled
