@@ -21,7 +21,7 @@ BAD_FIELDS = [
     (
         {"ref": "17"},
         "ref",
-        "ref has at most 100 letters, digits, and ._- and is no number: '17'.",
+        "ref has at most 100 of a to z, A to Z, digits and ._- and is no number: '17'.",
     ),
     (
         {"resources": {"cpus": 1}},

@@ -74,6 +74,8 @@ def test_a_task_and_a_list_are_manifests_too_also_as_json(read):
         ("run: x\ncommand: [y]", "line 2: command: there is run already"),
         ("tasks:\n  a: {ref: b, run: x}", "line 2: tasks.a.ref: it is 'a' already"),
         ("run: [", "line 2: this is not YAML"),
+        ("- run: x\n\t- run: y", "line 2: this is not YAML: there is a tab where only spaces"),
+        ("name: x\ntask:\n  a: {run: x}", r"line 2: task: .*did you mean tasks\?"),
         ("run: x\n---\nrun: y", "line 2: there is a second document"),
         ("!!python/object/apply:os.system [true]", "line 1: there is a tag"),
         ("run: *a", "line 1: .a has no anchor before it"),

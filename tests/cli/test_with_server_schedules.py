@@ -144,6 +144,7 @@ def test_a_file_with_a_graph_is_fired_as_one(server, tmp_path):
     file.write_text(MANIFEST)
     flags = ("--annually", "02-29@02:30", "--overlap", "queue", "-f", str(file))
     made = json.loads(server.duly("schedule", "create", *flags, "-o", "json").stdout)
+    assert made["name"] == "nightly"
     assert [task["ref"] for task in made["graph"]["tasks"]] == ["extract", "publish"]
     graph = json.loads(server.duly("schedule", "run", made["id"], "-o", "json").stdout)
     assert server.duly("wait", graph["ids"]["publish"]).returncode == 0

@@ -45,6 +45,11 @@ def test_a_cycle_is_named_by_tasks_that_wait_for_each_other(upstreams, data):
             assert int(upstream) in upstreams[int(one)]
 
 
+def test_a_task_that_waits_for_itself_is_named():
+    with pytest.raises(Invalid, match="This task would wait for itself for ever: 1 → 1"):
+        sort([[], [1]], str)
+
+
 def test_a_graph_may_be_as_deep_as_it_is_large():
     chain = [[index + 1] for index in range(DEEP)] + [[]]
     assert sort(chain, str) == list(range(DEEP, -1, -1))

@@ -197,7 +197,8 @@ def _task(value: Any, path: Path, *, needs_work: bool = True) -> TaskFields:
     """Return the fields of a task, with `run` made the script that it stands for."""
     if not isinstance(value, dict):
         raise Wrong(path, f"a task is a mapping of its fields, not {_kind(value)}.")
-    _check_names(value, TASK_FIELDS, path, "a task")
+    # Without `tasks:`, a file is a task; whoever has misspelt that meant a graph.
+    _check_names(value, TASK_FIELDS, path, "a task", () if path else ("tasks",))
     fields = {name: said for name, said in value.items() if said is not None}
     ways = [way for way in WAYS if way in fields]
     if len(ways) > 1:
@@ -227,10 +228,16 @@ def _refuse_local_file(command: Sequence[str], path: Path) -> None:
         )
 
 
-def _check_names(value: Mapping[str, Any], known: Sequence[str], path: Path, what: str) -> None:
+def _check_names(
+    value: Mapping[str, Any],
+    known: Sequence[str],
+    path: Path,
+    what: str,
+    meant: Sequence[str] = (),
+) -> None:
     for name in value:
         if name not in known:
-            near = difflib.get_close_matches(name[:60], known, n=1)
+            near = difflib.get_close_matches(name[:60], [*known, *meant], n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise Wrong((*path, name), f"{what} has no field of that name{hint}")
 

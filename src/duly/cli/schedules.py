@@ -85,6 +85,8 @@ def create(
     if manifest is None:
         require_payload(task, EXAMPLE)
         said["task"] = task
+    elif manifest.name is not None:
+        said.setdefault("name", manifest.name)
     with connect() as client, pointing(flags.cron), explaining(manifest):
         made = client.create_schedule(**said)
     if output is not Output.TABLE:

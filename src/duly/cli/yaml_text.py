@@ -59,10 +59,17 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "it cannot be read"
+        if mark and _character(text, mark.line, mark.column) == "\t":
+            problem = "there is a tab where only spaces may be"
         raise wrong((mark.line + 1) if mark else None, f"this is not YAML: {problem}.") from None
     except yaml.YAMLError as error:
         problem = str(error).partition("\n")[0]
         raise wrong(None, f"this is not YAML: {problem}.") from None
+
+
+def _character(text: str, line: int, column: int) -> str:
+    """Return what is there, or nothing at the end."""
+    return "".join(text.split("\n")[line : line + 1])[column : column + 1]
 
 
 def wrong(line: int | None, message: str, path: str = "") -> Invalid:
@@ -119,6 +126,7 @@ class _Builder:
         top = self._open[-1] if self._open else None
         if top is not None and isinstance(top.value, dict) and top.key is None:
             top.key = _name(event.value, top, line)
+            self._note((*top.path, top.key), line)
             return
         path = self._next_path(line)
         plain = event.implicit[0]

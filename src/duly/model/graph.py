@@ -78,7 +78,8 @@ def check_ref(ref: str | None) -> str | None:
     if len(ref) > MAX_REF or not REF.fullmatch(ref) or ref in (".", ".."):
         raise Invalid(
             "ref",
-            f"ref has at most {MAX_REF} letters, digits, and ._- and is no number: {ref[:60]!r}.",
+            f"ref has at most {MAX_REF} of a to z, A to Z, digits and ._- and is no number: "
+            f"{ref[:60]!r}.",
         )
     return ref
 
@@ -160,8 +161,11 @@ def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> Step
             if not left[dependant]:
                 order.append(dependant)
     if len(order) < len(upstreams):
-        cycle = _describe([name(index) for index in _cycle(upstreams, left)])
-        raise Invalid("depends_on", f"These tasks would wait for each other for ever: {cycle}.")
+        cycle = _cycle(upstreams, left)
+        who = "These tasks" if len(cycle) > 1 else "This task"
+        whom = "each other" if len(cycle) > 1 else "itself"
+        said = _describe([name(index) for index in cycle])
+        raise Invalid("depends_on", f"{who} would wait for {whom} for ever: {said}.")
     return order
 
 

@@ -181,7 +181,9 @@ def _zone(name: str | None) -> str:
     if name is None:
         return "UTC"
     if not _is_zone(name):
-        raise Invalid("timezone", f'There is no time zone {name[:60]!r}; write "Europe/Berlin".')
+        raise Invalid(
+            "timezone", f'There is no time zone {name[:60]!r}; write a name like "Europe/Berlin".'
+        )
     return name
 
 
