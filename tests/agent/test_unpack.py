@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from duly.agent.unpack import Unwanted, unpack
+from duly.agent.unpack import Unwanted, fill
 from duly.agent.users import User
 from duly.errors import Invalid
 from duly.model.bundle import MOST_DEPTH
@@ -48,8 +48,9 @@ def tar(*entries, form=tarfile.PAX_FORMAT, packed=False):
 
 
 def take(data, folder, user=None, most_bytes=10**6, **options):
+    folder.mkdir(mode=0o700)
     with io.BufferedReader(io.BytesIO(data)) as file:
-        unpack(file, str(folder), user, most_bytes=most_bytes, **options)
+        fill(file, str(folder), user, most_bytes=most_bytes, **options)
     return folder
 
 

@@ -6,20 +6,20 @@ user of the attempt, and can be read and perhaps executed; no other mode is take
 """
 
 import errno
-import gzip
+import hashlib
 import os
-import zlib
 from collections.abc import Callable
-from io import BufferedReader
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from duly.agent import workspace
 from duly.agent.users import User
+from duly.errors import Invalid
 from duly.model.bundle import refuse, say
-from duly.model.tar import Entry, Source, Tar
+from duly.model.tar import CHUNK, Entry, Tar, plain
 
-GZIP = b"\x1f\x8b"
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -31,33 +31,86 @@ class Unwanted(Exception):
 
 
 def unpack(
-    archive: BufferedReader,
+    file: Path,
+    sha256: str,
+    folder: str,
+    user: User | None,
+    *,
+    most_bytes: int,
+    is_unwanted: Callable[[], bool],
+) -> None:
+    """Unpack a file that should have this SHA-256 into a new folder; none is left if that fails.
+
+    The hash is of the very bytes that were unpacked. Raises Damaged when it is another, or when
+    there is no file: then whatever else is wrong with it is not its owner's fault.
+    """
+    try:
+        raw = FileIO(str(file))
+    except FileNotFoundError:
+        raise Damaged from None
+    with raw, BufferedReader(hashed := Hashed(raw), CHUNK) as archive:
+        Path(folder).mkdir(mode=0o700)
+        try:
+            try:
+                fill(archive, folder, user, most_bytes=most_bytes, is_unwanted=is_unwanted)
+            except Invalid:
+                hashed.check(sha256)
+                raise
+            hashed.check(sha256)
+        except BaseException:
+            workspace.remove(folder)
+            raise
+
+
+def fill(
+    archive: "BufferedReader[Any]",
     folder: str,
     user: User | None,
     *,
     most_bytes: int,
     is_unwanted: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Make `folder`, and in it all that is in `archive`, for `user`.
+    """Make all that is in `archive` in `folder`, for `user`.
 
     Raises Invalid, with a sentence for the client, for what cannot be accepted. The folder is
     ours alone until all is there, so that nobody can reach into what is half made.
     """
-    Path(folder).mkdir(mode=0o700)
-    try:
-        with Place(folder, user) as place:
-            tar = Tar(_open(archive), most_bytes=most_bytes)
-            for entry in tar:
-                _make(place, entry, tar, is_unwanted)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise refuse("It is a damaged gzip archive.") from None
+    with Place(folder, user) as place:
+        tar = Tar(plain(archive), most_bytes=most_bytes)
+        for entry in tar:
+            _make(place, entry, tar, is_unwanted)
     if user is not None:
         os.chown(folder, *user)
 
 
-def _open(archive: BufferedReader) -> Source:
-    is_gzip = archive.peek(len(GZIP))[: len(GZIP)] == GZIP
-    return gzip.GzipFile(fileobj=archive, mode="rb") if is_gzip else archive
+class Damaged(Exception):
+    """The file does not hold what it should."""
+
+
+class Hashed(RawIOBase):
+    """A file, and the hash of what was read of it."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes next."""
+        count = self._file.readinto(buffer) or 0
+        self._digest.update(memoryview(buffer)[:count])
+        return count
+
+    def check(self, sha256: str) -> None:
+        """Read to the end; raises Damaged if the whole has another hash than `sha256`."""
+        rest = bytearray(CHUNK)
+        while self.readinto(rest):
+            pass
+        if self._digest.hexdigest() != sha256:
+            raise Damaged
 
 
 def _make(place: "Place", entry: Entry, tar: Tar, is_unwanted: Callable[[], bool]) -> None:

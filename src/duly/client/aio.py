@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from duly import clock
 from duly.client import calls
+from duly.client.artifact_calls import AsyncArtifactMethods
 from duly.client.call import Call, read_answer
 from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.graph_calls import AsyncGraphMethods
@@ -40,7 +41,13 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncPeopleMethods, AsyncPlanMethods, AsyncScheduleMethods, AsyncGraphMethods):
+class AsyncClient(
+    AsyncPeopleMethods,
+    AsyncPlanMethods,
+    AsyncScheduleMethods,
+    AsyncGraphMethods,
+    AsyncArtifactMethods,
+):
     """Everything that the REST API can do; as `duly.Client`, for asyncio.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from duly import errors
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 READ_TIMEOUT = 30.0
 """Seconds of silence after which an answer is given up, on top of what was asked to wait."""
+FILE_TYPE = "application/octet-stream"
 
 BY_STATUS: Mapping[int, type[DulyError]] = {
     400: errors.Malformed,
@@ -53,6 +55,8 @@ class Call(Generic[T]):
     read: Callable[[bytes], T]
     query: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
+    file: Path | None = None
+    """What is sent instead of a body, read from the disk at each try."""
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
     timeout: float | None = READ_TIMEOUT

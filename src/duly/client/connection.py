@@ -4,11 +4,13 @@ import http.client
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from duly import clock
-from duly.client.call import Answer, Call
+from duly.client.call import FILE_TYPE, Answer, Call
 from duly.client.endpoint import Endpoint
 from duly.client.retry import CUT, NoAnswer
 
@@ -62,10 +64,13 @@ class Connections:
         path = f"{urlsplit(url).path}{call.path}"
         target = f"{path}?{urlencode(call.query)}" if call.query else path
         headers = {**self._headers, **call.headers}
-        if call.body is not None:
-            headers["Content-Type"] = "application/json"
         try:
-            connection.request(call.method, target, body=call.body, headers=headers)
+            if call.file is not None:
+                _send_file(connection, call.method, target, call.file, headers)
+            else:
+                if call.body is not None:
+                    headers["Content-Type"] = "application/json"
+                connection.request(call.method, target, body=call.body, headers=headers)
             return connection, connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
@@ -145,6 +150,22 @@ class Stream:
 def _place(url: str) -> tuple[int, str]:
     """Return what a connection belongs to: after a fork, parent and child must not share one."""
     return os.getpid(), url
+
+
+def _send_file(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    path: Path,
+    headers: dict[str, str],
+) -> None:
+    """Send a file as it is read, and never hold the whole of it."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        own = {"Content-Type": FILE_TYPE, "Content-Length": str(size)}
+        # Cut off, it may have been told why the other side wants no more of it.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, target, body=file, headers={**headers, **own})
 
 
 def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from duly.client.call import Answer, Call, read_error
+from duly.client.call import FILE_TYPE, Answer, Call, read_error
 from duly.client.endpoint import Endpoint
 from duly.client.retry import CUT, NoAnswer
 
@@ -51,13 +51,17 @@ class Session:
     def _request(self, url: str, call: Call[Any]) -> Any:
         session = self._open()
         headers = dict(call.headers)
-        if call.body is not None:
+        data: Any = call.body
+        if call.file is not None:
+            headers["Content-Type"] = FILE_TYPE
+            data = call.file.open("rb")  # closed by the request
+        elif call.body is not None:
             headers["Content-Type"] = "application/json"
         return session.request(
             call.method,
             f"{url}{call.path}",
             params=list(call.query),
-            data=call.body,
+            data=data,
             headers=headers,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(

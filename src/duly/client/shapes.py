@@ -64,6 +64,7 @@ class TaskFields(TypedDict, total=False):
     command: Sequence[str] | None
     script_path: str | None
     source: str | None
+    artifact: str | None
     tier: str | None
     resources: ResourceFields | None
     delay_tolerance: Duration | None
@@ -82,6 +83,15 @@ class TaskFields(TypedDict, total=False):
     unique: UniqueFields | None
     ref: str | None
     depends_on: list[str | DependencyFields] | None
+
+
+class Artifact(TypedDict):
+    """A bundle that was uploaded, and when somebody last needed it."""
+
+    sha256: str
+    bytes: int
+    created_at: str
+    last_used_at: str
 
 
 class TaskFilter(TypedDict, total=False):

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from duly import clock
 from duly.client import calls
+from duly.client.artifact_calls import ArtifactMethods
 from duly.client.call import Call, read_answer, read_error
 from duly.client.connection import Connections
 from duly.client.endpoint import endpoint, find_endpoint
@@ -40,7 +41,7 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods):
+class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods, ArtifactMethods):
     """Everything that the REST API can do; `duly.AsyncClient` is the same with `await`.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that

@@ -6,9 +6,12 @@ knows the three ways in which tar writes a name (ustar, pax, GNU), reads forward
 holds a header of limited length at most.
 """
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from io import BufferedReader
+from typing import Any, Protocol
 
 from duly.errors import Invalid
 from duly.model.bundle import MOST_BYTES, MOST_ENTRIES, refuse, say, split_name
@@ -18,6 +21,7 @@ CHUNK = 64 * 1024
 LONGEST_HEADER = 64 * 1024
 """Bytes of a header that goes before an entry, with its name or its attributes."""
 END = bytes(BLOCK)
+GZIP = b"\x1f\x8b"
 FILE, OLD_FILE, FOLDER = b"0", b"\0", b"5"
 PAX, PAX_FOR_ALL, LONG_NAME = b"x", b"g", b"L"
 KINDS = {
@@ -57,6 +61,12 @@ class _Said:
     size: int | None = None
 
 
+def plain(archive: "BufferedReader[Any]") -> Source:
+    """Return what an archive holds, whether it is compressed with gzip or not at all."""
+    is_gzip = archive.peek(len(GZIP))[: len(GZIP)] == GZIP
+    return gzip.GzipFile(fileobj=archive, mode="rb") if is_gzip else archive
+
+
 class Tar:
     """An archive, from its beginning to its end; raises Invalid for what cannot be accepted."""
 
@@ -93,9 +103,7 @@ class Tar:
     def data(self) -> Iterator[bytes]:
         """Yield the bytes of the entry that came last."""
         while self._left:
-            chunk = self._source.read(min(self._left, CHUNK))
-            if not chunk:
-                raise _cut()
+            chunk = self._take(min(self._left, CHUNK))
             self._left -= len(chunk)
             yield chunk
 
@@ -162,10 +170,16 @@ class Tar:
     def _read(self, size: int) -> bytes:
         found = b""
         while len(found) < size:
-            more = self._source.read(size - len(found))
-            if not more:
-                raise _cut()
-            found += more
+            found += self._take(size - len(found))
+        return found
+
+    def _take(self, size: int) -> bytes:
+        try:
+            found = self._source.read(size)
+        except (gzip.BadGzipFile, EOFError, zlib.error):
+            raise refuse("It is a damaged gzip archive.") from None
+        if not found:
+            raise refuse("It is not a tar archive, or a damaged one: it ends too early.")
         return found
 
 
@@ -174,10 +188,6 @@ class TooMuch(Invalid):
 
     def __init__(self, limit: int) -> None:
         super().__init__("bundle", f"Its files have more than {limit} bytes together.")
-
-
-def _cut() -> Invalid:
-    return refuse("It is not a tar archive, or a damaged one: it ends too early.")
 
 
 def _name(block: bytes) -> str:
