@@ -1,12 +1,14 @@
 """A node without servers: a real executor and a real supervisor, for one test."""
 
 import asyncio
+import io
 import itertools
 import os
 import shutil
 import tempfile
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duly.agent.link
@@ -18,6 +20,7 @@ from duly.agent.ports import Ports
 from duly.agent.sweep import sweep
 from duly.agent.task_socket import TaskSocket, listen
 from duly.agent.tree import read_state
+from duly.agent.unpack import fill
 from duly.clock import monotonic
 from duly.model.progress import Progress
 from duly.model.resources import Resources
@@ -69,9 +72,10 @@ class Node:
         log_limit: int = 2**20,
         ports: int = 0,
         inputs: dict[str, bytes] | None = None,
+        bundle: bytes | None = None,
         tenant: int | None = 1,
     ) -> AttemptRef:
-        """Start an attempt, with inputs that were fetched before."""
+        """Start an attempt, with inputs and a bundle that were fetched before."""
         task = next(self._tasks)
         ref = AttemptRef(task, 1, task)
         assignment = Assignment(
@@ -94,11 +98,19 @@ class Node:
         if inputs is not None:
             results = [Input(name, result) for name, result in inputs.items()]
             workspace.write_inputs(self.executor.inputs_of(ref), results)
+        unpacked = None if bundle is None else self._unpack(ref, bundle)
         self._ends[ref] = asyncio.get_running_loop().create_future()
-        failed = self.executor.start(assignment, self.link)
+        failed = self.executor.start(assignment, self.link, unpacked)
         if failed is not None:
             self._ends[ref].set_result(failed)
         return ref
+
+    def _unpack(self, ref: AttemptRef, bundle: bytes) -> Any:
+        folder, user = self.executor.bundle_of(ref), self.users.take()
+        with io.BufferedReader(io.BytesIO(bundle)) as archive:  # type: ignore[arg-type]
+            Path(folder).mkdir(mode=0o700)
+            fill(archive, folder, user, most_bytes=2**20)
+        return SimpleNamespace(folder=folder, user=user)
 
     async def end(
         self, ref: AttemptRef, intent: Outcome | None = None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
-from duly.agent import hierarchies, identity, link, task_socket, users, workspace
+from duly.agent import bundle_cache, hierarchies, identity, link, task_socket, users, workspace
+from duly.agent.bundle_cache import BundleCache
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.janitor import Janitor
@@ -87,7 +88,8 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             remove=janitor.remove,
             socket=None if listener is None else listener.getsockname(),
         )
-        session = Session(gateway, executor, freezer=layout.can_freeze)
+        cache = BundleCache(data / "bundles", bundle_cache.room_on(data))
+        session = Session(gateway, executor, cache, chosen, freezer=layout.can_freeze)
         session.link = await link.start(
             data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
         )

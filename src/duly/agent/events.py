@@ -12,7 +12,7 @@ from duly.wire import AttemptRef, Stop
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A server gave us an attempt; one with inputs begins once we have them."""
+    """A server gave us an attempt; one with inputs or a bundle begins once we have them."""
 
     ref: AttemptRef
     has_inputs: bool = False
@@ -20,7 +20,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The inputs of an attempt are here; or they cannot be had, which is how it ends."""
+    """All that an attempt needs is here; or it cannot be had, which is how it ends."""
 
     ref: AttemptRef
     refusal: Conclusion | None = None
@@ -83,14 +83,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Get the inputs of the attempt, which is not to be started before."""
+    """Get the bundle and the inputs of the attempt, which is not to be started before."""
 
     ref: AttemptRef
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The inputs of the attempt are not needed any more: it will not begin."""
+    """What was fetched for the attempt is not needed any more: it will not begin."""
 
     ref: AttemptRef
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from duly.agent import environment, workspace
 from duly.agent.callers import Caller, workspace_of
@@ -58,6 +58,13 @@ class Local:
     result: bytes | None = None
     speaker: Speaker | None = None
     """Set once it has connected to the agent's socket."""
+
+
+class Unpacked(Protocol):
+    """The bundle of an attempt, unpacked for a user who was taken for that."""
+
+    folder: str
+    user: User | None
 
 
 class Executor:
@@ -113,15 +120,23 @@ class Executor:
         """
         return f"{self._work}/{name_of(ref)}.inputs"
 
-    def start(self, assignment: Assignment, link: Link) -> Exit | None:
+    def bundle_of(self, ref: AttemptRef) -> str:
+        """Return the folder for the bundle of an attempt, in which it is started then."""
+        return f"{self._work}/{name_of(ref)}"
+
+    def start(
+        self, assignment: Assignment, link: Link, unpacked: Unpacked | None = None
+    ) -> Exit | None:
         """Prepare the attempt and have it started; an Exit says that it could not be."""
         self._last_id += 1
         ref, name = assignment.ref, name_of(assignment.ref)
         # Who shares its user with others cannot be kept out of what is kept for the next one.
-        has_script = assignment.payload.source is not None
-        tenant = assignment.tenant if self._users.own_uids and not has_script else None
+        is_filled = assignment.payload.source is not None or unpacked is not None
+        tenant = assignment.tenant if self._users.own_uids and not is_filled else None
         spare = self._spares.take(tenant)
         folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
+        if unpacked is not None:
+            folder = unpacked.folder
         local = Local(ref, self._last_id, folder, f"{self._spool}/{name}", tenant=tenant)
         self._local[ref] = self._by_id[local.id] = local
         local.execution_cap = assignment.execution_cap
@@ -133,7 +148,7 @@ class Executor:
         local.interpreter = environment.interpreter(assignment.payload)
         step = "user"
         try:
-            local.user = self._users.take()
+            local.user = self._users.take() if unpacked is None else unpacked.user
             step = "ports"
             local.ports = self._ports.take(assignment.resources.ports)
             step = "inputs"
@@ -147,12 +162,12 @@ class Executor:
             self._clear(local)
             failure = Failure(step, error.errno or 0, local.program)
             return Exit(code=None, failure=failure)
-        link.send("start", self._spec(assignment, local, spare is not None))
+        found = MADE if is_filled else MAKE if spare is None else RENEW
+        link.send("start", self._spec(assignment, local, found))
         return None
 
-    def _spec(self, assignment: Assignment, local: Local, is_spare: bool) -> dict[str, Any]:
+    def _spec(self, assignment: Assignment, local: Local, folder: int) -> dict[str, Any]:
         payload, user = assignment.payload, local.user
-        folder = MADE if payload.source is not None else RENEW if is_spare else MAKE
         return {
             "id": local.id,
             "begin": (

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.agent import events, state
+from duly.agent.bundle_cache import BundleCache
+from duly.agent.bundles import BundleFetcher
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.inputs import InputFetcher
@@ -20,6 +22,7 @@ from duly.agent.logs import LogSender
 from duly.agent.outcome import Conclusion
 from duly.agent.progress import ProgressSender
 from duly.agent.reports import ReportSender
+from duly.agent.users import Users
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
 from duly.model.progress import Progress
@@ -43,6 +46,8 @@ IDLE_PAUSE = 0.05
 """Seconds before the next poll when the answer told us nothing new."""
 TICK = 0.25
 LEAVE_TIMEOUT = 3.0
+UNPACKING = 2
+"""How many bundles are unpacked at once: a large one should not keep all others waiting."""
 STOP_PATIENCE = 10.0
 """Seconds that the last reports have for getting through when the agent stops."""
 
@@ -50,7 +55,15 @@ STOP_PATIENCE = 10.0
 class Session:
     """The agent's state, and everything that acts on it."""
 
-    def __init__(self, gateway: Gateway, executor: Executor, *, freezer: bool) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        executor: Executor,
+        cache: BundleCache,
+        users: Users,
+        *,
+        freezer: bool,
+    ) -> None:
         self.link: Link
         self._gateway = gateway
         self._executor = executor
@@ -59,6 +72,7 @@ class Session:
         self._logs = LogSender(gateway)
         self._progress = ProgressSender(gateway)
         self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
+        self._bundles = BundleFetcher(gateway, cache, users, self._unpacked, executor.remove)
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
@@ -89,8 +103,9 @@ class Session:
     def _do(self, effect: events.Effect) -> None:
         match effect:
             case events.Fetch(ref):
-                self._inputs.fetch(self._assigned(ref), self._executor.inputs_of(ref))
+                self._fetch(self._assigned(ref))
             case events.Abandon(ref):
+                self._bundles.abandon(ref)
                 self._inputs.abandon(ref)
             case events.Start(ref):
                 self._start(ref)
@@ -117,8 +132,10 @@ class Session:
                 self._settled.set()
 
     def _start(self, ref: AttemptRef) -> None:
-        assignment = self._inputs.take(ref) or self._assigned(ref)
-        failed = self._executor.start(assignment, self.link)
+        unpacked, assignment = self._bundles.take(ref), self._inputs.take(ref)
+        if assignment is None:
+            assignment = self._assigned(ref) if unpacked is None else unpacked.assignment
+        failed = self._executor.start(assignment, self.link, unpacked)
         if failed is not None:
             self.take(events.Exited(ref, failed))
 
@@ -126,6 +143,20 @@ class Session:
         assignment = self._assignment
         assert assignment is not None and assignment.ref == ref  # noqa: S101
         return assignment
+
+    def _fetch(self, assignment: Assignment) -> None:
+        """Fetch its bundle first, of which there is one for all; then its inputs."""
+        ref = assignment.ref
+        if assignment.payload.artifact is not None:
+            self._bundles.fetch(assignment, self._executor.bundle_of(ref))
+        else:
+            self._inputs.fetch(assignment, self._executor.inputs_of(ref))
+
+    def _unpacked(self, assignment: Assignment, refusal: Conclusion | None) -> None:
+        if refusal is None and assignment.inputs_limit is not None:
+            self._inputs.fetch(assignment, self._executor.inputs_of(assignment.ref))
+        else:
+            self._fetched(assignment.ref, refusal)
 
     def _fetched(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
         self.take(events.Fetched(ref, refusal))
@@ -172,6 +203,8 @@ class Session:
                     lambda: self._logs.run(joined.incarnation),
                     self._progress.run,
                     self._inputs.run,
+                    self._bundles.run,
+                    *(self._bundles.unpack,) * UNPACKING,
                 )
             ]
             loops += [group.create_task(self._tick()), group.create_task(self._stop_when(stop))]
@@ -235,8 +268,9 @@ class Session:
         for assignment in orders.start:
             self._latest = max(self._latest, assignment.ref.token)
             self._assignment = assignment
-            has_inputs = assignment.inputs_limit is not None
-            self.take(events.Assigned(assignment.ref, has_inputs))
+            payload = assignment.payload
+            is_fetched = assignment.inputs_limit is not None or payload.artifact is not None
+            self.take(events.Assigned(assignment.ref, is_fetched))
         self._assignment = None
         return len(self._state.attempts) != before or not (orders.start or orders.stop)
 

@@ -1,0 +1,293 @@
+"""Fetches the bundle of an attempt and unpacks it, before the attempt begins.
+
+A bundle that several attempts wait for comes once. One piece of each in turn, so that a large
+one keeps no small one waiting; what was fetched is kept for later (`duly.agent.bundle_cache`).
+Each attempt has a folder and a user of its own, so each unpacks for itself, in a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from duly.agent.bundle_cache import Arrival, BundleCache
+from duly.agent.gateway import Backoff, Gateway
+from duly.agent.outcome import NEVER_BEGUN, Conclusion
+from duly.agent.unpack import Damaged, Unwanted, unpack
+from duly.agent.users import User, Users
+from duly.clock import monotonic
+from duly.errors import DulyError, Fenced, Invalid, NotFound, Unauthenticated, Unavailable
+from duly.model.bundle import MOST_BYTES
+from duly.model.tar import TooMuch
+from duly.model.task import Outcome, Reason
+from duly.wire import ArtifactPiece, ArtifactWanted, Assignment, AttemptRef
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 60.0
+PATIENCE = 60.0
+"""Seconds without a piece after which an attempt goes back to its queue: another node may do
+better."""
+MOST_DAMAGED = 3
+"""After so many times it is the disk, and another node may do better."""
+SPOILED = "what came has another hash than it should."
+Done = Callable[[Assignment, Conclusion | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """An attempt that has not begun, and its folder once that is made."""
+
+    assignment: Assignment
+    folder: str
+    file: Path
+    user: User | None = None
+    damaged: int = 0
+    """How often what was kept for it was not what it should have been."""
+    is_unpacked: bool = False
+    is_unwanted: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """Return what its bundle is called."""
+        return self.file.name
+
+
+@dataclass(slots=True)
+class Fetching:
+    """A bundle that is on its way, and who waits for it."""
+
+    arrival: Arrival
+    last_at: float
+    waiting: list[Wanted] = field(default_factory=list)
+
+
+class BundleFetcher:
+    """The attempts that wait for their bundles, or have them and wait for their start."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        cache: BundleCache,
+        users: Users,
+        done: Done,
+        remove: Callable[[str], None],
+    ) -> None:
+        self._gateway = gateway
+        self._cache = cache
+        self._users = users
+        self._done = done
+        self._remove = remove
+        self._wanted: dict[AttemptRef, Wanted] = {}
+        self._fetching: dict[Path, Fetching] = {}
+        self._arrived: asyncio.Queue[Wanted] = asyncio.Queue()
+        self._nudged = asyncio.Event()
+        self._fits = True
+
+    def fetch(self, assignment: Assignment, folder: str) -> None:
+        """Unpack the bundle of an attempt into `folder`, then say so."""
+        sha256, tenant = assignment.payload.artifact or "", assignment.tenant
+        if tenant is None:
+            # What we keep must never be another's.
+            self._done(assignment, unavailable(Outcome.FAILED, "its server is too old."))
+            return
+        try:
+            file = self._cache.path_of(tenant, sha256)
+        except Invalid as error:
+            self._done(assignment, unavailable(Outcome.FAILED, error.message))
+            return
+        wanted = self._wanted[assignment.ref] = Wanted(assignment, folder, file)
+        if file in self._fetching or not self._cache.use(file):
+            self._await(wanted)
+        else:
+            self._arrived.put_nowait(wanted)
+
+    def take(self, ref: AttemptRef) -> Wanted | None:
+        """Return the folder and user of an attempt that begins now, if it has a bundle."""
+        return self._wanted.pop(ref, None)
+
+    def abandon(self, ref: AttemptRef) -> None:
+        """Do no more for an attempt, and remove what is here; it may be all of it."""
+        wanted = self._wanted.pop(ref, None)
+        if wanted is None:
+            return
+        wanted.is_unwanted = True
+        fetching = self._fetching.get(wanted.file)
+        if fetching is not None and wanted in fetching.waiting:
+            fetching.waiting.remove(wanted)
+        if wanted.is_unpacked:
+            self._remove(wanted.folder)
+            self._users.give_back(wanted.user)
+
+    def _await(self, wanted: Wanted) -> None:
+        fetching = self._fetching.get(wanted.file)
+        if fetching is None:
+            fetching = self._fetching[wanted.file] = Fetching(Arrival(wanted.file), monotonic())
+        fetching.waiting.append(wanted)
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        backoff = Backoff()
+        while True:
+            if not self._fetching:
+                self._nudged.clear()
+                await self._nudged.wait()
+            for file, fetching in list(self._fetching.items()):
+                if not fetching.waiting:
+                    del self._fetching[file]
+                    await asyncio.to_thread(fetching.arrival.drop)
+                    continue
+                try:
+                    await self._fetch_piece(fetching)
+                    backoff.reset()
+                except (Unavailable, NotFound) as error:
+                    # Not found: a server older than the route; another may not be.
+                    log.warning("cannot fetch a bundle", extra={"error": error.message})
+                    self._lose_patience(fetching, error)
+                    await asyncio.sleep(backoff.next())
+
+    async def _fetch_piece(self, fetching: Fetching) -> None:
+        asking, arrival = fetching.waiting[0], fetching.arrival
+        asked = ArtifactWanted(ref=asking.assignment.ref, offset=arrival.size)
+        try:
+            piece = await self._gateway.call("artifact", asked, ArtifactPiece, timeout=TIMEOUT)
+            is_whole = await asyncio.to_thread(take_in, arrival, piece)
+        except (Unavailable, NotFound, Unauthenticated):
+            raise
+        except Fenced:
+            # It is not ours any more; for others that wait, we ask in their name.
+            self._end(asking, NEVER_BEGUN)
+        except DulyError as error:
+            self._end(asking, unavailable(Outcome.FAILED, error.message))
+        except Damaged:
+            self._end_all(fetching, unavailable(Outcome.FAILED, SPOILED))
+        except OSError as error:
+            self._end_all(fetching, unavailable(Outcome.FAILED, f"{error.strerror or error}."))
+        else:
+            fetching.last_at = monotonic()
+            if is_whole:
+                del self._fetching[arrival.target]
+                for wanted in fetching.waiting:
+                    self._arrived.put_nowait(wanted)
+                await self._trim()
+
+    async def _trim(self) -> None:
+        needed = {wanted.file for wanted in self._wanted.values() if not wanted.is_unpacked}
+        self._fits = await asyncio.to_thread(self._cache.trim, needed)
+
+    def _lose_patience(self, fetching: Fetching, error: DulyError) -> None:
+        if monotonic() - fetching.last_at > PATIENCE:
+            self._end_all(fetching, unavailable(Outcome.EXPIRED, error.message))
+
+    async def unpack(self) -> None:
+        """Unpack what has come, one after the other, until cancelled."""
+        while True:
+            wanted = await self._arrived.get()
+            if wanted.is_unwanted:
+                continue
+            try:
+                await self._unpack(wanted)
+            except Unwanted:
+                pass
+            except Damaged:
+                self._fetch_again(wanted)
+            except TooMuch as error:
+                self._end(wanted, too_large(error, limit_of(wanted.assignment)))
+            except Invalid as error:
+                self._end(wanted, invalid(error.message))
+            except OSError as error:
+                why = f"{error.strerror or error}."
+                self._end(wanted, unavailable(Outcome.FAILED, why))
+            else:
+                if not wanted.is_unwanted:
+                    self._done(wanted.assignment, None)
+            if not self._fits:
+                await self._trim()
+
+    def _fetch_again(self, wanted: Wanted) -> None:
+        log.warning("a bundle that was kept is gone or damaged")
+        self._cache.remove(wanted.file)
+        wanted.damaged += 1
+        if wanted.damaged >= MOST_DAMAGED:
+            self._end(wanted, unavailable(Outcome.FAILED, SPOILED))
+        elif not wanted.is_unwanted:
+            self._await(wanted)
+
+    async def _unpack(self, wanted: Wanted) -> None:
+        """Unpack in a thread: a disk may be slow, and files many."""
+        wanted.user = self._users.take()
+        work = asyncio.ensure_future(
+            asyncio.to_thread(
+                unpack,
+                wanted.file,
+                wanted.sha256,
+                wanted.folder,
+                wanted.user,
+                most_bytes=limit_of(wanted.assignment),
+                is_unwanted=lambda: wanted.is_unwanted,
+            )
+        )
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            wanted.is_unwanted = True
+            await asyncio.wait([work])
+            raise
+        finally:
+            if work.exception() is not None:
+                self._users.give_back(wanted.user)
+            elif wanted.is_unwanted:
+                self._remove(wanted.folder)
+                self._users.give_back(wanted.user)
+            else:
+                wanted.is_unpacked = True
+
+    def _end_all(self, fetching: Fetching, refusal: Conclusion) -> None:
+        for wanted in list(fetching.waiting):
+            self._end(wanted, refusal)
+
+    def _end(self, wanted: Wanted, refusal: Conclusion) -> None:
+        """Tell why an attempt cannot begin, and do no more for it."""
+        if not wanted.is_unwanted:
+            self.abandon(wanted.assignment.ref)
+            self._done(wanted.assignment, refusal)
+
+
+def take_in(arrival: Arrival, piece: ArtifactPiece) -> bool:
+    """Write a piece, and say whether it was the last; raises Damaged if that is not what it is."""
+    arrival.add(piece.data)
+    if arrival.size < piece.size:
+        if not piece.data:
+            raise Unavailable("a server gave nothing, though there is more.")
+        return False
+    if not arrival.keep():
+        raise Damaged
+    return True
+
+
+def limit_of(assignment: Assignment) -> int:
+    """Return how many bytes the files of a bundle may have: those of the task's disk."""
+    disk = assignment.resources.disk_mb * 2**20
+    return min(disk, MOST_BYTES) if disk else MOST_BYTES
+
+
+def unavailable(outcome: Outcome, why: str) -> Conclusion:
+    """Say that a bundle could not be had."""
+    return Conclusion(
+        outcome, Reason("artifact_unavailable", f"Its bundle could not be fetched: {why}")
+    )
+
+
+def invalid(why: str) -> Conclusion:
+    """Say that a bundle is not one that can be unpacked."""
+    return Conclusion(
+        Outcome.FAILED, Reason("artifact_invalid", f"Its bundle could not be unpacked: {why}")
+    )
+
+
+def too_large(error: TooMuch, limit: int) -> Conclusion:
+    """Say that a bundle holds more than the task may have on its disk."""
+    message = f"Its bundle could not be unpacked: {error.message}"
+    return Conclusion(Outcome.FAILED, Reason("artifact_too_large", message, {"limit": limit}))
