@@ -60,6 +60,47 @@ def test_a_task_and_a_list_are_manifests_too_also_as_json(read):
     assert (several.kind, len(several.tasks)) == ("tasks", 2)
 
 
+def test_bundles_lie_beside_the_file_and_are_for_those_with_a_command(read, tmp_path):
+    for name in ("job/run.sh", "other/run.sh"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("#!/bin/sh")
+        (tmp_path / name).chmod(0o755)
+    found = read(
+        """
+defaults: {bundle: ./job}
+tasks:
+  a: {command: [./run.sh]}
+  b: {command: [./run.sh], bundle: other}
+  c: {run: echo}
+  d: {command: ["true"], artifact: abc}
+"""
+    )
+    job, other = tmp_path / "job", tmp_path / "other"
+    assert list(found.bundles) == [job, other, None, None]
+    assert all("bundle" not in task for task in [*found.tasks, found.defaults])
+    assert read("{command: [./run.sh], bundle: job}").bundles == [job]
+    assert read("- {command: [ls], bundle: job}\n- {command: [ls]}").bundles == [job, None]
+    refused = found.explain(Invalid("tasks[1].artifact", "tasks[1]: no."))
+    assert refused.message.endswith("line 5: tasks.b: no.")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("command: [x]\nbundle: nowhere", "line 2: bundle: there is no '.*nowhere'"),
+        ("command: [x]\nbundle: [a]", "line 2: bundle: it must be the path"),
+        ('{"command": ["x"], "bundle": ""}', "bundle: it must be the path"),
+        ("run: x\nbundle: .", "line 2: bundle: a bundle goes with a command"),
+        ("command: [x]\nartifact: a\nbundle: .", "line 3: bundle: there is artifact already"),
+        ("command: [./x]\nbundle: .", "line 1: command: './x' is not in"),
+        ("command: [./tasks.yaml]\nbundle: .", "line 1: command: .*chmod .x"),
+    ],
+)
+def test_a_bundle_that_is_not_there_or_of_no_use_is_told_of(read, text, told):
+    with pytest.raises(Invalid, match=told):
+        read(text)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -79,6 +79,7 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "command": "name",
         "concurrency": "concurrency_key",
         "unique": "unique_key",
+        "artifact": "bundle",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
     # A ref is for tasks that are submitted together.

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from duly.cli import last
+from duly.cli.bundle import add_bundle
 from duly.cli.connect import connect, which_task
 from duly.cli.each import OTHER, Each, TaskIds
 from duly.cli.flags import TaskFlags, with_task_flags
@@ -70,6 +71,7 @@ def update(
 ) -> None:
     """Change a task that has not started yet."""
     fields = task_fields(flags, (), now=now())
+    add_bundle(flags.bundle, fields, needs_command=False)
     if not fields:
         raise typer.BadParameter("Say what to change, such as --priority 5.")
     with connect() as client:

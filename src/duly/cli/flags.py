@@ -115,6 +115,12 @@ class TaskFlags:
     script: Annotated[
         Path | None, Option(metavar="FILE", help="A script from here to be run, sent along.")
     ] = None
+    bundle: Annotated[
+        Path | None,
+        Option(
+            metavar="FOLDER|TAR", help="Files from here, sent along: the command is run in them."
+        ),
+    ] = None
     script_path: Annotated[
         str | None, Option(metavar="PATH", help="A script that is on the node already.")
     ] = None

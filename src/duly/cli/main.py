@@ -68,6 +68,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resources": Entry(
             "resources:resources", "Who has what of the nodes: tasks that run, and reservations."
         ),
+        "artifact": Entry(
+            "artifacts:artifact",
+            "The artifacts: bundles of files that were sent for tasks to be run in.",
+        ),
         "tenant": Entry("tenants:tenant", "The tenants: who submits, and with which plan."),
         "user": Entry("users:user", "The users of a tenant."),
         "key": Entry("keys:key", "The keys of a tenant: who may do what, and for how long."),
@@ -110,11 +114,13 @@ EXAMPLES = {
 Examples:
   duly run -- echo hello
   duly run --script ./report.sh --env MONTH=2027-01 --cap 10m
+  duly run --bundle ./job -- ./run.sh 720p
   duly run --memory 2GiB -- sh -c 'sort -u /srv/names | wc -l'""",
     "submit": """\b
 Examples:
   duly submit --name nap -- sleep 60
   duly submit --in 10m --max-attempts 5 --script ./report.sh
+  duly submit --bundle ./job -- ./run.sh 720p
   duly submit --idempotency-key order-17 --wait -- /usr/bin/true
   duly submit -f photo.yaml""",
 }

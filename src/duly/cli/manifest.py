@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import Any, Literal
 
+from duly.cli.bundle import missing_program
 from duly.cli.request import is_local_file
 from duly.cli.yaml_text import Path, read_yaml, wrong
 from duly.client.shapes import TaskFields
@@ -25,8 +26,10 @@ SCRIPT = "#!/bin/sh -e\n"
 TEXTS = frozenset({"command", "env", "labels", "requires", "depends_on", "name", "ref"})
 """Fields of text, in which a number is what was written: 1.10 is not 1.1 there."""
 GRAPH_FIELDS = ("name", "defaults", "tasks")
-TASK_FIELDS = (*TaskFields.__annotations__, "run")
+TASK_FIELDS = (*TaskFields.__annotations__, "run", "bundle")
 WAYS = ("run", "command", "source", "script_path")
+NAMES_HERE: Mapping[str | int, str] = {"source": "run", "artifact": "bundle"}
+"""What fields of the API are called in a file."""
 STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 
 
@@ -42,6 +45,8 @@ class Manifest:
     """The names of the tasks, if the file has them as a mapping."""
     source: str = ""
     text: str = field(default="", repr=False)
+    bundles: Sequence[File | None] = ()
+    """What each task brings along; a task itself says only by which hash."""
 
     def explain(self, error: Invalid) -> Invalid:
         """Return a server's refusal with the words and the line of the file."""
@@ -54,8 +59,8 @@ class Manifest:
             elif self.refs is not None and place < len(self.refs):
                 path = ("tasks", self.refs[place], *path[2:])
             message = message.replace(said, say_path(path[: 1 if self.kind == "tasks" else 2]))
-        if path and path[-1] == "source":
-            path = (*path[:-1], "run")
+        if path and path[-1] in NAMES_HERE:
+            path = (*path[:-1], NAMES_HERE[path[-1]])
         told = _located(self.text, path, message)
         return Invalid(
             error.field, f"{self.source}, {told}" if told else f"{self.source}: {message}"
@@ -67,7 +72,8 @@ def read_manifest(name: str) -> Manifest:
     source = "standard input" if name == "-" else name
     text = _read_text(name, source)
     try:
-        return _manifest(_parse(text, name), source, text)
+        base = File.cwd() if name == "-" else File(name).parent
+        return _manifest(_parse(text, name), source, text, base)
     except Wrong as error:
         raise Invalid(say_path(error.path), f"{source}{error.told(text)}") from None
     except Invalid as error:
@@ -159,22 +165,25 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _manifest(value: Any, source: str, text: str) -> Manifest:
+def _manifest(value: Any, source: str, text: str, base: File) -> Manifest:
     if value is None:
         raise Wrong((), "it is empty; write a task, a list of tasks, or a graph.")
     if isinstance(value, list):
         tasks = [_task(one, (index,)) for index, one in enumerate(value)]
         if not tasks:
             raise Wrong((), "the list is empty; give at least one task.")
-        return Manifest("tasks", tasks, source=source, text=text)
+        bundles = [_bundle(task, (index,), base) for index, task in enumerate(tasks)]
+        return Manifest("tasks", tasks, source=source, text=text, bundles=bundles)
     if not isinstance(value, dict):
         raise Wrong((), f"it is {_kind(value)}; write a task, a list of tasks, or a graph.")
     if "tasks" not in value:
-        return Manifest("task", [_task(value, ())], source=source, text=text)
-    return _graph(value, source, text)
+        task = _task(value, ())
+        bundles = [_bundle(task, (), base)]
+        return Manifest("task", [task], source=source, text=text, bundles=bundles)
+    return _graph(value, source, text, base)
 
 
-def _graph(value: Mapping[str, Any], source: str, text: str) -> Manifest:
+def _graph(value: Mapping[str, Any], source: str, text: str, base: File) -> Manifest:
     _check_names(value, GRAPH_FIELDS, (), "a graph")
     tasks, name, defaults = value["tasks"], value.get("name"), value.get("defaults")
     if name is not None and not isinstance(name, str):
@@ -183,17 +192,22 @@ def _graph(value: Mapping[str, Any], source: str, text: str) -> Manifest:
         raise Wrong(("tasks",), "it must hold tasks: a mapping by their refs, or a list.")
     refs = list(tasks) if isinstance(tasks, dict) else None
     named = tasks.items() if isinstance(tasks, dict) else enumerate(tasks)
+    common = None if defaults is None else _task(defaults, ("defaults",), needs_work=False)
+    shared = None if common is None else _bundle(common, ("defaults",), base)
     read: list[TaskFields] = []
+    bundles: list[File | None] = []
     for key, one in named:
-        task = _task(one, ("tasks", key))
+        task = _task(one, ("tasks", key), is_bundled=shared is not None)
+        bundles.append(_bundle(task, ("tasks", key), base, shared))
         if isinstance(key, str) and task.setdefault("ref", key) != key:
             raise Wrong(("tasks", key, "ref"), f"it is {key!r} already, by its place.")
         read.append(task)
-    common = None if defaults is None else _task(defaults, ("defaults",), needs_work=False)
-    return Manifest("graph", read, name, common, refs, source, text)
+    return Manifest("graph", read, name, common, refs, source, text, bundles)
 
 
-def _task(value: Any, path: Path, *, needs_work: bool = True) -> TaskFields:
+def _task(
+    value: Any, path: Path, *, needs_work: bool = True, is_bundled: bool = False
+) -> TaskFields:
     """Return the fields of a task, with `run` made the script that it stands for."""
     if not isinstance(value, dict):
         raise Wrong(path, f"a task is a mapping of its fields, not {_kind(value)}.")
@@ -207,10 +221,38 @@ def _task(value: Any, path: Path, *, needs_work: bool = True) -> TaskFields:
         raise Wrong(path, "there is nothing to run; give it a command, or run: with a script.")
     if "run" in fields:
         fields["source"] = _script(fields.pop("run"), (*path, "run"))
-    command = fields.get("command")
-    if isinstance(command, list) and all(isinstance(word, str) for word in command):
-        _refuse_local_file(command, (*path, "command"))
+    if not (is_bundled or "bundle" in fields or "artifact" in fields):
+        _refuse_local_file(_words(fields), (*path, "command"))
     return fields  # type: ignore[return-value] # the server looks at what is in them
+
+
+def _words(fields: Mapping[str, Any]) -> Sequence[str]:
+    """Return the command of a task, if it is one at all."""
+    command = fields.get("command")
+    is_one = isinstance(command, list) and all(isinstance(word, str) for word in command)
+    return command or () if is_one else ()
+
+
+def _bundle(task: TaskFields, path: Path, base: File, shared: File | None = None) -> File | None:
+    """Take out what a task brings along, by its place beside the file; or what all bring along.
+
+    What all bring along is for those that have a command.
+    """
+    said = task.pop("bundle", None)  # type: ignore[typeddict-item] # a field of files only
+    here = (*path, "bundle")
+    if said is None:
+        bundle = shared if "command" in task and "artifact" not in task else None
+    elif not isinstance(said, str) or not said or "\0" in said:
+        raise Wrong(here, "it must be the path of a folder, or of a tar archive.")
+    elif "artifact" in task:
+        raise Wrong(here, "there is artifact already; give one of them.")
+    elif path != ("defaults",) and "command" not in task:
+        raise Wrong(here, "a bundle goes with a command, which is run in it.")
+    elif not (bundle := base / said).exists():
+        raise Wrong(here, f"there is no {str(bundle)!r}.")
+    if bundle is not None and (problem := missing_program(bundle, _words(task))) is not None:
+        raise Wrong((*path, "command"), problem)
+    return bundle
 
 
 def _script(text: Any, path: Path) -> str:
@@ -224,7 +266,7 @@ def _refuse_local_file(command: Sequence[str], path: Path) -> None:
         raise Wrong(
             path,
             f"{command[0][:60]!r} is a file on this machine, and the node that runs the task may "
-            "be another. Put its text under run: | instead.",
+            "be another. Put its text under run: | instead, or its folder after bundle:.",
         )
 
 

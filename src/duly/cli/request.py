@@ -131,7 +131,7 @@ def refuse_local_file(command: Sequence[str], folder: Path) -> None:
     if is_local_file(command, folder):
         raise BadParameter(
             f"{command[0]!r} is a file on this machine, and the node that runs the task may be "
-            f"another. Send it along: --script {command[0]}",
+            f"another. Send it along: --script {command[0]}, or with its folder: --bundle FOLDER",
             param_hint="COMMAND",
         )
 
@@ -145,7 +145,7 @@ def is_local_file(command: Sequence[str], folder: Path) -> bool:
 
 
 def _command(flags: TaskFlags, command: Sequence[str]) -> list[str] | None:
-    if flags.script is None and flags.script_path is None:
+    if flags.script is None and flags.script_path is None and flags.bundle is None:
         refuse_local_file(command, Path.cwd())
     return list(command) or None
 

@@ -7,6 +7,7 @@ from types import FrameType
 import typer
 
 from duly.cli import last
+from duly.cli.bundle import add_bundle
 from duly.cli.connect import WHILE_WAITING, connect, ours, say
 from duly.cli.exits import OURS, SIGNALLED, code_of_task, describe_end
 from duly.cli.flags import TaskFlags, with_task_flags
@@ -31,6 +32,7 @@ def run(flags: TaskFlags, command: Command = None) -> None:
     require_payload(fields)
     fields.setdefault("max_attempts", 1)
     with ours(), connect() as client:
+        add_bundle(flags.bundle, fields)
         raise typer.Exit(run_task(client, fields))
 
 

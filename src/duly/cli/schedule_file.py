@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.manifest import Manifest, read_manifest
+from duly.cli.manifest_bundles import send_bundles
 from duly.client.schedule_shapes import GraphFields, ScheduleFields
 from duly.client.shapes import TaskFields
 from duly.errors import Invalid
@@ -29,7 +30,7 @@ def submitted_by(file: str, said: ScheduleFields, task: TaskFields) -> Manifest:
             f"The file says what to submit; say {others[0].replace('_', ' ')} there.",
             param_hint="--file",
         )
-    manifest = read_manifest(file)
+    manifest = send_bundles(read_manifest(file))
     if manifest.kind == "tasks":
         raise typer.BadParameter(
             "A schedule submits one task, or a graph: name the tasks, under `tasks:`.",

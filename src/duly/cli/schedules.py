@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from duly.cli import last
+from duly.cli.bundle import add_bundle
 from duly.cli.connect import connect, say
 from duly.cli.main import TakesCommand
 from duly.cli.output import Output, OutputFlag, print_items, print_value
@@ -87,6 +88,7 @@ def create(
         said["task"] = task
     elif manifest.name is not None:
         said.setdefault("name", manifest.name)
+    add_bundle(flags.bundle, task)
     with connect() as client, pointing(flags.cron), explaining(manifest):
         made = client.create_schedule(**said)
     if output is not Output.TABLE:
@@ -228,6 +230,7 @@ def update(
     changes: ScheduleChanges = {**said}  # type: ignore[typeddict-item] # next_run_at may be missing
     if next_run is not None:
         changes["next_run_at"] = ahead("--next-run", next_run, now())
+    add_bundle(flags.bundle, task, needs_command=file is not None)
     if not changes and not task:
         raise typer.BadParameter("Say what to change, such as --daily 07:00.")
     with connect() as client, pointing(flags.cron), explaining(manifest):
@@ -329,7 +332,9 @@ def change_task(old: dict[str, Any] | None, said: TaskFields) -> ScheduleChanges
 def merge(old: dict[str, Any], new: TaskFields) -> TaskFields:
     """Return a task with fields replaced; another thing to run takes the place of the old one."""
     if any(name in new for name in RUNS):
-        old = {name: value for name, value in old.items() if name not in RUNS}
+        # A bundle goes with a command only; another command is run in the same one.
+        gone = RUNS if "command" in new else (*RUNS, "artifact")
+        old = {name: value for name, value in old.items() if name not in gone}
     return {**old, **new}  # type: ignore[typeddict-item] # the server told it as it takes it
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from duly.cli import last
+from duly.cli.bundle import add_bundle
 from duly.cli.connect import WHILE_WAITING, connect, ours, say
 from duly.cli.exits import OURS, code_of_task, describe_end
 from duly.cli.flags import TaskFlags, with_task_flags
@@ -52,7 +53,9 @@ def submit(
     require_payload(fields)
     if wait:
         with ours():
+            add_bundle(flags.bundle, fields)
             submit_and_wait(fields, output)
+    add_bundle(flags.bundle, fields)
     with connect() as client:
         task = client.submit(**fields)
         last.remember(client.endpoint.name, task["id"])

@@ -10,6 +10,7 @@ from duly.cli import last
 from duly.cli.connect import WHILE_WAITING, connect, ours, say
 from duly.cli.exits import OURS, REFUSED, code_of_task, describe_end
 from duly.cli.manifest import Manifest, read_manifest
+from duly.cli.manifest_bundles import send_bundles
 from duly.cli.output import Output, print_csv, print_ids, print_json, print_lines, print_value
 from duly.cli.text import clean
 from duly.client.shapes import FINAL, TaskFields
@@ -23,7 +24,7 @@ NAMED = 10
 def submit_file(name: str, key: str | None, output: Output, *, wait: bool) -> None:
     """Submit what a file asks for; with `wait`, stay until all of it has ended."""
     with ours() if wait else nullcontext():
-        manifest = read_manifest(name)
+        manifest = send_bundles(read_manifest(name))
         with connect() as client:
             try:
                 submitted = _submit(client, manifest, key)
