@@ -376,17 +376,21 @@ async def test_what_is_abandoned_is_removed_wherever_it_is(server, tmp_path):
     assert asked(server) == [(A, 0)]
 
 
-@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("is_late", [False, True], ids=["early", "late"])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["abandoned", "cancelled"])
 async def test_what_is_abandoned_while_it_is_unpacked_is_removed_after(
-    server, tmp_path, monkeypatch, cancelled
+    server, tmp_path, monkeypatch, cancelled, is_late
 ):
     begun, go_on = threading.Event(), threading.Event()
     real = bundles.unpack
 
     def slowly(*args, **options):
+        if is_late:
+            real(*args, **options)
         begun.set()
         assert go_on.wait(20)
-        real(*args, **options)
+        if not is_late:
+            real(*args, **options)
 
     monkeypatch.setattr(bundles, "unpack", slowly)
     give(server, JOB)
@@ -429,9 +433,14 @@ async def test_a_task_runs_in_its_bundle_and_leaves_nothing_for_the_next(node):
         assert folder not in after.tail.decode()
 
 
-async def test_a_program_that_is_not_in_the_bundle_is_told_of(node):
-    report = await node.run("./run.sh", bundle=tar(entry("x", b"")))
-    assert report.reason.code == "command_not_found"
+async def test_a_program_or_interpreter_that_is_not_there_is_told_of(best_node):
+    report = await best_node.run("./run.sh", bundle=tar(entry("x", b"")))
+    assert report.reason.message == "The program './run.sh' was not found on the node."
+    odd = tar(entry("run.sh", b"#!/bin/sh\r\necho\r\n", mode=0o755))
+    report = await best_node.run("./run.sh", bundle=odd)
+    assert r"The interpreter '/bin/sh\r' of the script was not found" in report.reason.message
+    report = await best_node.run("./run.sh", bundle=tar(entry("run.sh", b"#!/bin/sh\n")))
+    assert report.reason.code == "command_not_executable"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="tasks run as the user of the agent")

@@ -1,11 +1,14 @@
 """What a task sees: its command line and its environment, and nothing of ours."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from duly.agent.workspace import RESULT, SCRIPT
 from duly.model.task import Payload
 from duly.wire import Assignment
 
+LONGEST_LINE = 256
+"""Bytes of a script that the kernel looks at for its interpreter."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -23,9 +26,23 @@ def program(payload: Payload, workspace: str) -> str:
 
 def interpreter(payload: Payload) -> str | None:
     """Return what the first line of a script that was sent along names; None for what was not."""
-    if payload.source is None:
+    return None if payload.source is None else _named_in(payload.source)
+
+
+def interpreter_in(folder: str, program: str) -> str | None:
+    """Return what the first line of a script names that lies in a bundle; None if none does."""
+    if "/" not in program or program.startswith("/"):
         return None
-    words = payload.source.partition("\n")[0].removeprefix("#!").strip(" \t").split(" ", 1)
+    try:
+        with Path(folder, program).open("rb") as file:
+            start = file.read(LONGEST_LINE).decode(errors="replace")
+    except OSError:
+        return None
+    return _named_in(start) if start.startswith("#!") else None
+
+
+def _named_in(script: str) -> str:
+    words = script.partition("\n")[0].removeprefix("#!").strip(" \t").split(" ", 1)
     return words[0]
 
 

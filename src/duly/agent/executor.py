@@ -145,7 +145,11 @@ class Executor:
         local.result_limit = assignment.result_limit
         local.inputs = None if assignment.inputs_limit is None else self.inputs_of(ref)
         local.program = environment.program(assignment.payload, local.workspace)
-        local.interpreter = environment.interpreter(assignment.payload)
+        local.interpreter = (
+            environment.interpreter(assignment.payload)
+            if unpacked is None
+            else environment.interpreter_in(unpacked.folder, local.program)
+        )
         step = "user"
         try:
             local.user = self._users.take() if unpacked is None else unpacked.user
