@@ -63,6 +63,28 @@ def test_a_manifest_names_bundles_beside_it(server, job: Path):
     assert server.duly("logs").stdout == "hello ü\n4\n"
 
 
+def test_a_schedule_brings_its_bundle_along_and_keeps_it(server, job: Path):
+    (job / "data/greeting").write_text("again\n")
+    when = ("schedule", "create", "--daily", "06:30", "--max-attempts", "1", "-o", "id")
+    schedule = server.duly(*when, "--bundle", str(job), "--", "./run.sh", "x").stdout.strip()
+    assert server.duly("schedule", "run", schedule).returncode == 0
+    assert server.duly("wait").returncode == 7
+    assert server.duly("logs").stdout == "again\nx\n"
+    (sha256,) = (
+        line.split()[-1] for line in server.duly("show").stdout.splitlines() if "bundle" in line
+    )
+    refused = server.duly("artifact", "remove", sha256)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    (job / "data/greeting").write_text("once more\n")
+    assert server.duly("schedule", "update", schedule, "--bundle", str(job)).returncode == 0
+    assert server.duly("schedule", "run", schedule).returncode == 0
+    assert server.duly("wait").returncode == 7
+    assert server.duly("logs").stdout == "once more\nx\n"
+    done = server.duly("artifact", "remove", sha256)
+    assert (done.returncode, done.stdout) == (0, f"removed {sha256}\n")
+    assert sha256 not in server.duly("artifact", "list").stdout
+
+
 def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job: Path):
     for args, told in (
         (("--bundle", "job", "--", "./walk.sh"), "'./walk.sh' is not in 'job'"),

@@ -27,6 +27,7 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "why", say_reason(task)
     yield "progress", _progress(task, now)
     yield "command", _command(task)
+    yield "bundle", str(task.get("artifact") or "")
     yield "exit code", _exit_code(task)
     yield "attempts", _attempts(task)
     yield "node", task["node"] or ""
