@@ -189,6 +189,14 @@ async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar,
     assert await calendar.missed(schedule) == [(1, 1, "overlap")]
 
 
+async def test_two_who_run_it_at_one_instant_run_it_once(lab, calendar, schedules):
+    schedule = await calendar.create(overlap="allow")
+    made = await schedules.run(lab.client, schedule)
+    with pytest.raises(Conflict):
+        await schedules.run(lab.client, schedule)
+    assert await calendar.tasks(schedule) == [made.id]
+
+
 async def test_the_past_is_made_up_for_once(lab, calendar, schedules):
     schedule = await calendar.create(misfire="skip", overlap="allow")
     await calendar.go(1)

@@ -94,6 +94,18 @@ async def test_a_fire_time_that_was_claimed_is_not_run_again(lab, calendar):
     assert await lab.count("tasks") == 2
 
 
+async def test_a_fire_time_that_was_missed_is_not_run_again(lab, calendar):
+    schedule = await calendar.create(overlap="skip")
+    await calendar.go(1)
+    await calendar.go(2)
+    await lab.conn.execute(
+        "update schedules set overlap = 'allow', next_run_at = $1", calendar.at(2)
+    )
+    await calendar.go(2.5)
+    assert await calendar.ran(schedule) == [1]
+    assert await calendar.missed(schedule) == [(2, 1, "overlap")]
+
+
 async def test_many_that_are_due_at_once_are_all_run(lab, calendar):
     for _ in range(7):
         await calendar.create()
@@ -155,3 +167,12 @@ async def test_one_that_has_fired_for_the_last_time_stays_and_rests(lab, calenda
     assert await calendar.next_run(once) is None
     await calendar.go(100)
     assert await calendar.ran(once) == [1]
+
+
+async def test_what_became_of_a_fire_time_is_remembered_while_its_task_is_live(lab, calendar):
+    schedule = await calendar.create(overlap="cancel_other")
+    await calendar.go(1)
+    await calendar.go(2)
+    await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
+    await lab.parts.retention.tick()
+    assert await calendar.ran(schedule) == [2]
