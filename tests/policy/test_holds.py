@@ -1,7 +1,7 @@
 """Room that is kept for a task that fits nowhere yet."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from duly.policy.placement import Ask, Placement, place
 from duly.policy.queueing import presses
 
 HOUR = timedelta(hours=1)
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 def node(number, cpu=4, *, used=0.0, reserved=0.0, next_end=HOUR, **more):
@@ -155,15 +156,15 @@ def test_a_large_task_starts_when_all_that_runs_must_have_ended_at_the_latest(fi
 
 @dataclass(frozen=True)
 class Waits:
-    slack: timedelta
+    start_by: datetime
     delay_tolerance: timedelta = HOUR
     losses: int = 0
 
 
 def test_a_task_presses_when_half_of_its_tolerance_is_used_up_or_when_it_was_lost():
-    assert not presses(Waits(slack=HOUR))
-    assert not presses(Waits(slack=HOUR * 0.51))
-    assert presses(Waits(slack=HOUR * 0.5))
-    assert presses(Waits(slack=-HOUR))
-    assert presses(Waits(slack=HOUR, losses=1))
-    assert presses(Waits(slack=timedelta(0), delay_tolerance=timedelta(0)))
+    assert not presses(Waits(NOW + HOUR), NOW)
+    assert not presses(Waits(NOW + HOUR * 0.51), NOW)
+    assert presses(Waits(NOW + HOUR * 0.5), NOW)
+    assert presses(Waits(NOW - HOUR), NOW)
+    assert presses(Waits(NOW + HOUR, losses=1), NOW)
+    assert presses(Waits(NOW, delay_tolerance=timedelta(0)), NOW)

@@ -51,7 +51,7 @@ class Waiting(Protocol):
     @property
     def shape_id(self) -> int: ...  # noqa: D102
     @property
-    def slack(self) -> timedelta: ...  # noqa: D102
+    def start_by(self) -> datetime: ...  # noqa: D102
     @property
     def delay_tolerance(self) -> timedelta: ...  # noqa: D102
     @property
@@ -66,13 +66,13 @@ def rank(task: Ranked) -> tuple[datetime, int, int, timedelta, int]:
     return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
 
 
-def presses(task: Waiting) -> bool:
+def presses(task: Waiting, now: datetime) -> bool:
     """Say whether room should be kept for a task that fits nowhere yet.
 
     The other half of its delay tolerance is what it takes until the room is there. A task
     that was lost had begun: it should go on at once, however patient it was.
     """
-    return task.losses > 0 or task.slack <= task.delay_tolerance / 2
+    return task.losses > 0 or task.start_by - now <= task.delay_tolerance / 2
 
 
 def queue_of(standing: Queue | None, slack: timedelta, urgent_slack: timedelta) -> Queue:
@@ -105,7 +105,7 @@ class Order:
         """Whether there is anything to order lines by but their time."""
         self.key: Callable[[Ranked], tuple[object, ...]] = self._key if queues else rank
         """The key by which tasks of all queues are ordered; the smallest goes first."""
-        self._urgent_slack = urgent_slack
+        self._now = now
         self._urgent_until = now + urgent_slack
         self._peak_percent = peak_percent
         # Of a thousand nodes it costs milliseconds, which few have a use for.
@@ -126,9 +126,9 @@ class Order:
             case Queue.URGENT:
                 return True
             case Queue.OFF_PEAK:
-                return task.slack <= self._urgent_slack
+                return task.start_by <= self._urgent_until
             case _:
-                return presses(task)
+                return presses(task, self._now)
 
     def within(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
         """Yield the tasks that may start if those before them do, and charge the `budget`."""

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import asyncpg
-import msgspec
 
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
+from duly.store.codecs import set_codecs
 from duly.store.confined import Confined, confinement
 from duly.store.connecting import Connector, PatientConnection
 from duly.store.lanes import Lane, Lanes
@@ -318,11 +318,4 @@ async def _keep(conn: asyncpg.Connection) -> None:
 
 
 async def _prepare(conn: asyncpg.Connection) -> None:
-    for kind in ("json", "jsonb"):
-        await conn.set_type_codec(
-            kind,
-            schema="pg_catalog",
-            encoder=lambda value: msgspec.json.encode(value).decode(),
-            decoder=msgspec.json.decode,
-            format="text",
-        )
+    await set_codecs(conn)

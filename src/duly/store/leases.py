@@ -17,7 +17,7 @@ from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
 from duly.store import inputs
-from duly.store.database import Connection, load_statements
+from duly.store.database import Connection, load_statements, sparse
 from duly.store.nodes import Start
 from duly.store.servers import SCHEDULING, Term
 
@@ -36,8 +36,6 @@ class Head(msgspec.Struct, frozen=True):
     remaining_path: int
     execution_cap: timedelta
     avoid_node_id: int | None
-    slack: timedelta
-    """How long it is until `start_by`."""
     delay_tolerance: timedelta
     """How long it may be put off, by itself and by those behind it."""
     losses: int
@@ -301,9 +299,9 @@ async def finish_attempts(
         [usage.peak_memory_mb for usage in usages],
         [usage.wall_seconds for usage in usages],
         [one.log_size for one in succeeded],
-        [one.log_tail or None for one in succeeded],
-        [one.result for one in succeeded],
-        [_optional_json(one.reason) for one in succeeded],
+        sparse([one.log_tail or None for one in succeeded]),
+        sparse([one.result for one in succeeded]),
+        sparse([_optional_json(one.reason) for one in succeeded]),
     )
     return {row[0]: row[1] for row in rows}
 

@@ -32,8 +32,8 @@ select tenant_id, shape_id, start_by
 -- somebody holds an old snapshot, and must not be walked over by every round.
 --   $1 tenant ids, $2 shape ids, $3 start_by from which on, $4 how many of it
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
-       head.remaining_path, head.execution_cap, head.avoid_node_id,
-       head.start_by - duly.now() as slack, head.delay_tolerance, head.losses
+       head.remaining_path, head.execution_cap, head.avoid_node_id, head.delay_tolerance,
+       head.losses
   from unnest($1::int[], $2::int[], $3::timestamptz[], $4::int[])
        as pair (tenant_id, shape_id, since, most)
  cross join lateral (
