@@ -52,8 +52,8 @@ def unmatched(monkeypatch):
     without(
         leases,
         "finish_attempts",
-        ("and live.attempt = given.attempt", ""),
-        ("and live.token = given.token", ""),
+        ("and attempt = ($3::int[])[width_bucket(id, $2)]", "and $3::int[] is not null"),
+        ("and token = ($4::bigint[])[width_bucket(id, $2)]", "and $4::bigint[] is not null"),
     )(monkeypatch)
     return without(
         leases,
@@ -115,15 +115,21 @@ MUTANTS = {
     ),
     "a lease does not lock the incarnation": (
         "joins",
-        altered("lease", ("where i.id = any(p_incarnations)", "where false")),
+        altered(
+            "lease_told",
+            (
+                "where i.id = any(p_incarnations)\n      order by",
+                "where false\n      order by",
+            ),
+        ),
     ),
     "a lease does not check its term": (
         "hand-overs",
-        altered("lease", ("if not found then", "if false then")),
+        altered("lease_told", ("if not found then", "if false then")),
     ),
     "a lease ignores that the node drains": (
         "drains",
-        altered("lease", ("and not n.draining", "")),
+        altered("lease_told", ("and not n.draining", "")),
     ),
     "only what has just expired is swept": (
         "joins",
@@ -219,7 +225,7 @@ MUTANTS = {
     ),
     "a success forgets that the task was cancelled": (
         "cancels",
-        without(leases, "finish_attempts", ("and live.cancel_requested_at is null", "")),
+        without(leases, "finish_attempts", ("and cancel_requested_at is null", "")),
     ),
     "losses are not counted": (
         "losses",
@@ -243,7 +249,10 @@ MUTANTS = {
     ),
     "a task is leased for what it asked before": (
         "shapes",
-        altered("lease", ("and (l.shape_id = placement.shape) is not false", "")),
+        altered(
+            "lease_told",
+            ("and (l.shape_id = (shapes)[width_bucket(l.id, ids)]) is not false", ""),
+        ),
     ),
     "a task that is being changed is given up": (
         "misfits",
@@ -277,7 +286,7 @@ MUTANTS = {
     "a change of a reservation that is gone is said to be made": ("extensions", unread),
     "a lease ignores that the agent stops": (
         "stops",
-        altered("lease", ("and not i.is_stopping", "")),
+        altered("lease_told", ("and not i.is_stopping", "")),
     ),
     "a removal leaves the incarnation alive": (
         "removals",

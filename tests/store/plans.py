@@ -74,8 +74,7 @@ def inner_statements():
     schema = "".join(file.read_text() for file in files).replace("create or replace", "create")
     found = {}
     for name in (
-        "lease",
-        "lease_and_tell",
+        "lease_told",
         "end_each_unstarted",
         "attach_edges",
         "settle_edges",

@@ -39,9 +39,12 @@ def drop_the_attempt() -> None:
     ):
         _rewrite(leases.SQL, "lock_attempts", old, new)
     for old, new in (
-        ("and live.attempt = given.attempt", ""),
-        ("and live.token = given.token", "and live.token is not null"),
-        ("and live.node_id = $1", "and $1::bigint > 0"),
+        ("and attempt = ($3::int[])[width_bucket(id, $2)]", "and $3::int[] is not null"),
+        (
+            "and token = ($4::bigint[])[width_bucket(id, $2)]",
+            "and token is not null and $4::bigint[] is not null",
+        ),
+        ("and node_id = $1", "and $1::bigint > 0"),
     ):
         _rewrite(leases.SQL, "finish_attempts", old, new)
     queue_manager._matches = lambda held, report: held is not None
@@ -243,7 +246,7 @@ LEASES = """
       from pg_proc p
      cross join lateral pg_get_functiondef(p.oid) as text
      where p.pronamespace = 'duly'::regnamespace
-       and p.proname = 'lease'
+       and p.proname = 'lease_told'
        and strpos(text, $1) > 0
 """
 LOCK_LIVE = """perform 1
@@ -258,7 +261,7 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "skip_the_term": {"and t.term = p_term and t.server = p_server": ""},
 }
-"""What a mutant changes in the text of `duly.lease`."""
+"""What a mutant changes in the text of `duly.lease_told`."""
 
 
 def sabotage(name: str, dsn: str) -> None:

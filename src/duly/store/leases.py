@@ -234,7 +234,7 @@ async def lease(
     backstop: timedelta,
     told: Collection[int] = (),
 ) -> list[Lease]:
-    """Give tasks to incarnations; return what took effect.
+    """Give tasks to incarnations; return what took effect, in the order of the placements.
 
     A placement is (task, incarnation, its revision, the task's shape): it counts only if both
     the incarnation and the task still are as they were when it was decided. All of them count
@@ -263,7 +263,8 @@ async def lease(
     }
     # The leases are committed by now. If this fails, the next look of their nodes finds them.
     having = await inputs.read_having(conn, payloads)
-    return [Lease(*row[:4], _told(row, payloads, having)) for row in rows]  # type: ignore[call-arg]
+    leased = {row["id"]: Lease(*row[:4], _told(row, payloads, having)) for row in rows}  # type: ignore[call-arg]
+    return [leased[task] for task, _, _, _ in placements if task in leased]
 
 
 async def lock_attempts(
@@ -285,6 +286,7 @@ async def finish_attempts(
 
     True are those that others wait for. What is left out is stale, or to be cancelled.
     """
+    succeeded = sorted(succeeded, key=lambda one: one.id)
     usages = [one.usage or Usage() for one in succeeded]
     rows = await conn.fetch(
         SQL["finish_attempts"],

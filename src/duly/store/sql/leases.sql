@@ -103,7 +103,7 @@ select known.id, known.token, null, null, null, null
 --   $10 the revision of the limits, $11 what was given when it was counted, or null
 select id, attempt, token, incarnation_id, shape_id, execution_cap, payload, idempotency_key
   from hold_quotas($2, $10, $11) as held (term)
- cross join lateral lease_and_tell(
+ cross join lateral lease_told(
         $1, held.term, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[],
         $8::interval, $9::bigint[]
        )
@@ -151,42 +151,33 @@ select report.id, report.attempt
 -- Finish tasks whose attempts have succeeded, unless somebody wants them cancelled: all in one
 -- statement, as nothing is left to decide. A row left out of the answer is stale or cancelled.
 -- Who waits for one of them is told by the leader: a trigger notes that there is something to tell.
--- Locked in id order, and the time is read row by row, each after its lock.
---   $1 node_id, and one array per column of `given`
-with held as materialized (
-        select given.*, l.*, duly.now() as at
-          from (select *
-                  from unnest(
-                        $2::bigint[], $3::int[], $4::bigint[], $5::int[], $6::float8[],
-                        $7::float8[], $8::real[], $9::real[], $10::real[], $11::bigint[],
-                        $12::bytea[], $13::text[], $14::text[]
-                       ) as given (
-                        id, attempt, token, exit_code, ran,
-                        ended_ago, cpu_seconds, peak_memory_mb, wall_seconds, log_size,
-                        log_tail, result, reason
-                       )
-                 order by id) as given
-         cross join lateral (
-                select tenant_id, node_id, incarnation_id, leased_at, ready_at, start_by,
-                       failures, losses, has_dependants
-                  from live
-                 where live.id = given.id
-                   and live.attempt = given.attempt
-                   and live.token = given.token
-                   and live.node_id = $1
-                   and live.cancel_requested_at is null
-                   for update
-               ) as l
+-- What is reported of a task is found by its place among the ids, which are in ascending order. So
+-- rows are looked up, and locked, once and in that order; the time is read row by row, each after
+-- its lock. A column in which no task has anything may be sent empty.
+--   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 exit codes, $6 for how long each ran,
+--   $7 how long ago it ended, $8 cpu_seconds, $9 peak_memory_mb, $10 wall_seconds, $11 log_size,
+--   $12 log_tail, $13 results, $14 reasons
+with held as (
+        delete from live
+         where id = any($2::bigint[])
+           and attempt = ($3::int[])[width_bucket(id, $2)]
+           and token = ($4::bigint[])[width_bucket(id, $2)]
+           and node_id = $1
+           and cancel_requested_at is null
+        returning id, tenant_id, attempt, token, node_id, incarnation_id, leased_at, ready_at,
+                  start_by, failures, losses, has_dependants, duly.now() as at,
+                  width_bucket(id, $2) as place
      ),
-     ended as materialized (
-        select held.*,
-               greatest(leased_at, at - ended_ago * interval '1 second') as finished_at
+     timed as not materialized (
+        select held.*, finished_at, ($5::int[])[place] as exit_code,
+               greatest(
+                leased_at, finished_at - ($6::float8[])[place] * interval '1 second'
+               ) as started_at
           from held
-     ),
-     timed as materialized (
-        select ended.*,
-               greatest(leased_at, finished_at - ran * interval '1 second') as started_at
-          from ended
+         cross join lateral (
+                select greatest(leased_at, at - ($7::float8[])[place] * interval '1 second')
+                       as finished_at
+               ) as ended
      ),
      recorded as (
         insert into attempts (
@@ -195,8 +186,8 @@ with held as materialized (
                 log_size, log_tail
                )
         select id, attempt, token, node_id, incarnation_id, 'succeeded', exit_code,
-               leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
-               log_size, log_tail
+               leased_at, started_at, finished_at, ($8::real[])[place], ($9::real[])[place],
+               ($10::real[])[place], ($11::bigint[])[place], ($12::bytea[])[place]
           from timed
      ),
      closed as (
@@ -204,13 +195,10 @@ with held as materialized (
                 task_id, tenant_id, status, outcome, exit_code, reason, attempt, failures, losses,
                 node_id, ready_at, start_by, started_at, finished_at, result
                )
-        select id, tenant_id, 'done', 'succeeded', exit_code, reason::jsonb, attempt, failures,
-               losses, node_id, ready_at, start_by, started_at, finished_at, result::json
+        select id, tenant_id, 'done', 'succeeded', exit_code, ($14::text[])[place]::jsonb,
+               attempt, failures, losses, node_id, ready_at, start_by, started_at, finished_at,
+               ($13::text[])[place]::json
           from timed
-     ),
-     removed as (
-        delete from live
-         where id = any(array(select id from held))
      )
 select id, has_dependants
   from held
