@@ -100,7 +100,7 @@ class Lines:
         for shape in shapes:
             self._show(shape, tops, order)
         taken: dict[Pair, datetime] = {}
-        of_tenant: Counter[int] = Counter()
+        of_tenant: dict[int, int] = {}
         while tops and len(taken) < count:
             _, (_, pair), shape = heappop(tops)
             since = self._since.pop(pair)
@@ -185,10 +185,12 @@ class Lines:
         return None
 
 
-def _cause(gate: Gate, pair: Pair, of_tenant: Counter[int]) -> Hashable | None:
+def _cause(gate: Gate, pair: Pair, of_tenant: dict[int, int]) -> Hashable | None:
     """Return why a line is set aside: what keeps it, or that enough of its tenant are taken."""
     found = gate.cause(*pair)
     if found is not None:
         return found
-    of_tenant[pair[0]] += 1
-    return pair[0] if of_tenant[pair[0]] > gate.tenant_room(*pair) + SPARE else None
+    tenant = pair[0]
+    taken = of_tenant[tenant] = of_tenant.get(tenant, 0) + 1
+    # Most have a line or two: what they may start need not be asked for.
+    return tenant if taken > SPARE and taken > gate.tenant_room(*pair) + SPARE else None
