@@ -8,6 +8,7 @@ import stat
 import subprocess
 import tempfile
 import urllib.request
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from tests.launch.running_up import DULY, Machine, Up, until
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture
-def machine():
+@contextmanager
+def new_machine():
     # Not in pytest's own folder, which every other run of pytest closes to all but root.
     folder = Path(tempfile.mkdtemp(prefix="duly-test-"))
     machine = Machine(folder)
@@ -32,14 +33,39 @@ def machine():
 
 
 @pytest.fixture
+def machine():
+    with new_machine() as machine:
+        yield machine
+
+
+@pytest.fixture
 def planted(machine, made_before):
     """For what is not about the first start: the folder has a PostgreSQL already."""
     plant(made_before, machine.data)
 
 
+@pytest.fixture(scope="module")
+def lasting(made_before):
+    """One that outlives whatever the tests do to it, and ends as it should after all of them."""
+    with new_machine() as machine:
+        plant(made_before, machine.data)
+        up = machine.up().ready()
+        up.wait_for("^pages:")
+        yield up
+        assert up.stop(signal.SIGINT) == 0
+        assert machine.processes() == []
+
+
 def status_of(up: Up, task: str) -> str:
     with up.client() as client:
         return client.get_task(task)["status"]
+
+
+def is_served(up: Up) -> bool:
+    """Say whether a task comes through."""
+    with up.client() as client:
+        task = client.submit(command=["true"])
+        return client.wait(task["id"])["status"] == "done"
 
 
 def test_a_newcomer_starts_it_pastes_a_command_opens_the_page_and_stops_it(machine):
@@ -60,25 +86,21 @@ def test_a_newcomer_starts_it_pastes_a_command_opens_the_page_and_stops_it(machi
     assert up.warnings == "" or os.geteuid() != 0
 
 
-@pytest.mark.usefixtures("planted")
-def test_no_secret_is_in_the_arguments_of_any_process(machine):
-    up = machine.up().ready()
-    up.wait_for("^pages:")
+def test_no_secret_is_in_the_arguments_of_any_process(lasting):
+    machine = lasting.machine
     secrets = [machine.key, (machine.data / "postgres.password").read_text().strip()]
     secrets.append((machine.data / "agent" / "join.token").read_text().strip())
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in machine.processes()]
+    assert len(commands) > 3
     assert [text for text in commands for secret in secrets if secret in text] == []
-    assert up.stop() == 0
 
 
-@pytest.mark.usefixtures("planted")
-def test_a_second_one_on_the_same_folder_is_refused(machine):
-    first = machine.up("--no-dashboard").ready()
-    second = machine.up("--no-dashboard")
+def test_a_second_one_on_the_same_folder_is_refused(lasting):
+    second = lasting.machine.up("--no-dashboard")
     assert second.process.wait(20) == 1
-    assert f"already up on {machine.data} (pid {first.process.pid})" in second.warnings
-    assert first.stop(signal.SIGINT) == 0
-    assert machine.processes() == []
+    told = f"already up on {lasting.machine.data} (pid {lasting.process.pid})"
+    assert told in second.warnings
+    assert is_served(lasting)
 
 
 @pytest.mark.usefixtures("planted")
@@ -144,22 +166,15 @@ def _is_stopping(up: Up) -> bool:
     return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith("ShdPnd"))
 
 
-@pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("part", ["agent", "dashboard"])
-def test_a_part_that_is_killed_comes_back(machine, part):
-    up = machine.up().ready()
-    up.wait_for("^pages:")
-    pid = up.child(f"launch.{part}")
+def test_a_part_that_is_killed_comes_back(lasting, part):
+    pid = lasting.child(f"launch.{part}")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: _other_child(up, part, pid), f"another {part}")
+    until(lambda: _other_child(lasting, part, pid), f"another {part}")
     if part == "dashboard":
-        link = up.wait_for(r"^pages: (\S+)")[1]
+        link = lasting.wait_for(r"^pages: (\S+)")[1]
         until(lambda: _opens(link), "the new link to open")
-    with up.client() as client:
-        task = client.submit(command=["true"])
-        assert client.wait(task["id"])["status"] == "done"
-    assert up.stop() == 0
-    assert machine.processes() == []
+    assert is_served(lasting)
 
 
 def _other_child(up: Up, part: str, pid: int) -> bool:
@@ -178,17 +193,12 @@ def _opens(link: str) -> bool:
         return False
 
 
-@pytest.mark.usefixtures("planted")
-def test_a_killed_postgresql_is_started_again(machine):
-    up = machine.up("--no-dashboard").ready()
-    postgres = postmaster.find_postmaster(machine.data / "postgres")
+def test_a_killed_postgresql_is_started_again(lasting):
+    folder = lasting.machine.data / "postgres"
+    postgres = postmaster.find_postmaster(folder)
     os.kill(postgres, signal.SIGKILL)
-    with up.client() as client:
-        task = client.submit(command=["true"])
-        assert client.wait(task["id"])["status"] == "done"
-    assert postmaster.find_postmaster(machine.data / "postgres") != postgres
-    assert up.stop() == 0
-    assert machine.processes() == []
+    assert is_served(lasting)
+    assert postmaster.find_postmaster(folder) != postgres
 
 
 def test_a_taken_port_is_told_before_anything_is_started(machine):
@@ -259,9 +269,7 @@ def test_an_outside_database_is_used_and_left_running(machine, postgres):
     file = machine.home / "dsn"
     file.write_text(outside)
     up = machine.up("--no-dashboard", "--database-file", str(file)).ready()
-    with up.client() as client:
-        task = client.submit(command=["true"])
-        assert client.wait(task["id"])["status"] == "done"
+    assert is_served(up)
     assert up.stop() == 0
     assert not (machine.data / "postgres").exists()
 
