@@ -33,6 +33,14 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
+def test_it_runs_tasks_before_anything_happens_to_it(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        tasks = [client.submit(source="#!/bin/sh\necho hello") for _ in range(5)]
+        for task in tasks:
+            assert client.wait(task["id"], timeout=30)["status"] == "done"
+    assert cluster.leader() in cluster.server_names
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cluster_gets_over(name: str, cluster: Cluster, client: Client) -> None:
     fault = FAULTS[name]
