@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly.client.retry import Patience
+from duly.client.shapes import FINAL, Task
 from duly.client.sync import Client
 from tests.torture import books, journal
 from tests.torture.cluster import DULY, make_secrets
@@ -135,6 +136,17 @@ class Lab:
         until(lambda: self.node(name) == "ready" or not agent.is_running(), f"{name} to join")
         assert agent.is_running(), agent.log.read_text()
         return agent
+
+    def ended(self, told: Iterable[str]) -> dict[str, Task]:
+        """Return what became of tasks; those that have not ended by now are waited for."""
+        client = self.client(self.urls)
+        listed = {task["id"]: task for task in client.iter_tasks()}
+        return {
+            task: one
+            if (one := listed.get(task)) and one["status"] in FINAL
+            else client.wait(task, timeout=60)
+            for task in told
+        }
 
     def violations(self, told: Iterable[str]) -> list[str]:
         """Judge what has happened so far; `told` are all the tasks that were acknowledged."""

@@ -123,11 +123,9 @@ def test_servers_and_agents_are_replaced_one_by_one_under_load(lab: Lab, old: Pa
 def check(cluster: Upgrade) -> None:
     """Every task is done, at the first attempt, and once."""
     lab, told = cluster.lab, cluster.finish()
-    client = lab.client(lab.urls)
-    for task in told:
-        ended = client.wait(task, timeout=60)
+    for ended in lab.ended(told).values():
         assert (ended["status"], ended["attempt"]) == ("done", 1), ended
     ends = Counter(one.task for one in lab.ledger.entries() if one.what == "end")
     assert ends == Counter(int(task) for task in told)
-    assert sorted(task["id"] for task in client.iter_tasks()) == sorted(told)
+    assert sorted(task["id"] for task in lab.client(lab.urls).iter_tasks()) == sorted(told)
     assert lab.violations(told) == []
