@@ -10,8 +10,8 @@ import pytest
 from duly import clock as machine_clock
 from duly.config import Settings
 from duly.store.database import Database
-from tests.conftest import COPY, drop_database, with_database
-from tests.server.lab import CLOCK, Clock, Lab, today
+from tests.conftest import COPY, Maker, drop_database, with_database
+from tests.server.lab import CLEAN, CLOCK, Clock, Lab, today
 from tests.server.standby import Standby, open_standby
 from tests.server.watch import Watch
 
@@ -34,6 +34,22 @@ def shared_dsn(postgres: str) -> Iterator[str]:
     asyncio.run(drop_database(postgres, name))
 
 
+@pytest.fixture(scope="session")
+def sweeper(shared_dsn: str) -> Iterator[Maker]:
+    """Who empties it: to know all its tables takes a new connection longer than to empty them."""
+    sweeper = Maker(shared_dsn)
+    sweeper.run("set search_path to duly")
+    yield sweeper
+    sweeper.close()
+
+
+@pytest.fixture
+def emptied_dsn(shared_dsn: str, sweeper: Maker) -> str:
+    """The same database, with nothing in it."""
+    sweeper.run(CLEAN)
+    return shared_dsn
+
+
 @pytest.fixture
 def settings() -> Settings:
     """What the server is started with; a module may replace it."""
@@ -42,14 +58,14 @@ def settings() -> Settings:
 
 @pytest.fixture
 async def lab(
-    shared_dsn: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    emptied_dsn: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Lab]:
     """A server that leads, in an empty database."""
-    conn = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
+    conn = await asyncpg.connect(emptied_dsn, server_settings={"search_path": "duly"})
     clock = Clock(conn, today())
     await clock.set(clock.now)
     monkeypatch.setattr(machine_clock, "monotonic", clock.monotonic)
-    async with await Database.connect(shared_dsn) as database:
+    async with await Database.connect(emptied_dsn) as database:
         lab = Lab(database, conn, clock, settings)
         await lab.begin()
         yield lab

@@ -133,7 +133,6 @@ class Lab:
 
     async def begin(self) -> None:
         """Let the first server lead, and make a client of two tenants each."""
-        await self.conn.execute(CLEAN)
         await self.parts.cluster_manager.tick()
         await self.conn.execute("insert into tenants (name, plan) values ('acme', 'unlimited')")
         self.client = await self.credential("default")

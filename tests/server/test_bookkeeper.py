@@ -44,7 +44,7 @@ async def end(lab, node, outcome=Outcome.SUCCEEDED, *, ran=10.0, ago=0.0, **fiel
 
 
 @pytest.fixture
-def shared_dsn(dsn):
+def emptied_dsn(dsn):
     """A database of its own, because days are dropped from it."""
     asyncio.run(execute(dsn, CLOCK))
     return dsn

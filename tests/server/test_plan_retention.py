@@ -16,7 +16,7 @@ ALL = {"tasks", "attempts", "ends"}
 
 
 @pytest.fixture
-def shared_dsn(dsn):
+def emptied_dsn(dsn):
     """A database of its own, because days are dropped from it."""
     asyncio.run(execute(dsn, CLOCK))
     return dsn

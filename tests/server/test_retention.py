@@ -11,7 +11,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shared_dsn(dsn):
+def emptied_dsn(dsn):
     """A database of its own, because days are dropped from it."""
     asyncio.run(execute(dsn, CLOCK))
     return dsn
