@@ -27,6 +27,14 @@ class Impatient(LimitedHttp):
         self.lost.set()
 
 
+class Resting(LimitedHttp):
+    """Waits for another request no longer than a test does."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = 0.1
+
+
 async def app(scope, receive, send):
     """Answer at once, without a look at the body: with a word, or more than anything holds."""
     assert scope["type"] == "http"
@@ -73,6 +81,12 @@ async def port() -> AsyncIterator[int]:
 async def impatient() -> AsyncIterator[int]:
     Impatient.lost = asyncio.Event()
     async for port in serve(Impatient):
+        yield port
+
+
+@pytest.fixture
+async def resting() -> AsyncIterator[int]:
+    async for port in serve(Resting):
         yield port
 
 
@@ -175,3 +189,13 @@ async def test_a_client_that_reads_gets_all_of_it_however_little_at_a_time(impat
         async with asyncio.timeout(60):
             while left > 0:
                 left -= len(await asyncio.get_running_loop().sock_recv(sock, 65536))
+
+
+async def test_a_client_that_asks_no_more_is_left(resting):
+    reader, writer = await asyncio.open_connection("127.0.0.1", resting)
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            writer.write(REQUEST + b"\r\n")
+            await reader.readuntil(b"hello")
+        assert await reader.read() == b""
+    writer.close()

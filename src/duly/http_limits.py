@@ -47,6 +47,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._head = 0
         self._got_on = False
         self._deadline = Deadline(self.loop, self._give_up)
+        self._rests = False
         self._taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -66,7 +67,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come, unless it is too much or too slow."""
-        if self.transport.is_closing():
+        if self._bare.is_closing():
             return
         self._got_on = False
         super().data_received(data)
@@ -116,14 +117,27 @@ class LimitedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request; if there is none to come, the client has to take this one."""
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._watch()
+        """Go on to the next request; if there is none to come, the client has to take this one.
 
-    def timeout_keep_alive_handler(self) -> None:
-        """End a connection on which nothing is asked any more."""
-        self._give_up()
+        As uvicorn does it, but without a timer for each answer (`Deadline`).
+        """
+        self.server_state.total_requests += 1
+        if self._bare.is_closing():
+            self._watch()
+            return
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._rests = True
+            self._deadline.set(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Have all the time for a request again: something is asked."""
+        if self._rests:
+            self._rests = False
+            self._deadline.call_off()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: anybody could fill the log with it."""

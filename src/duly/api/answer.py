@@ -16,6 +16,8 @@ TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 
 ENCODER = msgspec.json.Encoder()
+WRITE = "duly.write"
+"""In the scope of a request of which all has come: what sends a whole answer, if it can."""
 
 
 class Answer:

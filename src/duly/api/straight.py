@@ -17,12 +17,24 @@ from litestar.plugins.core import MsgspecDIPlugin
 from litestar.types import Receive, Scope, Send
 
 from duly.api import metrics
-from duly.api.answer import Answer
+from duly.api.answer import WRITE, Answer
 from duly.api.auth import guard
 
 Headers = Sequence[tuple[bytes, bytes]]
 Refuse = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 Way = tuple[HTTPRouteHandler, Callable[[Any], Awaitable[Answer]], str]
+
+
+class Asked(Request[Any, Any, Any]):
+    """A request as our handlers look at it: its scope, its body, the application.
+
+    All else that Litestar keeps for one is left out, and with it half of what a request costs
+    to make.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope  # type: ignore[assignment]
+        self.receive = receive
 
 
 class Straight(Litestar):
@@ -34,6 +46,7 @@ class Straight(Litestar):
     def __init__(self, *, headers: Headers, refuse: Refuse, **options: Any) -> None:
         super().__init__(**options)
         self._headers = headers
+        self._lines = b"".join(b"%b: %b\r\n" % line for line in headers)
         self._refuse = refuse
         self.ways: dict[tuple[str, str], Way] = {
             (method, route.path): (handler, handler.fn, route.path)
@@ -62,24 +75,20 @@ class Straight(Litestar):
         scope["route_handler"] = handler
         scope["path_template"] = path
         scope["path_params"] = {}
-        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        request = Asked(scope, receive)
         try:
             await guard(request)
             answer = await call(request)
         except Exception as error:
-            await self._tell(request, error, scope, receive, send)
+            await self._tell(error, scope, receive, send)
             return
-        answer.headers += self._headers
         metrics.count(scope["method"], path, answer.status)
-        await answer(scope, receive, send)
+        write = scope.get(WRITE)
+        if write is None or not write(scope, answer, self._lines):
+            answer.headers += self._headers
+            await answer(scope, receive, send)
 
-    async def _tell(
-        self,
-        request: Request[Any, Any, Any],
-        error: Exception,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _tell(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        request: Request[Any, Any, Any] = Request(scope, receive, send)
         response = self._refuse(request, error).to_asgi_response(app=None, request=request)
         await response(scope, receive, self._wrap_send(send, scope))
