@@ -56,6 +56,8 @@ PASSING_IN = {
 }
 """Other ways of time: longer than a leader may be silent; no longer than a reservation lasts."""
 
+VISIBLE = "select pg_current_snapshot()::text"
+"""Which transactions are seen; everything else follows from them."""
 Look = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
 
 
@@ -94,10 +96,17 @@ class Explorer:
         await world.begin()
         await tenants.prepare(self._monitor)
 
+        looked_at = None
+
         async def after() -> None:
+            nonlocal looked_at
             await world.stamp()
             if look is not None:
-                await look(self._monitor)
+                # Who sees what was seen before, at the same time, finds what was found.
+                seen = await self._monitor.fetchval(VISIBLE), world.now
+                if seen != looked_at:
+                    await look(self._monitor)
+                    looked_at = seen
 
         driver = Driver(self._monitor, dice, HARM, after)
         try:
