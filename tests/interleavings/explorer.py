@@ -53,8 +53,12 @@ PASSING_IN = {
     "fires of two leaders": (2.0, 6.5, 21.0),
     "reservations": (0.5, 1.0, 2.0),
     "extensions": (0.5, 1.0, 2.0),
+    "misfits": (0.5, 1.0),
 }
-"""Other ways of time: longer than a leader may be silent; no longer than a reservation lasts."""
+"""Other ways of time: longer than a leader may be silent; no longer than a reservation lasts;
+too short to lose a node, without which nothing fits anyway."""
+SLOW = {"quotas": (" place",), "hand-overs": (" place",)}
+"""Who stands before each statement while much happens: what it has read is old when it writes."""
 
 VISIBLE = "select pg_current_snapshot()::text"
 """Which transactions are seen; everything else follows from them."""
@@ -161,6 +165,7 @@ def function(name: str, *changes: tuple[str, str]) -> str:
 
 async def _drive(world: World, driver: Driver, theme: str) -> None:
     driver.note(f"the theme is {theme}")
+    driver.slow = SLOW.get(theme, ())
     weights = {kind: weight * THEMES[theme].get(kind, 1) for kind, weight in WEIGHTS.items()}
     steps = 0
     while steps < STEPS:
