@@ -1,5 +1,6 @@
 """Graphs as pictures."""
 
+import re
 from xml.etree import ElementTree
 
 from duly.cli.graph_svg import as_svg
@@ -48,6 +49,19 @@ def test_a_status_is_told_by_colour_and_by_word_and_a_condition_by_word():
     assert words == ["failure", "1", "failed", "2", "done", "3", "waiting"]
     fills = {group.find("{*}rect").get("fill") for group in picture.findall("{*}g")}
     assert len(fills) == 3
+
+
+def test_an_edge_goes_round_what_stands_between():
+    """Else it would be taken for one of the edges to and from the task in the middle."""
+    always = {"task": "1", "on": "always"}
+    picture = drawn([part("1"), part("2", "1"), part("3", "2", always)])
+    right = max(
+        float(box.get("x")) + float(box.get("width")) for box in picture.iterfind("{*}g/{*}rect")
+    )
+    (way,) = (path.get("d") for path in picture.findall("{*}path") if path.get("class"))
+    begin, *bend, end = [float(x) for x in re.findall(r"([\d.]+) [\d.]+", way)]
+    assert (begin, end) == (right, right)
+    assert right < min(bend) and max(bend) < float(picture.get("width"))
 
 
 def test_a_chain_of_a_thousand_and_nothing_at_all_are_drawn():

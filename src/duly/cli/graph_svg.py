@@ -49,7 +49,9 @@ def as_svg(parts: Sequence[GraphPart], title: str) -> Iterator[str]:
         for one, part in known.items()
     }
     spots = _spots(_arranged(_layers(above), above))
-    width = max((spot.x for spot in spots.values()), default=0) + BOX[0] / 2 + MARGIN
+    edges = [(spots[id_], spots[one], on) for one, ones in above.items() for id_, on in ones]
+    right = max((spot.x for spot in spots.values()), default=0) + BOX[0] / 2
+    width = max([right, *(_around(start, end) + MARGIN for start, end, _ in edges)]) + MARGIN
     height = max((spot.y for spot in spots.values()), default=0) + BOX[1] + MARGIN
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
@@ -57,9 +59,8 @@ def as_svg(parts: Sequence[GraphPart], title: str) -> Iterator[str]:
     )
     yield f"<title>{_text(title)}</title><style>{STYLE}</style><defs>{ARROW}</defs>"
     yield '<rect width="100%" height="100%" fill="#ffffff"/>'
-    for one, upstreams in above.items():
-        for upstream, on in upstreams:
-            yield _edge(spots[upstream], spots[one], on)
+    for start, end, on in edges:
+        yield _edge(start, end, on)
     for one, part in known.items():
         yield _box(part, spots[one])
     yield "</svg>"
@@ -125,6 +126,14 @@ def _spots(layers: Sequence[Sequence[str]]) -> dict[str, Spot]:
     }
 
 
+def _around(start: Spot, end: Spot) -> float:
+    """Return how far to the right an edge must go round what stands straight between; else 0."""
+    rows = round((end.y - start.y) / (BOX[1] + GAP[1]))
+    if rows < 2 or abs(start.x - end.x) >= BOX[0] / 2:
+        return 0
+    return max(start.x, end.x) + BOX[0] / 2 + 16 + 12 * min(rows, 8)
+
+
 def _edge(start: Spot, end: Spot, on: str) -> str:
     top, bottom = start.y + BOX[1], end.y
     bend = max(GAP[1] / 2, (bottom - top) / 3)
@@ -132,10 +141,17 @@ def _edge(start: Spot, end: Spot, on: str) -> str:
         f"M{start.x:g} {top:g}C{start.x:g} {top + bend:g} {end.x:g} {bottom - bend:g} "
         f"{end.x:g} {bottom:g}"
     )
+    x, y = end.x + 30, bottom - 6
+    if out := _around(start, end):
+        half, middle = BOX[0] / 2, BOX[1] / 2
+        way = (
+            f"M{start.x + half:g} {start.y + middle:g}C{out:g} {top:g} {out:g} {bottom:g} "
+            f"{end.x + half:g} {end.y + middle:g}"
+        )
+        x, y = (3 * out + end.x + half) / 4 + 22, (top + bottom) / 2
     if on == "success":
         return f'<path d="{way}"/>'
-    said = f'<text class="on" x="{end.x + 30:g}" y="{bottom - 6:g}">{_text(on)}</text>'
-    return f'<path class="o" d="{way}"/>{said}'
+    return f'<path class="o" d="{way}"/><text class="on" x="{x:g}" y="{y:g}">{_text(on)}</text>'
 
 
 def _box(part: GraphPart, spot: Spot) -> str:
