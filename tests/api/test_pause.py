@@ -78,3 +78,30 @@ async def test_a_paused_task_is_changed_and_cancelled_and_replayed_only_then(api
     assert (await post(api, task, "cancel"))["status"] == "cancelled"
     answer = await api.call("POST", f"/v1/tasks/{task}/replay")
     assert (answer.status_code, answer.json()["status"]) == (201, "waiting")
+
+
+async def test_a_filter_pauses_and_resumes_what_it_names_and_nothing_else(api, stranger, agent):
+    theirs = (await stranger.submit(name="a", resources={"cpu": 64}))["id"]
+    runs = (await api.submit(name="a"))["id"]
+    await agent.start()
+    named = [(await api.submit(name="a", resources={"cpu": 64}))["id"] for _ in range(2)]
+    other = (await api.submit(name="b", resources={"cpu": 64}))["id"]
+
+    async def do(verb, **body):
+        answer = await api.call("POST", f"/v1/tasks/{verb}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert await do("pause", name="a") == {"paused": 2, "running": 1, "more": False}
+    assert await do("pause", name="a") == {"paused": 0, "running": 0, "more": False}
+    assert {(await api.get(f"/v1/tasks/{task}"))["status"] for task in named} == {"paused"}
+    for task, caller in ((theirs, stranger), (other, api)):
+        assert (await caller.get(f"/v1/tasks/{task}"))["status"] == "waiting"
+    assert await do("resume", status="paused") == {"resumed": 2, "more": False}
+    assert await do("resume", name="a") == {"resumed": 1, "more": False}  # the one that runs
+    assert (await api.get(f"/v1/tasks/{runs}/why"))["code"] == "running"
+    status, error = await api.refused("POST", "/v1/tasks/pause", json={})
+    assert (status, error["message"].partition(":")[0]) == (
+        422,
+        "Say which tasks are to be paused",
+    )

@@ -48,9 +48,13 @@ async def test_both_clients_pause_and_resume(server):
     with duly.Client(server.url, server.key) as client:
         task = client.submit(**later)["id"]
         found = [client.pause_task(task)["status"], client.resume_task(task)["status"]]
+        assert client.pause_tasks(name="none") == {"paused": 0, "running": 0, "more": False}
+        assert client.resume_tasks(name="none") == 0
     async with duly.AsyncClient(server.url, server.key) as client:
         found += [(await client.pause_task(task))["status"]]
         found += [(await client.resume_task(task))["status"]]
+        assert (await client.pause_tasks(name="none"))["paused"] == 0
+        assert await client.resume_tasks(name="none") == 0
         await client.cancel_task(task)
         with pytest.raises(duly.Conflict):
             await client.pause_task(task)

@@ -132,6 +132,15 @@ def test_tasks_are_paused_and_resumed_by_their_ids(server):
     assert server.duly("pause", "--graph", "1", ids[0]).returncode == 2
 
 
+def test_tasks_are_paused_and_resumed_by_what_they_are(server, label):
+    for _ in range(2):
+        submit(server, "--in", "1h", "--label", label, "--", "true")
+    assert server.duly("pause", "--label", label).stdout == "paused 2 tasks\n"
+    assert answer(server, "resume", "--status", "paused", "--label", label) == {"resumed": 2}
+    assert server.duly("resume", "--label", label, "12345").returncode == 2
+    assert server.duly("cancel", "--label", label).stdout == "cancelled 2 tasks\n"
+
+
 def test_the_same_key_is_the_same_task(server):
     key = uuid.uuid4().hex
     ids = {submit(server, "--idempotency-key", key, "--", "true") for _ in range(2)}

@@ -2,38 +2,18 @@
 
 import msgspec
 
-from duly import clock
 from duly.api import shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
+from duly.api.by_filter import WhichTasks, in_batches
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
-from duly.api.query import labels, query_of, since, statuses
+from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
-from duly.api.reading import id_of, picking, read_task, reading
+from duly.api.reading import id_of, read_task, reading
 from duly.api.tasks import BATCH_PATIENCE, ONE, answer_task
-from duly.errors import Conflict, Invalid
-from duly.model.request import check_text
+from duly.errors import Conflict
 from duly.model.task import FINAL, Status
-from duly.store import views
-from duly.store.database import Connection
-from duly.store.views import TaskFilter
-
-BATCH = 500
-LONGEST = 20.0
-"""Seconds that one cancel by filter goes on; more is left for another call."""
-
-
-class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tasks/cancel: which live tasks are meant."""
-
-    status: str | list[str] | None = None
-    name: str | None = None
-    label: str | list[str] | None = None
-    labels: dict[str, str] | None = None
-    user: str | None = None
-    node: str | None = None
-    since: str | None = None
 
 
 class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -42,7 +22,6 @@ class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     downstream: bool = False
 
 
-FILTER = msgspec.json.Decoder(CancelFilter)
 REPLAY = msgspec.json.Decoder(ReplayRequest)
 
 
@@ -92,65 +71,17 @@ async def _cancel(request: ApiRequest) -> Answer:
     ["/v1/tasks/cancel", "/v1/jobs/cancel"],
     "Cancel all tasks that match a filter",
     access=Access.SUBMIT,
-    takes=CancelFilter,
+    takes=WhichTasks,
     gives=shapes.Cancelled,
     errors=(413, 422),
 )
 async def cancel_many(request: ApiRequest) -> Answer:
     """Cancel the live tasks that are meant, in batches, newest first."""
-    parts, credential = parts_of(request), credential_of(request)
-    query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), FILTER)
-    async with reading(parts, credential) as conn:
-        which = await _filter(conn, asked)
-    if which.statuses and not which.statuses - FINAL:
-        return as_json(shapes.Cancelled(0))
-    which = msgspec.structs.replace(which, statuses=(which.statuses or frozenset(Status)) - FINAL)
-    cancelled, before = 0, views.LARGEST_ID
-    until = clock.monotonic() + LONGEST
-    while True:
-        async with picking(parts, credential, by_status=True) as conn:
-            ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=BATCH)
-        if ids:
-            cancelling = parts.canceller.cancel(credential, ids)
-            cancelled += len(await parts.timeouts.writing(cancelling))
-            before = ids[-1]
-        if len(ids) < BATCH:
-            return as_json(shapes.Cancelled(cancelled))
-        if clock.monotonic() >= until:
-            return as_json(shapes.Cancelled(cancelled, more=True))
-
-
-async def _filter(conn: Connection, asked: CancelFilter) -> TaskFilter:
-    for name in ("name", "user", "node"):
-        if (text := getattr(asked, name)) is not None:
-            check_text(text, name)
-    for name, value in (asked.labels or {}).items():
-        check_text(name, "labels")
-        check_text(value, f"labels.{name}")
-    which = TaskFilter(
-        statuses=statuses(_several(asked.status)),
-        name=asked.name,
-        labels={
-            **labels([check_text(label, "label") for label in _several(asked.label)]),
-            **(asked.labels or {}),
-        },
-        user=asked.user,
-        node=asked.node,
-        since=await since(conn, asked.since),
+    canceller, credential = parts_of(request).canceller, credential_of(request)
+    found, more = await in_batches(
+        request, "cancelled", lambda ids: canceller.cancel(credential, ids)
     )
-    if which.is_empty:
-        raise Invalid(
-            "status",
-            "Say which tasks are to be cancelled: status, name, label, user, node or since.",
-        )
-    return which
-
-
-def _several(value: str | list[str] | None) -> list[str]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
+    return as_json(shapes.Cancelled(sum(map(len, found)), more=more))
 
 
 @route(

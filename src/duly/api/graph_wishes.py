@@ -18,7 +18,7 @@ LONGEST = 20.0
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """How many tasks of a graph were paused, how many run on, and whether there are more to do."""
+    """How many tasks were paused, how many run on, and whether there are more to do."""
 
     paused: int
     running: int
@@ -26,7 +26,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """How many tasks of a graph may go on again, and whether there are more to do."""
+    """How many tasks may go on again, and whether there are more to do."""
 
     resumed: int
     more: bool = False

@@ -1,8 +1,10 @@
 """Pausing tasks, and letting them go on."""
 
 from duly.api import shapes
-from duly.api.answer import Answer
+from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
+from duly.api.by_filter import WhichTasks, in_batches
+from duly.api.graph_wishes import Paused, Resumed
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, read_task, reading
@@ -68,4 +70,37 @@ async def _check(request: ApiRequest, task_id: int, verb: str) -> None:
         raise Conflict("The task is being cancelled.", status=view.status)
 
 
-HANDLERS = [pause, resume]
+@route(
+    "POST",
+    ["/v1/tasks/pause", "/v1/jobs/pause"],
+    "Pause all tasks that match a filter",
+    access=Access.SUBMIT,
+    takes=WhichTasks,
+    gives=Paused,
+    errors=(413, 422),
+)
+async def pause_many(request: ApiRequest) -> Answer:
+    """Pause the live tasks that are meant, in batches, newest first."""
+    pauser, credential = parts_of(request).pauser, credential_of(request)
+    found, more = await in_batches(request, "paused", lambda ids: pauser.pause(credential, ids))
+    running = sum(sum(one.values()) for one in found)
+    return as_json(Paused(sum(map(len, found)) - running, running, more))
+
+
+@route(
+    "POST",
+    ["/v1/tasks/resume", "/v1/jobs/resume"],
+    "Resume all tasks that match a filter",
+    access=Access.SUBMIT,
+    takes=WhichTasks,
+    gives=Resumed,
+    errors=(413, 422),
+)
+async def resume_many(request: ApiRequest) -> Answer:
+    """Let the tasks go on that are meant and are paused, in batches, newest first."""
+    pauser, credential = parts_of(request).pauser, credential_of(request)
+    found, more = await in_batches(request, "resumed", lambda ids: pauser.resume(credential, ids))
+    return as_json(Resumed(sum(map(len, found)), more))
+
+
+HANDLERS = [pause, resume, pause_many, resume_many]

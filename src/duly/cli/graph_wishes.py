@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.output import Output, print_value
+from duly.client.graph_shapes import PausedGraph
 from duly.client.sync import Client
 from duly.errors import NotFound
 
@@ -17,25 +18,21 @@ def pause_whole(client: Client, graph: str, output: Output) -> None:
     """Pause a graph: none of its tasks starts until it is resumed; those that run go on."""
     with named(client, graph):
         paused = client.pause_graph(graph)
-    said = f"paused {_tasks(paused['paused'])} of {graph}"
-    if paused["running"]:
-        runs = "1 runs" if paused["running"] == 1 else f"{paused['running']} run"
-        said += f"; {runs} on to the end"
-    _say(said, paused, output)
+    say_counts(say_paused(paused, f" of {graph}"), paused, output)
 
 
 def resume_whole(client: Client, graph: str, output: Output) -> None:
     """Resume a graph that is paused."""
     with named(client, graph):
         count = client.resume_graph(graph)
-    _say(f"resumed {_tasks(count)} of {graph}", {"resumed": count}, output)
+    say_counts(f"resumed {_tasks(count)} of {graph}", {"resumed": count}, output)
 
 
 def cancel_whole(client: Client, graph: str, output: Output) -> None:
     """Cancel all tasks of a graph that have not ended."""
     with named(client, graph):
         count = client.cancel_graph(graph)
-    _say(f"cancelled {_tasks(count)} of {graph}", {"cancelled": count}, output)
+    say_counts(f"cancelled {_tasks(count)} of {graph}", {"cancelled": count}, output)
 
 
 @contextmanager
@@ -52,7 +49,17 @@ def named(client: Client, graph: str) -> Iterator[None]:
         raise NotFound(f"{graph} is a task, of graph {whole}.") from None
 
 
-def _say(said: str, counts: Mapping[str, object], output: Output) -> None:
+def say_paused(paused: PausedGraph, of: str = "") -> str:
+    """Return in words how many were paused, and how many run on."""
+    said = f"paused {_tasks(paused['paused'])}{of}"
+    if paused["running"]:
+        runs = "1 runs" if paused["running"] == 1 else f"{paused['running']} run"
+        said += f"; {runs} on to the end"
+    return said
+
+
+def say_counts(said: str, counts: Mapping[str, object], output: Output) -> None:
+    """Print how many it were, in words or for a program."""
     if output is Output.TABLE:
         print(said)
     elif output is not Output.ID:

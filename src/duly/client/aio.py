@@ -11,6 +11,7 @@ from duly.client.artifact_calls import AsyncArtifactMethods
 from duly.client.call import Call, read_answer
 from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.graph_calls import AsyncGraphMethods
+from duly.client.pause_calls import AsyncPauseMethods
 from duly.client.people import AsyncPeopleMethods
 from duly.client.plan_calls import AsyncPlanMethods
 from duly.client.retry import NoAnswer, Patience
@@ -47,6 +48,7 @@ class AsyncClient(
     AsyncScheduleMethods,
     AsyncGraphMethods,
     AsyncArtifactMethods,
+    AsyncPauseMethods,
 ):
     """Everything that the REST API can do; as `duly.Client`, for asyncio.
 
@@ -137,14 +139,6 @@ class AsyncClient(
             count += done["cancelled"]
             if not done.get("more"):
                 return count
-
-    async def pause_task(self, task: str) -> Task:
-        """Let a task not start until it is resumed; one that runs goes on to its attempt's end."""
-        return await self._send(calls.pause_task(task))
-
-    async def resume_task(self, task: str) -> Task:
-        """Let a task go on that is paused."""
-        return await self._send(calls.resume_task(task))
 
     async def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""

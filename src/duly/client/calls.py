@@ -78,24 +78,18 @@ def cancel_task(task: str) -> Call[Task]:
     return Call("POST", _task(task, "cancel"), parse_json, repeatable=True)
 
 
-def pause_task(task: str) -> Call[Task]:
-    """Let a task not start until it is resumed."""
-    return Call("POST", _task(task, "pause"), parse_json, repeatable=True)
-
-
-def resume_task(task: str) -> Call[Task]:
-    """Let a task go on that is paused."""
-    return Call("POST", _task(task, "resume"), parse_json, repeatable=True)
-
-
 def cancel_tasks(which: TaskFilter) -> Call[Cancelled]:
     """End the tasks that are meant; the answer is how many. Sent twice, it would miscount."""
+    return _to_all("cancel", which)
+
+
+def _to_all(verb: str, which: TaskFilter) -> Call[Any]:
     body: dict[str, Any] = {}
     for name, value in _filter(which):
         body.setdefault(name, []).append(value)
     return Call(
         "POST",
-        "/v1/tasks/cancel",
+        f"/v1/tasks/{verb}",
         parse_json,
         body=encode({name: v if name in SEVERAL else v[0] for name, v in body.items()}),
     )

@@ -13,7 +13,7 @@ class GraphIds(TypedDict):
 
 
 class PausedGraph(TypedDict):
-    """How many tasks of a graph were paused, and how many run on; with `more` others are left."""
+    """How many tasks were paused, and how many run on; with `more` others are left."""
 
     paused: int
     running: int

@@ -12,6 +12,7 @@ from duly.client.call import Call, read_answer, read_error
 from duly.client.connection import Connections
 from duly.client.endpoint import endpoint, find_endpoint
 from duly.client.graph_calls import GraphMethods
+from duly.client.pause_calls import PauseMethods
 from duly.client.people import PeopleMethods
 from duly.client.plan_calls import PlanMethods
 from duly.client.retry import NoAnswer, Patience
@@ -41,7 +42,9 @@ from duly.errors import LimitExceeded, NotFound, Unavailable
 T = TypeVar("T")
 
 
-class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods, ArtifactMethods):
+class Client(
+    PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods, ArtifactMethods, PauseMethods
+):
     """Everything that the REST API can do; `duly.AsyncClient` is the same with `await`.
 
     Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that
@@ -130,14 +133,6 @@ class Client(PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods, Artifact
             count += done["cancelled"]
             if not done.get("more"):
                 return count
-
-    def pause_task(self, task: str) -> Task:
-        """Let a task not start until it is resumed; one that runs goes on to its attempt's end."""
-        return self._send(calls.pause_task(task))
-
-    def resume_task(self, task: str) -> Task:
-        """Let a task go on that is paused."""
-        return self._send(calls.resume_task(task))
 
     def replay_task(self, task: str, *, downstream: bool = False) -> Task:
         """Submit a task that has ended once more, and return the new one."""

@@ -164,14 +164,17 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/graphs/{id}/cancel"): Row(Access.SUBMIT, ("graph",)),
     ("POST", "/v1/graphs/{id}/pause"): Row(Access.SUBMIT, ("graph",)),
     ("POST", "/v1/graphs/{id}/resume"): Row(Access.SUBMIT, ("graph",)),
-    ("POST", "/v1/tasks/cancel"): Row(
-        Access.SUBMIT,
-        good=json(name="none"),
-        places=tuple(
-            body(kind, 200, lambda value, kind=kind: {kind: value})
-            for kind in ("name", "user", "label")
-        ),
-    ),
+    **{
+        ("POST", f"/v1/tasks/{verb}"): Row(
+            Access.SUBMIT,
+            good=json(name="none"),
+            places=tuple(
+                body(kind, 200, lambda value, kind=kind: {kind: value})
+                for kind in ("name", "user", "label")
+            ),
+        )
+        for verb in ("cancel", "pause", "resume")
+    },
     ("GET", "/v1/dead-letters"): Row(Access.READ, places=PAGE),
     ("GET", "/v1/dead-letters/{id}"): Row(Access.READ, LETTER),
     ("DELETE", "/v1/dead-letters/{id}"): Row(Access.SUBMIT, LETTER, ok=204),
