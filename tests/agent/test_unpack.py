@@ -17,6 +17,7 @@ from duly.agent.unpack import Unwanted, fill
 from duly.agent.users import User
 from duly.errors import Invalid
 from duly.model.bundle import MOST_DEPTH
+from duly.model.gunzip import MOST_MEMBERS
 from duly.model.tar import BLOCK, LONGEST_HEADER, Tar, TooMuch
 
 MANY = settings(
@@ -283,6 +284,37 @@ def test_half_an_archive_is_refused(tmp_path, cut):
     assert "damaged gzip" in refusal(gzip.compress(data)[: 12 + cut // 32], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("most", "told"), [("MOST_RECORDS", "more than 5000 things"), ("MOST_HEADER_BYTES", "together")]
+)
+def test_what_headers_say_is_counted_together(tmp_path, monkeypatch, most, told):
+    monkeypatch.setattr(f"duly.model.tar.{most}", 5000)
+    text = b"5 a=\n" * 600
+    one = header(kind=b"x", size=len(text)) + text.ljust(6 * BLOCK, b"\0")
+    assert told in refusal(gzip.compress(one * 10 + header() + bytes(1024)), tmp_path)
+
+
+def test_gzip_archives_one_after_the_other_are_one(tmp_path):
+    data = tar(entry("a", b"x" * 3000), entry("b", b"y"))
+    pieces = b"".join(gzip.compress(data[at : at + 700]) for at in range(0, len(data), 700))
+    job = take(pieces, tmp_path / "job")
+    assert ((job / "a").read_bytes(), (job / "b").read_bytes()) == (b"x" * 3000, b"y")
+    padded = gzip.compress(data[:700]) + bytes(70_000) + gzip.compress(data[700:])
+    assert (take(padded, tmp_path / "padded") / "b").read_bytes() == b"y"
+
+
+def test_empty_gzip_archives_are_counted(tmp_path):
+    """Each of them gives nothing to whoever reads, so that it could not be told to stop."""
+    nothing = gzip.compress(b"") * (MOST_MEMBERS + 1)
+    assert "gzip archives" in refusal(nothing + gzip.compress(tar(entry("a"))), tmp_path)
+
+
+def test_folders_that_only_names_tell_of_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("duly.agent.unpack.MOST_ENTRIES", 100)
+    deep = "x/" * (MOST_DEPTH - 2) + "f"
+    assert "folders" in refusal(tar(*(entry(f"{n}/{deep}") for n in range(2))), tmp_path)
+
+
 def test_sparse_files_of_pax_are_refused(tmp_path):
     info, data = entry("a", b"x")
     info.pax_headers = {"GNU.sparse.major": "1"}
@@ -290,7 +322,17 @@ def test_sparse_files_of_pax_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "record", [b"9 path=a", b"1 a=b\n", b"99 a=b\n", b"x a=b\n", b"6 a-b\n", b"5 =b\n", b"\0" * 9]
+    "record",
+    [
+        b"9 path=a",
+        b"1 a=b\n",
+        b"99 a=b\n",
+        b"x a=b\n",
+        b"6 a-b\n",
+        b"5 =b\n",
+        b"\0" * 9,
+        b"5 a=\n" + b"y" * 30,
+    ],
 )
 def test_a_header_that_makes_no_sense_is_refused(tmp_path, record):
     data = header(kind=b"x", size=len(record)) + record.ljust(BLOCK, b"\0") + header() + bytes(1024)

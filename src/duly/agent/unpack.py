@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from duly.agent import workspace
 from duly.agent.users import User
 from duly.errors import Invalid
-from duly.model.bundle import refuse, say
+from duly.model.bundle import MOST_ENTRIES, refuse, say
 from duly.model.tar import CHUNK, Entry, Tar, plain
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -137,6 +137,7 @@ class Place:
 
     def __init__(self, folder: str, user: User | None) -> None:
         self._user = user
+        self._made = 0
         self._names: list[str] = []
         self._folders = [os.open(folder, FOLDER)]
 
@@ -182,6 +183,10 @@ class Place:
             os.mkdir(name, 0o700, dir_fd=above)
         except FileExistsError:
             return os.open(name, FOLDER, dir_fd=above)
+        # A name of a file makes up to as many as it is deep, which no entry counts for.
+        self._made += 1
+        if self._made > MOST_ENTRIES:
+            raise refuse(f"It has more than {MOST_ENTRIES} folders.")
         fd = os.open(name, FOLDER, dir_fd=above)
         try:
             self._hand_over(fd, 0o755)

@@ -6,7 +6,6 @@ knows the three ways in which tar writes a name (ustar, pax, GNU), reads forward
 holds a header of limited length at most.
 """
 
-import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +14,15 @@ from typing import Any, Protocol
 
 from duly.errors import Invalid
 from duly.model.bundle import MOST_BYTES, MOST_ENTRIES, refuse, say, split_name
+from duly.model.gunzip import Gunzip
 
 BLOCK = 512
 CHUNK = 64 * 1024
 LONGEST_HEADER = 64 * 1024
 """Bytes of a header that goes before an entry, with its name or its attributes."""
+MOST_HEADER_BYTES = 64 * 1024**2
+MOST_RECORDS = 10 * MOST_ENTRIES
+"""In all of these together: they are gone through in Python, and compress to nothing."""
 END = bytes(BLOCK)
 GZIP = b"\x1f\x8b"
 FILE, OLD_FILE, FOLDER = b"0", b"\0", b"5"
@@ -64,7 +67,7 @@ class _Said:
 def plain(archive: "BufferedReader[Any]") -> Source:
     """Return what an archive holds, whether it is compressed with gzip or not at all."""
     is_gzip = archive.peek(len(GZIP))[: len(GZIP)] == GZIP
-    return gzip.GzipFile(fileobj=archive, mode="rb") if is_gzip else archive
+    return BufferedReader(Gunzip(archive), CHUNK) if is_gzip else archive
 
 
 class Tar:
@@ -77,6 +80,8 @@ class Tar:
         self._most_bytes = most_bytes
         self._most_entries = most_entries
         self._headers = 0
+        self._header_bytes = 0
+        self._records = 0
         self._left = 0
         self._padding = 0
         self.bytes = 0
@@ -144,7 +149,7 @@ class Tar:
                 raise refuse("It gives an entry two names.")
             said.name = _decode(text.split(b"\0", 1)[0])
             return
-        for key, value in _records(text):
+        for key, value in self._heard(text):
             if key.startswith(b"GNU.sparse"):
                 raise refuse("It holds a sparse file; a bundle holds plain ones only.")
             if key == b"path":
@@ -156,13 +161,23 @@ class Tar:
 
     def _check_for_all(self, size: int) -> None:
         """Pass over what is said of all entries, such as the commit that they are from."""
-        for key, _ in _records(self._extension(size)):
+        for key, _ in self._heard(self._extension(size)):
             if key in (b"path", b"size") or key.startswith(b"GNU.sparse"):
                 raise refuse("It says of all its entries what can be true of one only.")
+
+    def _heard(self, text: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for record in _records(text):
+            self._records += 1
+            if self._records > MOST_RECORDS:
+                raise refuse(f"It says more than {MOST_RECORDS} things of its entries.")
+            yield record
 
     def _extension(self, size: int) -> bytes:
         if size > LONGEST_HEADER:
             raise refuse(f"It has a header of more than {LONGEST_HEADER} bytes.")
+        self._header_bytes += size
+        if self._header_bytes > MOST_HEADER_BYTES:
+            raise refuse(f"It has headers of more than {MOST_HEADER_BYTES} bytes together.")
         text = self._read(size)
         self._read(-size % BLOCK)
         return text
@@ -176,7 +191,7 @@ class Tar:
     def _take(self, size: int) -> bytes:
         try:
             found = self._source.read(size)
-        except (gzip.BadGzipFile, EOFError, zlib.error):
+        except (EOFError, zlib.error):
             raise refuse("It is a damaged gzip archive.") from None
         if not found:
             raise refuse("It is not a tar archive, or a damaged one: it ends too early.")
@@ -230,7 +245,8 @@ def _records(text: bytes) -> Iterator[tuple[bytes, bytes]]:
         length = _decimal(text[at:space]) if space > at else 0
         record = text[space + 1 : at + length - 1]
         key, equals, value = record.partition(b"=")
-        if not key or not equals or text[at + length - 1 : at + length] != b"\n":
+        # One without a length would be followed by itself.
+        if not (length and key and equals) or text[at + length - 1 : at + length] != b"\n":
             raise refuse("It is not a tar archive, or a damaged one: a header makes no sense.")
         yield key, value
         at += length
