@@ -4,7 +4,7 @@ It decides when all of a request has come in one piece, which small ones do. Wha
 parts, or behind another request that is not answered yet, goes the way of all requests.
 
 Answers that are whole it writes as they are, too (`WRITE` in the scope): to pass them on as
-messages takes 30 µs, most of it for what they cannot be, streams.
+messages is dear, mostly for what they cannot be, streams.
 """
 
 from functools import partial

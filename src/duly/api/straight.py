@@ -28,8 +28,7 @@ Way = tuple[HTTPRouteHandler, Callable[[Any], Awaitable[Answer]], str]
 class Asked(Request[Any, Any, Any]):
     """A request as our handlers look at it: its scope, its body, the application.
 
-    All else that Litestar keeps for one is left out, and with it half of what a request costs
-    to make.
+    All else that Litestar keeps for one is left out: it takes time to make, and nobody reads it.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
