@@ -230,6 +230,29 @@ async def test_a_week_counts_from_the_end_of_the_last_task(lab, bundle):
     assert await kept(lab) == set()
 
 
+async def test_a_week_counts_from_the_last_time_that_it_was_sent(lab, bundle):
+    """Whoever sends it means to use it, and is told that it is there."""
+    await pass_by(lab, DAY * 6)
+    assert not await upload(lab.parts, lab.client)
+    await pass_by(lab, DAY * 2)
+    assert await is_there(lab)
+
+
+async def test_a_week_counts_from_when_something_else_was_asked_for(lab, bundle, calendar):
+    task = await lab.submit(artifact=bundle, run_at=lab.clock.now + DAY * 40)
+    await pass_by(lab, DAY * 10)
+    await lab.parts.updater.update(lab.client, task, {"artifact": None})
+    await pass_by(lab, seconds(1))
+    assert await is_there(lab)
+    one = await calendar.create(task={"artifact": bundle}, every="90d")
+    await pass_by(lab, DAY * 10)
+    await lab.parts.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
+    await pass_by(lab, seconds(1))
+    assert await is_there(lab)
+    await pass_by(lab, DAY * 8)
+    assert not await is_there(lab)
+
+
 async def test_bytes_without_a_row_are_swept_up_once_nobody_can_be_uploading_them(lab, bundle):
     archive = lab.parts.artifacts._archive
     (known,) = await kept(lab)

@@ -68,13 +68,20 @@ class Artifacts:
         async with self._database.reading_for(tenant_id) as conn:
             found = await artifacts.find(conn, tenant_id, sha256)
             used = 0 if found is not None else await artifacts.count_bytes(conn, tenant_id)
-        if found is not None and await self._archive.is_whole(_blob(tenant_id, found)):
-            return None
         if found is None:
             check_total(plan, used, announced or 0)
+        elif await self._archive.is_whole(_blob(tenant_id, found)) and await self._touch(
+            tenant_id, found
+        ):
+            return None
         self._enter(tenant_id)
         broken = None if found is None else found.blob
         return Upload(self, credential, sha256, self._sequencer.mint(), limit, broken)
+
+    async def _touch(self, tenant_id: int, found: Artifact) -> bool:
+        """Let an artifact that is sent again be kept as long as one that is new."""
+        async with self._database.writing_for(tenant_id) as conn:
+            return await artifacts.touch(conn, tenant_id, found.id)
 
     def _enter(self, tenant_id: int) -> None:
         if self._uploads.get(tenant_id, 0) >= UPLOADS:

@@ -94,6 +94,12 @@ async def use(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]
     return {row[0] for row in await conn.fetch(SQL["use_artifacts"], tenant_id, hashes, users)}
 
 
+async def touch(conn: Connection, tenant_id: int, artifact_id: int) -> bool:
+    """Note that somebody means to use an artifact soon; False when it is gone."""
+    is_there: bool = await conn.fetchval(SQL["touch_artifact"], tenant_id, artifact_id)
+    return is_there
+
+
 async def drop_uses(conn: Connection, tenant_id: int, used_by: int) -> None:
     """Note that a task or a schedule needs none of what it needed."""
     await conn.execute(SQL["drop_uses"], tenant_id, used_by)

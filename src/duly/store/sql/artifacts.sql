@@ -74,11 +74,37 @@ select distinct given.sha256
  where given.sha256 not in (select sha256 from held)
 
 -- name: drop_uses
--- Note that somebody needs none any more, or others from now on.
+-- Note that somebody needs none any more, or others from now on; it used these until now. They
+-- are locked before their uses are taken away, as by whoever removes one.
 --   $1 tenant_id, $2 used_by
-delete from artifact_uses
- where used_by = $2
-   and tenant_id = $1
+with used as materialized (
+        select id
+          from artifacts
+         where tenant_id = $1
+           and id = any(array(select artifact_id from artifact_uses where used_by = $2))
+         order by id
+           for no key update
+     ),
+     gone as (
+        delete from artifact_uses
+         where used_by = $2
+           and tenant_id = $1
+     )
+update artifacts
+   set last_used_at = duly.now()
+ where id = any(array(select id from used))
+
+-- name: touch_artifact
+-- Note that somebody means to use an artifact soon; false when it is gone by now.
+--   $1 tenant_id, $2 id
+with touched as (
+        update artifacts
+           set last_used_at = greatest(last_used_at, duly.now())
+         where tenant_id = $1
+           and id = $2
+        returning 1
+     )
+select exists (select 1 from touched)
 
 -- name: lock_artifact
 -- Lock an artifact, so that nobody begins to need it.
