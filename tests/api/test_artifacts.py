@@ -57,7 +57,14 @@ async def test_what_is_uploaded_can_be_read_listed_and_removed(api, store):
     told = answer.json()
     assert (answer.status_code, told["sha256"], told["bytes"]) == (201, HASH, len(DATA))
     assert len(kept(store)) == 9
-    assert (await upload(api, DATA)).status_code == 200
+    again = await upload(api, DATA)
+    assert again.status_code == 200
+    used_at = again.json()["last_used_at"]
+    assert (again.json(), used_at > told["last_used_at"]) == (
+        told | {"last_used_at": used_at},
+        True,
+    )
+    told = again.json()
     assert (await api.call("GET", path_of(DATA))).content == DATA
     head = await api.call("HEAD", path_of(DATA))
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(DATA)))
@@ -218,6 +225,19 @@ async def test_a_node_reads_it_while_the_task_is_leased_to_it_and_not_a_moment_l
     assert answer.json()["error"]["code"] == "fenced"
 
 
+async def test_a_part_comes_in_pieces(api, agent, monkeypatch):
+    """Each node that begins holds one of them here, and there may be a thousand."""
+    monkeypatch.setattr(archive, "PIECE", 300)
+    await upload(api, DATA)
+    await api.submit(artifact=HASH)
+    ref = await agent.start()
+    sizes = []
+    for offset in (0, 300, 900, 1000):
+        answer = await agent.send("artifact", wire.ArtifactWanted(ref=ref, offset=offset))
+        sizes.append(len(wire.decode(answer.content, wire.ArtifactPiece).data))
+    assert sizes == [300, 300, 100, 300]
+
+
 async def test_an_artifact_goes_with_a_command_and_is_a_hash(api):
     await upload(api, DATA)
     for task, field in (
@@ -228,6 +248,16 @@ async def test_an_artifact_goes_with_a_command_and_is_a_hash(api):
     ):
         status, error = await api.refused("POST", "/v1/tasks", json=task)
         assert (status, error["code"], error["details"]["field"]) == (422, "invalid", field)
+
+
+async def test_what_a_graph_of_a_schedule_says_for_all_is_a_hash(api):
+    await upload(api, DATA)
+    task = {"ref": "a", "command": ["true"], "artifact": HASH}
+    graph = {"defaults": {"artifact": "zz"}, "tasks": [task]}
+    status, error = await api.refused(
+        "POST", "/v1/schedules", json={"name": "s", "every": "1h", "graph": graph}
+    )
+    assert (status, error["code"], error["details"]["field"]) == (422, "invalid", "artifact")
 
 
 async def test_who_uploads_too_many_at_once_is_told_to_wait(api, store):

@@ -71,11 +71,14 @@ class Archive:
                 yield bytes(await obstore.get_range_async(self._store, key, start=start, end=end))
 
     async def piece(self, blob: Blob, offset: int) -> bytes:
-        """Return bytes from `offset` to the end of their part; none when there are no more."""
+        """Return bytes from `offset` on, within their part; none when there are no more.
+
+        Not all of the part: when a thousand nodes begin at once, each waits for a piece.
+        """
         if offset >= blob.bytes:
             return b""
         number, start = divmod(offset, PART)
-        end = min(PART, blob.bytes - number * PART)
+        end = min(start + PIECE, PART, blob.bytes - number * PART)
         key = _key(blob.tenant_id, blob.id, number)
         try:
             data = await obstore.get_range_async(self._store, key, start=start, end=end)

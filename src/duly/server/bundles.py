@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from duly.errors import UnknownArtifact
+from duly.model.artifact import check_sha256
 from duly.model.schedule import Template
 from duly.model.task import TaskSpec
 from duly.server.turns import pieces
@@ -60,7 +61,8 @@ async def hold_for_schedule(
         return
     if earlier:
         await artifacts.drop_uses(conn, template.tenant_id, template.id)
-    uses = [(bytes.fromhex(one), template.id) for one in sorted(named)]
+    # What is said for all tasks of a graph, and by each of them otherwise, nobody has looked at.
+    uses = [(check_sha256(one, "artifact"), template.id) for one in sorted(named)]
     await _hold(conn, template.tenant_id, uses)
 
 
