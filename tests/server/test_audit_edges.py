@@ -2,6 +2,7 @@
 
 import pytest
 
+from duly.model.pause import Cause
 from duly.model.task import Outcome
 from duly.store import repairs, wishes
 from tests.server.lab import reason_of, seconds
@@ -96,7 +97,7 @@ async def test_what_goes_on_does_so_as_if_it_had_been_told(lab, watch):
         lab.spec(ref="paused", depends_on=["a"]),
     ]
     first, b, _, later, paused = await lab.parts.submitter.submit_batch(lab.client, specs)
-    await wishes.pause(lab.conn, lab.client.tenant_id, [paused])
+    await wishes.pause(lab.conn, lab.client.tenant_id, [paused], Cause())
     ref = await lab.start(node, first)
     await lab.conn.execute("update live set has_dependants = false where id = $1", first)
     assert await node.report(ref)

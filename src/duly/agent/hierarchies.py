@@ -149,7 +149,7 @@ def _find(root: str, name: str) -> Iterator[Path]:
                     continue
                 if entry.name == name:
                     yield Path(entry.path)
-                elif entry.stat(follow_symlinks=False).st_nlink > 2:
+                elif entry.stat(follow_symlinks=False).st_nlink != 2:
                     pending.append(entry.path)
 
 
