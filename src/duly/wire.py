@@ -209,6 +209,15 @@ class ArtifactPiece(msgspec.Struct, kw_only=True):
     size: int
 
 
+class Preparing(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/preparing: what these attempts need is still being fetched.
+
+    Their caps begin to count when they begin, so the servers do not have them killed meanwhile.
+    """
+
+    refs: list[AttemptRef]
+
+
 class AttemptKey(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/attempt-key: the key with this SHA-256 speaks for the attempt from now on.
 

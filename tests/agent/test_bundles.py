@@ -233,6 +233,23 @@ async def test_after_a_while_without_a_piece_attempts_go_back(server, tmp_path, 
         assert await told.end() == (B, None)
 
 
+async def test_an_attempt_whose_bundle_comes_too_slowly_fails(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "LONGEST", -1.0)
+    async with bundling(server, tmp_path) as told:
+        told.want(A)
+        assert (await told.fails())[:2] == (Outcome.FAILED, "artifact_unavailable")
+        assert server.seen == []
+
+
+async def test_an_attempt_whose_bundle_is_lost_fails_with_what_the_server_says(server, tmp_path):
+    server.prepare(422, REFUSAL % b"unknown_artifact")
+    async with bundling(server, tmp_path) as told:
+        told.want(A)
+        outcome, code, message = await told.fails()
+        assert (outcome, code) == (Outcome.FAILED, "artifact_unavailable")
+        assert message == "Its bundle could not be fetched: no"
+
+
 @pytest.mark.parametrize("size", [len(OTHER), 100, 0])
 async def test_what_is_not_what_was_asked_for_is_not_kept(server, tmp_path, size):
     give(server, OTHER, size=size)

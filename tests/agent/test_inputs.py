@@ -138,7 +138,7 @@ async def test_after_a_while_without_a_page_the_attempt_goes_back(server, tmp_pa
 
 
 async def test_a_page_renews_the_patience(server, tmp_path, monkeypatch):
-    ticks = iter([0.0, 70.0, 100.0, 110.0])
+    ticks = iter([0.0, 65.0, 70.0, 75.0, 100.0, 105.0, 110.0])
     monkeypatch.setattr(inputs, "monotonic", lambda: next(ticks))
     page(server, ("a", b"1"), above=1)
     server.prepare(503)
@@ -153,6 +153,14 @@ async def test_an_attempt_that_is_not_ours_any_more_is_left_alone(server, tmp_pa
     async with fetching(server, tmp_path) as told:
         told.want(A)
         assert await told.end() == (A, NEVER_BEGUN)
+
+
+async def test_an_attempt_whose_inputs_come_too_slowly_fails(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "LONGEST", -1.0)
+    async with fetching(server, tmp_path) as told:
+        told.want(A)
+        _, refusal = await told.end()
+    assert (refusal.outcome, refusal.reason.code) == (Outcome.FAILED, "inputs_unavailable")
 
 
 async def test_a_node_that_is_refused_is_told_so(server, tmp_path):

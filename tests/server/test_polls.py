@@ -5,6 +5,7 @@ import pytest
 from duly import wire
 from duly.errors import Fenced
 from duly.model.task import Outcome
+from duly.server.preparations import LONGEST
 from tests.server.lab import Node, seconds
 
 
@@ -79,6 +80,35 @@ async def test_an_attempt_far_beyond_its_cap_is_to_be_killed(lab):
     await lab.clock.move(seconds(1))
     assert await node.stops(ref) == [wire.Stop(ref=ref, why="capped")]
     assert await node.heartbeat(ref) == [wire.Stop(ref=ref, why="capped")]
+
+
+async def test_the_cap_counts_from_when_an_attempt_begins(lab):
+    """However long its bundle and its inputs are on their way; its node says so meanwhile."""
+    node, other = await lab.node(), await lab.node(cpu=0)
+    ref = await lab.run(node, execution_cap="60s")
+    plain = await lab.run(node, execution_cap="60s")
+    stale = wire.AttemptRef(plain.task, plain.attempt, plain.token + 1)
+    for _ in range(20):
+        await lab.clock.move(seconds(45))
+        await lab.parts.preparations.note(node.id, [ref, stale])
+        await lab.parts.preparations.note(other.id, [plain])
+        assert ref not in [stop.ref for stop in await node.heartbeat(ref)]
+    assert await node.heartbeat(ref, plain) == [wire.Stop(ref=plain, why="capped")]
+    assert await node.report(plain, Outcome.CAPPED)
+    await lab.clock.move(seconds(60 + 10 + 4))
+    assert await node.heartbeat(ref) == []
+    await lab.clock.move(seconds(60))
+    assert await node.heartbeat(ref) == [wire.Stop(ref=ref, why="capped")]
+
+
+async def test_an_attempt_that_is_prepared_for_ever_is_to_be_killed(lab):
+    node = await lab.node()
+    ref = await lab.run(node, execution_cap="60s")
+    began = lab.clock.now
+    while await node.heartbeat(ref) == []:
+        await lab.parts.preparations.note(node.id, [ref])
+        await lab.clock.move(seconds(30))
+    assert lab.clock.now - began <= LONGEST + seconds(60 + 10 + 5 + 30)
 
 
 async def test_an_overdue_attempt_keeps_its_row_until_it_is_reported(lab):

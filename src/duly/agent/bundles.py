@@ -29,8 +29,11 @@ TIMEOUT = 60.0
 PATIENCE = 60.0
 """Seconds without a piece after which an attempt goes back to its queue: another node may do
 better."""
+LONGEST = 1800.0
+"""Seconds after which an attempt fails that has not got its bundle, though pieces came."""
 MOST_DAMAGED = 3
 """After so many times it is the disk, and another node may do better."""
+TOO_SLOW = f"it was not here within {LONGEST / 60:.0f} minutes."
 SPOILED = "what came has another hash than it should."
 Done = Callable[[Assignment, Conclusion | None], None]
 
@@ -42,6 +45,7 @@ class Wanted:
     assignment: Assignment
     folder: str
     file: Path
+    since: float = field(default_factory=monotonic)
     user: User | None = None
     damaged: int = 0
     """How often what was kept for it was not what it should have been."""
@@ -135,6 +139,7 @@ class BundleFetcher:
                 self._nudged.clear()
                 await self._nudged.wait()
             for file, fetching in list(self._fetching.items()):
+                self._end_late(fetching)
                 if not fetching.waiting:
                     del self._fetching[file]
                     await asyncio.to_thread(fetching.arrival.drop)
@@ -176,6 +181,12 @@ class BundleFetcher:
     async def _trim(self) -> None:
         needed = {wanted.file for wanted in self._wanted.values() if not wanted.is_unpacked}
         self._fits = await asyncio.to_thread(self._cache.trim, needed)
+
+    def _end_late(self, fetching: Fetching) -> None:
+        """Let nothing that is too slow go on for ever: it holds room, and others fetch it too."""
+        for wanted in list(fetching.waiting):
+            if monotonic() - wanted.since > LONGEST:
+                self._end(wanted, unavailable(Outcome.FAILED, TOO_SLOW))
 
     def _lose_patience(self, fetching: Fetching, error: DulyError) -> None:
         if monotonic() - fetching.last_at > PATIENCE:

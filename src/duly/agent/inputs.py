@@ -25,6 +25,9 @@ TIMEOUT = 30.0
 PATIENCE = 60.0
 """Seconds without a page after which an attempt goes back to its queue: another node may do
 better."""
+LONGEST = 1800.0
+"""Seconds after which an attempt fails that has not got all of its inputs, though pages came."""
+TOO_SLOW = f"they were not all here within {LONGEST / 60:.0f} minutes."
 Done = Callable[[AttemptRef, Conclusion | None], None]
 
 
@@ -34,6 +37,7 @@ class Wanted:
 
     assignment: Assignment
     folder: str
+    since: float
     last_at: float
     above: int = 0
     bytes: int = 0
@@ -59,7 +63,8 @@ class InputFetcher:
 
     def fetch(self, assignment: Assignment, folder: str) -> None:
         """Fetch the inputs of an attempt into `folder`, then say so."""
-        self._wanted[assignment.ref] = Wanted(assignment, folder, monotonic())
+        now = monotonic()
+        self._wanted[assignment.ref] = Wanted(assignment, folder, now, now)
         self._nudged.set()
 
     def take(self, ref: AttemptRef) -> Assignment | None:
@@ -83,6 +88,9 @@ class InputFetcher:
                 await self._nudged.wait()
             for wanted in waiting:
                 if wanted.assignment.ref not in self._wanted:
+                    continue
+                if monotonic() - wanted.since > LONGEST:
+                    self._end(wanted.assignment.ref, _unavailable(Outcome.FAILED, TOO_SLOW))
                     continue
                 try:
                     await self._fetch_page(wanted)

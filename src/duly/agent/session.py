@@ -20,6 +20,7 @@ from duly.agent.inputs import InputFetcher
 from duly.agent.link import Link
 from duly.agent.logs import LogSender
 from duly.agent.outcome import Conclusion
+from duly.agent.preparing import PreparingSender
 from duly.agent.progress import ProgressSender
 from duly.agent.reports import ReportSender
 from duly.agent.users import Users
@@ -71,6 +72,7 @@ class Session:
         self._reports = ReportSender(gateway, self._answered, lambda: len(self._state.attempts))
         self._logs = LogSender(gateway)
         self._progress = ProgressSender(gateway)
+        self._preparing = PreparingSender(gateway)
         self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
         self._bundles = BundleFetcher(gateway, cache, users, self._unpacked, executor.remove)
         self._over = asyncio.Event()
@@ -105,6 +107,7 @@ class Session:
             case events.Fetch(ref):
                 self._fetch(self._assigned(ref))
             case events.Abandon(ref):
+                self._preparing.end(ref)
                 self._bundles.abandon(ref)
                 self._inputs.abandon(ref)
             case events.Start(ref):
@@ -132,6 +135,7 @@ class Session:
                 self._settled.set()
 
     def _start(self, ref: AttemptRef) -> None:
+        self._preparing.end(ref)
         unpacked, assignment = self._bundles.take(ref), self._inputs.take(ref)
         if assignment is None:
             assignment = self._assigned(ref) if unpacked is None else unpacked.assignment
@@ -147,6 +151,7 @@ class Session:
     def _fetch(self, assignment: Assignment) -> None:
         """Fetch its bundle first, of which there is one for all; then its inputs."""
         ref = assignment.ref
+        self._preparing.begin(ref)
         if assignment.payload.artifact is not None:
             self._bundles.fetch(assignment, self._executor.bundle_of(ref))
         else:
@@ -202,6 +207,7 @@ class Session:
                     lambda: self._reports.run(joined.incarnation),
                     lambda: self._logs.run(joined.incarnation),
                     self._progress.run,
+                    self._preparing.run,
                     self._inputs.run,
                     self._bundles.run,
                     *(self._bundles.unpack,) * UNPACKING,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 SHA256_BYTES = 32
 
 
-def _message(path: str, summary: str, takes: Any, gives: Any) -> HTTPRouteHandler:
+def _message(path: str, summary: str, takes: Any, gives: Any, *more: int) -> HTTPRouteHandler:
     return route(
         "POST",
         f"/v1/gateway/{path}",
@@ -27,7 +27,7 @@ def _message(path: str, summary: str, takes: Any, gives: Any) -> HTTPRouteHandle
         takes=takes,
         gives=gives,
         statuses=(200,) if gives else (204,),
-        errors=(400, 409, 413),
+        errors=(400, 409, 413, *more),
         media_type=wire.MEDIA_TYPE,
     )
 
@@ -80,12 +80,24 @@ async def read_inputs(request: ApiRequest) -> Answer:
 
 
 @_message(
-    "artifact", "Fetch bytes of an attempt's artifact", wire.ArtifactWanted, wire.ArtifactPiece
+    "artifact",
+    "Fetch bytes of an attempt's artifact",
+    wire.ArtifactWanted,
+    wire.ArtifactPiece,
+    422,
 )
 async def read_artifact(request: ApiRequest) -> Answer:
     """Give the next bytes if the attempt is still this node's."""
     message = await _read(request, wire.ArtifactWanted)
     return _answer(await parts_of(request).artifacts.piece(_node(request), message))
+
+
+@_message("preparing", "Say that attempts have not begun yet", wire.Preparing, None)
+async def note_preparing(request: ApiRequest) -> Answer:
+    """Leave those that are still this node's the time to run."""
+    message = await _read(request, wire.Preparing)
+    await parts_of(request).preparations.note(_node(request), message.refs)
+    return no_content()
 
 
 @_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
@@ -128,6 +140,7 @@ HANDLERS = [
     append_log,
     read_inputs,
     read_artifact,
+    note_preparing,
     register_attempt_key,
     leave,
 ]

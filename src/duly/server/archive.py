@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 import obstore
 from obstore.exceptions import BaseError
 
-from duly.errors import Unavailable
+from duly.errors import Unavailable, UnknownArtifact
 from duly.server.logbook import open_store
 from duly.store.artifacts import Blob
 
@@ -23,6 +23,7 @@ PIECE = 2**20
 """Bytes that are read at once."""
 FAILURES = (BaseError, OSError)
 """What a store raises that cannot do what it is asked."""
+LOST = "The bytes of the artifact are not in the object store; upload it again."
 
 
 class Archive:
@@ -83,7 +84,7 @@ class Archive:
         try:
             data = await obstore.get_range_async(self._store, key, start=start, end=end)
         except FileNotFoundError as error:
-            raise lost() from error
+            raise gone() from error
         except FAILURES as error:
             raise Unavailable("The object store cannot be read now.") from error
         return bytes(data)
@@ -125,7 +126,12 @@ class Archive:
 
 def lost() -> Unavailable:
     """Return what is told when bytes are gone that should be there."""
-    return Unavailable("The bytes of the artifact are not in the object store; upload it again.")
+    return Unavailable(LOST)
+
+
+def gone() -> UnknownArtifact:
+    """Return what a node is told then: trying again is of no use, there or elsewhere."""
+    return UnknownArtifact("artifact", LOST)
 
 
 def _parts(size: int) -> Iterable[tuple[int, int]]:

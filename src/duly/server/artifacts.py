@@ -24,7 +24,7 @@ from duly.errors import (
 )
 from duly.model.artifact import LEAST_BYTES
 from duly.model.tenant import Credential, Plan
-from duly.server.archive import FAILURES, PART, Archive, lost
+from duly.server.archive import FAILURES, PART, Archive, gone, lost
 from duly.server.reports import is_possible
 from duly.server.sequencer import Sequencer
 from duly.store import artifacts, audit_log, tenants
@@ -159,7 +159,7 @@ class Artifacts:
         if found is None:
             raise Fenced("The attempt has been given away, or has no artifact to be shown here.")
         if found is artifacts.NONE:
-            raise lost()
+            raise gone()
         data = await self._archive.piece(found, max(0, asked.offset))
         return ArtifactPiece(data=data, size=found.bytes)
 

@@ -25,6 +25,7 @@ from duly.server.passwords import Passwords
 from duly.server.pauser import Pauser
 from duly.server.plan_keeper import PlanKeeper
 from duly.server.polls import Polls
+from duly.server.preparations import Preparations
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.rate_limiter import RateLimiter
@@ -62,6 +63,7 @@ class Parts:
     polls: Polls
     inputs: Inputs
     artifacts: Artifacts
+    preparations: Preparations
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
@@ -147,6 +149,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         polls=core.polls,
         inputs=Inputs(database),
         artifacts=Artifacts(database, settings.requests, sequencer, archive),
+        preparations=Preparations(database, settings.execution.grace),
         resource_manager=core.resource_manager,
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,

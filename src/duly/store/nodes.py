@@ -171,3 +171,17 @@ async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[i
 async def holds_attempt(conn: Connection, node_id: int, ref: tuple[int, int, int]) -> bool:
     """Say whether (task, attempt, token) is still this node's to speak for."""
     return bool(await conn.fetchval(SQL["holds_attempt"], node_id, *ref))
+
+
+async def prolong(
+    conn: Connection,
+    node_id: int,
+    refs: Sequence[tuple[int, int, int]],
+    *,
+    backstop: timedelta,
+    slack: timedelta,
+    longest: timedelta,
+) -> None:
+    """Put off when attempts of a node are to be killed, because they have not begun."""
+    tasks, attempts, tokens = ([ref[column] for ref in refs] for column in range(3))
+    await conn.execute(SQL["prolong"], node_id, tasks, attempts, tokens, backstop, slack, longest)

@@ -306,6 +306,9 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/gateway/artifact"): Row(
         Access.NODE, good=message(lambda _, ref: wire.ArtifactWanted(ref=ref))
     ),
+    ("POST", "/v1/gateway/preparing"): Row(
+        Access.NODE, ok=204, good=message(lambda _, ref: wire.Preparing(refs=[ref]))
+    ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
     ),

@@ -139,6 +139,34 @@ select exists (
            and node_id = $1
        )
 
+-- name: prolong
+-- Put off when attempts of a node are to be killed that have not begun: until there is all of the
+-- cap from now on, and the backstop, and some slack, so that it is not written each time. What
+-- somebody else has locked is left for the next time.
+--   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 backstop, $6 slack, $7 longest
+with late as materialized (
+        select held.id, held.kill_at
+          from unnest($2::bigint[], $3::int[], $4::bigint[]) as named (task, attempt, token)
+         cross join lateral (
+                select l.id,
+                       least(duly.now() + $6::interval, l.leased_at + $7::interval)
+                       + l.execution_cap + $5::interval as kill_at
+                  from live l
+                 where l.id = named.task
+                   and l.attempt = named.attempt
+                   and l.token = named.token
+                   and l.node_id = $1
+                   and l.kill_at < least(duly.now(), l.leased_at + $7::interval)
+                                   + l.execution_cap + $5::interval
+                   for no key update skip locked
+               ) as held
+     )
+update live
+   set kill_at = late.kill_at
+  from late
+ where live.id = any(array(select id from late))
+   and live.id = late.id
+
 -- name: read_records
 -- Count by node what went wrong since $1 ago, and how often its agent has joined. No more
 -- than the latest 10,000 attempts are looked at, so that a bad day costs no more than others.
