@@ -367,6 +367,24 @@ async def test_a_disk_that_is_full_ends_the_attempt_with_the_reason(server, tmp_
         assert "File exists" in (await told.fails())[2]
 
 
+async def test_what_nobody_thought_of_ends_one_attempt_and_nothing_else(
+    server, tmp_path, monkeypatch
+):
+    def fail(*_, **__):
+        "ü".encode("ascii")
+
+    give(server, JOB)
+    async with bundling(server, tmp_path) as told:
+        with monkeypatch.context() as patched:
+            patched.setattr(bundles, "unpack", fail)
+            told.want(A)
+            outcome, code, message = await told.fails()
+        assert (outcome, code) == (Outcome.FAILED, "artifact_invalid")
+        assert message == "Its bundle could not be unpacked: UnicodeEncodeError on its node."
+        told.want(B)
+        assert await told.end() == (B, None)
+
+
 async def test_a_node_that_is_refused_is_told_so(server, tmp_path):
     server.prepare(401)
     with pytest.raises(ExceptionGroup) as caught:

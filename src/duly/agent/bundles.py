@@ -211,6 +211,10 @@ class BundleFetcher:
             except OSError as error:
                 why = f"{error.strerror or error}."
                 self._end(wanted, unavailable(Outcome.FAILED, why))
+            except Exception as error:
+                # Whatever is wrong with one bundle, all other attempts of the node go on.
+                log.exception("cannot unpack a bundle")
+                self._end(wanted, invalid(f"{type(error).__name__} on its node."))
             else:
                 if not wanted.is_unwanted:
                     self._done(wanted.assignment, None)
