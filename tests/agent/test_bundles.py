@@ -127,6 +127,12 @@ def give(server, data, *cuts, size=None):
         server.prepare(200, wire.encode(piece))
 
 
+async def until(holds):
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
 def asked(server):
     """Return which pieces were asked for."""
     assert {path for path, _, _ in server.seen} <= {"/v1/gateway/artifact"}
@@ -220,6 +226,20 @@ async def test_a_piece_that_did_not_come_is_asked_for_again(server, tmp_path, st
         told.want(A)
         assert await told.end() == (A, None)
     assert asked(server) == [(A, 0), (A, 700), (A, 700)]
+
+
+async def test_a_bundle_that_cannot_be_had_keeps_no_other_one_waiting(
+    server, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gateway, "FIRST_PAUSE", 3600.0)
+    server.prepare(503)
+    async with bundling(server, tmp_path) as told:
+        told.want(A)
+        await until(lambda: server.seen)
+        give(server, OTHER, 600)
+        told.want(B, OTHER)
+        assert await told.end() == (B, None)
+    assert asked(server) == [(A, 0), (B, 0), (B, 600)]
 
 
 async def test_after_a_while_without_a_piece_attempts_go_back(server, tmp_path, monkeypatch):

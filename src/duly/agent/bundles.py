@@ -6,6 +6,7 @@ Each attempt has a folder and a user of its own, so each unpacks for itself, in 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,6 +65,9 @@ class Fetching:
 
     arrival: Arrival
     last_at: float
+    next_at: float = 0.0
+    """When the next piece is to be asked for."""
+    backoff: Backoff = field(default_factory=Backoff)
     waiting: list[Wanted] = field(default_factory=list)
 
 
@@ -133,25 +137,37 @@ class BundleFetcher:
 
     async def run(self) -> None:
         """Fetch until cancelled."""
-        backoff = Backoff()
         while True:
-            if not self._fetching:
-                self._nudged.clear()
-                await self._nudged.wait()
+            await self._wait()
             for file, fetching in list(self._fetching.items()):
                 self._end_late(fetching)
                 if not fetching.waiting:
                     del self._fetching[file]
                     await asyncio.to_thread(fetching.arrival.drop)
-                    continue
-                try:
-                    await self._fetch_piece(fetching)
-                    backoff.reset()
-                except (Unavailable, NotFound) as error:
-                    # Not found: a server older than the route; another may not be.
-                    log.warning("cannot fetch a bundle", extra={"error": error.message})
-                    self._lose_patience(fetching, error)
-                    await asyncio.sleep(backoff.next())
+                elif fetching.next_at <= monotonic():
+                    await self._try(fetching)
+
+    async def _wait(self) -> None:
+        """Wait until a piece can be asked for."""
+        self._nudged.clear()
+        next_at = min((one.next_at for one in self._fetching.values()), default=None)
+        pause = None if next_at is None else next_at - monotonic()
+        if pause is not None and pause <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._nudged.wait()
+
+    async def _try(self, fetching: Fetching) -> None:
+        """Fetch a piece; if there is none, this bundle waits, and no other one."""
+        try:
+            await self._fetch_piece(fetching)
+            fetching.backoff.reset()
+        except (Unavailable, NotFound) as error:
+            # Not found: a server older than the route; another may not be.
+            log.warning("cannot fetch a bundle", extra={"error": error.message})
+            fetching.next_at = monotonic() + fetching.backoff.next()
+            self._lose_patience(fetching, error)
 
     async def _fetch_piece(self, fetching: Fetching) -> None:
         asking, arrival = fetching.waiting[0], fetching.arrival
