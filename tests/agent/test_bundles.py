@@ -21,6 +21,7 @@ from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
 from duly.wire import ArtifactPiece, ArtifactWanted, Assignment, AttemptRef
 from tests.agent.test_unpack import entry, tar
+from tests.faults.test_full_disks import small_disk
 
 A, B, C = AttemptRef(7, 1, 40), AttemptRef(8, 1, 41), AttemptRef(9, 1, 42)
 REFUSAL = b'{"error": {"code": "%s", "message": "no"}}'
@@ -385,6 +386,27 @@ async def test_a_disk_that_is_full_ends_the_attempt_with_the_reason(server, tmp_
         give(server, JOB)
         told.want(C, tenant=5)
         assert "File exists" in (await told.fails())[2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize(("kept", "tries"), [(230_000, 2), (150_000, 1)], ids=["fetch", "unpack"])
+async def test_what_is_kept_for_later_goes_when_the_disk_is_full(server, tmp_path, kept, tries):
+    job, old = tar(entry("x", os.urandom(50_000))), os.urandom(kept)
+    with small_disk(tmp_path / "small", "256k") as disk:
+        async with bundling(server, disk) as told:
+            arrival = Arrival(told.cache.path_of(3, name_of(old)))
+            arrival.add(old)
+            assert arrival.keep()
+            for _ in range(tries):
+                give(server, job)
+            told.want(A, job)
+            assert await told.end() == (A, None)
+            assert told.kept() == [f"3/{name_of(job)}"]
+            told.want(B, large := tar(entry("x", os.urandom(300_000))))
+            give(server, large)
+            give(server, large)
+            assert "No space left on device" in (await told.end())[1].reason.message
+            assert not told.at(B).exists()
 
 
 async def test_what_nobody_thought_of_ends_one_attempt_and_nothing_else(

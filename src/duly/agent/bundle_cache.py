@@ -93,11 +93,12 @@ class BundleCache:
             return False
         return True
 
-    def trim(self, needed: Collection[Path]) -> bool:
+    def trim(self, needed: Collection[Path], most_bytes: int | None = None) -> bool:
         """Remove what was used longest ago until the rest fits, but nothing that is needed.
 
-        Returns whether it does fit.
+        Returns whether it does fit; into `most_bytes`, or all that may be kept.
         """
+        most = self._most_bytes if most_bytes is None else most_bytes
         found = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(OSError):
@@ -105,12 +106,12 @@ class BundleCache:
                 found.append((status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
-            if total <= self._most_bytes:
+            if total <= most:
                 break
             if path not in needed and path.suffix != PART:
                 self.remove(path)
                 total -= size
-        return total <= self._most_bytes
+        return total <= most
 
     def remove(self, path: Path) -> None:
         """Keep a bundle no longer."""

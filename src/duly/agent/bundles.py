@@ -7,6 +7,7 @@ Each attempt has a folder and a user of its own, so each unpacks for itself, in 
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ LONGEST = 1800.0
 MOST_DAMAGED = 3
 """After so many times it is the disk, and another node may do better."""
 TOO_SLOW = f"it was not here within {LONGEST / 60:.0f} minutes."
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SPOILED = "what came has another hash than it should."
 Done = Callable[[Assignment, Conclusion | None], None]
 
@@ -52,6 +54,7 @@ class Wanted:
     """How often what was kept for it was not what it should have been."""
     is_unpacked: bool = False
     is_unwanted: bool = False
+    has_made_room: bool = False
 
     @property
     def sha256(self) -> str:
@@ -68,6 +71,7 @@ class Fetching:
     next_at: float = 0.0
     """When the next piece is to be asked for."""
     backoff: Backoff = field(default_factory=Backoff)
+    has_made_room: bool = False
     waiting: list[Wanted] = field(default_factory=list)
 
 
@@ -185,7 +189,10 @@ class BundleFetcher:
         except Damaged:
             self._end_all(fetching, unavailable(Outcome.FAILED, SPOILED))
         except OSError as error:
-            self._end_all(fetching, unavailable(Outcome.FAILED, f"{error.strerror or error}."))
+            if await self._make_room(fetching, error):
+                await asyncio.to_thread(arrival.drop)
+            else:
+                self._end_all(fetching, unavailable(Outcome.FAILED, f"{error.strerror or error}."))
         else:
             fetching.last_at = monotonic()
             if is_whole:
@@ -195,8 +202,19 @@ class BundleFetcher:
                 await self._trim()
 
     async def _trim(self) -> None:
-        needed = {wanted.file for wanted in self._wanted.values() if not wanted.is_unpacked}
-        self._fits = await asyncio.to_thread(self._cache.trim, needed)
+        self._fits = await asyncio.to_thread(self._cache.trim, self._needed())
+
+    async def _make_room(self, stopped: Fetching | Wanted, error: OSError) -> bool:
+        """Keep nothing for later when the disk is full; False if that was done for this before."""
+        if stopped.has_made_room or error.errno not in FULL:
+            return False
+        stopped.has_made_room = True
+        log.warning("the disk is full; no bundles are kept for later")
+        await asyncio.to_thread(self._cache.trim, self._needed(), 0)
+        return True
+
+    def _needed(self) -> set[Path]:
+        return {wanted.file for wanted in self._wanted.values() if not wanted.is_unpacked}
 
     def _end_late(self, fetching: Fetching) -> None:
         """Let nothing that is too slow go on for ever: it holds room, and others fetch it too."""
@@ -212,30 +230,34 @@ class BundleFetcher:
         """Unpack what has come, one after the other, until cancelled."""
         while True:
             wanted = await self._arrived.get()
-            if wanted.is_unwanted:
-                continue
-            try:
-                await self._unpack(wanted)
-            except Unwanted:
-                pass
-            except Damaged:
-                self._fetch_again(wanted)
-            except TooMuch as error:
-                self._end(wanted, too_large(error, limit_of(wanted.assignment)))
-            except Invalid as error:
-                self._end(wanted, invalid(error.message))
-            except OSError as error:
-                why = f"{error.strerror or error}."
-                self._end(wanted, unavailable(Outcome.FAILED, why))
-            except Exception as error:
-                # Whatever is wrong with one bundle, all other attempts of the node go on.
-                log.exception("cannot unpack a bundle")
-                self._end(wanted, invalid(f"{type(error).__name__} on its node."))
+            if not wanted.is_unwanted:
+                await self._unpack_or_end(wanted)
+                if not self._fits:
+                    await self._trim()
+
+    async def _unpack_or_end(self, wanted: Wanted) -> None:
+        try:
+            await self._unpack(wanted)
+        except Unwanted:
+            pass
+        except Damaged:
+            self._fetch_again(wanted)
+        except TooMuch as error:
+            self._end(wanted, too_large(error, limit_of(wanted.assignment)))
+        except Invalid as error:
+            self._end(wanted, invalid(error.message))
+        except OSError as error:
+            if await self._make_room(wanted, error):
+                self._arrived.put_nowait(wanted)
             else:
-                if not wanted.is_unwanted:
-                    self._done(wanted.assignment, None)
-            if not self._fits:
-                await self._trim()
+                self._end(wanted, unavailable(Outcome.FAILED, f"{error.strerror or error}."))
+        except Exception as error:
+            # Whatever is wrong with one bundle, all other attempts of the node go on.
+            log.exception("cannot unpack a bundle")
+            self._end(wanted, invalid(f"{type(error).__name__} on its node."))
+        else:
+            if not wanted.is_unwanted:
+                self._done(wanted.assignment, None)
 
     def _fetch_again(self, wanted: Wanted) -> None:
         log.warning("a bundle that was kept is gone or damaged")
