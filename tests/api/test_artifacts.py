@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from duly import wire
+from duly.model.tenant import Scope
 from duly.server import archive
 from duly.server import artifacts as keeping
 
@@ -177,6 +178,7 @@ async def test_bytes_that_were_lost_can_be_uploaded_again(api, store, agent):
     ref = await agent.start()
     (store / "artifacts").joinpath(*sorted((store / "artifacts").rglob("*.000004"))).unlink()
     assert (await api.refused("GET", path_of(DATA)))[0] == 503
+    assert (await api.call("HEAD", path_of(DATA))).status_code == 404
     asked = wire.ArtifactWanted(ref=ref, offset=4 * PART)
     # Other than a store that cannot be read, this is not worth another try.
     answer = await agent.send("artifact", asked)
@@ -186,6 +188,24 @@ async def test_bytes_that_were_lost_can_be_uploaded_again(api, store, agent):
     assert (await agent.send("artifact", asked)).status_code == 200
     assert len(kept(store)) == 9
     assert (await api.get(f"/v1/tasks/{task['id']}"))["artifact"] == HASH
+
+
+async def test_who_may_submit_and_finds_it_can_count_on_it(api, parts, stranger, key_for):
+    """It is not sent again then, and its task may come a while later."""
+    await upload(stranger, DATA)
+    reader = api.with_key(await key_for("acme", "lee", Scope.READ))
+
+    async def is_noted(who, hours):
+        async with parts.database.connection() as conn:
+            age = "update artifacts set last_used_at = now() - make_interval(mins => $1)"
+            await conn.execute(age, int(hours * 60))
+            assert (await who.call("HEAD", path_of(DATA))).status_code == 200
+            used = "select last_used_at > now() - interval '10 minutes' from artifacts"
+            return await conn.fetchval(used)
+
+    assert await is_noted(stranger, 2)
+    assert not await is_noted(stranger, 0.5)
+    assert not await is_noted(reader, 2)
 
 
 async def test_a_node_reads_it_while_the_task_is_leased_to_it_and_not_a_moment_longer(api, join):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from litestar.response import Stream
 
 from duly.api.answer import Answer, as_json, no_content
-from duly.api.auth import Access
+from duly.api.auth import Access, may_submit
 from duly.api.body import announced_bytes, stream_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
@@ -71,9 +71,17 @@ async def get_artifact(request: ApiRequest) -> Stream:
     media_type=BYTES,
 )
 async def head_artifact(request: ApiRequest) -> Answer:
-    """Say how many bytes there are."""
+    """Say how many bytes there are.
+
+    Whoever may submit asks in order not to send it, and names it in a task soon.
+    """
     query_of(request)
-    found = await _find(request, _hash_of(request))
+    parts, credential, sha256 = parts_of(request), credential_of(request), _hash_of(request)
+    found = await _find(request, sha256)
+    if may_submit(credential):
+        async with parts.timeouts.reading():
+            if not await parts.artifacts.is_there(credential.tenant_id, found):
+                raise no_artifact(sha256)
     answer = Answer(b"", media_type=BYTES.encode())
     answer.headers[1] = (b"content-length", str(found.bytes).encode())
     return answer

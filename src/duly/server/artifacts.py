@@ -8,6 +8,7 @@ which `curator.py` sweeps up.
 import hashlib
 import logging
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -36,6 +37,9 @@ from duly.wire import ArtifactPiece, ArtifactWanted
 log = logging.getLogger(__name__)
 UPLOADS = 4
 """Artifacts that one tenant may upload at once to one server: slow ones keep no others out."""
+
+TOUCH_EVERY = timedelta(hours=1)
+"""After how long it is noted once more that somebody asks for an artifact."""
 
 
 class Artifacts:
@@ -70,18 +74,21 @@ class Artifacts:
             used = 0 if found is not None else await artifacts.count_bytes(conn, tenant_id)
         if found is None:
             check_total(plan, used, announced or 0)
-        elif await self._archive.is_whole(_blob(tenant_id, found)) and await self._touch(
-            tenant_id, found
-        ):
+        elif await self._is_there(tenant_id, found, timedelta()):
             return None
         self._enter(tenant_id)
         broken = None if found is None else found.blob
         return Upload(self, credential, sha256, self._sequencer.mint(), limit, broken)
 
-    async def _touch(self, tenant_id: int, found: Artifact) -> bool:
-        """Let an artifact that is sent again be kept as long as one that is new."""
+    async def is_there(self, tenant_id: int, found: Artifact) -> bool:
+        """Say whether an artifact need not be sent: all of it is here, and stays for a while."""
+        return await self._is_there(tenant_id, found, TOUCH_EVERY)
+
+    async def _is_there(self, tenant_id: int, found: Artifact, again: timedelta) -> bool:
+        if not await self._archive.is_whole(_blob(tenant_id, found)):
+            return False
         async with self._database.writing_for(tenant_id) as conn:
-            return await artifacts.touch(conn, tenant_id, found.id)
+            return await artifacts.touch(conn, tenant_id, found.id, again=again)
 
     def _enter(self, tenant_id: int) -> None:
         if self._uploads.get(tenant_id, 0) >= UPLOADS:

@@ -94,9 +94,12 @@ async def use(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]
     return {row[0] for row in await conn.fetch(SQL["use_artifacts"], tenant_id, hashes, users)}
 
 
-async def touch(conn: Connection, tenant_id: int, artifact_id: int) -> bool:
-    """Note that somebody means to use an artifact soon; False when it is gone."""
-    is_there: bool = await conn.fetchval(SQL["touch_artifact"], tenant_id, artifact_id)
+async def touch(conn: Connection, tenant_id: int, artifact_id: int, *, again: timedelta) -> bool:
+    """Note that somebody means to use an artifact soon; False when it is gone.
+
+    It is noted `again` only after so long.
+    """
+    is_there: bool = await conn.fetchval(SQL["touch_artifact"], tenant_id, artifact_id, again)
     return is_there
 
 

@@ -95,16 +95,25 @@ update artifacts
  where id = any(array(select id from used))
 
 -- name: touch_artifact
--- Note that somebody means to use an artifact soon; false when it is gone by now.
---   $1 tenant_id, $2 id
+-- Note that somebody means to use an artifact soon, unless that was noted a short while ago; false
+-- when it is gone by now.
+--   $1 tenant_id, $2 id, $3 how short
 with touched as (
         update artifacts
-           set last_used_at = greatest(last_used_at, duly.now())
+           set last_used_at = duly.now()
          where tenant_id = $1
            and id = $2
+           and last_used_at <= duly.now() - $3::interval
         returning 1
      )
 select exists (select 1 from touched)
+       or exists (
+        select 1
+          from artifacts
+         where tenant_id = $1
+           and id = $2
+           and last_used_at > duly.now() - $3::interval
+       )
 
 -- name: lock_artifact
 -- Lock an artifact, so that nobody begins to need it.
