@@ -89,6 +89,7 @@ def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job
     for args, told in (
         (("--bundle", "job", "--", "./walk.sh"), "'./walk.sh' is not in 'job'"),
         (("--bundle", "job", "--", "data/greeting"), "chmod +x"),
+        (("--bundle", "job", "--", "run.sh"), "say ./run.sh"),
         (("--bundle", "nowhere", "--", "true"), "There is no 'nowhere' here"),
         (("--bundle", "job"), "Nothing to run"),
         (("--bundle", "job", "--script", "job/run.sh"), "goes with a COMMAND"),

@@ -1,6 +1,7 @@
 """`--bundle`: files from here that a task brings along."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def add_bundle(bundle: Path | None, fields: TaskFields, *, needs_command: bool =
 def missing_program(bundle: Path, command: Sequence[str]) -> str | None:
     """Say what a node could not run: a path within a folder, at which there is no program."""
     program = command[0] if command else ""
+    is_name = program and "/" not in program and os.access(bundle / program, os.R_OK)
+    if is_name and (bundle / program).is_file() and shutil.which(program) is None:
+        return f"To run what is in the bundle, say ./{program[:60]}: its folder is not in PATH."
     if "/" not in program or program.startswith("/") or not bundle.is_dir():
         return None
     file = bundle / program
