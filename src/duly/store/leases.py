@@ -285,7 +285,8 @@ async def finish_attempts(
 ) -> dict[int, bool]:
     """Finish tasks whose attempts on a node succeeded; return those that are done by this.
 
-    True are those that others wait for. What is left out is stale, or to be cancelled.
+    Each task may be there once: what is said of it is found by its id. True are those that
+    others wait for. What is left out is stale, or to be cancelled.
     """
     succeeded = sorted(succeeded, key=lambda one: one.id)
     usages = [one.usage or Usage() for one in succeeded]
