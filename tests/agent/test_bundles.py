@@ -323,7 +323,24 @@ async def test_what_was_used_longest_ago_goes_first(server, tmp_path):
         give(server, jobs[2])
         told.want(C, jobs[2])
         assert await told.end() == (C, None)
-        assert told.kept() == sorted(f"3/{name_of(job)}" for job in (jobs[0], jobs[2]))
+        left = sorted(f"3/{name_of(job)}" for job in (jobs[0], jobs[2]))
+        await until(lambda: told.kept() == left)
+
+
+def test_what_comes_to_be_needed_while_room_is_made_stays(tmp_path):
+    cache, needed = BundleCache(tmp_path, 0), set()
+    first, second = (cache.path_of(3, name_of(data)) for data in (JOB, OTHER))
+    first.parent.mkdir()
+    for age, file in enumerate((second, first)):
+        file.write_bytes(b"x")
+        os.utime(file, (-age, -age))
+
+    def is_needed(path):
+        needed.add(second)
+        return path in needed
+
+    assert cache.trim(is_needed) is False
+    assert (cache.use(first), cache.use(second)) == (False, True)
 
 
 async def test_what_is_larger_than_all_that_may_be_kept_is_used_and_gone(server, tmp_path):

@@ -6,10 +6,9 @@ import signal
 import pytest
 
 from duly.bench.figure import Figure
-from duly.bench.outside import Bounds, Outside, Unfinished
+from duly.bench.outside import LIVE, Bounds, Outside, Unfinished
 
 TINY = Bounds(batches=2, batch=10, singles=20, runs=5, latencies=2, seconds=60)
-LIVE = ["scheduled", "blocked", "waiting", "paused", "running"]
 
 
 def test_it_tells_figures_and_leaves_nothing_behind(server):

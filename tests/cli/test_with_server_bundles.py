@@ -83,6 +83,7 @@ def test_a_schedule_brings_its_bundle_along_and_keeps_it(server, job: Path):
     done = server.duly("artifact", "remove", sha256)
     assert (done.returncode, done.stdout) == (0, f"removed {sha256}\n")
     assert sha256 not in server.duly("artifact", "list").stdout
+    assert server.duly("schedule", "remove", schedule).returncode == 0
 
 
 def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job: Path):

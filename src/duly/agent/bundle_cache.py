@@ -10,7 +10,8 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Collection
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ class BundleCache:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        """Held while it is looked at whether a bundle is needed or here, and until it is gone."""
         folder.mkdir(mode=0o700, exist_ok=True)
         for part in folder.glob(f"*/*{PART}"):
             _remove(part)
@@ -87,15 +90,15 @@ class BundleCache:
 
     def use(self, path: Path) -> bool:
         """Say whether a bundle is here, which then counts as used just now."""
-        try:
+        with self._lock, contextlib.suppress(OSError):
             os.utime(path)
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
-    def trim(self, needed: Collection[Path], most_bytes: int | None = None) -> bool:
+    def trim(self, is_needed: Callable[[Path], bool], most_bytes: int | None = None) -> bool:
         """Remove what was used longest ago until the rest fits, but nothing that is needed.
 
+        Whoever wants a bundle says so before `use`: then it stays, or is not here any more.
         Returns whether it does fit; into `most_bytes`, or all that may be kept.
         """
         most = self._most_bytes if most_bytes is None else most_bytes
@@ -108,9 +111,11 @@ class BundleCache:
         for _, size, path in sorted(found):
             if total <= most:
                 break
-            if path not in needed and path.suffix != PART:
-                self.remove(path)
-                total -= size
+            if path.suffix != PART:
+                with self._lock:
+                    if not is_needed(path):
+                        self.remove(path)
+                        total -= size
         return total <= most
 
     def remove(self, path: Path) -> None:

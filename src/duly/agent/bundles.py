@@ -202,7 +202,7 @@ class BundleFetcher:
                 await self._trim()
 
     async def _trim(self) -> None:
-        self._fits = await asyncio.to_thread(self._cache.trim, self._needed())
+        self._fits = await asyncio.to_thread(self._cache.trim, self._is_needed)
 
     async def _make_room(self, stopped: Fetching | Wanted, error: OSError) -> bool:
         """Keep nothing for later when the disk is full; False if that was done for this before."""
@@ -210,11 +210,13 @@ class BundleFetcher:
             return False
         stopped.has_made_room = True
         log.warning("the disk is full; no bundles are kept for later")
-        await asyncio.to_thread(self._cache.trim, self._needed(), 0)
+        await asyncio.to_thread(self._cache.trim, self._is_needed, 0)
         return True
 
-    def _needed(self) -> set[Path]:
-        return {wanted.file for wanted in self._wanted.values() if not wanted.is_unpacked}
+    def _is_needed(self, file: Path) -> bool:
+        # Asked by another thread: of a copy, since attempts come and go.
+        wanted = list(self._wanted.values())
+        return any(one.file == file and not one.is_unpacked for one in wanted)
 
     def _end_late(self, fetching: Fetching) -> None:
         """Let nothing that is too slow go on for ever: it holds room, and others fetch it too."""

@@ -22,6 +22,9 @@ LATER = "2099-01-01T00:00:00Z"
 CLIENTS = 16
 LOOK = 1.0
 """Seconds between two looks at whether it should end early."""
+LEAVE = 10.0
+"""Seconds that what runs gets to end, once it has been cancelled."""
+LIVE = ["scheduled", "blocked", "waiting", "paused", "running"]
 STRETCHES = (
     "one at a time, submit sent → answered",
     "one at a time, stored → started, by the servers' clock",
@@ -82,9 +85,11 @@ class Outside:
         try:
             yield
         finally:
-            self._client.cancel_tasks(
-                name=self.name, status=["scheduled", "blocked", "waiting", "paused", "running"]
-            )
+            self._client.cancel_tasks(name=self.name, status=LIVE)
+            until = monotonic() + LEAVE
+            for task in self._client.iter_tasks(name=self.name, status=LIVE):
+                with contextlib.suppress(TimeoutError):
+                    self._client.wait(task["id"], timeout=max(until - monotonic(), 0.0))
 
     def _batches(self) -> Iterator[Figure]:
         size = self._bounds.batch
