@@ -5,7 +5,7 @@ import pytest
 from aiohttp import web
 
 from duly import wire
-from duly.agent import hierarchies
+from duly.agent import gateway, hierarchies
 from tests.agent.node import Doorbell, new_data, running
 
 ROOT = os.geteuid() == 0
@@ -34,6 +34,11 @@ def doorbell():
     yield bell
     bell.close()
     folder.rmdir()
+
+
+@pytest.fixture
+def retrying_at_once(monkeypatch):
+    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
 
 
 @pytest.fixture
