@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from duly.api.auth import SCOPES, Access
-from duly.config import LeaseSettings, Settings
+from duly.config import LeaseSettings, SchedulingSettings, Settings
 from duly.model.tenant import Scope
 from tests.api.matrix.actors import NAMES, make
 from tests.api.matrix.holdings import unknown
@@ -33,8 +33,11 @@ PREVIEW = ("POST", "/v1/schedules/preview")
 
 @pytest.fixture
 def settings():
-    """Leases that outlast the test: nothing changes but by what is sent."""
-    return Settings(leases=LeaseSettings(ttl=timedelta(hours=1)))
+    """Times that outlast the test: nothing changes but by what is sent."""
+    return Settings(
+        leases=LeaseSettings(ttl=timedelta(hours=1)),
+        scheduling=SchedulingSettings(unplaceable_after=timedelta(hours=1)),
+    )
 
 
 @pytest.fixture

@@ -9,6 +9,15 @@ import pytest
 from duly.launch.interrupts import STOP_SIGNALS, Interrupts
 
 
+@pytest.fixture
+def hangs_up():
+    """Let SIGHUP do what it does unless it is told otherwise, however these tests were started."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
 @pytest.mark.parametrize("signum", STOP_SIGNALS)
 async def test_the_first_signal_winds_the_work_up_and_the_second_one_hurries(signum):
     interrupts, seen = Interrupts(), []
@@ -45,3 +54,20 @@ async def test_work_that_is_cancelled_by_others_is_cancelled():
 
     with pytest.raises(asyncio.CancelledError):
         await Interrupts().run(work())
+
+
+@pytest.mark.usefixtures("hangs_up")
+async def test_what_was_started_with_nohup_goes_on_when_the_terminal_is_closed():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interrupts = Interrupts()
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        await interrupts.run(work())
+    assert not interrupts.hurry.is_set()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN

@@ -1,7 +1,8 @@
 """How a process is told to stop: signals, handled here and nowhere else.
 
 The first Ctrl-C, SIGTERM or SIGHUP cancels the work, which then winds itself up in
-order. The second one says that somebody is waiting for that.
+order. The second one says that somebody is waiting for that. Who was started with
+SIGHUP ignored, as by nohup, goes on when the terminal is closed.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ class Interrupts:
         """Do `work` until it ends or is interrupted; being interrupted is no error."""
         self._work = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for signum in STOP_SIGNALS:
+        heard = [one for one in STOP_SIGNALS if not _is_to_be_ignored(one)]
+        for signum in heard:
             loop.add_signal_handler(signum, self._interrupt)
         try:
             await work
@@ -34,7 +36,7 @@ class Interrupts:
                 raise
             self._work.uncancel()
         finally:
-            for signum in STOP_SIGNALS:
+            for signum in heard:
                 loop.remove_signal_handler(signum)
 
     def _interrupt(self) -> None:
@@ -45,3 +47,7 @@ class Interrupts:
             if self._on_stop:
                 self._on_stop()
             self._work.cancel()
+
+
+def _is_to_be_ignored(signum: signal.Signals) -> bool:
+    return signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN
