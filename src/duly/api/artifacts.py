@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from litestar.response import Stream
 
 from duly.api.answer import Answer, as_json, no_content
-from duly.api.auth import Access, may_submit
+from duly.api.auth import Access, guard, may_submit
 from duly.api.body import announced_bytes, stream_body
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
@@ -59,7 +59,7 @@ async def get_artifact(request: ApiRequest) -> Stream:
     query_of(request)
     found = await _find(request, _hash_of(request))
     data = await parts_of(request).artifacts.open(credential_of(request).tenant_id, found)
-    return _stream(found, data)
+    return _stream(found, _guarded(request, data))
 
 
 @route(
@@ -138,6 +138,13 @@ def _hash_of(request: ApiRequest) -> bytes:
     if not SHA256.fullmatch(text):
         raise NotFound("An artifact is named by its SHA-256, in 64 lower-case hex digits.")
     return bytes.fromhex(text)
+
+
+async def _guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what comes, part by part, for as long as the caller may have it."""
+    async for part in data:
+        await guard(request)
+        yield part
 
 
 def _stream(found: Artifact, data: AsyncIterator[bytes]) -> Stream:

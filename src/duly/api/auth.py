@@ -59,7 +59,8 @@ async def guard(connection: Connection) -> None:
     """Let the caller pass if the route declares that it may, and note who it is.
 
     It runs before every handler, as Litestar's `before_request`. A guard of Litestar's own
-    would do the same at the price of copying the handler for each request.
+    would do the same at the price of copying the handler for each request. What takes long
+    calls it again as it goes on: a key that was revoked meanwhile is good for nothing more.
     """
     operation = connection.scope["route_handler"].opt.get("operation")
     if operation is None:

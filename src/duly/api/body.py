@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from duly import clock
+from duly.api.auth import guard
 from duly.api.operation import ApiRequest, parts_of
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http_limits import WHOLE
@@ -25,6 +26,8 @@ SLOWEST_UPLOAD = 32 * 1024
 """Bytes a second of an upload, which is long and of which there are few at once."""
 LONGEST_UPLOAD = 12 * 3600.0
 """Seconds; bytes that are older than a day and have no row are nobody's (`server/curator.py`)."""
+SLOW = 1.0
+"""Seconds after which a body has come so slowly that its sender is checked once more."""
 PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`$")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -60,6 +63,7 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
         if len(chunks) + len(body) > limit:
             raise _too_large(limit)
         if not message.get("more_body", False):
+            await _check_again(request, began)
             return bytes(chunks + body) if chunks else body
         chunks += body
 
@@ -85,7 +89,17 @@ async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
         if body:
             yield body
         if not message.get("more_body", False):
+            await _check_again(request, began)
             return
+
+
+async def _check_again(request: ApiRequest, began: float) -> None:
+    """Raise what the guard does if the key has been revoked while the body came.
+
+    Or one could begin to send, lose the key, and have what one asks for done much later.
+    """
+    if clock.monotonic() - began > SLOW:
+        await guard(request)
 
 
 async def _next(request: ApiRequest, until: float) -> Any:

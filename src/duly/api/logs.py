@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from litestar.response import Stream
 
-from duly.api.auth import Access
+from duly.api.auth import Access, guard
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
@@ -48,7 +48,7 @@ async def read_logs(request: ApiRequest) -> Stream:
         raise not_found("task", task_id)
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise not_found(f"attempt {attempt} of task", task_id)
-    text = _follow(parts, credential, task_id, attempt) if follow else _read(parts, task_id, end, 0)
+    text = _follow(request, task_id, attempt) if follow else _read(parts, task_id, end, 0)
     return Stream(text, media_type="text/plain")
 
 
@@ -74,13 +74,13 @@ async def _read(parts: Parts, task_id: int, end: LogEnd, start: int) -> AsyncIte
         yield data
 
 
-async def _follow(
-    parts: Parts, credential: Credential, task_id: int, attempt: int | None
-) -> AsyncIterator[bytes]:
+async def _follow(request: ApiRequest, task_id: int, attempt: int | None) -> AsyncIterator[bytes]:
     """Yield a log as it grows: of one attempt, or of the latest and all that come after it."""
+    parts, credential = parts_of(request), credential_of(request)
     current, position = attempt, 0
     with parts.bell.listen(task_id) as bell:
         while True:
+            await guard(request)
             end = await _end(parts, credential, task_id, current)
             if end is None:
                 return

@@ -7,7 +7,7 @@ import msgspec
 from duly import clock
 from duly.api import shapes
 from duly.api.answer import Answer, as_json
-from duly.api.auth import Access
+from duly.api.auth import Access, guard
 from duly.api.body import decode, read_body
 from duly.api.garbage import left_alone
 from duly.api.many_tasks import Batch, complete_all, decode_batch
@@ -194,7 +194,7 @@ async def get_task(request: ApiRequest) -> Answer:
     task_id = id_of(request, "task")
     seconds = _wait(query_of(request).one("wait"))
     if seconds:
-        await _until_final(parts, credential, task_id, seconds)
+        await _until_final(request, task_id, seconds)
     return await answer_task(parts, credential, task_id)
 
 
@@ -210,8 +210,9 @@ def _wait(text: str | None) -> float:
     return seconds
 
 
-async def _until_final(parts: Parts, credential: Credential, task_id: int, seconds: float) -> None:
+async def _until_final(request: ApiRequest, task_id: int, seconds: float) -> None:
     """Return once the task is not live, or after `seconds`."""
+    parts, credential = parts_of(request), credential_of(request)
     until = clock.monotonic() + seconds
     with parts.bell.listen(task_id) as bell:
         while True:
@@ -222,6 +223,7 @@ async def _until_final(parts: Parts, credential: Credential, task_id: int, secon
             if left <= 0:
                 return
             await bell.wait(min(parts.bell.patience(LOOK_AGAIN), left))
+            await guard(request)
 
 
 async def answer_task(

@@ -1,0 +1,85 @@
+"""What takes long ends with the key that it was begun with."""
+
+import asyncio
+import hashlib
+
+import httpx
+import pytest
+
+from duly.api import body
+from duly.model.tenant import Scope
+
+DATA = b"x" * 100_000
+HASH = hashlib.sha256(DATA).hexdigest()
+
+
+async def lent(api, *scopes):
+    """Return a key of a tenant `acme`, and what takes it away again."""
+    await api.call("POST", "/v1/tenants", json={"name": "acme", "plan": "unlimited"})
+    asked = {"tenant": "acme", "service": "s", "scopes": [str(one) for one in scopes]}
+    made = (await api.call("POST", "/v1/keys", json=asked)).json()
+
+    async def revoke():
+        await api.call("DELETE", f"/v1/keys/{made['id']}?tenant=acme")
+        guest = {"authorization": f"Bearer {made['key']}"}
+        async with asyncio.timeout(10):
+            while (await api.call("GET", "/v1/limits", headers=guest)).status_code != 401:
+                await asyncio.sleep(0)
+
+    return {"authorization": f"Bearer {made['key']}"}, revoke
+
+
+async def test_nothing_more_of_a_log_is_told_to_a_key_that_was_revoked(real, join_over):
+    agent = await join_over(real)
+    guest, revoke = await lent(real, Scope.SUBMIT, Scope.READ)
+    task = (await submit(real, guest))["id"]
+    ref = await agent.start()
+    path = f"/v1/tasks/{task}/logs?follow=true"
+    async with real.client.stream("GET", path, headers=guest) as answer:
+        text = answer.aiter_bytes()
+        await agent.log(ref, 0, b"one\n")
+        assert await anext(text) == b"one\n"
+        await revoke()
+        await agent.log(ref, 4, b"two\n")
+        with pytest.raises(httpx.RemoteProtocolError):
+            assert [more async for more in text] == []
+    told = await real.client.get(path, headers=guest)
+    assert told.status_code == 401
+
+
+async def submit(api, headers):
+    answer = await api.call("POST", "/v1/tasks", json={"command": ["true"]}, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def test_who_waits_with_a_key_that_is_revoked_is_told_so(api):
+    guest, revoke = await lent(api, Scope.SUBMIT, Scope.READ)
+    task = (await submit(api, guest))["id"]
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        path = f"/v1/tasks/{task}?wait=25"
+        waiting = group.create_task(api.call("GET", path, headers=guest))
+        while not api.parts.bell.listeners:
+            await asyncio.sleep(0)
+        await revoke()
+    assert waiting.result().status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "whole"),
+    [("POST", "/v1/tasks", b'{"command": ["true"]}'), ("PUT", f"/v1/artifacts/{HASH}", DATA)],
+)
+async def test_what_is_sent_slowly_is_refused_if_the_key_is_revoked_meanwhile(
+    api, monkeypatch, method, path, whole
+):
+    monkeypatch.setattr(body, "SLOW", 0.0)
+    guest, revoke = await lent(api, Scope.SUBMIT)
+
+    async def slowly():
+        yield whole[:10]
+        await revoke()
+        yield whole[10:]
+
+    answer = await api.call(method, path, content=slowly(), headers=guest)
+    assert answer.status_code == 401, answer.text
+    assert (await api.get(path.removesuffix(f"/{HASH}") + "?tenant=acme"))["items"] == []
