@@ -6,17 +6,25 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import page, report, suite
-from benchmarks.measured import added
+from benchmarks import machine, page, report, suite
+from benchmarks.measured import Measured, added
 from benchmarks.rig import Sizes, full
 
 
 def main() -> int:
     """Run the parts that were asked for; 1 means that a task was lost, or a part failed."""
     arguments = _arguments()
+    kept = arguments.out / report.JSON
     if arguments.page:
-        page.update(page.PAGE, report.load(arguments.out / report.JSON))
+        page.update(page.PAGE, _earlier(kept))
         return 0
+    earlier = _earlier(kept) if arguments.add and kept.exists() else None
+    if earlier is not None and earlier.machine.commit != machine.commit():
+        # Said before anything is measured, and not after it.
+        raise SystemExit(
+            f"{kept} is of commit {earlier.machine.commit}, and this is {machine.commit()}: "
+            "without --add it is replaced."
+        )
     sizes = full() if arguments.full else Sizes()
     if arguments.scale != 1:
         sizes = sizes.scaled(arguments.scale)
@@ -26,11 +34,19 @@ def main() -> int:
     # However it is ended, what it has started ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     measured = suite.run(parts, sizes, _say, arguments.stores)
-    if arguments.add and (arguments.out / report.JSON).exists():
-        measured = added(measured, report.load(arguments.out / report.JSON), list(suite.PARTS))
+    if earlier is not None:
+        measured = added(measured, earlier, list(suite.PARTS))
     report.write(measured, arguments.out)
     report.draw(measured)
     return 0 if measured.is_right else 1
+
+
+def _earlier(file: Path) -> Measured:
+    """Return what an earlier run has left."""
+    try:
+        return report.load(file)
+    except FileNotFoundError:
+        raise SystemExit(f"There is no {file}: measure first.") from None
 
 
 def _say(text: str) -> None:
@@ -66,4 +82,7 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

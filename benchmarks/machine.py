@@ -46,7 +46,7 @@ def describe(postgres: Cluster) -> Machine:
         python=platform.python_version(),
         postgresql=cluster.value(postgres.dsn, "show server_version").split()[0],
         fsync=cluster.value(postgres.dsn, "show fsync"),
-        commit=_commit(),
+        commit=commit(),
         at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
@@ -58,10 +58,12 @@ def _cpu() -> str:
     return platform.machine()
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit that is measured, and whether something was changed since."""
+
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    commit = git("rev-parse", "--short", "HEAD")
-    return f"{commit or 'unknown'}{' with changes' if git('status', '--porcelain') else ''}"
+    found = git("rev-parse", "--short", "HEAD")
+    return f"{found or 'unknown'}{' with changes' if git('status', '--porcelain') else ''}"

@@ -1,18 +1,22 @@
 """Draws the figures that have a target: a bar for each, and one line where all targets stand.
 
 A bar is a share of its own target, so that one scale serves all: past the line is met. For what
-should be small the share is turned round, so that longer is better everywhere.
+should be small the share is turned round, so that longer is better everywhere. Beside it stand
+the figure, the limit that was measured with it, and the target.
 """
 
+from collections.abc import Collection
 from html import escape
 
 from benchmarks.measured import Measured
 from duly.bench.figure import Figure
-from duly.bench.telling import row
+from duly.bench.telling import amount, row
 
-WIDTH, LEFT, RIGHT, TOP, ROW = 1240, 560, 250, 70, 30
+WIDTH, LEFT, RIGHT, TOP, ROW = 1240, 500, 310, 70, 30
 LONGEST = 2.0
 """Times the target; what is better yet is cut off there."""
+LONG = 72
+"""Letters of a name for which there is room."""
 GOOD, BAD, FAINT, GRID = "#1a7f37", "#d1242f", "#777", "#e6e6e6"
 
 
@@ -24,7 +28,7 @@ def draw(measured: Measured) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         'font-family="DejaVu Sans, Verdana, sans-serif" font-size="12" fill="#333">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        _text(20, 28, _title(figures), 'font-size="18" font-weight="bold"'),
+        _text(20, 28, _title(figures, measured.failures), 'font-size="18" font-weight="bold"'),
         _text(20, 50, str(measured.machine), f'fill="{FAINT}"'),
         *(line for place, one in enumerate(figures) for line in _bar(place, one)),
         *_axis(height),
@@ -43,17 +47,21 @@ def score(figure: Figure) -> float:
     return bound / value if value > 0 else LONGEST
 
 
-def _title(figures: list[Figure]) -> str:
+def _title(figures: list[Figure], failures: Collection[str]) -> str:
     met = sum(1 for figure in figures if figure.is_met)
-    return f"{met} of {len(figures)} targets met"
+    wrong = f"; WRONG: {', '.join(failures)}" if failures else ""
+    return f"{met} of {len(figures)} targets met{wrong}"
 
 
 def _bar(place: int, figure: Figure) -> list[str]:
     y = TOP + place * ROW
     colour = GOOD if figure.is_met else BAD
     name, value, _, ratio, target, _ = row(figure)
-    told = " · ".join(word for word in (value, ratio, f"target {target}") if word)
-    long = figure.name if len(figure.name) <= 78 else figure.name[:77] + "…"
+    beside = f"{value} of {amount(figure.limit, figure.unit)}" if figure.limit else value
+    # The unit of a target is that of its figure, and stands there already.
+    bound = target if figure.limit else target.removesuffix(f" {figure.unit}")
+    told = " · ".join(word for word in (beside, ratio, f"target {bound}") if word)
+    long = figure.name if len(figure.name) <= LONG else figure.name[: LONG - 1] + "…"
     return [
         _text(LEFT - 10, y + 19, long, 'text-anchor="end"', tip=name),
         f'<rect x="{LEFT}" y="{y + 6}" width="{_x(score(figure)) - LEFT:.1f}" height="{ROW - 12}" '

@@ -1,6 +1,7 @@
 """A virtual environment for each peer, made from PyPI, in a folder that is thrown away."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,18 +36,29 @@ def python_for(about: About, folder: Path) -> Path:
 
 
 def _run(about: About, command: list[str]) -> None:
+    process = subprocess.Popen(
+        command,
+        env=os.environ | QUIET,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command,
-            env=os.environ | QUIET,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_PATIENCE,
-        )
+        said, _ = process.communicate(timeout=INSTALL_PATIENCE)
     except subprocess.TimeoutExpired:
         raise LeftOut(f"installing {about.title} took over {INSTALL_PATIENCE:.0f} s") from None
-    if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        last = said[-1] if said else f"it ended with {done.returncode} and said nothing"
+    finally:
+        _end(process)
+    if process.returncode != 0:
+        lines = [line for line in said.splitlines() if line.strip()]
+        last = lines[-1] if lines else f"it ended with {process.returncode} and said nothing"
         raise LeftOut(f"{about.title} could not be installed: {last}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End pip if it still works, and whom it has work for it: it starts itself a second time."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

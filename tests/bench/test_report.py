@@ -48,7 +48,13 @@ def test_the_picture_is_valid_and_shows_what_has_a_target():
     words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "1 of 2 targets met" in words
     assert "a & b" in words
+    assert "50.0/s of 100/s · 50% · target ≥ 40%" in words
+    assert "12.0 ms · target ≤ 6.00" in words
     assert "no target" not in words
+
+
+def test_the_picture_of_a_run_that_went_wrong_says_so():
+    assert "1 of 1 targets met; WRONG: run" in picture.draw(measured(FAST, failures={"run": "x"}))
 
 
 def test_the_picture_is_valid_when_nothing_was_measured():

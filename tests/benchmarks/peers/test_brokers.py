@@ -1,9 +1,11 @@
 """Brokers are reached by nobody else and keep what they promise; programs come from Debian."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from benchmarks.peers import environment
 from benchmarks.peers.brokers import FSYNC, redis_options, redis_version
 from benchmarks.peers.debian import find_program, new_packages
 from benchmarks.peers.environment import python_for
@@ -71,3 +73,18 @@ def test_a_package_that_cannot_be_installed_leaves_its_peer_out(tmp_path, monkey
 def test_a_system_without_packages_runs_in_our_own_python(tmp_path):
     python_for(ANYBODY, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_installation_that_takes_too_long_is_ended_with_all_that_it_started(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(environment, "INSTALL_PATIENCE", 0.5)
+    pipe = tmp_path / "held"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(LeftOut, match="took over"):
+            environment._run(ANYBODY, ["/bin/sh", "-c", f"sleep 600 >{pipe} & wait"])
+        assert os.read(reader, 1) == b""  # It would say so if somebody held the other end.
+    finally:
+        os.close(reader)
