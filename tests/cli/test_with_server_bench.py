@@ -6,9 +6,15 @@ import signal
 import pytest
 
 from duly.bench.figure import Figure
-from duly.bench.outside import LIVE, Bounds, Outside, Unfinished
+from duly.bench.outside import LIVE, RUNS, SINGLES, Bounds, Outside, Unfinished
+from duly.client.sync import Client
 
 TINY = Bounds(batches=2, batch=10, singles=20, runs=5, latencies=2, seconds=60)
+
+
+def refuse(name, refusal):
+    """Take no part for left out."""
+    raise refusal
 
 
 def test_it_tells_figures_and_leaves_nothing_behind(server):
@@ -34,9 +40,9 @@ def test_every_part_is_measured_within_its_bounds(server):
     told: list[Figure] = []
     with server.client() as client:
         run = Outside(client, TINY)
-        run.measure(told.append)
+        run.measure(told.append, refuse)
         tasks = list(client.iter_tasks(name=run.name))
-    assert [one.part for one in told] == ["submit", "submit", "run"] + ["latency"] * 6
+    assert [one.part for one in told] == ["latency"] * 6 + ["run", "submit", "submit"]
     assert len(tasks) == 20 + 20 + 5 + 2
     assert sum(task["status"] == "done" for task in tasks) == 7
 
@@ -48,9 +54,33 @@ def test_a_task_that_fails_is_no_figure_and_all_the_same_nothing_is_left(server,
         failing = {**run._due(), "command": ["/bin/false"], "max_attempts": 1}
         monkeypatch.setattr(run, "_due", lambda: failing)
         with pytest.raises(Unfinished, match="failed after 1 attempts"):
-            run.measure(told.append)
+            run.measure(told.append, refuse)
         assert list(client.iter_tasks(name=run.name, status=LIVE)) == []
-    assert [one.part for one in told] == ["submit", "submit"]
+    assert told == []
+
+
+def test_what_the_limits_of_a_tenant_do_not_allow_is_left_out_and_the_rest_is_told(server):
+    told: list[Figure] = []
+    left_out: list[str] = []
+    with server.client() as admin:
+        admin.create_plan("bench-few", tasks_per_hour=1, burst=8)
+        admin.create_tenant("bench-few", plan="bench-few")
+        key = admin.create_key(tenant="bench-few", scopes=["submit", "read"])["key"]
+    with Client(server.url, key) as client:
+        run = Outside(client, TINY)
+        run.measure(told.append, lambda name, _: left_out.append(name))
+        tasks = list(client.iter_tasks(name=run.name))
+        assert left_out == [SINGLES, "batch submit, 10 in a request"]
+        # Two one at a time, five at once, and the eighth before the limit was felt.
+        assert sorted(task["status"] for task in tasks) == ["cancelled"] + ["done"] * 7
+        again: list[str] = []
+        Outside(client, TINY).measure(told.append, lambda name, _: again.append(name))
+    assert [one.part for one in told] == ["latency"] * 6 + ["run"]
+    assert again == ["one task at a time", RUNS, *left_out]
+    environment = server.environment | {"DULY_URL": server.url, "DULY_KEY": key}
+    done = server.duly("bench", env=environment)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("Left out: ") == 4 and "Limit exceeded" in done.stderr
 
 
 def test_an_interrupt_takes_back_what_was_submitted(server):

@@ -3,6 +3,9 @@
 Every task has the same name, made for this run, so that it can be found, and none
 is left behind: what only had to be stored is due in a far future, and cancelled.
 Every part is bounded in count and in time.
+
+A tenant may have limits, of which these tasks take their share. So the parts come in the order
+of what they need, and one that is refused is left out and told.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ from duly.bench.figure import Figure, percentile
 from duly.client.shapes import Task, TaskFields
 from duly.client.sync import Client
 from duly.clock import monotonic
-from duly.errors import DulyError
+from duly.errors import DulyError, Invalid, LimitExceeded
 
 LATER = "2099-01-01T00:00:00Z"
 CLIENTS = 16
@@ -30,6 +33,8 @@ STRETCHES = (
     "one at a time, stored → started, by the servers' clock",
     "one at a time, submit sent → end heard of",
 )
+RUNS = "/bin/true, from submit to done"
+SINGLES = f"single submits, {CLIENTS} threads of the Python client"
 UNSEEN = (
     "what raw COPY and raw commits reach on the same PostgreSQL",
     "what posix_spawn reaches on the nodes",
@@ -71,12 +76,26 @@ class Outside:
         self._bounds = bounds
         self._until = monotonic() + bounds.seconds
 
-    def measure(self, told: Callable[[Figure], None]) -> None:
-        """Measure everything, tell each figure at once, and leave nothing running."""
+    def measure(
+        self, told: Callable[[Figure], None], left_out: Callable[[str, DulyError], None]
+    ) -> None:
+        """Measure everything, tell each figure at once, and leave nothing running.
+
+        What the tenant's limits do not allow is told as left out, with the refusal.
+        """
+        parts = {
+            "one task at a time": self._latencies,
+            RUNS: self._runs,
+            SINGLES: self._singles,
+            f"batch submit, {self._bounds.batch:,} in a request": self._batches,
+        }
         with self._tidied():
-            for part in (self._batches, self._singles, self._runs, self._latencies):
-                for figure in part():
-                    told(figure)
+            for name, part in parts.items():
+                try:
+                    for figure in part(name):
+                        told(figure)
+                except (LimitExceeded, Invalid) as refusal:
+                    left_out(name, refusal)
                 if self.stop.is_set():
                     raise Interrupted
 
@@ -91,7 +110,7 @@ class Outside:
                 with contextlib.suppress(TimeoutError):
                     self._client.wait(task["id"], timeout=max(until - monotonic(), 0.0))
 
-    def _batches(self) -> Iterator[Figure]:
+    def _batches(self, name: str) -> Iterator[Figure]:
         size = self._bounds.batch
         batch = [self._later() for _ in range(size)]
         began, count = monotonic(), 0
@@ -99,11 +118,9 @@ class Outside:
             self._client.submit_many(batch)
             count += 1
         rate = count * size / (monotonic() - began)
-        yield Figure(
-            part="submit", name=f"batch submit, {size:,} in a request", value=rate, unit="/s"
-        )
+        yield Figure(part="submit", name=name, value=rate, unit="/s")
 
-    def _singles(self) -> Iterator[Figure]:
+    def _singles(self, name: str) -> Iterator[Figure]:
         left = iter(range(self._bounds.singles))
         turn, failed = threading.Lock(), list[DulyError]()
         done = [0] * CLIENTS
@@ -131,23 +148,27 @@ class Outside:
             raise failed[0]
         if sum(done):
             rate = sum(done) / (monotonic() - began)
-            name = f"single submits, {CLIENTS} threads of the Python client"
             yield Figure(part="submit", name=name, value=rate, unit="/s")
 
-    def _runs(self) -> Iterator[Figure]:
+    def _runs(self, name: str) -> Iterator[Figure]:
         if not self._has_time:
             return
         began = monotonic()
         ids = self._client.submit_many(self._due() for _ in range(self._bounds.runs))
         ended = [self._ended(task) for task in reversed(ids)]
         rate = len(ended) / (monotonic() - began)
-        yield Figure(part="run", name="/bin/true, from submit to done", value=rate, unit="/s")
+        yield Figure(part="run", name=name, value=rate, unit="/s")
 
-    def _latencies(self) -> Iterator[Figure]:
+    def _latencies(self, _: str) -> Iterator[Figure]:
         taken: dict[str, list[float]] = {"answered": [], "started": [], "heard": []}
         while len(taken["heard"]) < self._bounds.latencies and self._has_time:
             began = monotonic()
-            task = self._client.submit(**self._due())
+            try:
+                task = self._client.submit(**self._due())
+            except LimitExceeded:
+                if not taken["heard"]:
+                    raise
+                break  # Fewer will do.
             taken["answered"].append((monotonic() - began) * 1000)
             ended = self._ended(task["id"])
             taken["heard"].append((monotonic() - began) * 1000)
@@ -159,6 +180,7 @@ class Outside:
                     name=f"{name}, p{share * 100:.0f}",
                     value=percentile(values, share),
                     unit="ms",
+                    note=f"of {len(values)}",
                 )
 
     @property

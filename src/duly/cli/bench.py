@@ -8,10 +8,11 @@ import msgspec
 import typer
 
 from duly.bench.figure import Figure
-from duly.bench.outside import UNSEEN, Bounds, Interrupted, Outside, Unfinished
-from duly.bench.telling import amount
+from duly.bench.outside import RUNS, UNSEEN, Bounds, Interrupted, Outside, Unfinished
+from duly.bench.telling import amount, row
 from duly.cli.connect import connect, say
 from duly.cli.output import Output, OutputFlag, print_json, print_lines
+from duly.errors import DulyError
 
 
 def bench(
@@ -26,7 +27,8 @@ def bench(
     """Measure the installation from here: submits, runs of /bin/true, how soon one starts.
 
     Its tasks share one name, which is told first; none of them is left waiting or running.
-    They are real tasks: whoever else uses the installation has to share it meanwhile.
+    They are real tasks: whoever else uses the installation has to share it meanwhile, and
+    they count for your limits. What those do not allow is left out.
     """
     if output in (Output.CSV, Output.ID):
         raise typer.BadParameter("Figures are no list of tasks; try json.", param_hint="--output")
@@ -35,6 +37,8 @@ def bench(
         run = Outside(client, Bounds(runs=tasks, seconds=seconds))
         _measure(run, figures)
         url = client.endpoint.name
+    if not figures:
+        raise typer.Exit(1)
     if output is Output.TABLE:
         _draw(figures, url)
     elif output is Output.JSONL:
@@ -47,12 +51,18 @@ def _measure(run: Outside, figures: list[Figure]) -> None:
     say(f"The tasks are named {run.name}.")
     signal.signal(signal.SIGINT, _interrupt(run))
     try:
-        run.measure(figures.append)
+        run.measure(figures.append, _say_left_out)
     except Unfinished as error:
         say(f"duly: {error}")
         raise typer.Exit(1) from error
     except Interrupted:
         raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def _say_left_out(part: str, refusal: DulyError) -> None:
+    """Say what is not measured, and what could be done about it."""
+    fewer = " Fewer may do: --tasks." if part == RUNS else ""
+    say(f"Left out: {part}. {refusal.message}{fewer}")
 
 
 def _interrupt(run: Outside) -> Callable[[int, Any], None]:
@@ -72,7 +82,7 @@ def _draw(figures: list[Figure], url: str) -> None:
 
     draw(
         ("WHAT", "FIGURE"),
-        ((one.name, amount(one.value, one.unit)) for one in figures),
+        ((row(one)[0], amount(one.value, one.unit)) for one in figures),
         right=("FIGURE",),
     )
     say(f"\nMeasured at {url}, through its API. Not to be seen from here:")
