@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +25,8 @@ from benchmarks.peers.report import BUILD, ROOT, Report, machine
 from benchmarks.peers.session import measure_in_session
 from benchmarks.peers.system import About, Broker, LeftOut, Wrong
 
-console = Console()
+# A file or a pipe has no width, and a table that is squeezed cannot be read.
+console = Console(width=None if sys.stdout.isatty() else 160)
 
 
 def main() -> None:
