@@ -22,6 +22,9 @@ MIDNIGHT = Clock((0,), (0,))
         ("0 0 * * sun", Calendar(clock=MIDNIGHT, weekdays=(6,))),
         ("0 0 * * 0,7", Calendar(clock=MIDNIGHT, weekdays=(6,))),
         ("0 0 * * fri-sun", Calendar(clock=MIDNIGHT, weekdays=(4, 5, 6))),
+        ("0 0 * * sun-sun", Calendar(clock=MIDNIGHT, weekdays=(6,))),
+        ("0 0 * * 0-0,2", Calendar(clock=MIDNIGHT, weekdays=(1, 6))),
+        ("0 0 * * 0-7", Calendar(clock=MIDNIGHT, weekdays=tuple(range(7)))),
         ("0 0 * * 1#2", Calendar(clock=MIDNIGHT, weekdays=(), nth=((0, 2),))),
         ("0 0 * * friL,mon", Calendar(clock=MIDNIGHT, weekdays=(0,), nth=((4, LAST),))),
         ("0 0 13 * 5", Calendar(clock=MIDNIGHT, days=(13,), weekdays=(4,), is_either=True)),
@@ -67,6 +70,7 @@ def test_a_step_over_all_days_of_the_week_does_not_count_sunday_twice():
         ("-1 * * * *", 0),
         ("² * * * *", 0),
         ("@reboot", 0),
+        ("  @reboot", 2),
         ("0" * 501, 0),
     ],
 )

@@ -67,7 +67,8 @@ def parse_cron(expression: str) -> Calendar:
         raise Invalid("cron", f"cron may have at most {MAX_EXPRESSION} characters.", position=0)
     plain = expression.strip().lower()
     if plain.startswith("@") and plain not in MACROS:
-        raise _mistake(Text(0, plain), f"there is no {plain[:40]!r}; there are {', '.join(MACROS)}")
+        begin = Text(expression.index("@"), plain)
+        raise _mistake(begin, f"there is no {plain[:40]!r}; there are {', '.join(MACROS)}")
     parts = [Text(m.start(), m.group().lower()) for m in re.finditer(r"\S+", expression)]
     if plain in MACROS:
         parts = [Text(0, part) for part in MACROS[plain].split()]
@@ -143,7 +144,8 @@ def _expand(part: Text, field: Field) -> range:
     if len(ends) > 2:
         raise _mistake(ends[2], "a range has two ends")
     low, high = _number(ends[0], field), _number(ends[-1], field)
-    if field is WEEKDAY and len(ends) == 2 and high == 0:
+    if field is WEEKDAY and low > high == 0:
+        # At the end of a range Sunday comes last: fri-sun. From Sunday to Sunday is one day.
         high = 7
     if low > high:
         raise _mistake(reach, f"the range {reach.text!r} runs backwards; write it as two")
