@@ -145,6 +145,27 @@ async def test_the_next_run_may_be_moved_and_the_recurrence_goes_on_after_it(
     assert await calendar.next_run(schedule) == 4
 
 
+async def test_what_is_to_run_once_runs_once_also_when_it_is_moved(lab, calendar, schedules):
+    schedule = await calendar.create(run_at=calendar.at(9).isoformat(), overlap="allow")
+    await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(2).isoformat()})
+    await calendar.go(2)
+    await calendar.go(9)
+    assert await calendar.ran(schedule) == [2]
+    assert await calendar.next_run(schedule) is None
+
+
+async def test_the_next_run_is_not_moved_out_of_start_and_end(lab, calendar, schedules):
+    bounds = {"start_at": calendar.at(3).isoformat(), "end_at": calendar.at(5).isoformat()}
+    schedule = await calendar.create(every="1m", **bounds)
+    for minute, word in ((2.5, "start_at"), (5.5, "end_at")):
+        with pytest.raises(Invalid, match=word):
+            await schedules.update(
+                lab.client, schedule, {"next_run_at": calendar.at(minute).isoformat()}
+            )
+    await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(5).isoformat()})
+    assert await calendar.next_run(schedule) == 5
+
+
 async def test_what_a_change_passes_over_is_recorded(lab, calendar, schedules):
     schedule = await calendar.create()
     await lab.clock.set(calendar.at(2))

@@ -33,7 +33,7 @@ from duly.model.schedule_request import (
 )
 from duly.policy.recurrence import fire_times
 from duly.server import templates
-from duly.server.schedules import first_after
+from duly.server.schedule_changes import first_after
 from duly.store import database, schedules
 from duly.store.database import Connection
 from duly.store.schedules import StoredSchedule

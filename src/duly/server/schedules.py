@@ -10,30 +10,22 @@ from typing import Any
 
 import msgspec
 
-from duly.duration import parse_time
 from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
-from duly.model.cron import position_of_day
-from duly.model.graph_request import GraphRequest
-from duly.model.recurrence import Recurrence
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
-from duly.model.request import TaskRequest
+from duly.model.recurrence_request import read_recurrence
 from duly.model.schedule import Missed, Overlap, Template
 from duly.model.schedule_request import (
     MOST_TASKS,
-    RECURRENCE,
     ScheduleRequest,
-    Submitted,
     misfire_of,
     name_of,
     overlap_of,
-    rewritten,
     submitted_of,
     written_of,
 )
 from duly.model.task import Reason
 from duly.model.tenant import Credential
 from duly.policy.firing import passed_over
-from duly.policy.recurrence import between, is_possible, next_after
+from duly.policy.recurrence import between, next_after
 from duly.server import bundles, overlaps, templates
 from duly.server.drafts import Draft, Open
 from duly.server.herald import Herald
@@ -41,6 +33,7 @@ from duly.server.news import News
 from duly.server.occurrences import Made, Occurrence, Occurrences
 from duly.server.overlaps import Live
 from duly.server.rate_limiter import RateLimiter
+from duly.server.schedule_changes import changed, first_after
 from duly.server.sequencer import Sequencer
 from duly.server.waker import Waker
 from duly.store import audit_log, schedules, tenants
@@ -119,7 +112,7 @@ class Schedules:
         """Change the given fields; null brings a default back."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
-            new = _changed(old, changes, at)
+            new = changed(old, changes, at)
             template = new.template
             await templates.check(template.task, template.graph, credential.plan, template.overlap)
             if template.watches and not old.template.watches:
@@ -259,62 +252,6 @@ class Schedules:
         self._waker.wake(made.tasks, made.inserted.stored)
 
 
-def first_after(recurrence: Recurrence, at: datetime) -> datetime:
-    """Return the first fire time; raises Invalid when there is none at all."""
-    found = next_after(recurrence, at)
-    if found is not None:
-        return found
-    field = "run_at" if recurrence.kind == "once" else recurrence.kind.value
-    if not is_possible(recurrence):
-        position = position_of_day(recurrence.text) if recurrence.kind == "cron" else 0
-        raise Invalid(field, f"{field} never fires: no year has such a day.", position=position)
-    raise Invalid(field, f"{field} never fires: it has no time that lies ahead, up to end_at.")
-
-
-def _changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> StoredSchedule:
-    """Return a schedule with fields changed; its next run is found anew if that has changed."""
-    template = old.template
-    overlap = overlap_of(changes["overlap"]) if "overlap" in changes else template.overlap
-    misfire = misfire_of(changes["misfire"]) if "misfire" in changes else template.misfire
-    task, graph = _submitted(template, changes)
-    written, anchor, recurrence = old.written, old.anchor, template.recurrence
-    next_run_at = old.next_run_at
-    if any(name in changes for name in RECURRENCE):
-        asked = msgspec.convert(rewritten(old.written, changes), RecurrenceRequest)
-        anchor = at if changes.get("every") is not None else old.anchor
-        recurrence = read_recurrence(asked, now=anchor)
-        written = written_of(asked)
-        next_run_at = first_after(recurrence, at)
-    if "next_run_at" in changes:
-        next_run_at = _next_run(changes["next_run_at"], recurrence, at)
-    return msgspec.structs.replace(
-        old,
-        template=msgspec.structs.replace(
-            template,
-            task=task,
-            graph=graph,
-            recurrence=recurrence,
-            misfire=misfire,
-            overlap=overlap,
-        ),
-        name=name_of(changes["name"]) if "name" in changes else old.name,
-        written=written,
-        anchor=anchor,
-        next_run_at=next_run_at,
-        updated_at=at,
-    )
-
-
-def _submitted(template: Template, changes: Mapping[str, Any]) -> Submitted:
-    """Return what a schedule submits from now on: a graph takes the place of a task, and back."""
-    if "task" not in changes and "graph" not in changes:
-        return template.task, template.graph
-    return submitted_of(
-        msgspec.convert(changes.get("task"), TaskRequest | None),
-        msgspec.convert(changes.get("graph"), GraphRequest | None),
-    )
-
-
 def _with_more(schedule: StoredSchedule, made: Made, at: datetime) -> StoredSchedule:
     """Return a schedule that knows what was made and has not ended."""
     tasks = [one.id for one in made.occurrences if one.graph is None]
@@ -325,15 +262,6 @@ def _with_more(schedule: StoredSchedule, made: Made, at: datetime) -> StoredSche
         open_graphs=[*schedule.open_graphs, *graphs],
         updated_at=at,
     )
-
-
-def _next_run(asked: str | None, recurrence: Recurrence, at: datetime) -> datetime:
-    if asked is None:
-        return first_after(recurrence, at)
-    next_run_at = parse_time(asked, "next_run_at")
-    if next_run_at <= at:
-        raise Invalid("next_run_at", "next_run_at must lie ahead; to run it at once there is run.")
-    return next_run_at
 
 
 def _missed(template: Template, missed: Missed) -> Draft:
