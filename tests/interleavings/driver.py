@@ -13,6 +13,7 @@ from random import Random
 import asyncpg
 
 from duly.errors import DulyError
+from duly.store.database import Unstorable
 from tests.interleavings.stepping import CURRENT, Actor, Fate
 
 FATES = (Fate.DIED_BEFORE, Fate.DIED_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER)
@@ -71,6 +72,8 @@ class Driver:
             self.note(f"{actor.name}: ends")
         except DulyError as error:
             self.note(f"{actor.name}: is told {type(error).__name__}: {error}")
+            if type(error) is Unstorable:
+                raise  # Nobody here asks for anything that a constraint could forbid.
         except asyncpg.DeadlockDetectedError:
             self.note(f"{actor.name}: is told of a deadlock")
             raise
