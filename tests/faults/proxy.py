@@ -1,7 +1,8 @@
-"""A proxy that can lose answers, for one server and any number of connections."""
+"""A proxy that can lose answers and slow them down, for one server and any connections."""
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,8 @@ class Proxy:
 
     `lose(path)` makes it swallow the next answer to a request whose first line names `path`,
     and then cut that connection: the request arrived, the answer did not. Between `part()`
-    and `heal()` nothing passes, but nothing is lost: it arrives late.
+    and `heal()` nothing passes, but nothing is lost: it arrives late. After `slow(path, rate)`
+    answers to such requests come with so many bytes a second.
 
     A path stands for the socket of a server on this machine; the proxy then listens at `at`.
     """
@@ -28,6 +30,7 @@ class Proxy:
             self._listener.bind(str(at))
             self._listener.listen(128)
         self._lose: bytes | None = None
+        self._slow: tuple[bytes, float] | None = None
         self.lost = threading.Event()
         self._whole = threading.Event()
         self._whole.set()
@@ -40,6 +43,9 @@ class Proxy:
     def lose(self, path: str) -> None:
         self.lost.clear()
         self._lose = path.encode()
+
+    def slow(self, path: str, rate: float) -> None:
+        self._slow = path.encode(), rate
 
     def part(self) -> None:
         self._whole.clear()
@@ -84,6 +90,8 @@ class Proxy:
 
         def swallow(data: bytes) -> bytes:
             self._whole.wait()
+            if self._slow is not None and self._slow[0] in request[0]:
+                time.sleep(len(data) / self._slow[1])
             if self._lose is None or self._lose not in request[0]:
                 return data
             self._lose = None
