@@ -14,6 +14,7 @@ from typing import TypeVar
 from duly.client.sync import Client
 from duly.store import postmaster
 from duly.store.embedded import EmbeddedPostgres
+from tests import left_groups
 
 DULY = str(Path(sys.executable).with_name("duly"))
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class Machine:
         EmbeddedPostgres(self.data).stop()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+        left_groups.remove([self.data / "agent"])
 
 
 class Up:

@@ -25,6 +25,7 @@ from duly.client.sync import Client
 from duly.store import migrate, nodes
 from duly.store.database import Database
 from duly.store.tenants import create_admin_key, digest, generate_key
+from tests import left_groups
 from tests.torture.clocks import RIGHT, Clock
 from tests.torture.disks import fill, free
 from tests.torture.network import Host, Network
@@ -102,18 +103,25 @@ class Cluster:
         for name in self.node_names:
             self.network.disk(name, self.folder / name, NODE_DISK)
             self._members[name] = self._node(name)
-        for name in self.server_names:
-            self.start(name)
-        for name in self.node_names:
-            self.start(name)
-        for name in self.node_names:
-            self.await_node(name)
+        try:
+            for name in self.names:
+                self.start(name)
+            for name in self.node_names:
+                self.await_node(name)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill everything, and leave nothing of it on the machine."""
         for name in self._members:
             self.thaw_node(name)
             self._host(name).kill_all()
+        left_groups.remove(self.folder / name / "data" for name in self.node_names)
 
     @property
     def names(self) -> list[str]:

@@ -152,8 +152,17 @@ def remove(namespace: str) -> None:
     thaw(namespace)
     kill_all(namespace)
     command("ip", "netns", "del", namespace)
-    with contextlib.suppress(OSError):
-        (FREEZER / namespace).rmdir()
+    _remove_freezer(namespace)
+
+
+def _remove_freezer(namespace: str, seconds: float = 10) -> None:
+    """Take a freezer away; whoever was killed just now is in it for a moment longer."""
+    deadline = time.monotonic() + seconds
+    while (FREEZER / namespace).is_dir() and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            (FREEZER / namespace).rmdir()
+            return
+        time.sleep(0.01)
 
 
 def mount_disk(name: str, folder: Path, megabytes: int) -> None:
@@ -183,6 +192,10 @@ def sweep() -> None:
     for name in disks:
         if _is_orphan(name):
             unmount_disks(name)
+    for group in FREEZER.glob("duly-*"):
+        if _is_orphan(group.name):
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def _is_orphan(name: str) -> bool:
