@@ -21,6 +21,8 @@ Op = Literal[
     "repeat",
     "batch",
     "cancel",
+    "pause",
+    "resume",
     "get",
     "wait",
     "create schedule",

@@ -1,4 +1,4 @@
-"""The clients of a run: a process that submits, cancels, reads, and has schedules and graphs.
+"""The clients of a run: a process that submits, cancels, pauses, reads, has schedules and graphs.
 
 It runs in the client's own network, knows every server, and writes each call into the history
 before and after. What it is to do is in a file that only its user can read, because a key is in
@@ -23,6 +23,7 @@ from duly.client.shapes import TaskFields
 from duly.client.sync import Client
 from duly.errors import DulyError
 from tests.torture import work
+from tests.torture.halts import Halts
 from tests.torture.history import Recorder
 from tests.torture.ledger import Ledger
 from tests.torture.timetable import Timetable
@@ -30,6 +31,9 @@ from tests.torture.weaver import Weaver
 
 PATIENCE = Patience(total=timedelta(seconds=15))
 MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 13, "wait": 6}
+MOVES |= {"pause": 4}
+SOON = ("cancel", "pause")
+"""What had better be done to a task that is not over."""
 BATCH = (5, 40)
 REMEMBERED = 200
 """How many of its latest submissions a client comes back to."""
@@ -110,6 +114,7 @@ class Caller(threading.Thread):
         self._interval = orders.clients / orders.rate
         self._traffic = traffic
         self._recorder = Recorder(orders.folder / HISTORY, self.name)
+        self._halts = Halts(self._client, self._recorder, self._dice)
         self._longest = orders.longest
         self._ledger = Ledger(orders.folder)
         self._made: list[Submission] = []
@@ -118,8 +123,10 @@ class Caller(threading.Thread):
     def run(self) -> None:
         due = time.monotonic() + self._dice.random() * self._interval
         while not self._traffic.enough.wait(max(due - time.monotonic(), 0.0)):
-            self._move()
+            if not self._halts.resume_one():
+                self._move()
             due = max(due, time.monotonic() - CATCH_UP) + self._interval
+        self._halts.leave()
         self._client.close()
         self._recorder.close()
 
@@ -133,8 +140,7 @@ class Caller(threading.Thread):
         elif move == "batch":
             self._batch()
         else:
-            # What is to be cancelled had better not be over.
-            among = self._made[-2:] if move == "cancel" else self._made
+            among = self._made[-2:] if move in SOON else self._made
             self._come_back(move, self._dice.choice(among))
 
     def _come_back(self, move: str, earlier: Submission) -> None:
@@ -177,6 +183,8 @@ class Caller(threading.Thread):
         match move:
             case "cancel":
                 self._recorder.call("cancel", lambda: self._client.cancel_task(task), args=args)
+            case "pause":
+                self._halts.pause(task)
             case "get":
                 self._recorder.call("get", lambda: self._client.get_task(task), args=args)
             case _:

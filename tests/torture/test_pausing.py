@@ -103,6 +103,34 @@ def test_a_graph_that_stays_paused_is_found_once_all_is_quiet():
     assert len(wrong(pause, paused, phase="quiet")) == 2
 
 
+def alone(op: Literal["pause", "resume"], outcome: Outcome = "ok") -> Telling:
+    """Tell of a call that is about the first task alone."""
+    return lambda story: story.call(op, args={"task": str(FIRST)}, outcome=outcome)
+
+
+def pause_first(story: Story) -> None:
+    story.pause(FIRST)
+
+
+def resume_first(story: Story) -> None:
+    story.resume(FIRST)
+
+
+def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
+    def start(story: Story) -> None:
+        story.lease(FIRST)
+
+    told = (pause_first, alone("pause"))
+    assert wrong(*told, resume_first, alone("resume"), each(run), phase="quiet") == []
+    assert wrong(*told, alone("resume", "info"), resume_first, start) == []
+    found = wrong(*told, resume_first, start)
+    assert found == ["[23] task 1: was leased 2.00 s after its pause was told"]
+    assert wrong(alone("pause")) == ["[23] task 1: was not paused when its pause was told"]
+    assert wrong(alone("pause", "info")) == wrong(alone("pause", "fail")) == []
+    found = wrong(*told, lambda story: story.wait(1), alone("resume"))
+    assert found == ["[23] task 1: was still paused when its resume was told"]
+
+
 @pytest.mark.parametrize("status", ["waiting", "scheduled"])
 def test_a_task_that_is_tried_again_although_it_is_paused_is_found(status):
     def fail(story: Story) -> None:

@@ -1,7 +1,8 @@
 """Invariant 23: nothing starts of what a client was told is paused, until it asks for more.
 
-A pause is carried out in pieces, so nothing is said of the time before its answer. Nor of any
-time after a call to the contrary was made, if that may have been done, then or later.
+A pause of a graph is carried out in pieces, so nothing is said of the time before its answer.
+Nor of any time after a call to the contrary was made, if that may have been done, then or later.
+In a run, a task is paused alone or with its graph, and never in both ways.
 """
 
 from collections import defaultdict
@@ -12,25 +13,37 @@ from tests.torture.history import Call
 from tests.torture.invariants.paths import is_lease
 from tests.torture.journal import Step
 
-CONTRARY = {"pause graph": "resume graph", "resume graph": "pause graph"}
+CONTRARY = {
+    "pause graph": "resume graph",
+    "resume graph": "pause graph",
+    "pause": "resume",
+    "resume": "pause",
+}
 FOR_EVER = float("inf")
 
 
 def pause(evidence: Evidence) -> list[Violation]:
     """23: after the answer to a pause no lease, and all is paused; after a resume nothing is."""
-    calls: defaultdict[int, list[Call]] = defaultdict(list)
+    calls: defaultdict[tuple[int, ...], list[Call]] = defaultdict(list)
     for call in evidence.calls:
         if call.op in CONTRARY:
-            calls[int(call.args["graph"])].append(call)
+            calls[_meant(evidence, call)].append(call)
     return [
         Violation(23, message, task)
-        for graph, ones in calls.items()
-        if graph in evidence.graphs
+        for tasks, ones in calls.items()
         for call in ones
         if call.outcome == "ok" and call.returned is not None
-        for task in evidence.graphs[graph].task_ids
+        for task in tasks
         for message in _wrong(evidence.paths.get(task, ()), call, _until(call, ones))
     ]
+
+
+def _meant(evidence: Evidence, call: Call) -> tuple[int, ...]:
+    """Return the tasks that a call was about."""
+    if "task" in call.args:
+        return (int(call.args["task"]),)
+    graph = evidence.graphs.get(int(call.args["graph"]))
+    return () if graph is None else tuple(graph.task_ids)
 
 
 def _until(call: Call, all_of_them: Sequence[Call]) -> float:
@@ -54,7 +67,7 @@ def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
     before: Step | None = None
     for step in steps:
         is_late = told + BLUR < step.boot < until
-        if call.op == "pause graph" and is_late and is_lease(before, step):
+        if call.op.startswith("pause") and is_late and is_lease(before, step):
             yield f"was leased {step.boot - told:.2f} s after its pause was told"
         before = step if step.what == "live" else before
     yield from _not_done(steps, call, told)
@@ -66,6 +79,6 @@ def _not_done(steps: Sequence[Step], call: Call, told: float) -> Iterator[str]:
     if not before or before[-1].op == "delete" or before[-1].cancel_requested:
         return
     is_paused = bool(before[-1].is_paused)
-    if is_paused != (call.op == "pause graph"):
+    if is_paused != call.op.startswith("pause"):
         how = "still" if is_paused else "not"
         yield f"was {how} paused when its {call.op.removesuffix(' graph')} was told"
