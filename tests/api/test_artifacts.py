@@ -169,7 +169,7 @@ async def test_a_store_that_can_take_no_more_is_told_and_nothing_is_kept(api, st
     assert (status, error["code"]) == (503, "unavailable")
     assert kept(store) == ["0000000000"]
     assert (await api.get("/v1/artifacts"))["items"] == []
-    assert parts_of_it._uploads == {}
+    assert parts_of_it.uploads.used == {}
 
 
 async def test_bytes_that_were_lost_can_be_uploaded_again(api, store, agent):
@@ -294,7 +294,7 @@ async def test_who_uploads_too_many_at_once_is_told_to_wait(api, store):
     async with asyncio.TaskGroup() as group:
         uploads = [group.create_task(upload(api, slow(one), path_of(one))) for one in several]
         async with asyncio.timeout(10):
-            while sum(api.parts.artifacts._uploads.values()) < 4:
+            while sum(api.parts.artifacts.uploads.used.values()) < 4:
                 await asyncio.sleep(0.01)
         assert (await api.refused("PUT", path_of(DATA), content=DATA))[0] == 503
         go_on.set()

@@ -3,13 +3,10 @@
 Bytes pass through: neither on the way in nor on the way out is more than a part of them held.
 """
 
-from collections.abc import AsyncIterator
-
-from litestar.response import Stream
-
 from duly.api.answer import Answer, as_json, no_content
-from duly.api.auth import Access, guard, may_submit
+from duly.api.auth import Access, may_submit
 from duly.api.body import announced_bytes, stream_body
+from duly.api.download import Download
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import reading
@@ -54,12 +51,13 @@ async def put_artifact(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Download an artifact", access=Access.READ, gives=bytes, media_type=BYTES)
-async def get_artifact(request: ApiRequest) -> Stream:
+async def get_artifact(request: ApiRequest) -> Download:
     """Return the bytes."""
     query_of(request)
     found = await _find(request, _hash_of(request))
     data = await parts_of(request).artifacts.open(credential_of(request).tenant_id, found)
-    return _stream(found, _guarded(request, data))
+    headers = {"content-length": str(found.bytes), "etag": f'"{found.sha256.hex()}"'}
+    return Download(request, data, BYTES, headers)
 
 
 @route(
@@ -138,18 +136,6 @@ def _hash_of(request: ApiRequest) -> bytes:
     if not SHA256.fullmatch(text):
         raise NotFound("An artifact is named by its SHA-256, in 64 lower-case hex digits.")
     return bytes.fromhex(text)
-
-
-async def _guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what comes, part by part, for as long as the caller may have it."""
-    async for part in data:
-        await guard(request)
-        yield part
-
-
-def _stream(found: Artifact, data: AsyncIterator[bytes]) -> Stream:
-    headers = {"content-length": str(found.bytes), "etag": f'"{found.sha256.hex()}"'}
-    return Stream(data, media_type=BYTES, headers=headers)
 
 
 def _told(found: Artifact) -> ArtifactAnswer:

@@ -2,8 +2,8 @@
 
 A server whose database is slow gathers requests until its memory is full, unless
 it says no while it still can. What waits on purpose (for a task to end, for a log to
-grow) has a room of its own, so that it never keeps out what could be answered at
-once; and nodes have one, so that clients never keep them out.
+grow, for a reader to take what is large) has a room of its own, so that it never keeps
+out what could be answered at once; and nodes have one, so that clients never keep them out.
 """
 
 from collections.abc import Collection
@@ -26,6 +26,8 @@ NODES = 20_000
 UPLOADS = 32
 """Artifacts that are uploaded at once. Each is held a part at a time, and keeps out nothing but
 other uploads, however large and slow it is."""
+DOWNLOADS = 256
+"""Artifacts and logs that are handed out at once: they take as long as their readers please."""
 RETRY_AFTER = 2
 FULL = "The server has as many requests as it can hold; try again."
 NO_MEMORY = "The server holds as much of other requests as it can; try again."
@@ -75,6 +77,7 @@ class Door:
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
         self._nodes = Rooms("nodes", Room(NODES), Room(settings.bodies_limit))
         self._uploads = Rooms("uploads", Room(UPLOADS), Room(0))
+        self._downloads = Rooms("downloads", Room(DOWNLOADS), bodies)
 
     def watch(self, connections: Collection[Any]) -> None:
         """Refuse clients before `connections` are so many that nodes would not get any."""
@@ -107,7 +110,10 @@ class Door:
         if scope["method"] == "PUT" and path.startswith("/v1/artifacts/"):
             return self._uploads
         # However else these words can be spelled: it is then counted with the others.
-        return self._waiting if b"wait=" in query or b"follow=" in query else self._open
+        if b"wait=" in query or b"follow=" in query:
+            return self._waiting
+        is_long = path.startswith("/v1/artifacts/") or path.endswith("/logs")
+        return self._downloads if is_long and scope["method"] == "GET" else self._open
 
     def _is_crowded(self) -> bool:
         if len(self._connections) != self._counted:

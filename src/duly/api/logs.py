@@ -6,9 +6,11 @@ while the attempt runs, and the tail of its report once it has ended.
 
 from collections.abc import AsyncIterator
 
-from litestar.response import Stream
+from litestar.response.streaming import ASGIStreamingResponse
+from litestar.types import ASGIApp
 
 from duly.api.auth import Access, guard
+from duly.api.download import Download
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
@@ -21,6 +23,7 @@ from duly.store.views import LogEnd
 LOOK_AGAIN = 0.5
 """Seconds after which whoever follows looks by itself, in case that nobody rang."""
 MAX_ATTEMPT = 2**31 - 1
+TEXT = "text/plain"
 
 
 @route(
@@ -29,14 +32,14 @@ MAX_ATTEMPT = 2**31 - 1
     "Read what a task has written",
     access=Access.READ,
     gives=str,
-    media_type="text/plain",
+    media_type=TEXT,
     query=(
         Parameter("attempt", "Which attempt, the latest unless told.", int, minimum=1),
         Parameter("follow", "Go on until the task, or the named attempt, is over.", bool),
     ),
     errors=(404, 422),
 )
-async def read_logs(request: ApiRequest) -> Stream:
+async def read_logs(request: ApiRequest) -> ASGIApp:
     """Return stdout and stderr as written."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -48,8 +51,10 @@ async def read_logs(request: ApiRequest) -> Stream:
         raise not_found("task", task_id)
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise not_found(f"attempt {attempt} of task", task_id)
-    text = _follow(request, task_id, attempt) if follow else _read(parts, task_id, end, 0)
-    return Stream(text, media_type="text/plain")
+    if follow:
+        text = _follow(request, task_id, attempt)
+        return ASGIStreamingResponse(iterator=text, media_type=TEXT, status_code=200)
+    return Download(request, _read(parts, task_id, end, 0), TEXT)
 
 
 async def _end(

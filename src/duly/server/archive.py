@@ -20,7 +20,9 @@ PART = 4 * 2**20
 AT_ONCE = 32
 """Parts that are looked for at the same time; an object store far away takes its time."""
 PIECE = 2**20
-"""Bytes that are read at once."""
+"""Bytes that a node is given at once."""
+SIP = 2**18
+"""Bytes that are read at once for a client. It is held, twice, for as long as that one takes."""
 FAILURES = (BaseError, OSError)
 """What a store raises that cannot do what it is asked."""
 LOST = "The bytes of the artifact are not in the object store; upload it again."
@@ -64,11 +66,11 @@ class Archive:
         return size
 
     async def read(self, blob: Blob) -> AsyncIterator[bytes]:
-        """Yield the bytes of a blob, a piece at a time."""
+        """Yield the bytes of a blob, a sip at a time."""
         for number, size in _parts(blob.bytes):
             key = _key(blob.tenant_id, blob.id, number)
-            for start in range(0, size, PIECE):
-                end = min(start + PIECE, size)
+            for start in range(0, size, SIP):
+                end = min(start + SIP, size)
                 yield bytes(await obstore.get_range_async(self._store, key, start=start, end=end))
 
     async def piece(self, blob: Blob, offset: int) -> bytes:

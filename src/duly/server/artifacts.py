@@ -27,6 +27,7 @@ from duly.model.artifact import LEAST_BYTES
 from duly.model.tenant import Credential, Plan
 from duly.server.archive import FAILURES, PART, Archive, gone, lost
 from duly.server.reports import is_possible
+from duly.server.room import TenantRooms
 from duly.server.sequencer import Sequencer
 from duly.store import artifacts, audit_log, tenants
 from duly.store.artifacts import Artifact, Blob
@@ -56,7 +57,8 @@ class Artifacts:
         self._limit = settings.artifact_limit
         self._sequencer = sequencer
         self._archive = archive
-        self._uploads: dict[int, int] = {}
+        full = f"The tenant uploads {UPLOADS} artifacts here already; try again."
+        self.uploads = TenantRooms(UPLOADS, full)
 
     async def begin(
         self, credential: Credential, sha256: bytes, announced: int | None
@@ -76,7 +78,7 @@ class Artifacts:
             check_total(plan, used, announced or 0)
         elif await self._is_there(tenant_id, found, timedelta()):
             return None
-        self._enter(tenant_id)
+        self.uploads.enter(tenant_id)
         broken = None if found is None else found.blob
         return Upload(self, credential, sha256, self._sequencer.mint(), limit, broken)
 
@@ -89,17 +91,6 @@ class Artifacts:
             return False
         async with self._database.writing_for(tenant_id) as conn:
             return await artifacts.touch(conn, tenant_id, found.id, again=again)
-
-    def _enter(self, tenant_id: int) -> None:
-        if self._uploads.get(tenant_id, 0) >= UPLOADS:
-            raise Unavailable(f"The tenant uploads {UPLOADS} artifacts here already; try again.")
-        self._uploads[tenant_id] = self._uploads.get(tenant_id, 0) + 1
-
-    def leave(self, tenant_id: int) -> None:
-        """Note that an upload is over."""
-        self._uploads[tenant_id] -= 1
-        if not self._uploads[tenant_id]:
-            del self._uploads[tenant_id]
 
     async def put(self, blob: Blob, number: int, data: bytes) -> None:
         """Keep a part of what is being uploaded."""
@@ -229,7 +220,7 @@ class Upload:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._owner.leave(self._credential.tenant_id)
+        self._owner.uploads.leave(self._credential.tenant_id)
         if not self._is_kept:
             await self._owner.drop(self._whole)
 

@@ -33,6 +33,7 @@ from duly.server.replayer import Replayer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
+from duly.server.room import TenantRooms
 from duly.server.schedules import Schedules
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -46,6 +47,10 @@ from duly.server.users import Users
 from duly.server.waker import Waker
 from duly.server.wishes import Wishes
 from duly.store.database import Database
+
+DOWNLOADS = 32
+"""Artifacts and logs that are handed out to one tenant at once: slow readers keep no others out."""
+TOO_MANY_DOWNLOADS = f"The tenant downloads {DOWNLOADS} artifacts and logs here already; try again."
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Parts:
     polls: Polls
     inputs: Inputs
     artifacts: Artifacts
+    downloads: TenantRooms
     preparations: Preparations
     resource_manager: ResourceManager
     queue_manager: QueueManager
@@ -149,6 +155,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         polls=core.polls,
         inputs=Inputs(database),
         artifacts=Artifacts(database, settings.requests, sequencer, archive),
+        downloads=TenantRooms(DOWNLOADS, TOO_MANY_DOWNLOADS),
         preparations=Preparations(database, settings.execution.grace),
         resource_manager=core.resource_manager,
         queue_manager=core.queue_manager,

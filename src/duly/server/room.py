@@ -1,5 +1,10 @@
 """A bound on how much of something there may be at once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from duly.errors import Unavailable
+
 
 class Room:
     """Counts what is inside; whoever does not fit has to come again later."""
@@ -19,3 +24,35 @@ class Room:
     def give_back(self, amount: int = 1) -> None:
         """Let it out."""
         self.used -= amount
+
+
+class TenantRooms:
+    """A room for each tenant, of one size: who fills its own keeps nobody else out."""
+
+    def __init__(self, most: int, full: str) -> None:
+        self._most = most
+        self._full = full
+        self.used: dict[int, int] = {}
+        """How many are inside, by tenant."""
+
+    @contextmanager
+    def inside(self, tenant_id: int) -> Iterator[None]:
+        """Be inside for as long as the block lasts; raises Unavailable when there is no room."""
+        self.enter(tenant_id)
+        try:
+            yield
+        finally:
+            self.leave(tenant_id)
+
+    def enter(self, tenant_id: int) -> None:
+        """Let one more of a tenant in; raises Unavailable when there is no room."""
+        used = self.used.get(tenant_id, 0)
+        if used >= self._most:
+            raise Unavailable(self._full)
+        self.used[tenant_id] = used + 1
+
+    def leave(self, tenant_id: int) -> None:
+        """Let one of a tenant out."""
+        self.used[tenant_id] -= 1
+        if not self.used[tenant_id]:
+            del self.used[tenant_id]

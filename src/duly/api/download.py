@@ -1,0 +1,45 @@
+"""What is handed out as fast as its reader takes it, which may be never.
+
+A tenant has few of them at once, so that its slow readers keep out no other tenant's. They are
+counted while they are sent, and not before: an answer that is never begun would stay counted.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+
+from litestar.response.streaming import ASGIStreamingResponse
+from litestar.types import Receive, Scope, Send
+
+from duly.api.auth import guard
+from duly.api.operation import ApiRequest, credential_of, parts_of
+
+
+class Download:
+    """Bytes as they come, to be sent as an answer."""
+
+    def __init__(
+        self,
+        request: ApiRequest,
+        data: AsyncIterator[bytes],
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._room = parts_of(request).downloads
+        self._tenant_id = credential_of(request).tenant_id
+        self._answer = ASGIStreamingResponse(
+            iterator=_guarded(request, data),
+            media_type=media_type,
+            headers=dict(headers or {}),
+            status_code=200,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; raises Unavailable, with nothing sent, when there is no room."""
+        with self._room.inside(self._tenant_id):
+            await self._answer(scope, receive, send)
+
+
+async def _guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what comes, part by part, for as long as the caller may have it."""
+    async for part in data:
+        await guard(request)
+        yield part
