@@ -1,8 +1,12 @@
 from datetime import UTC, datetime, timedelta
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from duly.server.lines import EARLIEST, SPARE, Lines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 3))
 
 
 def at(seconds):
@@ -119,3 +123,33 @@ def test_of_a_tenant_that_may_start_a_little_no_more_lines_are_taken_than_of_use
     lines.bring_back(gate)
     assert gate.asked <= 4 * (1 + SPARE)
     assert len(lines.take(range(1000), 200)) <= 2 * (1 + SPARE)
+
+
+@given(
+    st.dictionaries(PAIRS, st.integers(0, 3)),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("note"), PAIRS, st.integers(0, 3)),
+            st.tuples(st.just("drop"), PAIRS),
+            st.tuples(st.just("take"), st.integers(1, 5)),
+        ),
+        max_size=20,
+    ),
+)
+def test_lines_are_taken_by_time_and_then_by_tenant_and_shape(counted, steps):
+    known = {pair: at(second) for pair, second in counted.items()}
+    lines = Lines(known)
+    for step in steps:
+        match step:
+            case ("note", pair, second):
+                lines.note(pair, at(second))
+                known[pair] = min(at(second), known.get(pair, at(second)))
+            case ("drop", pair):
+                lines.drop(pair)
+                known.pop(pair, None)
+            case ("take", count):
+                first = sorted(known, key=lambda pair: (known[pair], pair))[:count]
+                assert list(lines.take([1, 2, 3], count).items()) == [
+                    (pair, known.pop(pair)) for pair in first
+                ]
+        assert set(lines.shapes()) == {shape for _, shape in known}

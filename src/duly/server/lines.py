@@ -12,8 +12,10 @@ may start a little, no more come back than may be of use.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import UTC, datetime
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heappushpop
 from typing import Protocol
+
+from duly.server.by_time import ByTime
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 """When nothing is known of a line but that there is something in it."""
@@ -21,6 +23,9 @@ SPARE = 8
 """How many lines of a tenant are taken beyond what it may start: some turn out to be empty."""
 Pair = tuple[int, int]
 Entry = tuple[datetime, Pair]
+Top = tuple[int, datetime, Pair]
+"""The first line of a shape: its turn, its time, and which one it is."""
+NOBODY = ByTime()
 
 
 class Gate(Protocol):
@@ -45,16 +50,15 @@ class Lines:
 
     def __init__(self, since: Mapping[Pair, datetime] | None = None) -> None:
         self._since = dict(since or {})
-        self._heaps: dict[int, list[Entry]] = {}
         self._aside: dict[Hashable, list[Entry]] = {}
         self._kept: dict[Pair, tuple[datetime, Hashable]] = {}
         self._aside_shapes: Counter[int] = Counter()
         self.tenants: set[int] = {tenant for tenant, _ in self._since}
         """Who has something, or had since this was counted."""
-        for pair, at in self._since.items():
-            self._heaps.setdefault(pair[1], []).append((at, pair))
-        for heap in self._heaps.values():
-            heapify(heap)
+        found: dict[int, list[tuple[datetime, int]]] = {}
+        for (tenant, shape), at in self._since.items():
+            found.setdefault(shape, []).append((at, tenant))
+        self._of_shape = {shape: ByTime(lines) for shape, lines in found.items()}
 
     def note(self, pair: Pair, since: datetime) -> bool:
         """Remember that a pair has something from `since` on; say whether that is new."""
@@ -65,8 +69,11 @@ class Lines:
         known = self._since.get(pair)
         if known is None or since < known:
             self._since[pair] = since
-            heappush(self._heaps.setdefault(pair[1], []), (since, pair))
-            self.tenants.add(pair[0])
+            tenant, shape = pair
+            if (lines := self._of_shape.get(shape)) is None:
+                lines = self._of_shape[shape] = ByTime()
+            lines.add(since, tenant)
+            self.tenants.add(tenant)
             return True
         return False
 
@@ -76,7 +83,7 @@ class Lines:
 
     def shapes(self) -> list[int]:
         """Return the shapes of which there is something, if only aside."""
-        moving = [shape for shape in list(self._heaps) if self._top(shape)]
+        moving = [shape for shape in list(self._of_shape) if self._first(shape)]
         if not self._aside_shapes:
             return moving
         return list({*moving, *self._aside_shapes})
@@ -84,7 +91,11 @@ class Lines:
     def tenants_with(self, shape: int) -> list[int]:
         """Return the tenants that have something of a shape, if only aside."""
         return sorted(
-            {pair[0] for _, pair in self._heaps.get(shape, ()) if pair in self._since}
+            {
+                one
+                for one in self._of_shape.get(shape, NOBODY).tenants()
+                if (one, shape) in self._since
+            }
             | {tenant for tenant, other in self._kept if other == shape}
         )
 
@@ -96,20 +107,25 @@ class Lines:
         order: Turns | None = None,
     ) -> dict[Pair, datetime]:
         """Take out the first pairs of some shapes that may move, and return them in order."""
-        tops: list[tuple[int, Entry, int]] = []
-        for shape in shapes:
-            self._show(shape, tops, order)
+        tops = [top for shape in shapes if (top := self._show(shape, order)) is not None]
+        heapify(tops)
         taken: dict[Pair, datetime] = {}
         of_tenant: dict[int, int] = {}
-        while tops and len(taken) < count:
-            _, (_, pair), shape = heappop(tops)
-            since = self._since.pop(pair)
+        top = heappop(tops) if tops else None
+        while top is not None and len(taken) < count:
+            _, since, pair = top
+            self._of_shape[pair[1]].pop()
+            del self._since[pair]
             cause = None if gate is None else _cause(gate, pair, of_tenant)
             if cause is None:
                 taken[pair] = since
             else:
                 self._set_aside(cause, since, pair)
-            self._show(shape, tops, order)
+            # Mostly another one of this shape: pushed and popped at once, it moves nothing.
+            if (following := self._show(pair[1], order)) is not None:
+                top = heappushpop(tops, following)
+            else:
+                top = heappop(tops) if tops else None
         return taken
 
     def first(
@@ -166,22 +182,27 @@ class Lines:
         self._kept[pair] = since, cause
         heappush(self._aside.setdefault(cause, []), (since, pair))
 
-    def _show(self, shape: int, tops: list[tuple[int, Entry, int]], order: Turns | None) -> None:
-        """Add the first entry of a shape to the `tops`, unless it is not its turn yet."""
-        if (top := self._top(shape)) is None:
-            return
-        turn = 0 if order is None else order.turn(shape, top[0])
-        if turn is not None:
-            heappush(tops, (turn, top, shape))
+    def _show(self, shape: int, order: Turns | None) -> Top | None:
+        """Return the first line of a shape with its turn, unless that has not come yet."""
+        if (first := self._first(shape)) is None:
+            return None
+        since, tenant = first
+        turn = 0 if order is None else order.turn(shape, since)
+        return None if turn is None else (turn, since, (tenant, shape))
 
-    def _top(self, shape: int) -> Entry | None:
-        """Return the first entry of a shape, once those are gone that are out of date."""
-        heap = self._heaps.get(shape)
-        while heap:
-            if self._since.get(heap[0][1]) == heap[0][0]:
-                return heap[0]
-            heappop(heap)
-        self._heaps.pop(shape, None)
+    def _first(self, shape: int) -> tuple[datetime, int] | None:
+        """Return when the first line of a shape comes, and whose it is.
+
+        What is out of date is gone then.
+        """
+        if (lines := self._of_shape.get(shape)) is None:
+            return None
+        while (first := lines.first()) is not None:
+            since, tenant = first
+            if self._since.get((tenant, shape)) == since:
+                return first
+            lines.pop()
+        del self._of_shape[shape]
         return None
 
 

@@ -34,7 +34,7 @@ from duly.store.leases import Head
 
 RECOUNT = timedelta(seconds=1)
 LONGEST_RECOUNT = timedelta(seconds=5)
-COUNTING = 50
+COUNTING = 100
 """One part in so many of the time goes into it, at most: what has come is mostly heard of."""
 CLAIMING_PAIRS = 30
 CLAIMS_PER_PAIR = 8
@@ -166,14 +166,18 @@ class Prioritizer:
         there are the fewer the more is read of each. While there is room for all of them and
         the next window, too, it does not matter which come first, and enough is enough.
         """
-        heads: dict[Pair, list[Head]] = {pair: [] for pair in turn}
-        is_scarce = min(rooms[shape] for _, shape in turn) < 2 * size
-        most = {pair: min(rooms[pair[1]], budget.room(*pair)) for pair in turn}
+        heads: dict[Pair, list[Head]] = {}
+        is_scarce = min(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
+
+        def most(pair: Pair) -> int:
+            return min(rooms[pair[1]], budget.room(*pair))
+
         # Two, so that one that is left tells that no more of its line come into the window.
         left, each = list(turn), -(-size // len(turn)) * (2 if is_scarce else 1)
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-            lines = {pair: (turn[pair], min(each, most[pair])) for pair in left}
+            # Of a line that may move, one may start: to say so takes longer than all the rest.
+            lines = {pair: (turn[pair], 1 if each == 1 else min(each, most(pair))) for pair in left}
             for head in await leases.read_heads(conn, lines):
                 read[head.tenant_id, head.shape_id].append(head)
             heads.update(read)
@@ -183,7 +187,7 @@ class Prioritizer:
                 (one.tenant_id, one.shape_id)
                 for one in queueing.window(chain(*heads.values()), size, order, budget.copy())
             )
-            left = [pair for pair in left if each <= chosen[pair] < most[pair]]
+            left = [pair for pair in left if each <= chosen[pair] < most(pair)]
             each *= 4
         return heads
 

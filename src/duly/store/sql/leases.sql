@@ -30,7 +30,8 @@ select tenant_id, shape_id, start_by
 -- Return the first waiting tasks of each (tenant, shape) pair, in the order of their rank.
 -- Each is read from a start_by on: tasks that have gone stay in the index for as long as
 -- somebody holds an old snapshot, and must not be walked over by every round.
---   $1 tenant ids, $2 shape ids, $3 start_by from which on as seconds, $4 how many of it
+--   $1 tenant ids, $2 shape ids, $3 start_by from which on as seconds, $4 how many of it, if more
+--   than one; empty if that is so of none
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
        head.remaining_path, head.execution_cap, head.avoid_node_id, head.delay_tolerance,
        head.losses
@@ -45,7 +46,7 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
            and shape_id = pair.shape_id
            and start_by >= to_timestamp(pair.since)
          order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
-         limit pair.most
+         limit coalesce(pair.most, 1)
        ) as head
 
 -- name: read_shapes
