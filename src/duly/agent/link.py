@@ -65,17 +65,20 @@ class Link(asyncio.Protocol):
     def send(self, command: str, subject: Any) -> None:
         """Give a command; it leaves at the end of this turn of the event loop."""
         if not self._commands:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._commands.append((command, subject))
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Let the commands leave now that were given so far."""
+        if not self._commands:
+            return
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(self._commands))
         self._commands.clear()
 
     async def close(self) -> None:
         """Hang up, which makes the supervisor kill everything, and wait until it is gone."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
         await asyncio.to_thread(self._wait_until_gone)

@@ -263,7 +263,10 @@ class Session:
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
-            if not self._obey(orders):
+            is_news = self._obey(orders)
+            # Before the next poll is made ready: that takes longer than the way to the supervisor.
+            self.link.flush()
+            if not is_news:
                 await asyncio.sleep(IDLE_PAUSE)
 
     def _obey(self, orders: Orders) -> bool:

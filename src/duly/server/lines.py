@@ -77,6 +77,15 @@ class Lines:
             return True
         return False
 
+    @property
+    def is_empty(self) -> bool:
+        """Say whether no pair has anything, not even aside."""
+        return not self._since and not self._kept
+
+    def __contains__(self, pair: Pair) -> bool:
+        """Say whether a pair may have something, if only aside."""
+        return pair in self._since or pair in self._kept
+
     def items(self) -> Iterable[tuple[Pair, datetime]]:
         """Return every pair with its `since`; those that are set aside are not among them."""
         return self._since.items()

@@ -45,6 +45,8 @@ LATER = 0
 NEVER = -1
 FEWEST_PAIRS = 32
 """How many are looked at however little room there is: of some, little may be known."""
+MOST_STORED = 16
+"""How many tasks of a line are remembered until the next round: more are read as quickly."""
 SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
 
@@ -60,14 +62,35 @@ class Prioritizer:
         self._is_last = True
         self.has_more = False
         """Whether the last window had all that it could have, and others may have their turn."""
+        self._stored: dict[Pair, list[Head]] = {}
+        """All that is in some lines, as far as one has heard: they were empty before it came."""
+        self._is_sure = False
+        """Whether a line of which nothing is known is empty."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
     def note(self, found: Iterable[tuple[Pair, datetime]]) -> None:
         """Remember that pairs may have work from some time on, and perhaps claims."""
         for pair, since in found:
-            if self._lines.note(pair, since):
-                self._claimed_at = float("-inf")
+            self._stored.pop(pair, None)
+            self._note(pair, since)
+
+    def note_stored(self, heads: Iterable[Head]) -> None:
+        """Remember tasks that were just stored: a line that was empty need not be read."""
+        for head in heads:
+            pair = head.tenant_id, head.shape_id
+            stored = self._stored.get(pair)
+            if stored is None and self._is_sure and pair not in self._lines:
+                stored = self._stored[pair] = []
+            if stored is not None:
+                stored.append(head)
+                if len(stored) > MOST_STORED:
+                    del self._stored[pair]
+            self._note(pair, head.start_by)
+
+    def _note(self, pair: Pair, since: datetime) -> None:
+        if self._lines.note(pair, since):
+            self._claimed_at = float("-inf")
 
     def recount(self) -> None:
         """Let the next round find out which pairs have work."""
@@ -80,8 +103,7 @@ class Prioritizer:
         """
         if self._is_last:
             return False
-        for pair in self._turn:
-            self._lines.drop(pair)
+        self.pass_over_lines(self._turn)
         return True
 
     def pass_over_lines(self, pairs: Iterable[Pair]) -> None:
@@ -92,18 +114,24 @@ class Prioritizer:
         """
         for pair in pairs:
             self._lines.drop(pair)
+            self._is_sure = False
 
     async def shapes(self, conn: Connection) -> Sequence[int]:
         """Return the shapes of what waits, recounted if the last count is old."""
         if self._pace.is_due:
             with self._pace.step():
                 # What is noted meanwhile may have come too late to be counted.
-                self._lines = Lines()
+                self._lines, self._stored, self._is_sure = Lines(), {}, False
                 counted = Lines(await leases.pairs_with_work(conn))
             for pair, since in self._lines.items():
                 counted.note(pair, since)
-            self._lines = counted
+            self._lines, self._is_sure = counted, True
         return self._lines.shapes()
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing is known to wait."""
+        return self._lines.is_empty
 
     @property
     def tenants(self) -> set[int]:
@@ -136,12 +164,15 @@ class Prioritizer:
         self.has_more = not self._is_last
         if not turn:
             return []
+        stored, self._stored = self._stored, {}
+        is_sure, self._is_sure = self._is_sure, False
         try:
             claims = await self._read_claims(conn, rooms, turn, budget, order)
-            heads = await self._read_heads(conn, turn, rooms, size, budget, order)
+            heads = await self._read_heads(conn, turn, stored, rooms, size, budget, order)
         except BaseException:
             self._pace.hurry()
             raise
+        self._is_sure = is_sure
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
@@ -154,6 +185,7 @@ class Prioritizer:
         self,
         conn: Connection,
         turn: Mapping[Pair, datetime],
+        stored: Mapping[Pair, list[Head]],
         rooms: Mapping[int, int],
         size: int,
         budget: Budget,
@@ -164,16 +196,18 @@ class Prioritizer:
         Few of each at first, and never more than there is room for. A pair of which all that
         were read come into the window may have more that do, and is read again: of such pairs
         there are the fewer the more is read of each. While there is room for all of them and
-        the next window, too, it does not matter which come first, and enough is enough.
+        the next window, too, it does not matter which come first, and enough is enough. A pair of
+        which all is known is not read.
         """
-        heads: dict[Pair, list[Head]] = {}
+        heads = {pair: stored[pair] for pair in turn if pair in stored}
         is_scarce = min(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
 
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
 
         # Two, so that one that is left tells that no more of its line come into the window.
-        left, each = list(turn), -(-size // len(turn)) * (2 if is_scarce else 1)
+        left = [pair for pair in turn if pair not in stored]
+        each = -(-size // len(turn)) * (2 if is_scarce else 1)
         while left:
             read: dict[Pair, list[Head]] = {pair: [] for pair in left}
             # Of a line that may move, one may start: to say so takes longer than all the rest.

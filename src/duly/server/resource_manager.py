@@ -5,12 +5,13 @@ turns the placements into leases in one round trip. What is free is derived from
 live leases every time: there is no counter that could leak. How the nodes learn of it: polls.py.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 
 import msgspec
 
-from duly import clock, telemetry
+from duly import alarm, clock, telemetry
 from duly.config import Settings
 from duly.model.node import Known, Offer
 from duly.model.queue import Queue
@@ -26,7 +27,7 @@ from duly.server.cluster_manager import ClusterManager
 from duly.server.health import Health
 from duly.server.herald import Herald
 from duly.server.limit_book import LimitBook
-from duly.server.lines import EARLIEST
+from duly.server.lines import EARLIEST, Pair
 from duly.server.news import News
 from duly.server.polls import Polls
 from duly.server.prioritizer import LATER, NEVER, Prioritizer
@@ -38,6 +39,8 @@ from duly.store.leases import Head, Lease
 from duly.store.servers import Term
 from duly.store.stock import Marks, Stock
 
+EXPECTED = timedelta(milliseconds=20)
+"""How long a round that has nothing else to do waits for what is being stored."""
 BACKSTOP = timedelta(seconds=5)
 """How long after cap and grace an agent gets before it is told to kill."""
 
@@ -71,18 +74,34 @@ class ResourceManager(Service):
         self._full: Set[int] = frozenset()
         self._hopeless_since: dict[int, float] = {}
         self._roster = Roster(settings.database.statement_timeout)
+        self._expected: set[int] = set()
+        """The tenants for whom something is being stored."""
+        self._awaits = False
+        """Whether a round is under way that takes in what is offered."""
+        self._offered = asyncio.Event()
 
     def nudge(self) -> None:
         """Look for room now: something has ended, or there are other nodes."""
         self._full = frozenset()
+        self._offered.set()
         super().nudge()
+
+    def expect(self, pairs: Set[Pair]) -> None:
+        """Prepare for work that is being stored: what is free can be read at the same time."""
+        if self._prioritizer.is_empty and not {shape for _, shape in pairs} <= self._full:
+            self._expected.update(tenant for tenant, _ in pairs)
+            super().nudge()
 
     def offer(self, shapes: Set[int]) -> None:
         """Look for room for new work, unless the last look found none and nothing has ended since.
 
         While the fleet is full, submits come by the thousand, and each would ask in vain.
         """
-        if not shapes <= self._full:
+        if shapes <= self._full:
+            return
+        if self._awaits:
+            self._offered.set()
+        else:
             super().nudge()
 
     async def tick(self) -> bool:
@@ -100,17 +119,24 @@ class ResourceManager(Service):
 
     async def _round(self, term: Term) -> bool:
         async with self._database.connection() as conn:
+            expected, self._expected = self._expected, set()
             shapes = set(await self._prioritizer.shapes(conn))
-            if not shapes:
+            if not shapes and not expected:
                 return False
             tenants = self._prioritizer.tenants
-            await self._limits.learn(conn, tenants)
-            counted = self._limits.counted(tenants)
-            held = await self._roster.read(conn, counted)
+            counted = await self._counted(conn, tenants if shapes else tenants | expected)
+            look = self._look if shapes else self._look_ahead
+            held, offers = await look(conn, counted)
+            if not shapes:
+                shapes = set(await self._prioritizer.shapes(conn))
+                if not shapes:
+                    return False
+                if not await self._counted(conn, self._prioritizer.tenants) <= counted:
+                    return True
             if held.marks.revision != self._limits.revision:
                 self._limits.forget()
                 return True
-            offers = await self._offers(conn, shapes, held)
+            await self._learn(conn, shapes)
             rooms = self._rooms(shapes, offers)
             self._full = {one for one in self._shapes.keys() & shapes if rooms[one] <= LATER}
             budget = self._limits.budget(held, counted, self._shapes)
@@ -137,22 +163,48 @@ class ResourceManager(Service):
         has_more = self._prioritizer.has_more and has_room and (bool(leased) or not window)
         return has_more or bool(budget.uncounted)
 
-    async def _offers(self, conn: Connection, shapes: set[int], held: Stock) -> list[Offer]:
-        """Return what each node has free, and learn the shapes that are spoken of."""
-        unknown = (shapes | held.shapes) - self._shapes.keys()
+    async def _counted(self, conn: Connection, tenants: Set[int]) -> Set[int]:
+        """Return those of `tenants` of which it must be known what they have."""
+        await self._limits.learn(conn, tenants)
+        return self._limits.counted(tenants)
+
+    async def _look_ahead(
+        self, conn: Connection, counted: Set[int]
+    ) -> tuple[Stock, Sequence[Offer]]:
+        """Look at what there is to give while something is being stored, and wait for that.
+
+        Nobody else gives anything away: what was free then still is, and perhaps more.
+        """
+        self._offered.clear()
+        self._awaits = True
+        try:
+            found = await self._look(conn, counted)
+            await alarm.wait(self._offered, EXPECTED.total_seconds())
+        finally:
+            self._awaits = False
+        return found
+
+    async def _look(self, conn: Connection, counted: Set[int]) -> tuple[Stock, Sequence[Offer]]:
+        """Return what there is to give, and what each node has free of it."""
+        held = await self._roster.read(conn, counted)
+        await self._learn(conn, held.shapes)
+        penalties = await self._health.penalties(conn)
+        return held, [
+            msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
+            if offer.node_id in penalties
+            else offer
+            for offer in held.free(self._shapes)
+        ]
+
+    async def _learn(self, conn: Connection, shapes: Set[int]) -> None:
+        """Learn what shapes stand for, if that is not known yet."""
+        unknown = shapes - self._shapes.keys()
         if unknown:
             learned = await leases.read_shapes(conn, sorted(unknown))
             await confirm(conn)
             self._shapes.update(learned)
             self._kinds.update({id_: one.kind for id_, one in learned.items()})
             self._queues.update({id_: one.queue for id_, one in learned.items() if one.queue})
-        penalties = await self._health.penalties(conn)
-        return [
-            msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
-            if offer.node_id in penalties
-            else offer
-            for offer in held.free(self._shapes)
-        ]
 
     def _rooms(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
         """Return for how many of each shape there is room, told once for those that ask the same.

@@ -169,6 +169,7 @@ class Submitter(Service):
         """Store a group, cut in halves around what cannot be stored."""
         new = [request.task for request in group]
         try:
+            self._waker.expect(new)
             async with self._database.connection() as conn:
                 done = await tasks.insert(conn, new, server=self._cluster_manager.number)
                 known = await repeats.read_known(conn, new, done.stored)
