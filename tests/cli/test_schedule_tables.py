@@ -1,10 +1,18 @@
 """What people see of a schedule."""
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
 
-from duly.cli.schedule_tables import draw_history, draw_times, say_next, say_when, schedule_details
+from duly.cli.schedule_tables import (
+    draw_history,
+    draw_schedules,
+    draw_times,
+    say_next,
+    say_when,
+    schedule_details,
+)
 from tests.cli.shapes import reason
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
@@ -117,3 +125,16 @@ def test_a_task_that_is_forgotten_has_its_id_left(capsys):
 def test_a_zone_that_this_machine_does_not_know_is_told_in_utc(capsys):
     draw_times([FIRED["fire_at"]], "Moon/Tycho", NOW)
     assert lines(capsys.readouterr().out)[2].startswith("Sun 2027-01-31 05:30:00 UTC")
+
+
+@pytest.mark.parametrize("width", [44, 80])
+def test_on_a_narrow_terminal_the_ids_are_whole(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    names = {"name": "the report of the night", "user": "kim", "timezone": "America/New_York"}
+    late = {"next_run_at": "2027-02-01T06:30:00Z"}
+    ids = ["59332248037490694", "59332248037490688"]
+    draw_schedules([{**NIGHTLY, **names, **late, "id": one} for one in ids], NOW)
+    printed = capsys.readouterr().out
+    assert all(one in printed for one in ids)
+    assert max(map(len, printed.splitlines())) <= width

@@ -20,8 +20,10 @@ from duly.client.shapes import Allocation, Attempt, Node, Server, Task, UsageRow
 LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 UNBOUNDED = 10_000
 """The width of what is not a terminal: whoever reads it must not lose half a line."""
-LONG = frozenset({"NAME", "REASON", "FREE", "CAPACITY"})
+LONG = frozenset({"NAME", "REASON", "FREE", "CAPACITY", "WHEN", "ZONE", "NEXT RUN", "USER"})
 """Columns whose text may go over several lines."""
+IDS = frozenset({"ID", "TASK", "GRAPH"})
+"""Columns that are never cut: half an id is another one, or none."""
 STYLES = {
     "done": "green",
     "succeeded": "green",
@@ -50,12 +52,20 @@ def console() -> Console:
 def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Print rows of text under their headings; a word with a style of its own is coloured."""
     table = Table(box=LINES, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
-    for column in columns:
+    cells = [list(map(clean, row)) for row in rows]
+    for place, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if column in right else "left"
+        longest = max((len(row[place]) for row in cells), default=0) if column in IDS else None
         # On a narrow terminal it is the long texts that give way.
-        table.add_column(column, justify=justify, no_wrap=column not in LONG, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(text, STYLES.get(text, "")) for text in map(clean, row)))
+        table.add_column(
+            column,
+            justify=justify,
+            no_wrap=column not in LONG,
+            overflow="fold",
+            min_width=longest,
+        )
+    for row in cells:
+        table.add_row(*(Text(text, STYLES.get(text, "")) for text in row))
     console().print(table)
 
 
