@@ -17,13 +17,14 @@ async def call(api, method, path, status, **json):
 
 
 async def test_a_schedule_is_told_as_it_was_asked_for_with_its_next_run(api):
+    task = {**TRUE, "resources": {"cpu": 0.5}, "unique": {"key": "k"}, "env": {"A": "1"}}
     made = await call(
-        api, "POST", "", 201, name="nightly", task=TRUE, daily="06:30", timezone="Asia/Kathmandu"
+        api, "POST", "", 201, name="nightly", task=task, daily="06:30", timezone="Asia/Kathmandu"
     )
     told = {key: made[key] for key in ("name", "task", "daily", "misfire", "overlap", "timezone")}
     assert told == {
         "name": "nightly",
-        "task": TRUE,
+        "task": task,
         "daily": "06:30",
         "misfire": "once",
         "overlap": "skip",

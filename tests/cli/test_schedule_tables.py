@@ -1,5 +1,6 @@
 """What people see of a schedule."""
 
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -135,6 +136,6 @@ def test_on_a_narrow_terminal_the_ids_are_whole(width, capsys, monkeypatch):
     late = {"next_run_at": "2027-02-01T06:30:00Z"}
     ids = ["59332248037490694", "59332248037490688"]
     draw_schedules([{**NIGHTLY, **names, **late, "id": one} for one in ids], NOW)
-    printed = capsys.readouterr().out
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert all(one in printed for one in ids)
     assert max(map(len, printed.splitlines())) <= width

@@ -160,8 +160,16 @@ def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
 
 def template_of(request: TaskRequest) -> dict[str, Any]:
     """Return a task as a schedule keeps it: what was given."""
-    fields: dict[str, Any] = msgspec.to_builtins(request)
-    return {name: value for name, value in fields.items() if value is not None}
+    return _given(msgspec.to_builtins(request))
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was given, also of fields that have fields of their own."""
+    return {
+        name: _given(value) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def submitted_of(task: TaskRequest | None, graph: GraphRequest | None) -> Submitted:
