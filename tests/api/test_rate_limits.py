@@ -1,3 +1,5 @@
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from duly.model.tenant import Scope
@@ -90,3 +92,25 @@ async def test_a_replay_is_limited_too(api, limited):
     answers = [await limited.call("POST", path) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
     assert [rate(answer)[1] for answer in answers] == ["1", "0", "0"]
+
+
+async def test_what_a_schedule_runs_is_refused_as_a_submit_is(limited):
+    body = {"task": {"command": ["true"]}, "every": "PT1H", "overlap": "allow"}
+    schedule = (await post(limited, "/v1/schedules", **body)).json()["id"]
+    answers = [await limited.call("POST", f"/v1/schedules/{schedule}/run") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
+    assert [rate(answer)[:2] for answer in answers] == [["3", left] for left in "2100"]
+    assert 1 <= int(answers[3].headers["Retry-After"]) <= 10
+    submitted = (await post(limited)).json()["error"]["details"]
+    assert answers[3].json()["error"]["details"].keys() == submitted.keys()
+
+
+async def test_a_backfill_that_no_bucket_holds_is_refused_for_good(limited):
+    start_at = datetime.now(UTC) - timedelta(days=1)
+    body = {"task": {"command": ["true"]}, "every": "PT1H", "start_at": start_at.isoformat()}
+    schedule = (await post(limited, "/v1/schedules", **body)).json()["id"]
+    for hours, status in ((4, 422), (2, 201), (4, 429)):
+        end_at = start_at + timedelta(hours=hours, minutes=-1)
+        span = {"start_at": start_at.isoformat(), "end_at": end_at.isoformat()}
+        answer = await post(limited, f"/v1/schedules/{schedule}/backfill", **span)
+        assert answer.status_code == status, answer.text

@@ -14,6 +14,7 @@ from duly.api.body import decode, read_body
 from duly.api.graphs import GraphIds
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import Query, query_of, write_cursor
+from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, reading
 from duly.api.schedule_shapes import Schedule, Times, schedule
 from duly.api.tasks import FIELDS, PAGE, answer_task
@@ -233,10 +234,12 @@ async def run_schedule(request: ApiRequest) -> Answer:
     query_of(request)
     made = await parts.timeouts.writing(parts.schedules.run(credential, schedule_id))
     if made.graph is None:
-        return await answer_task(parts, credential, made.id, 201)
-    named = zip(made.plot.specs, made.ids, strict=True)
-    ids = {spec.ref or "": str(task_id) for spec, task_id in named}
-    return as_json(GraphIds(str(made.id), ids), 201)
+        answer = await answer_task(parts, credential, made.id, 201)
+    else:
+        named = zip(made.plot.specs, made.ids, strict=True)
+        ids = {spec.ref or "": str(task_id) for spec, task_id in named}
+        answer = as_json(GraphIds(str(made.id), ids), 201)
+    return with_rate(answer, parts, credential)
 
 
 @route(
@@ -251,17 +254,18 @@ async def run_schedule(request: ApiRequest) -> Answer:
 )
 async def backfill_schedule(request: ApiRequest) -> Answer:
     """Submit a task or a graph for every fire time in a past range that has none, all or none."""
-    parts, schedule_id = parts_of(request), id_of(request, "schedule")
+    parts, credential = parts_of(request), credential_of(request)
+    schedule_id = id_of(request, "schedule")
     query_of(request)
     asked = decode(await _body(request), BACKFILL)
     made = parts.schedules.backfill(
-        credential_of(request),
+        credential,
         schedule_id,
         parse_time(asked.start_at, "start_at"),
         parse_time(asked.end_at, "end_at"),
     )
     ids = await parts.timeouts.writing(made)
-    return as_json(shapes.Ids([str(one) for one in ids]), 201)
+    return with_rate(as_json(shapes.Ids([str(one) for one in ids]), 201), parts, credential)
 
 
 @route(

@@ -134,12 +134,22 @@ class RateLimiter:
                 if tasks:
                     await buckets.settle(conn, credential.tenant_id, left)
                 return left
-            case Refuse(after):
-                self.note({credential.tenant_id: bucket})
-                count_refused()
-                raise refusal(bucket.rate, after)
-            case RefuseForGood():
-                raise refusal_for_good(credential.plan, tasks, bucket.rate)
+            case Refuse() | RefuseForGood() as decision:
+                raise self.refused(credential, bucket, tasks, decision)
+
+    def refused(
+        self,
+        credential: Credential,
+        bucket: Bucket,
+        tasks: int,
+        decision: Refuse | RefuseForGood,
+    ) -> LimitExceeded | Invalid:
+        """Return what is told of tasks that a locked bucket has too few tokens for."""
+        if isinstance(decision, RefuseForGood):
+            return refusal_for_good(credential.plan, tasks, bucket.rate)
+        self.note({credential.tenant_id: bucket})
+        count_refused()
+        return refusal(bucket.rate, decision.after)
 
 
 def rate_of(plan: Plan) -> Rate | None:
