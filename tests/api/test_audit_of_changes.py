@@ -59,3 +59,35 @@ async def test_a_service_acts_under_its_name(api, manager):
     robot = await holder(manager, "read", "manage", service="robot", tenant=None)
     await made(robot, "/v1/users", name="sam")
     assert (await api.get("/v1/audit?limit=1"))["items"][0]["actor"] == "acme/service:robot"
+
+
+async def test_a_plan_is_told_as_it_was_and_as_it_is(api):
+    await made(api, "/v1/plans", name="team", max_running=3, tolerances={"mail": 30})
+    await changed(api, "/v1/plans/team", max_running=None, max_waiting=7, weight=1)
+    await removed(api, "/v1/plans/team")
+    found = (await api.get("/v1/audit"))["items"]
+    told = {one["action"]: one["details"] for one in found if one["target"] == "team"}
+    assert told["plan.create"]["grants"]["max_running"] == 3
+    assert told["plan.create"]["grants"]["tolerances"] == {"mail": 30.0}
+    assert told["plan.update"] == {"max_running": [3, None], "max_waiting": [None, 7]}
+    assert told["plan.remove"]["grants"]["max_waiting"] == 7
+
+
+async def test_what_is_done_to_nodes_is_noted_and_no_secret_is(api, join):
+    token = (await made(api, "/v1/node-tokens", expires_in="2h"))["token"]
+    agent = await join("node-a")
+    capacity = {"capacity": {"cpu": 1}}
+    for change in ({"drain": True}, {"drain": False}, capacity):
+        assert (await api.call("PUT", "/v1/nodes/node-a", json=change)).status_code == 200
+    await removed(api, "/v1/nodes/node-a")
+    found = (await api.get("/v1/audit"))["items"]
+    of_node = [(one["actor"], one["action"]) for one in found if one["target"] == "node-a"]
+    verbs = ("remove", "capacity", "undrain", "drain")
+    assert of_node == [
+        *(("default/admin", f"node.{verb}") for verb in verbs),
+        ("node:node-a", "node.join"),
+    ]
+    (first, *_) = [one for one in reversed(found) if one["action"] == "node.token"]
+    assert first["details"] == {"expires_in": 7200.0}
+    assert token not in str(found)
+    assert agent.api.client.headers["authorization"].split()[1] not in str(found)

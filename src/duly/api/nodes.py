@@ -9,7 +9,7 @@ from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_as, read_body
-from duly.api.operation import ApiRequest, parts_of, route
+from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import ID, not_found, overseeing
 from duly.api.tasks import PAGE
@@ -109,7 +109,7 @@ async def get_node(request: ApiRequest) -> Answer:
 )
 async def change_node(request: ApiRequest) -> Answer:
     """Change what a node takes from now on; the tasks that run there go on to their end."""
-    parts = parts_of(request)
+    parts, credential = parts_of(request), credential_of(request)
     query_of(request)
     change = await read_as(request, CHANGE)
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
@@ -118,9 +118,10 @@ async def change_node(request: ApiRequest) -> Answer:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
         kinds = {} if change.capacity is None else kinds_of(change.capacity)
-        await parts.timeouts.writing(parts.cluster_manager.override_capacity(node.id, kinds))
+        saying = parts.cluster_manager.override_capacity(node.id, kinds, credential)
+        await parts.timeouts.writing(saying)
     if change.drain is not msgspec.UNSET:
-        draining = parts.cluster_manager.drain(node.id, draining=change.drain)
+        draining = parts.cluster_manager.drain(node.id, draining=change.drain, by=credential)
         await parts.timeouts.writing(draining)
     async with overseeing(parts) as conn:
         return as_json(cluster_shapes.node(await find_node(conn, str(node.id))))
@@ -133,7 +134,7 @@ async def remove_node(request: ApiRequest) -> Answer:
     query_of(request)
     async with overseeing(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
-    await parts.timeouts.writing(parts.cluster_manager.remove(node.id))
+    await parts.timeouts.writing(parts.cluster_manager.remove(node.id, credential_of(request)))
     return no_content()
 
 
@@ -171,7 +172,8 @@ async def create_token(request: ApiRequest) -> Answer:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
     async with overseeing(parts) as conn:
         now = await database.now(conn)
-    token = await parts.timeouts.writing(parts.cluster_manager.create_token(lasts))
+    making = parts.cluster_manager.create_token(lasts, credential_of(request))
+    token = await parts.timeouts.writing(making)
     return as_json(cluster_shapes.NodeToken(token, now + lasts), 201)
 
 

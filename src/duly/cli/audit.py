@@ -30,7 +30,7 @@ def audit(
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Show who did what to tenants, users, keys and plans."""
+    """Show who did what to tenants, users, keys, plans, nodes."""
     from_then = None if since is None else moment("--since", since)
     with connect() as client:
         page = client.read_audit(

@@ -46,7 +46,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "usage": Entry("usage:usage", "Tell what was used on which days, and what it costs."),
         "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
-        "audit": Entry("audit:audit", "Show who did what to tenants, users, keys and plans."),
+        "audit": Entry("audit:audit", "Show who did what to tenants, users, keys, plans, nodes."),
         "limits": Entry("limits:limits", "Show what your tenant may have, and what is left of it."),
     },
     "Changing": {

@@ -154,9 +154,14 @@ def key_pairs(key: Key, now: Any) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if value]
 
 
+BEFORE_AND_AFTER = ("tenant.update", "user.update", "plan.update")
+"""Actions of which the audit log has what was, and what is."""
+
+
 def audit_row(entry: AuditEntry, now: Any) -> Sequence[str]:
     """Return what a list says of a change."""
-    details = ", ".join(f"{name}={_say(value)}" for name, value in entry["details"].items())
+    sign = " → " if entry["action"] in BEFORE_AND_AFTER else "+"
+    details = ", ".join(f"{name}={_say(value, sign)}" for name, value in entry["details"].items())
     return (
         say_time(entry["at"], now),
         entry["actor"],
@@ -167,9 +172,11 @@ def audit_row(entry: AuditEntry, now: Any) -> Sequence[str]:
     )
 
 
-def _say(value: Any) -> str:
+def _say(value: Any, sign: str = "+") -> str:
     if isinstance(value, list):
-        return "+".join(_say(one) for one in value)
+        return sign.join(_say(one) for one in value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}={_say(one)}" for name, one in value.items()) + "}"
     return (
         "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duly.errors import ConfigError
 from duly.private_file import write_private
-from duly.store import migrate, nodes, request_role, tenants
+from duly.store import audit_log, migrate, nodes, request_role, tenants
 from duly.store.database import Connection, Database
 from duly.store.migrate import MigrationStatus
 
@@ -69,7 +69,7 @@ async def ensure_admin_key(dsn: str, file: Path) -> str:
         key = _read_key(file)
         if key and await tenants.by_key(conn, key) is not None:
             return key
-        key = await tenants.create_admin_key(conn)
+        key = await _make_admin_key(conn)
         try:
             write_private(file, key + "\n")
         except OSError as error:
@@ -80,7 +80,23 @@ async def ensure_admin_key(dsn: str, file: Path) -> str:
 async def first_admin_key(dsn: str) -> str | None:
     """Make an administrator's key for a database that has none; None if there is one already."""
     async with _connection(dsn) as conn:
-        return None if await tenants.has_admin_key(conn) else await tenants.create_admin_key(conn)
+        return None if await tenants.has_admin_key(conn) else await _make_admin_key(conn)
+
+
+async def _make_admin_key(conn: Connection) -> str:
+    """Make an administrator's key, and note it: whoever reaches the database can do that."""
+    async with conn.transaction():
+        key = await tenants.create_admin_key(conn)
+        made = await tenants.by_key(conn, key)
+        await audit_log.note(
+            conn,
+            actor="database",
+            action="key.create",
+            target=key[: tenants.PREFIX],
+            tenant_id=None if made is None else made.tenant_id,
+            details={"scopes": [] if made is None else sorted(made.scopes)},
+        )
+    return key
 
 
 async def create_join_token(dsn: str) -> str:

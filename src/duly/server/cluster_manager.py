@@ -19,11 +19,12 @@ from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
 from duly.model.amounts import MAX_AMOUNT, check_extra
 from duly.model.request import check_labels, check_text
+from duly.model.tenant import Credential
 from duly.server.herald import Herald
 from duly.server.news import News
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
-from duly.store import nodes, servers
+from duly.store import audit_log, nodes, servers
 from duly.store.database import Connection, Database, now
 from duly.store.lanes import Lane
 from duly.store.servers import Term
@@ -142,11 +143,12 @@ class ClusterManager(Service):
                 self._led_since = sent
             self._trusted_until = sent + (ttl - margin).total_seconds()
 
-    async def create_token(self, lasts: timedelta) -> str:
-        """Return a new join token, good for `lasts`."""
+    async def create_token(self, lasts: timedelta, by: Credential | None = None) -> str:
+        """Return a new join token, good for `lasts`; the audit log has who asked for it, not it."""
         token = generate_key("dulyjoin")
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             await nodes.add_token(conn, digest(token), lasts=lasts)
+            await _record(conn, by, "token", "", {"expires_in": lasts.total_seconds()})
         return token
 
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
@@ -196,25 +198,33 @@ class ClusterManager(Service):
                 await nodes.end_incarnation(conn, incarnation, "left")
         self._herald.announce(News(due=True))
 
-    async def drain(self, node_id: int, *, draining: bool) -> None:
+    async def drain(self, node_id: int, *, draining: bool, by: Credential | None = None) -> None:
         """Let a node take no more work, or take work again."""
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             if not await nodes.drain(conn, node_id, draining=draining):
                 raise NotFound("There is no such node.")
+            verb, name = "drain" if draining else "undrain", await nodes.name_of(conn, node_id)
+            await _record(conn, by, verb, name, {"id": str(node_id)})
         self._herald.announce(News(work=not draining))
 
-    async def override_capacity(self, node_id: int, kinds: Mapping[str, Any]) -> None:
+    async def override_capacity(
+        self, node_id: int, kinds: Mapping[str, Any], by: Credential | None = None
+    ) -> None:
         """Say what a node has of some kinds, whatever its agent says; no kinds undo that."""
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
             if not await nodes.override_capacity(conn, node_id, kinds):
                 raise NotFound("There is no such node.")
+            details = {"id": str(node_id), "capacity": dict(kinds)}
+            await _record(conn, by, "capacity", await nodes.name_of(conn, node_id), details)
         self._herald.announce(News(work=True))
 
-    async def remove(self, node_id: int) -> None:
+    async def remove(self, node_id: int, by: Credential | None = None) -> None:
         """Take a node away for good: what runs there is handed over, and it may not come back."""
-        async with self._database.connection(Lane.GUEST) as conn:
+        async with self._database.transaction(Lane.GUEST) as conn:
+            name = await nodes.name_of(conn, node_id)
             if not await nodes.remove(conn, node_id):
                 raise NotFound("There is no such node.")
+            await _record(conn, by, "remove", name, {"id": str(node_id)})
         self._herald.announce(News(due=True, incarnations=None))
 
 
@@ -230,6 +240,14 @@ async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:
         key = digest(_key_of(secret, request))
         made = await nodes.add(conn, request.name, key, request.labels)
         if made is not None:
+            await audit_log.note(
+                conn,
+                actor=f"node:{request.name}",
+                action="node.join",
+                target=request.name,
+                tenant_id=None,
+                details={"id": str(made)},
+            )
             return made
         known = await nodes.by_key(conn, key)
     if known is None:
@@ -240,6 +258,21 @@ async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:
     if known.is_removed:
         raise Unauthenticated(REMOVED)
     return known.id
+
+
+async def _record(
+    conn: Connection, by: Credential | None, verb: str, name: str, details: Mapping[str, Any]
+) -> None:
+    """Note what an administrator does to a node; what nobody asked for is noted nowhere."""
+    if by is not None:
+        await audit_log.record(
+            conn,
+            credential=by,
+            action=f"node.{verb}",
+            target=name,
+            tenant_id=None,
+            details=details,
+        )
 
 
 def _key_of(secret: str, request: wire.Join) -> str:

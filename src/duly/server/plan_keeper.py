@@ -6,6 +6,7 @@ They are told of a change; whoever does not hear of it knows it when that moment
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -53,20 +54,22 @@ class PlanKeeper:
             await _check_tiers(conn, plan)
             if not await plans.add(conn, plan):
                 raise Conflict(f"There is a plan {plan.name!r} already; update it instead.")
-            await _record(conn, credential, "plan.create", plan.name, {})
+            grants = {"grants": _granted(plan)}
+            await _record(conn, credential, "plan.create", plan.name, grants)
 
     async def update_plan(
         self, credential: Credential, name: str, changes: Mapping[str, Any]
     ) -> None:
         """Change what a plan grants, for every tenant that has it."""
         async with self._database.transaction(Lane.GUEST) as conn:
-            plan = change_plan(await self._lock(conn, name), changes)
+            old = await self._lock(conn, name)
+            plan = change_plan(old, changes)
             if "retention" in changes:
                 check_retention(plan.retention, self._settings.history)
             if "tiers" in changes:
                 await _check_tiers(conn, plan)
             await plans.change(conn, plan)
-            await _record(conn, credential, "plan.update", name, {"changes": dict(changes)})
+            await _record(conn, credential, "plan.update", name, _changed(old, plan))
         # What waited for a limit may run now.
         self._herald.announce(News(work=True, pairs=None, credentials=True))
 
@@ -75,10 +78,10 @@ class PlanKeeper:
         if name == ALWAYS:
             raise Conflict(f"The plan {ALWAYS!r} cannot be removed; it can be changed.")
         async with self._database.transaction(Lane.GUEST) as conn:
-            await self._lock(conn, name)
+            plan = await self._lock(conn, name)
             _check_unused(name, *await plans.tenants_of(conn, name))
             await plans.remove(conn, name)
-            await _record(conn, credential, "plan.remove", name, {})
+            await _record(conn, credential, "plan.remove", name, {"grants": _granted(plan)})
 
     async def _lock(self, conn: Connection, name: str) -> Plan:
         plan = await plans.lock(conn, name)
@@ -153,6 +156,26 @@ class PlanKeeper:
                 )
             await _record(conn, credential, "tier.remove", name, {"everyone": everyone}, tenant_id)
         self._herald.announce(News(credentials=True))
+
+
+def _granted(plan: Plan) -> dict[str, Any]:
+    """Return what a plan says, for the audit log: a plan that is gone can be made again."""
+    said = {name: getattr(plan, name) for name in plans.FIELDS}
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else msgspec.to_builtins(value)
+        for name, value in said.items()
+        if value not in (None, {})
+    }
+
+
+def _changed(old: Plan, new: Plan) -> dict[str, Any]:
+    """Return what is different, each as it was and as it is."""
+    before, after = _granted(old), _granted(new)
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in plans.FIELDS
+        if before.get(name) != after.get(name)
+    }
 
 
 async def _check_tiers(conn: Connection, plan: Plan) -> None:

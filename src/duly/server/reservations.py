@@ -21,7 +21,7 @@ from duly.server.herald import Herald
 from duly.server.limit_book import in_use
 from duly.server.news import News
 from duly.server.sequencer import Sequencer
-from duly.store import leases, overview, quotas, reservations, stock
+from duly.store import audit_log, leases, overview, quotas, reservations, stock
 from duly.store.database import Connection, Database
 from duly.store.lanes import Lane
 from duly.store.reservations import Reservation
@@ -59,6 +59,7 @@ class Reservations:
                 if await _has_room(conn, chosen, shape):
                     await self._database.confine(conn, credential.tenant_id)
                     await reservations.add(conn, credential.tenant_id, made)
+                    await _record(conn, credential, "create", made.id, made)
                     return made.id
             # Something was leased there meanwhile.
             tried.add(chosen)
@@ -91,6 +92,7 @@ class Reservations:
             await self._database.confine(conn, credential.tenant_id)
             if not await reservations.change(conn, new):
                 raise _unknown(reservation_id)
+            await _record(conn, credential, "update", new.id, new)
         self._herald.announce(News(work=True))
 
     async def release(self, credential: Credential, reservation_id: int) -> None:
@@ -98,6 +100,7 @@ class Reservations:
         async with self._database.writing_for(credential.tenant_id) as conn:
             if not await reservations.release(conn, credential.tenant_id, reservation_id):
                 raise _unknown(reservation_id)
+            await _record(conn, credential, "release", reservation_id)
         self._herald.announce(News(work=True))
 
     async def _find(
@@ -132,7 +135,8 @@ async def _check_limits(conn: Connection, credential: Credential, shape: Shape) 
     limits = msgspec.structs.replace(granted.limits[tenant], max_running=None)
     barred = bar(limits, uses[tenant], NO_KEY_USE, shape)
     if barred is not None:
-        raise LimitExceeded(f"Limit exceeded: {over_limit(barred).message}")
+        said = over_limit(barred).message
+        raise LimitExceeded(f"Limit exceeded: {said[:1].lower()}{said[1:]}", limit="max_resources")
 
 
 async def _has_room(conn: Connection, node_id: int, shape: Shape) -> bool:
@@ -141,6 +145,30 @@ async def _has_room(conn: Connection, node_id: int, shape: Shape) -> bool:
         return False
     offers = await overview.read_offers(conn)
     return any(placement.fits(shape, offer) for offer in offers if offer.node_id == node_id)
+
+
+async def _record(
+    conn: Connection,
+    credential: Credential,
+    verb: str,
+    reservation_id: int,
+    made: Reservation | None = None,
+) -> None:
+    details: dict[str, object] = {}
+    if made is not None:
+        details = {
+            "node": str(made.node_id),
+            "resources": {kind: amount for kind, amount in made.resources.items() if amount},
+            "expires_at": made.expires_at and made.expires_at.isoformat(),
+        }
+    await audit_log.record(
+        conn,
+        credential=credential,
+        action=f"reservation.{verb}",
+        target=str(reservation_id),
+        tenant_id=credential.tenant_id,
+        details=details,
+    )
 
 
 def _unknown(reservation_id: int) -> NotFound:

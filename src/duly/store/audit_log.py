@@ -40,7 +40,27 @@ async def record(
     details: Mapping[str, Any],
 ) -> None:
     """Note what `credential` is doing in this transaction; `details` must hold no secret."""
-    await conn.execute(SQL["record"], tenant_id, credential.actor, action, target, dict(details))
+    await note(
+        conn,
+        actor=credential.actor,
+        action=action,
+        target=target,
+        tenant_id=tenant_id,
+        details=details,
+    )
+
+
+async def note(
+    conn: Connection,
+    *,
+    actor: str,
+    action: str,
+    target: str,
+    tenant_id: int | None,
+    details: Mapping[str, Any],
+) -> None:
+    """Note what is done by somebody who has no key of a tenant: a node, or a machine's owner."""
+    await conn.execute(SQL["record"], tenant_id, actor, action, target, dict(details))
 
 
 async def read(

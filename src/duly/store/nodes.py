@@ -113,6 +113,11 @@ async def end_incarnation(conn: Connection, incarnation: int, reason: str) -> No
     await conn.execute(SQL["end_incarnation"], incarnation, reason)
 
 
+async def name_of(conn: Connection, node_id: int) -> str:
+    """Return what a node is called; nothing when there is no such node."""
+    return str(await conn.fetchval(SQL["name_of"], node_id) or "")
+
+
 async def drain(conn: Connection, node_id: int, *, draining: bool) -> bool:
     """Begin or end the draining of a node; False when there is no such node."""
     return bool(await conn.fetchval(SQL["drain"], node_id, draining))

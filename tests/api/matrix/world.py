@@ -53,6 +53,11 @@ class World:
         async with self.parts.database.connection() as conn:
             await conn.execute(statement, *arguments)
 
+    async def noted(self) -> int:
+        """Return how many entries the audit log has."""
+        async with self.parts.database.connection() as conn:
+            return int(await conn.fetchval("select count(*) from audit_log"))
+
     async def join_token(self) -> str:
         """Return a token with which nodes may join."""
         answer = await self.api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})

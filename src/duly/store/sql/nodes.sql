@@ -61,6 +61,12 @@ update incarnations
  where id = $1
    and ended_at is null
 
+-- name: name_of
+--   $1 node_id
+select name
+  from nodes
+ where id = $1
+
 -- name: drain
 -- Begin or end the draining of a node; null when there is no such node.
 --   $1 node_id, $2 draining
