@@ -286,6 +286,9 @@ async def now(conn: Connection) -> datetime:
 
 def _first_line(error: BaseException) -> str:
     """Return what PostgreSQL said without its details; a timeout says nothing at all."""
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        # It was the driver that spoke, of how it is made.
+        return "the connection was lost"
     return str(error).partition("\n")[0] or "it did not answer in time"
 
 
