@@ -161,7 +161,7 @@ async def test_the_loss_of_a_connection_is_told_as_it_was(database: Database) ->
 
 
 async def test_who_loses_its_connection_is_told_so_in_words_of_ours(database: Database) -> None:
-    with pytest.raises(Unavailable, match="cannot answer now: the connection was lost$"):
+    with pytest.raises(Unavailable, match=r"cannot answer now: the connection was lost$"):
         async with database.transaction() as conn:
             conn.terminate()
             await conn.execute("select 1")
