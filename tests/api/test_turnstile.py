@@ -103,7 +103,7 @@ async def test_it_says_what_the_api_would_say(caller, key, through):
     same = {"retry-after", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"}
     assert same <= ours[1].keys()
     assert ours[2]["error"]["code"] == "limit_exceeded"
-    assert ours[2]["error"]["message"].startswith("Limit exceeded: 1 tasks per hour")
+    assert ours[2]["error"]["message"].startswith("Limit exceeded: 1 task per hour, ")
     assert ours[2]["error"]["details"].keys() == in_parts[2]["error"]["details"].keys()
     assert count(REFUSED) == before + 2
 

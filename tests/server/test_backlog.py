@@ -6,6 +6,7 @@ import pytest
 
 from duly.errors import Invalid, LimitExceeded
 from duly.model.task import OnConflict, Outcome, Unique
+from duly.server import backlog
 from tests.server.lab import answers, seconds
 
 
@@ -47,6 +48,8 @@ async def test_so_many_may_wait_and_no_more(lab, small):
         "Try again when some have started."
     )
     assert refused.details["limit"] == "max_waiting"
+    narrow = msgspec.structs.replace(small.plan, max_waiting=1)
+    assert "at most 1 task may wait in" in backlog.refusal(narrow, 1).message
     assert kinds(await submit(lab, lab.client, 20)) == {True: 20}
 
 

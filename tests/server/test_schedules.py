@@ -71,13 +71,13 @@ async def test_an_interval_without_a_start_counts_from_when_it_was_made(calendar
     assert await calendar.next_run(schedule) == 1.5
 
 
-async def test_a_plan_bounds_how_many_there_are(lab, calendar):
+@pytest.mark.parametrize(("most", "said"), [(1, "1 schedule"), (2, "2 schedules")])
+async def test_a_plan_bounds_how_many_there_are(lab, calendar, most, said):
     lab.client = msgspec.structs.replace(
-        lab.client, plan=msgspec.structs.replace(lab.client.plan, max_schedules=2)
+        lab.client, plan=msgspec.structs.replace(lab.client.plan, max_schedules=most)
     )
-    first = await calendar.create()
-    await calendar.create()
-    with pytest.raises(LimitExceeded):
+    (first, *_) = [await calendar.create() for _ in range(most)]
+    with pytest.raises(LimitExceeded, match=rf" has {said}\. Remove one "):
         await calendar.create()
     await lab.parts.schedules.remove(lab.client, first)
     await calendar.create()

@@ -104,6 +104,12 @@ class Backlog:
             self._counts.pop(next(idle, 0), None)
 
 
+def say_exceeded(plan: Plan) -> str:
+    """Return the sentence that says how many tasks may wait."""
+    tasks = "1 task" if plan.max_waiting == 1 else f"{plan.max_waiting} tasks"
+    return f"Limit exceeded: at most {tasks} may wait in the plan {plan.name!r}."
+
+
 def refusal(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
     """Return what a tenant is told that has too many tasks waiting."""
     telemetry.TASKS_REFUSED.labels("max_waiting").inc()
@@ -116,8 +122,7 @@ def refusal(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
             max_waiting=plan.max_waiting,
         )
     return LimitExceeded(
-        f"Limit exceeded: at most {plan.max_waiting} tasks may wait in the plan {plan.name!r}. "
-        "Try again when some have started.",
+        f"{say_exceeded(plan)} Try again when some have started.",
         RETRY_AFTER,
         limit="max_waiting",
         max_waiting=plan.max_waiting,

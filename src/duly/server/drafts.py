@@ -15,7 +15,7 @@ from duly.model.request import Completer
 from duly.model.schedule import Missed, Overlap, Template
 from duly.model.task import Reason, Unique
 from duly.policy.firing import start_of
-from duly.server import templates
+from duly.server import backlog, rate_limiter, templates
 from duly.server.templates import MOST_EDGES, Plot
 from duly.store.schedules import Account
 
@@ -98,12 +98,8 @@ class Admission:
         plan = account.plan
         room, tokens = self._rooms[account.tenant_id], self._tokens[account.tenant_id]
         if room is not None and room < size:
-            return Reason(
-                "limit_exceeded",
-                f"Limit exceeded: at most {plan.max_waiting} tasks may wait in the plan "
-                f"{plan.name!r}.",
-                {"limit": "max_waiting"},
-            )
+            said = backlog.say_exceeded(plan)
+            return Reason("limit_exceeded", said, {"limit": "max_waiting"})
         if tokens is not None and tokens < size:
             return used_up(plan.tasks_per_hour, plan.burst)
         return None
@@ -137,7 +133,7 @@ def used_up(tasks_per_hour: int | None, burst: int | None) -> Reason:
     """Return why a tenant's bucket admits no more for now."""
     return Reason(
         "limit_exceeded",
-        f"Limit exceeded: {tasks_per_hour} tasks per hour, and at most {burst} at once.",
+        rate_limiter.say_exceeded(tasks_per_hour, burst),
         {"limit": "tasks_per_hour"},
     )
 

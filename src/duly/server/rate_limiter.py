@@ -164,10 +164,16 @@ def count_refused(requests: int = 1) -> None:
     REFUSED.inc(requests)
 
 
+def say_exceeded(tasks_per_hour: int | None, burst: int | None) -> str:
+    """Return the sentence that says how many tasks a plan admits."""
+    tasks = "1 task" if tasks_per_hour == 1 else f"{tasks_per_hour} tasks"
+    return f"Limit exceeded: {tasks} per hour, and at most {burst} at once."
+
+
 def refusal(rate: Rate, after: timedelta) -> LimitExceeded:
     """Return what a tenant is told whose bucket is empty."""
     return LimitExceeded(
-        f"Limit exceeded: {rate.tasks_per_hour} tasks per hour, and at most {rate.burst} at once. "
+        f"{say_exceeded(rate.tasks_per_hour, rate.burst)} "
         f"Try again in {max(1, ceil(after.total_seconds()))} s.",
         after,
         limit="tasks_per_hour",

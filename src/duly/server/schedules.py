@@ -298,8 +298,9 @@ async def _check_number(conn: Connection, credential: Credential) -> None:
     if most is None:
         return
     if await schedules.count(conn, credential.tenant_id, up_to=most) >= most:
+        number = "1 schedule" if most == 1 else f"{most} schedules"
         raise LimitExceeded(
-            f"Limit exceeded: the plan {credential.plan.name!r} has {most} schedules. "
+            f"Limit exceeded: the plan {credential.plan.name!r} has {number}. "
             "Remove one before you add another.",
             limit="max_schedules",
             max_schedules=most,
