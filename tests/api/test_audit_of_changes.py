@@ -87,7 +87,33 @@ async def test_what_is_done_to_nodes_is_noted_and_no_secret_is(api, join):
         *(("default/admin", f"node.{verb}") for verb in verbs),
         ("node:node-a", "node.join"),
     ]
+    assert all(one["details"]["id"] == str(agent.joined.node) for one in found[:5])
+    assert found[1]["details"]["capacity"] == {"cpu_milli": 1000}
     (first, *_) = [one for one in reversed(found) if one["action"] == "node.token"]
+    assert (first["actor"], first["target"]) == ("default/admin", "")
     assert first["details"] == {"expires_in": 7200.0}
     assert token not in str(found)
     assert agent.api.client.headers["authorization"].split()[1] not in str(found)
+
+
+async def test_what_is_reserved_is_noted_with_what_and_where_and_what_is_refused_is_not(
+    api, manager, join
+):
+    await made(api, "/v1/plans", name="team", max_resources={"cpu": 2})
+    await changed(api, "/v1/tenants/acme", plan="team")
+    node = str((await join("node-a")).joined.node)
+    one = (await made(manager, "/v1/resources", resources={"cpu": 1}))["id"]
+    path = f"/v1/resources/{one}"
+    for method, where, cpu in (("POST", "/v1/resources", 1.5), ("PUT", path, 2.5)):
+        status, error = await manager.refused(method, where, json={"resources": {"cpu": cpu}})
+        assert (status, error["details"]["limit"]) == (429, "max_resources")
+        assert error["message"].startswith("Limit exceeded: needs 1.5 cpu")
+    answer = await manager.call("PUT", path, json={"resources": {"cpu": 2}})
+    assert answer.status_code == 200, answer.text
+    await removed(manager, path)
+    noted = (await api.get("/v1/audit?tenant=acme&actor=acme/kim"))["items"]
+    assert [(one["action"], one["target"]) for one in reversed(noted)] == [
+        (f"reservation.{verb}", one) for verb in ("create", "update", "release")
+    ]
+    told = [(one["details"]["node"], one["details"]["resources"]) for one in noted[1:]]
+    assert told == [(node, {"cpu_milli": cpu}) for cpu in (2000, 1000)]

@@ -5,11 +5,13 @@ import hashlib
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from litestar.exceptions import LitestarException
+from litestar.types import ASGIApp
 
 from duly.api import door as doors
 from duly.api.app import HEADERS, create_app
@@ -108,8 +110,38 @@ async def test_what_takes_long_to_hand_out_has_a_room_of_its_own(
     assert (await door.call("GET", f"/v1/tasks/{task}/logs")).status_code == 200
 
 
+async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(api: Api) -> None:
+    assert (await api.call("PUT", PATH, content=DATA)).status_code == 201
+    lent = (await api.call("POST", "/v1/keys", json={"service": "s", "scopes": ["read"]})).json()
+    guest = api.with_key(lent["key"])
+    taken, go_on = asyncio.Event(), asyncio.Event()
+    app = create_app(api.parts)
+    answered = asyncio.create_task(_download(app, guest.client.headers, taken, go_on))
+    async with asyncio.timeout(30):
+        await taken.wait()
+        await api.call("DELETE", f"/v1/keys/{lent['id']}")
+        while (await guest.call("GET", "/v1/limits")).status_code != 401:
+            await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(LitestarException, match="after response started"):
+        await answered
+    assert api.parts.downloads.used == {}
+
+
+async def test_logs_and_artifacts_share_what_a_tenant_may_read_at_once(api: Api) -> None:
+    assert (await api.call("PUT", PATH, content=DATA)).status_code == 201
+    task = (await api.submit())["id"]
+    with ExitStack() as readers:
+        for _ in range(DOWNLOADS):
+            readers.enter_context(api.parts.downloads.inside(1))
+        for path in (PATH, f"/v1/tasks/{task}/logs"):
+            assert (await api.refused("GET", path))[0] == 503
+        assert (await api.call("HEAD", PATH)).status_code == 200
+    assert (await api.call("GET", f"/v1/tasks/{task}/logs")).status_code == 200
+
+
 async def _download(
-    app: Door, headers: httpx.Headers, taken: asyncio.Event, go_on: asyncio.Event
+    app: ASGIApp, headers: httpx.Headers, taken: asyncio.Event, go_on: asyncio.Event
 ) -> int:
     """Take the first bytes of the artifact, and the others later; return how many there were."""
     over, got = asyncio.Event(), 0

@@ -105,12 +105,29 @@ async def test_what_a_schedule_runs_is_refused_as_a_submit_is(limited):
     assert answers[3].json()["error"]["details"].keys() == submitted.keys()
 
 
-async def test_a_backfill_that_no_bucket_holds_is_refused_for_good(limited):
+TASK = {"command": ["true"]}
+PAIR = {"tasks": [{**TASK, "ref": ref} for ref in "ab"]}
+
+
+@pytest.mark.parametrize(
+    ("what", "asked"),
+    [
+        ({"task": TASK}, [(4, 422, None), (2, 201, "1"), (4, 429, "1")]),
+        ({"graph": PAIR}, [(2, 422, None), (1, 201, "1"), (2, 429, "1")]),
+    ],
+    ids=["task", "graph"],
+)
+async def test_a_backfill_that_no_bucket_holds_is_refused_for_good(limited, what, asked):
     start_at = datetime.now(UTC) - timedelta(days=1)
-    body = {"task": {"command": ["true"]}, "every": "PT1H", "start_at": start_at.isoformat()}
+    body = {**what, "every": "PT1H", "start_at": start_at.isoformat()}
     schedule = (await post(limited, "/v1/schedules", **body)).json()["id"]
-    for hours, status in ((4, 422), (2, 201), (4, 429)):
+    for hours, status, left in asked:
         end_at = start_at + timedelta(hours=hours, minutes=-1)
         span = {"start_at": start_at.isoformat(), "end_at": end_at.isoformat()}
         answer = await post(limited, f"/v1/schedules/{schedule}/backfill", **span)
         assert answer.status_code == status, answer.text
+        if left is None:
+            assert answer.json()["error"]["details"]["limit"] == "burst"
+        else:
+            assert rate(answer)[:2] == ["3", left]
+    assert 1 <= int(answer.headers["Retry-After"]) <= 10

@@ -9,7 +9,7 @@ from benchmarks.cluster import as_superuser
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError
 from duly.launch import database as launch
-from duly.store import tenants
+from duly.store import audit_log, tenants
 from duly.store.database import Database, _prepare
 from tests.conftest import drop_database, with_database
 
@@ -101,6 +101,22 @@ async def test_the_key_of_the_administrator_is_made_once_and_kept_private(dsn, t
     assert file.stat().st_mode & 0o777 == 0o600
     assert await launch.ensure_admin_key(dsn, file) == key
     assert await launch.first_admin_key(dsn) is None
+    assert len(await noted(dsn)) == 1
+
+
+async def test_a_key_of_an_administrator_that_is_made_beside_the_api_is_in_the_audit_log(dsn):
+    key = await launch.first_admin_key(dsn)
+    (entry,) = await noted(dsn)
+    assert (entry.actor, entry.action, entry.tenant) == ("database", "key.create", "default")
+    assert "admin" in entry.details["scopes"]
+    assert entry.target == key[: tenants.PREFIX]
+    assert key not in str(entry)
+
+
+async def noted(dsn):
+    """Return what the audit log has."""
+    async with await Database.connect(dsn) as database, database.connection() as conn:
+        return await audit_log.read(conn)
 
 
 async def test_a_key_that_this_database_does_not_know_is_replaced(dsn, tmp_path):

@@ -92,7 +92,7 @@ async def get_resource(request: ApiRequest) -> Answer:
     takes=ReservationRequest,
     gives=cluster_shapes.Allocation,
     statuses=(201,),
-    errors=(404, 409, 413, 422),
+    errors=(404, 409, 413, 422, 429),
 )
 async def reserve(request: ApiRequest) -> Answer:
     """Keep part of a node free of tasks, until it expires or is released."""
@@ -118,7 +118,7 @@ async def reserve(request: ApiRequest) -> Answer:
     access=Access.MANAGE,
     takes=ReservationChange,
     gives=cluster_shapes.Allocation,
-    errors=(404, 409, 413, 422),
+    errors=(404, 409, 413, 422, 429),
 )
 async def change_reservation(request: ApiRequest) -> Answer:
     """Change what is reserved, kind by kind, or for how long; it stays on its node."""
