@@ -7,6 +7,7 @@ import pytest
 
 from duly.cli.details import say_resources, status_details, task_details
 from duly.cli.output import Output, print_items, print_value
+from duly.cli.people import audit_row
 from duly.cli.tables import draw_attempts, draw_nodes, draw_pairs, draw_tasks
 
 from .shapes import reason, task
@@ -204,3 +205,24 @@ def test_a_server_that_knows_no_audit_has_no_line():
     status = whole()
     del status["audit"]
     assert audit_lines(status) == []
+
+
+@pytest.mark.parametrize(
+    ("action", "details", "said"),
+    [
+        (
+            "plan.update",
+            {"burst": [3, None], "tiers": [["a"], ["a", "b"]]},
+            "burst=3 → none, tiers=a → a+b",
+        ),
+        (
+            "plan.create",
+            {"grants": {"burst": 3, "tiers": ["a", "b"]}},
+            "grants={burst=3, tiers=a+b}",
+        ),
+        ("key.create", {"scopes": ["read", "submit"]}, "scopes=read+submit"),
+    ],
+)
+def test_the_audit_log_tells_what_was_and_what_is(action, details, said):
+    entry = {"at": NOW.isoformat(), "actor": "a", "action": action, "target": "t", "tenant": None}
+    assert audit_row(entry | {"details": details}, NOW)[2:] == (action, "t", "", said)
