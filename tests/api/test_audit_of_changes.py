@@ -62,13 +62,15 @@ async def test_a_service_acts_under_its_name(api, manager):
 
 
 async def test_a_plan_is_told_as_it_was_and_as_it_is(api):
-    await made(api, "/v1/plans", name="team", max_running=3, tolerances={"mail": 30})
+    asked = {"max_running": 3, "tolerances": {"mail": 30}, "delay_tolerance": "1m"}
+    await made(api, "/v1/plans", name="team", **asked)
     await changed(api, "/v1/plans/team", max_running=None, max_waiting=7, weight=1)
     await removed(api, "/v1/plans/team")
     found = (await api.get("/v1/audit"))["items"]
     told = {one["action"]: one["details"] for one in found if one["target"] == "team"}
     assert told["plan.create"]["grants"]["max_running"] == 3
     assert told["plan.create"]["grants"]["tolerances"] == {"mail": 30.0}
+    assert told["plan.create"]["grants"]["delay_tolerance"] == 60.0
     assert told["plan.update"] == {"max_running": [3, None], "max_waiting": [None, 7]}
     assert told["plan.remove"]["grants"]["max_waiting"] == 7
 
