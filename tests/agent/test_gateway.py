@@ -167,11 +167,11 @@ async def test_one_report_that_is_refused_does_not_hold_up_the_others(server):
 
 
 @asynccontextmanager
-async def sending_four(server):
-    """Give a sender that has just sent the first of four attempts that it holds."""
+async def sending_first(server, running: int = 4):
+    """Give a sender that has just sent the first of the attempts that it holds."""
     async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
         answered = asyncio.Event()
-        sender = ReportSender(gateway, lambda ref, accepted: answered.set(), lambda: 4)
+        sender = ReportSender(gateway, lambda ref, accepted: answered.set(), lambda: running)
         server.prepare(*receipts(True))
         sender.add(report(1), None)
         loop = group.create_task(sender.run(5))
@@ -191,7 +191,7 @@ async def batches(server, count: int) -> list[list[int]]:
 
 async def test_reports_are_gathered_until_half_of_what_runs_has_ended(server, monkeypatch):
     monkeypatch.setattr(reports, "GATHER", 3600.0)
-    async with sending_four(server) as sender:
+    async with sending_first(server) as sender:
         sender.add(report(2), None)
         await asyncio.sleep(0.05)  # It would have left by now.
         sender.add(report(3), None)
@@ -199,9 +199,29 @@ async def test_reports_are_gathered_until_half_of_what_runs_has_ended(server, mo
 
 
 async def test_a_report_waits_for_others_only_for_a_moment(server):
-    async with sending_four(server) as sender:
+    async with sending_first(server) as sender:
         sender.add(report(2), None)
         assert await batches(server, 2) == [[1], [2]]
+
+
+async def test_of_many_that_end_at_once_more_are_gathered(server, monkeypatch):
+    monkeypatch.setattr(reports, "GATHER", 0.02)
+    monkeypatch.setattr(reports, "LONGER", 3600.0)
+    running = 4 * reports.MANY
+    async with sending_first(server, running) as sender:
+        for task in range(2, 2 + reports.MANY):
+            sender.add(report(task), None)
+        await asyncio.sleep(0.05)  # They would have left by now.
+        for task in range(2 + reports.MANY, 2 + running // 2):
+            sender.add(report(task), None)
+        assert await batches(server, 2) == [[1], list(range(2, 2 + running // 2))]
+
+
+async def test_of_many_that_end_at_once_none_waits_for_long(server):
+    async with sending_first(server, 1000) as sender:
+        for task in range(2, 2 + reports.MANY):
+            sender.add(report(task), None)
+        assert await batches(server, 2) == [[1], list(range(2, 2 + reports.MANY))]
 
 
 async def test_when_one_call_finds_a_server_silent_no_other_waits_for_it(server):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from itertools import islice
 
+from duly import alarm
 from duly.agent.gateway import Backoff, Gateway
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
@@ -26,6 +27,10 @@ SOON = 2.5
 """Seconds after which another server is asked, if there is one."""
 GATHER = 0.02
 """Seconds from one batch to the next, unless half of what runs has ended before."""
+MANY = 16
+LONGER = 0.05
+"""Seconds instead, once so many have ended: where tasks end by the thousand, larger batches
+take a third off what each of them costs server and database."""
 
 
 class ReportSender:
@@ -83,15 +88,17 @@ class ReportSender:
 
     async def _gather(self) -> None:
         """Wait for more to end, if the last batch has only just left and much is running."""
-        left = self._sent_at + GATHER - monotonic()
+        await self._wait_until(self._sent_at + GATHER)
+        if len(self._pending) >= MANY:
+            await self._wait_until(self._sent_at + LONGER)
+        self._sent_at = monotonic()
+
+    async def _wait_until(self, at: float) -> None:
+        """Wait until then, or until half of what runs has ended."""
+        left = at - monotonic()
         if left > 0 and 2 * len(self._pending) < self._running():
             self._enough.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await self._enough.wait()
-            except TimeoutError:
-                pass
-        self._sent_at = monotonic()
+            await alarm.wait(self._enough, left)
 
     def _batch(self) -> list[AttemptReport]:
         batch: list[AttemptReport] = []
