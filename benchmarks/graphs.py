@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import checks, cluster, installation, usage
 from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
-from benchmarks.load import TINY, TRUE, Client, Requests, send_all
+from benchmarks.load import AT_A_TIME, TRUE, Client, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.runs import run_all
 from duly.bench.figure import Figure, at_least, at_most, median, percentile
@@ -34,9 +34,9 @@ def measure(rig: Rig) -> Iterator[Figure]:
 
 def fan(width: int) -> list[dict[str, Any]]:
     """Return one task, `width` that wait for it, and one that waits for all of them."""
-    wide = [TINY | {"ref": f"w{one}", "depends_on": ["first"]} for one in range(width)]
+    wide = [TRUE | {"ref": f"w{one}", "depends_on": ["first"]} for one in range(width)]
     refs = [task["ref"] for task in wide]
-    return [TINY | {"ref": "first"}, *wide, TINY | {"ref": "last", "depends_on": refs}]
+    return [TRUE | {"ref": "first"}, *wide, TRUE | {"ref": "last", "depends_on": refs}]
 
 
 def chain(length: int) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def _wide(rig: Rig) -> Iterator[Figure]:
         checks.all_done(dsn, total)
     yield Figure(
         part=PART,
-        name=f"1 → {width:,} → 1 of /bin/true, from submit to done, 50 at a time",
+        name=f"1 → {width:,} → 1 of /bin/true, from submit to done, {AT_A_TIME} at a time",
         value=median(together),
         unit="/s",
         limit=median(apart),

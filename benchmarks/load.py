@@ -13,12 +13,18 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-SMALL = {"cpu": 0.04, "memory_mb": 16, "disk_mb": 1}
-TRUE: dict[str, Any] = {"command": ["/bin/true"], "resources": SMALL}
-TINY = TRUE
-"""On two cores 50 of them run at a time."""
-LARGER = TRUE | {"resources": SMALL | {"cpu": 0.1}}
-"""And of these 20."""
+CORES = 2
+AT_A_TIME = 100
+"""How many of the benchmark's tasks run at once; more of them gain nothing."""
+
+
+def true(at_a_time: int) -> dict[str, Any]:
+    """Return a task of which so many have room at once."""
+    resources = {"cpu": CORES / at_a_time, "memory_mb": 16, "disk_mb": 1}
+    return {"command": ["/bin/true"], "resources": resources}
+
+
+TRUE = true(AT_A_TIME)
 
 
 class Refused(RuntimeError):

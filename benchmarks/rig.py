@@ -19,7 +19,7 @@ class Sizes:
     singles: int = 4000
     commit_seconds: float = 3.0
     spawns: int = 3000
-    runs: int = 1200
+    runs: int = 2000
     latencies: int = 200
     plane: int = 20_000
     turns: int = 2
@@ -59,7 +59,7 @@ def full() -> Sizes:
     """Return the sizes at which the targets are to be met; filling the stores takes a while."""
     return replace(
         Sizes(),
-        runs=2000,
+        runs=4000,
         turns=10,
         turn=10_000,
         for_real=True,

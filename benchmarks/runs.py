@@ -1,7 +1,7 @@
 """End to end: /bin/true from the batch that submits it to the last end, against raw processes.
 
 What it costs is taken from the same rounds: CPU by part, and WAL. The more run at a time, the
-more of them share a report, a lease and a poll; so it is told for two sizes.
+more of them share a report, a lease and a poll; so it is told for fewer, too.
 """
 
 import os
@@ -13,12 +13,13 @@ from typing import Any
 from benchmarks import checks, cluster, installation, limits, usage
 from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
-from benchmarks.load import LARGER, TINY, Requests, send_all
+from benchmarks.load import AT_A_TIME, TRUE, Requests, send_all, true
 from benchmarks.rig import Rig
 from benchmarks.usage import Cpu
 from duly.bench.figure import Figure, at_least, median
 
 WARM = 100
+FEWER = (50, 20)
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,21 @@ def measure(rig: Rig) -> Iterator[Figure]:
         alone = (_buried() - before) / (sizes.rounds * sizes.spawns)
         by_xargs = [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
         again, _ = _costed(place, sizes.rounds, sizes.runs)
-        fewer = [run_all(place, sizes.runs, LARGER) for _ in range(sizes.rounds)]
-        checks.all_done(dsn, warm + 3 * costs.tasks)
+        fewer = {
+            at_a_time: [run_all(place, sizes.runs, true(at_a_time)) for _ in range(sizes.rounds)]
+            for at_a_time in FEWER
+        }
+        checks.all_done(dsn, warm + (2 + len(FEWER)) * costs.tasks)
     yield from _rates(median(through + again), median(spawned), median(by_xargs))
-    yield Figure(
-        part="run",
-        name="the same, 20 at a time",
-        value=median(fewer),
-        unit="/s",
-        limit=median(spawned),
-        against="posix_spawn of /bin/true on 2 processes",
-    )
+    for at_a_time, rates in fewer.items():
+        yield Figure(
+            part="run",
+            name=f"the same, {at_a_time} at a time",
+            value=median(rates),
+            unit="/s",
+            limit=median(spawned),
+            against="posix_spawn of /bin/true on 2 processes",
+        )
     yield from _told(costs)
     name = "CPU per process, posix_spawn alone"
     yield Figure(part="run", name=name, value=alone * 1e6, unit="µs")
@@ -67,7 +72,7 @@ def _costed(place: Installation, rounds: int, runs: int) -> tuple[list[float], C
     return rates, Costs(rounds * runs, spent, _wal(place.dsn) - wal)
 
 
-def run_all(place: Installation, count: int, task: dict[str, Any] = TINY) -> float:
+def run_all(place: Installation, count: int, task: dict[str, Any] = TRUE) -> float:
     """Return how many /bin/true a second go from submit to done, of `count` in one batch."""
     requests = Requests(place.url, place.key)
     request = requests.batch(count, task)
@@ -94,7 +99,7 @@ def _wal(dsn: str) -> int:
 
 
 def _rates(through: float, spawned: float, by_xargs: float) -> Iterator[Figure]:
-    name = "/bin/true from submit to done, isolation process, 50 at a time"
+    name = f"/bin/true from submit to done, isolation process, {AT_A_TIME} at a time"
     yield Figure(
         part="run",
         name=name,

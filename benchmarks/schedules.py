@@ -17,7 +17,7 @@ import asyncpg
 from benchmarks import checks, cluster, installation, usage
 from benchmarks.endings import until
 from benchmarks.installation import Installation
-from benchmarks.load import TINY, Requests, send_all
+from benchmarks.load import TRUE, Requests, send_all
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, percentile
 
@@ -106,7 +106,7 @@ def _at_once(rig: Rig) -> Iterator[Figure]:
 def _make(place: Installation, at: datetime, count: int) -> int:
     """Make schedules that fire next at a moment, and return how many there are."""
     requests = Requests(place.url, place.key)
-    asked = [requests.post("/v1/schedules", one | {"task": TINY}) for one in rules(at)]
+    asked = [requests.post("/v1/schedules", one | {"task": TRUE}) for one in rules(at)]
     send_all(requests, asked, 1)
     times = max(count // len(asked), 1)
     cluster.run(place.dsn, COPIES.format(times=times, at=at.isoformat()))
@@ -170,7 +170,7 @@ def _often(requests: Requests, start_at: datetime, last: timedelta) -> bytes:
         "start_at": start_at.isoformat(),
         "end_at": (start_at + last).isoformat(),
         "overlap": "allow",
-        "task": TINY,
+        "task": TRUE,
     }
     return requests.post("/v1/schedules", asked)
 

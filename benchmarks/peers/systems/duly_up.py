@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import duly
     from duly.client.shapes import ResourceFields
 
-SMALL: "ResourceFields" = {"cpu": 0.04, "memory_mb": 16, "disk_mb": 1}
+SMALL: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
 PATIENCE = 90.0
 GLANCE = 0.02
 """Seconds between two looks at how many tasks are left."""
@@ -26,7 +26,7 @@ class DulyUp(System):
         is_peer=False,
         brokers=(Broker.OWN,),
         settings=(
-            "`duly up` with no settings, isolation `process`, tasks of 0.04 CPU: 50 at a time",
+            "`duly up` with no settings, isolation `process`, tasks of 0.02 CPU: 100 at a time",
             "submitted in one batch with `submit_many`",
         ),
         facts=Facts(
