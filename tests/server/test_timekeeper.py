@@ -1,4 +1,5 @@
 import asyncio
+import json
 
 import pytest
 
@@ -176,3 +177,34 @@ async def test_what_became_of_a_fire_time_is_remembered_while_its_task_is_live(l
     await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
     await lab.parts.retention.tick()
     assert await calendar.ran(schedule) == [2]
+
+
+async def test_one_that_cannot_be_read_here_holds_up_no_other(lab, calendar, monkeypatch):
+    odd = await calendar.create(overlap="allow", timezone="Europe/Berlin")
+    good = await calendar.create(overlap="allow")
+    # As written by a server that knows a newer zone than this one does.
+    await _rewrite(lab, odd, "recurrence", {"timezone": "Mars/Olympus"})
+    await calendar.go(1)
+    assert (await calendar.ran(odd), await calendar.ran(good)) == ([], [1])
+    assert lab.parts.timekeeper.pause() == lab.parts.timekeeper.interval
+    await _rewrite(lab, odd, "recurrence", {"timezone": "Europe/Berlin"})
+    monkeypatch.setattr(timekeeper, "AGAIN", 0.0)
+    await calendar.go(1.9)
+    assert (await calendar.ran(odd), await calendar.ran(good)) == ([1], [1])
+
+
+async def test_a_task_that_cannot_be_read_here_is_missed_and_holds_up_no_other(lab, calendar):
+    odd, good = [await calendar.create() for _ in range(2)]
+    await _rewrite(lab, odd, "task", {"colour": "blue"})
+    await calendar.go(1)
+    assert (await calendar.ran(odd), await calendar.ran(good)) == ([], [1])
+    assert await calendar.missed(odd) == [(1, 1, "not_submittable")]
+
+
+async def _rewrite(lab, schedule, column, fields):
+    """Put fields into what a schedule keeps, as no request to this server could."""
+    await lab.conn.execute(
+        f"update schedules set {column} = {column}::jsonb || $2::jsonb where id = $1",
+        schedule,
+        json.dumps(fields),
+    )

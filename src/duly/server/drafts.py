@@ -78,6 +78,9 @@ class Admission:
         except (Invalid, TooLarge) as error:
             what = "task" if template.graph is None else "graph"
             return Reason("not_submittable", f"The plan does not take its {what}: {error.message}")
+        except msgspec.ValidationError as error:
+            # It was stored by a later version, which knows fields that this one does not.
+            return Reason("not_submittable", f"This server cannot read what it submits: {error}.")
         reason = self._crowded(template, plot) or self._twice(template, plot)
         if reason is not None:
             return reason

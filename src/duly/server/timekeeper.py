@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import msgspec
 
+from duly import clock
 from duly.config import SchedulingSettings
 from duly.model.schedule import Missed, Overlap
 from duly.model.task import Reason
@@ -33,7 +34,7 @@ from duly.server.service import Service
 from duly.server.waker import Waker
 from duly.store import schedules, servers
 from duly.store.database import Connection, Database, Taken, Unstorable
-from duly.store.schedules import Account, DueSchedule, Moved
+from duly.store.schedules import Account, DueSchedule, Moved, Unreadable
 from duly.store.servers import Term
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ lasts nobody else can take over, and PostgreSQL ends one that keeps it waiting f
 BUSY = timedelta(milliseconds=20)
 """How long to leave schedules alone that are due and held by somebody."""
 
+AGAIN = 60.0
+"""Seconds until schedules are tried again that this server could not read."""
+
 
 class Fired(msgspec.Struct, frozen=True):
     """What one transaction did."""
@@ -56,6 +60,8 @@ class Fired(msgspec.Struct, frozen=True):
     cancelled: dict[int, bool]
     busy: set[int]
     """Tenants that somebody else holds: their schedules were left alone."""
+    aside: int = 0
+    """How many schedules were found that cannot be read here."""
 
 
 class Timekeeper(Service):
@@ -81,6 +87,8 @@ class Timekeeper(Service):
         self._waker = waker
         self._until_due: timedelta | None = None
         self._limit = BATCH
+        self._aside: set[int] = set()
+        self._aside_at = 0.0
 
     def pause(self) -> timedelta:
         """Wait no longer than until the next schedule is due."""
@@ -99,16 +107,18 @@ class Timekeeper(Service):
         if term is None:
             return False
         busy: set[int] = set()
+        if clock.monotonic() - self._aside_at >= AGAIN:
+            self._aside.clear()
         while True:
             async with self._database.connection() as conn:
-                self._until_due = await schedules.until_due(conn)
+                self._until_due = await schedules.until_due(conn, aside=self._aside)
             if self._until_due != timedelta(0):
                 return False
             fired = await self._fire(term, busy)
             busy |= fired.busy
             if fired.schedules == BATCH:
                 await self._fire_many(term, busy)
-            elif not fired.schedules and not fired.busy:
+            elif not fired.schedules and not fired.busy and not fired.aside:
                 # Somebody changes them just now, or submits for their tenants.
                 self._until_due = BUSY
                 return False
@@ -149,7 +159,10 @@ class Timekeeper(Service):
     ) -> Fired:
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            due = await schedules.lock_due(conn, limit=limit, without=busy)
+            due, unreadable = await schedules.lock_due(
+                conn, limit=limit, without=busy, aside=self._aside
+            )
+            self._set_aside(unreadable)
             accounts, held = await _accounts(conn, due)
             due = [one for one in due if one.template.tenant_id not in held]
             decided = list(self._decided(due, because))
@@ -159,7 +172,18 @@ class Timekeeper(Service):
             others = _others(decided, made, opened)
             cancelled = await overlaps.settle(conn, made.occurrences, others)
         self._tell(made, cancelled)
-        return Fired(len(decided), made, cancelled, held)
+        return Fired(len(decided), made, cancelled, held, len(unreadable))
+
+    def _set_aside(self, unreadable: Iterable[Unreadable]) -> None:
+        """Leave alone what cannot be read here, such as a zone that only others know yet.
+
+        Otherwise nobody's schedules would fire. Its fire times are late when one comes who can
+        read it, and that server treats them as such.
+        """
+        for one in unreadable:
+            log.warning("schedule %d cannot be read here and is left alone: %s", one.id, one.why)
+            self._aside.add(one.id)
+            self._aside_at = clock.monotonic()
 
     def _decided(
         self, due: Iterable[DueSchedule], because: Reason | None

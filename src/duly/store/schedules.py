@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from duly.errors import Invalid
 from duly.model.bucket import Bucket, Rate
 from duly.model.recurrence import Recurrence
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
@@ -36,6 +37,13 @@ class DueSchedule(msgspec.Struct, frozen=True):
     open_graphs: list[int]
     """Graphs that it submitted and of which some task has not ended."""
     now: datetime
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A locked schedule that this server cannot read, though the one that stored it could."""
+
+    id: int
+    why: str
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,18 +110,24 @@ class Moved(msgspec.Struct, frozen=True):
     open_graphs: list[int]
 
 
-async def until_due(conn: Connection) -> timedelta | None:
-    """Return how long it is until a schedule fires; None when none is to come."""
-    seconds = await conn.fetchval(SQL["next_due"])
+async def until_due(conn: Connection, *, aside: Iterable[int] = ()) -> timedelta | None:
+    """Return how long it is until a schedule fires that is not `aside`; None if none is to come."""
+    seconds = await conn.fetchval(SQL["next_due"], list(aside))
     return None if seconds is None else timedelta(seconds=max(0.0, seconds))
 
 
 async def lock_due(
-    conn: Connection, *, limit: int, without: Iterable[int] = ()
-) -> list[DueSchedule]:
-    """Lock schedules whose time has come, but those of the tenants `without`."""
-    rows = await conn.fetch(SQL["lock_due"], limit, list(without))
-    return [_due(row) for row in rows]
+    conn: Connection, *, limit: int, without: Iterable[int] = (), aside: Iterable[int] = ()
+) -> tuple[list[DueSchedule], list[Unreadable]]:
+    """Lock schedules whose time has come, but those `aside` and of the tenants `without`."""
+    due: list[DueSchedule] = []
+    unreadable: list[Unreadable] = []
+    for row in await conn.fetch(SQL["lock_due"], limit, list(without), list(aside)):
+        try:
+            due.append(_due(row))
+        except (Invalid, msgspec.ValidationError, ValueError) as error:
+            unreadable.append(Unreadable(row["id"], str(error)))
+    return due, unreadable
 
 
 async def move(conn: Connection, moved: Mapping[int, Moved]) -> None:

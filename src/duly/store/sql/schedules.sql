@@ -1,8 +1,10 @@
 -- name: next_due
 -- Return how many seconds there are until a schedule fires.
+--   $1 schedules that are left alone for now
 select extract(epoch from next_run_at - duly.now())::float8
   from schedules
  where paused_at is null
+   and id <> all($1::bigint[])
  order by next_run_at
  limit 1
 
@@ -10,7 +12,7 @@ select extract(epoch from next_run_at - duly.now())::float8
 -- Lock schedules whose time has come, the earliest first, and return them as they are under the
 -- lock, with those of their tasks that have not ended. The rows are read where they are locked:
 -- joined again, they would be as they were before.
---   $1 how many, $2 tenants that are left alone for now
+--   $1 how many, $2 tenants that are left alone for now, $3 schedules that are
 with due as materialized (
         select id, tenant_id, user_id, task, graph, recurrence::text as recurrence, anchor,
                misfire, overlap, next_run_at, open_tasks, open_graphs
@@ -18,6 +20,7 @@ with due as materialized (
          where paused_at is null
            and next_run_at <= (select duly.now())
            and tenant_id <> all($2::int[])
+           and id <> all($3::bigint[])
          order by next_run_at
          limit $1
            for update skip locked
