@@ -180,6 +180,16 @@ async def test_a_field_of_the_wrong_type_in_a_batch_is_named_with_a_suggestion(a
     assert error["message"] == "There is no field 'comand' here. Did you mean 'command'?"
 
 
+async def test_of_a_dependency_nothing_is_suggested_that_a_task_has(api):
+    mistaken = {**TASK, "depends_on": [{"ref": "a"}]}
+    for tasks in ({"a": TASK, "b": mistaken}, [{**TASK, "ref": "a"}, {**mistaken, "ref": "b"}]):
+        status, error = await api.refused("POST", "/v1/graphs", json={"tasks": tasks})
+        assert (status, error["message"]) == (422, "There is no field 'ref' here.")
+    tasks = {"a": TASK, "b": {**TASK, "depends_on": [{"tsk": "a"}]}}
+    _, error = await api.refused("POST", "/v1/graphs", json={"tasks": tasks})
+    assert error["message"] == "There is no field 'tsk' here. Did you mean 'task'?"
+
+
 async def test_a_batch_without_tasks_is_refused(api):
     for body in ({}, {"tasks": []}, {"tasks": "all"}, {"task": []}):
         status, error = await api.refused("POST", "/v1/tasks/batch", json=body)

@@ -170,6 +170,9 @@ def _fields_at(kind: Any, path: str) -> list[str]:
 
 
 def _step(info: Any, step: str) -> Any:
+    if isinstance(info, msgspec.inspect.ListType) and step.isidentifier():
+        # One of many by name: which one, the path does not say.
+        info = info.item_type
     if isinstance(info, msgspec.inspect.StructType) and not step.isdigit():
         info = next((f.type for f in info.fields if f.encode_name == step), None)
     elif isinstance(info, msgspec.inspect.ListType) and step.isdigit():
