@@ -3,6 +3,7 @@
 import pytest
 
 from duly.api.graphs import MOST
+from duly.model import graph as model
 
 TRUE = {"command": ["true"]}
 
@@ -34,6 +35,14 @@ async def test_a_task_tells_what_it_depends_on_and_for_whom_it_waits(api):
     assert [one["id"] for one in (await api.get("/v1/tasks?status=blocked"))["items"]] == [
         second["id"]
     ]
+
+
+async def test_a_request_with_too_many_dependencies_is_refused_whole(api, monkeypatch):
+    monkeypatch.setattr(model, "MAX_DEPENDENCIES", 3)
+    for path in ("/v1/graphs", "/v1/tasks/batch"):
+        status, error = await api.refused("POST", path, json={"tasks": list(DIAMOND)})
+        assert (status, error["code"], error["details"]["limit"]) == (413, "too_large", 3)
+    assert (await api.get("/v1/tasks"))["items"] == []
 
 
 async def test_a_cancelled_task_takes_along_who_needs_it(api):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 from duly.model import graph
 from duly.model.graph import Condition, Dependency, DependencyRequest, check_ref, dependencies
 from duly.model.steps import AT_ONCE, finish
@@ -101,3 +101,9 @@ def test_a_ref_can_be_a_file_and_is_no_number(ref):
         check_ref(ref)
     assert check_ref(None) is None
     assert check_ref("720p.small_1-x") == "720p.small_1-x"
+
+
+def test_tasks_that_come_together_have_a_bounded_number_of_dependencies():
+    graph.check_number([graph.MAX_DEPENDENCIES - 1, 1])
+    with pytest.raises(TooLarge):
+        graph.check_number([graph.MAX_DEPENDENCIES, 1])

@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 from duly.model.steps import Pace, Steps
 
 MAX_UPSTREAMS = 10_000
+MAX_DEPENDENCIES = 500_000
+"""How many the tasks of one request may have together: one transaction stores them, and who
+leads tells each of them of an end before it sees to others."""
 MAX_REF = 100
 LARGEST_ID = 2**63 - 1
 ID = re.compile(r"[0-9]{1,19}")
@@ -95,6 +98,16 @@ def dependencies(asked: Sequence[str | DependencyRequest]) -> list[Dependency]:
         if found.setdefault(dependency.task, dependency) is not dependency:
             raise Invalid(where, f"{where} names {dependency.task!r} a second time.")
     return list(found.values())
+
+
+def check_number(counts: Iterable[int]) -> None:
+    """Raise TooLarge when tasks that come together depend on too many, by how many each does."""
+    if sum(counts) > MAX_DEPENDENCIES:
+        raise TooLarge(
+            f"The tasks of one request may have at most {MAX_DEPENDENCIES} dependencies together.",
+            field="depends_on",
+            limit=MAX_DEPENDENCIES,
+        )
 
 
 def _dependency(asked: str | DependencyRequest, where: str) -> Dependency:

@@ -67,10 +67,14 @@ class Links(msgspec.Struct, frozen=True):
 
 
 async def link(specs: Sequence[TaskSpec]) -> Links | None:
-    """Find out what tasks depend on; None if none of them does on anything."""
+    """Find out what tasks depend on; None if none of them does on anything.
+
+    Raises Invalid, or TooLarge when there are too many dependencies.
+    """
     refs = await in_turns(graph.index_refs(spec.ref for spec in specs))
     if not any(spec.depends_on for spec in specs):
         return None
+    graph.check_number(len(spec.depends_on) for spec in specs)
     upstreams = await in_turns(_find(specs, refs))
     inner = await in_turns(_inner(upstreams))
     order = await in_turns(graph.sort(inner, lambda index: specs[index].ref or str(index)))
