@@ -153,3 +153,20 @@ def test_a_task_cannot_replace_what_is_ours():
     assert env["DULY_TASK_ID"] == "7"
     assert "DULY_PORTS" not in env
     assert f"DULY_RESULT={env['DULY_RESULT']}".startswith(marker("/w/7-2-99"))
+
+
+def test_a_result_is_a_plain_file_of_its_own_and_anything_else_is_told_from_none(tmp_path):
+    result = tmp_path / workspace.RESULT
+    assert workspace.read_result(str(tmp_path), 10) is None
+    result.write_bytes(b"")
+    assert workspace.read_result(str(tmp_path), 10) is None
+    result.write_bytes(b"[1]")
+    assert workspace.read_result(str(tmp_path), 10) == b"[1]"
+    (tmp_path / "other").hardlink_to(result)
+    assert workspace.read_result(str(tmp_path), 10) == b""
+    result.unlink()
+    result.symlink_to("other")
+    assert workspace.read_result(str(tmp_path), 10) == b""
+    result.unlink()
+    os.mkfifo(result)
+    assert workspace.read_result(str(tmp_path), 10) == b""

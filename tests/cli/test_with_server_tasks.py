@@ -49,6 +49,7 @@ def test_the_last_task_needs_no_id(server):
     [
         ("echo no > $DULY_RESULT", "Done, but its result was not kept: it is not JSON ("),
         ("head -c 300000 /dev/zero > $DULY_RESULT", "not kept: it is larger than 262144 bytes."),
+        ("ln -sf /etc/hostname $DULY_RESULT", "not kept: it is no plain file that can be read."),
         ("echo 1 > $DULY_RESULT; exit 1", "The task is failed, and has no result for that."),
         ("true", "The task left no result, or null."),
     ],

@@ -102,20 +102,23 @@ def show_inputs(folder: str, user: User | None) -> None:
 
 
 def read_result(path: str, limit: int) -> bytes | None:
-    """Return what the task left as its result; None if there is nothing that can be taken.
+    """Return what the task left as its result; None if it left none.
 
-    Of one that is too large there is a byte more than `limit`: enough to tell.
+    Of one that is too large there is a byte more than `limit`, and of one that is no plain file
+    there is no byte: enough to tell.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(f"{path}/{RESULT}", flags)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        return b""
     try:
         found = os.fstat(fd)
         # A hard link could be to somebody else's file.
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            return None
+            return b""
         return os.read(fd, limit + 1) or None
     finally:
         os.close(fd)

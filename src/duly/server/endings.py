@@ -91,6 +91,8 @@ class Endings:
         """Return the result as text, or why it is not kept; neither when there is none."""
         if report.result is None:
             return None, None
+        if not report.result:
+            return None, _not_kept("it is no plain file that can be read")
         limit = self._settings.execution.result_limit
         if report.result_limit is not None:
             # The plan's, as the agent was told it: beyond it, what came is cut off.
