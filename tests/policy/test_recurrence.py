@@ -1,6 +1,6 @@
 """Fire times at the edges: short months, clocks that are set, bounds, and what never comes."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import islice
 
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.policy import recurrence as policy
 from duly.policy.recurrence import between, fire_times, is_possible, next_after
 
 NOW = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
@@ -158,3 +159,12 @@ def test_the_next_time_is_later_and_nothing_lies_between(zone, expression, secon
     # Whoever asks from anywhere in between is told the same.
     assert next_after(cron, instant + (found - instant) / 2) == found
     assert next_after(cron, found - timedelta(microseconds=1)) == found
+
+
+def test_the_next_of_many_times_is_found_without_going_through_those_before_it(monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(policy, "time", lambda *at: looked_at.append(at) or time(*at))
+    every_second = recurrence(cron="* * * * * *")
+    after = datetime(2027, 1, 1, 23, 59, 58, tzinfo=UTC)
+    assert next_after(every_second, after) == after + timedelta(seconds=1)
+    assert looked_at == [(23, 59, 59)]

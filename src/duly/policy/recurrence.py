@@ -6,12 +6,12 @@ instant, because the clock was set, are one fire time. The walk goes from month 
 it is quick for what fires on a leap day, and soon at its end for what never fires.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from zoneinfo import ZoneInfo
 
 from duly.model.recurrence import LAST, Calendar, Clock, Every, Once, Recurrence, ShortMonth
@@ -141,13 +141,16 @@ def _by_weekday(calendar: Calendar, begins_on: int, length: int) -> set[int]:
 
 
 def _times(clock: Clock, after: time | None) -> Iterator[time]:
-    """Yield the times of a day in order, those later than `after`."""
-    first = 0 if after is None else bisect_left(clock.hours, after.hour)
-    for hour in clock.hours[first:]:
-        for minute in clock.minutes:
-            if after is not None and (hour, minute) < (after.hour, after.minute):
-                continue
-            for second in clock.seconds:
-                found = time(hour, minute, second)
-                if after is None or found > after:
-                    yield found
+    """Yield the times of a day in order, those later than `after`, which has whole seconds."""
+    if after is None:
+        yield from (time(*at) for at in product(clock.hours, clock.minutes, clock.seconds))
+        return
+    for hour in clock.hours[bisect_left(clock.hours, after.hour) :]:
+        minutes = clock.minutes
+        if hour == after.hour:
+            minutes = minutes[bisect_left(minutes, after.minute) :]
+        for minute in minutes:
+            seconds = clock.seconds
+            if (hour, minute) == (after.hour, after.minute):
+                seconds = seconds[bisect_right(seconds, after.second) :]
+            yield from (time(hour, minute, second) for second in seconds)
