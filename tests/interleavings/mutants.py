@@ -158,7 +158,7 @@ MUTANTS = {
     ),
     "an end is counted that was seen when its edge was made": (
         "dependants",
-        altered("settle_edges", ("and e.is_counted", "")),
+        altered("settle_in_turns", ("and e.is_counted", "")),
     ),
     "a task with dependants is not marked": (
         "dependants",
@@ -166,7 +166,7 @@ MUTANTS = {
     ),
     "dependants are told twice": (
         "dependants",
-        altered("settle_edges", ("and (seen < rest or", "and ('x' = 'y' or")),
+        altered("settle_in_turns", ("and (seen < portion or", "and ('x' = 'y' or")),
     ),
     "a task of a paused graph is tried again": (
         "graphs",
@@ -182,7 +182,7 @@ MUTANTS = {
     ),
     "the end of an upstream lets a paused task go": (
         "graphs",
-        altered("settle_edges", ("or l.status <> 'blocked'", "")),
+        altered("settle_in_turns", ("or l.status <> 'blocked'", "")),
     ),
     "a change lets a paused task go": (
         "pauses",

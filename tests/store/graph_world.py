@@ -113,7 +113,8 @@ class GraphWorld:
 
     async def tell(self, limit):
         """Tell dependants of so many ends; say whether there are more."""
-        return (await edges.settle(self.conn, self.term, limit=limit)).has_more
+        share = -(-limit // 2)  # So that a tenant has several turns.
+        return (await edges.settle(self.conn, self.term, limit=limit, share=share)).has_more
 
     async def do(self, kind, numbers):
         """Cancel, pause or resume tasks; return those that this changed, and whether they ended."""

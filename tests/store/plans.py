@@ -77,7 +77,7 @@ def inner_statements():
         "lease_told",
         "end_each_unstarted",
         "attach_edges",
-        "settle_edges",
+        "settle_in_turns",
         "read_inputs",
         "request_cancel",
         "pause_tasks",

@@ -72,10 +72,10 @@ async def test_an_end_waits_for_whoever_submits_a_dependant(conn, connect, upstr
         assert end.result() == {upstream: True}
         await submitter.execute("begin")
     assert await state_of(conn, task) == ("blocked", 1)
-    settled = await edges.settle(conn, TERM, limit=100)
+    settled = await edges.settle(conn, TERM, limit=100, share=100)
     assert [pair for pair, _ in settled.waiting] == [(1, 1)]
     assert await state_of(conn, task) == ("waiting", 0)
-    assert await edges.settle(conn, TERM, limit=100) == edges.Settled([], 0, [], False)
+    assert await edges.settle(conn, TERM, limit=100, share=100) == edges.Settled([], 0, [], None)
 
 
 async def test_whoever_submits_a_dependant_waits_for_an_end_and_sees_it(conn, connect, upstream):
@@ -104,7 +104,7 @@ async def test_an_end_that_is_not_told_yet_is_not_told_to_who_has_seen_it(conn, 
     pairs = [NewEdge(task, one, Condition.SUCCESS) for one in (upstream, other)]
     assert await edges.attach(conn, 1, pairs) == []
     assert await state_of(conn, task) == ("blocked", 1)
-    await edges.settle(conn, TERM, limit=100)
+    await edges.settle(conn, TERM, limit=100, share=100)
     assert await state_of(conn, task) == ("blocked", 1)
 
 
@@ -122,7 +122,7 @@ async def test_a_cancel_waits_for_whoever_submits_a_dependant(conn, connect, ups
             await is_waiting(conn, other)
             await submitter.execute("commit")
         await submitter.execute("begin")
-    settled = await edges.settle(conn, TERM, limit=100)
+    settled = await edges.settle(conn, TERM, limit=100, share=100)
     assert settled.cancelled == [task]
 
 
@@ -149,4 +149,37 @@ async def test_every_way_to_end_leaves_a_note(conn, upstream):
 
 async def test_a_leader_of_an_old_term_tells_nobody(conn, upstream):
     with pytest.raises(asyncpg.PostgresError, match="is over"):
-        await edges.settle(conn, Term(0, 1), limit=100)
+        await edges.settle(conn, Term(0, 1), limit=100, share=100)
+
+
+async def test_tenants_have_turns_however_much_one_of_them_has_to_tell(conn, upstream):
+    loud = [upstream + 10 + number for number in range(40)]
+    quiet = upstream + 100
+    for tenant, task in [*((1, task) for task in loud), (2, quiet)]:
+        await conn.execute(
+            "insert into duly.ended_upstreams values ($1, $2, 'done', 0)", task, tenant
+        )
+    settled = await edges.settle(conn, TERM, limit=2, share=4, after=1)
+    assert (settled.last, await untold(conn, 2)) == (1, [])
+    assert await untold(conn, 1) == loud[4:]
+    while settled.last is not None:
+        settled = await edges.settle(conn, TERM, limit=2, share=4, after=settled.last)
+    assert await untold(conn, 1) == []
+
+
+async def untold(conn: asyncpg.Connection, tenant: int) -> list[int]:
+    rows = await conn.fetch(
+        "select task_id from duly.ended_upstreams where tenant_id = $1 order by 1", tenant
+    )
+    return [row["task_id"] for row in rows]
+
+
+async def test_of_one_that_many_wait_for_no_more_is_told_than_its_share(conn, upstream):
+    waiting = [await add_dependant(conn, upstream + number) for number in range(10)]
+    await edges.attach(conn, 1, [NewEdge(one, upstream, Condition.SUCCESS) for one in waiting])
+    assert await finish(conn, upstream) == {upstream: True}
+    settled = await edges.settle(conn, TERM, limit=4, share=4)
+    assert (len(settled.waiting), settled.last) == (4, 1)
+    settled = await edges.settle(conn, TERM, limit=100, share=4)
+    assert (len(settled.waiting), settled.last) == (6, None)
+    assert [await state_of(conn, one) for one in waiting] == [("waiting", 0)] * 10

@@ -15,11 +15,13 @@ from duly.store.servers import Term
 
 EDGES = 1000
 """How many edges are counted down in one transaction, about."""
+SHARE = 250
+"""How many of them are one tenant's, before it is the next one's turn."""
 IN_VAIN = 8
 """So many looks in a row that set nobody free are nothing unusual."""
 PAUSE = 0.05
 """Seconds to wait after each further one; it may keep a chain waiting that runs beside."""
-NOTHING = Settled([], 0, [], False)
+NOTHING = Settled([], 0, [], None)
 
 
 class Settler:
@@ -29,6 +31,7 @@ class Settler:
         self._is_told = False
         self._in_vain = 0
         self._next_at = float("-inf")
+        self._last = 0
 
     def tell(self) -> bool:
         """Take in that a task may have ended; say whether it is to be settled at once."""
@@ -60,7 +63,8 @@ class Settler:
 
     async def settle(self, conn: Connection, term: Term) -> Settled:
         """Tell dependants of ends; whoever calls lets others know of what became of them."""
-        settled = await edges.settle(conn, term, limit=EDGES)
+        settled = await edges.settle(conn, term, limit=EDGES, share=SHARE, after=self._last)
+        self._last = settled.last or 0
         if settled == NOTHING:
             self._in_vain += 1
             if self._in_vain > IN_VAIN:

@@ -76,7 +76,13 @@ class Settled(msgspec.Struct, frozen=True):
     """How many wait for a time of their own."""
     cancelled: list[int]
     """Those that can never run, and have ended for it."""
-    has_more: bool
+    last: int | None
+    """If there are more: the tenant whose turn was the last."""
+
+    @property
+    def has_more(self) -> bool:
+        """Say whether there are more ends to tell of."""
+        return self.last is not None
 
 
 async def insert(conn: Connection, tenant_id: int, edges: Sequence[NewEdge]) -> None:
@@ -99,14 +105,21 @@ async def read_awaited(conn: Connection, tenant_id: int, task_id: int, *, limit:
     return [row["id"] for row in rows]
 
 
-async def settle(conn: Connection, term: Term, *, limit: int) -> Settled:
-    """Tell dependants that tasks have ended, going through about `limit` edges."""
-    rows = await conn.fetch(SQL["settle_edges"], SCHEDULING, term.number, term.server, limit)
+async def settle(
+    conn: Connection, term: Term, *, limit: int, share: int, after: int = 0
+) -> Settled:
+    """Tell dependants that tasks have ended, going through about `limit` edges.
+
+    Tenants have turns of `share` edges, beginning with the one that comes after `after`.
+    """
+    rows = await conn.fetch(
+        SQL["settle_edges"], SCHEDULING, term.number, term.server, limit, share, after
+    )
     return Settled(
         [((row[1], row[2]), row[4]) for row in rows if row[3] == Status.WAITING],
         sum(row[3] == Status.SCHEDULED for row in rows),
         [row[0] for row in rows if row[3] == Status.CANCELLED],
-        any(row[0] is None for row in rows),
+        next((row[1] for row in rows if row[0] is None), None),
     )
 
 

@@ -23,10 +23,11 @@ select e.upstream_id as id
  limit $3
 
 -- name: settle_edges
--- Tell dependants that tasks have ended.
---   $1 duty, $2 term, $3 server, $4 about how many edges
+-- Tell dependants that tasks have ended, of one tenant after the other.
+--   $1 duty, $2 term, $3 server, $4 about how many edges, $5 how many of a tenant in its turn,
+--   $6 after which tenant to begin
 select id, tenant_id, shape_id, status, start_by
-  from settle_edges($1, $2, $3::smallint, $4)
+  from settle_in_turns($1, $2, $3::smallint, $4, $5, $6)
 
 -- name: insert_graph
 --   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task ids
