@@ -82,6 +82,20 @@ def test_answers_have_a_form_for_every_reader(server, tenant):
     assert "service:billing" in ok(server, "key", "show", made["id"], "--tenant", tenant)
 
 
+def test_a_key_is_changed_while_its_holder_goes_on_with_it(server, tenant, as_holder):
+    made = answer(server, "key", "create", "--tenant", tenant, "--service", "billing")
+    update = ("key", "update", made["prefix"], "--tenant", tenant)
+    shown = ok(server, *update, "--scopes", "submit", "--expires-in", "7d", "--name", "invoices")
+    for word in ("submit", "in 7d", "invoices", "service:billing"):
+        assert word in shown, shown
+    assert "'read'" in refused(server, "list", env=as_holder(made["key"]))
+    changed = answer(server, *update, "--expires-in", "never", "--name", "")
+    assert (changed["expires_at"], changed["name"], changed["scopes"]) == (None, None, ["submit"])
+    told = ok(server, "audit", "--tenant", tenant, "--action", "key.update")
+    assert "scopes=read+submit → submit" in told
+    assert "name=none → invoices" in told
+
+
 def test_a_tenant_is_suspended_resumed_and_removed(server, tenant, as_holder):
     key = answer(server, "key", "create", "--tenant", tenant, "--user", "kim")["key"]
     kim = as_holder(key)
@@ -140,6 +154,8 @@ def test_what_is_said_wrong_is_a_usage_error(server):
         ("tenant", "update", "default"),
         ("user", "update", "admin"),
         ("key", "create", "--expires-in", "soon"),
+        ("key", "update", "1"),
+        ("key", "update", "1", "--expires-in", "soon"),
         ("audit", "--since", "whenever"),
     ):
         assert server.duly(*args).returncode == 2, args
@@ -166,6 +182,7 @@ async def test_both_clients_administer(server):
             with pytest.raises(TenantSuspended):
                 await own.submit(command=["true"])
             client.resume_tenant(name)
+            assert client.update_key(made["id"], tenant=name, name="a")["name"] == "a"
             client.revoke_key(made["prefix"], tenant=name)
             assert client.list_keys(tenant=name)["items"] == []
             assert client.list_keys(tenant=name, all=True)["items"][0]["status"] == "revoked"

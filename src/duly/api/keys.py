@@ -1,8 +1,9 @@
-"""The keys of a tenant: made, looked at without what opens anything, and revoked."""
+"""The keys of a tenant: made, looked at without what opens anything, changed and revoked."""
 
 from datetime import timedelta
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
@@ -25,7 +26,7 @@ from duly.duration import parse_duration
 from duly.errors import Conflict, Invalid
 from duly.model.request import check_text
 from duly.server.administrators import unknown
-from duly.server.keys import KeyRequest
+from duly.server.keys import KeyChange, KeyRequest
 from duly.store import keys
 from duly.store.keys import KeyFilter
 from duly.store.tenants import PREFIX
@@ -53,7 +54,16 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     expires_in: float | str | None = None
 
 
+class KeyChangeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of PATCH /v1/keys/{id}: what is left out stays, null is no name, or no end."""
+
+    scopes: list[str] | UnsetType = UNSET
+    name: str | UnsetType | None = UNSET
+    expires_in: float | str | UnsetType | None = UNSET
+
+
 KEY = msgspec.json.Decoder(KeyBody)
+CHANGE = msgspec.json.Decoder(KeyChangeBody)
 
 
 @route(
@@ -121,6 +131,31 @@ async def get_key(request: ApiRequest) -> Answer:
     return as_json(key_answer(found[0], credential.tenant))
 
 
+@route(
+    "PATCH",
+    ONE,
+    "Change a key's scopes, name or end",
+    access=Access.MANAGE,
+    takes=KeyChangeBody,
+    gives=Key,
+    errors=(404, 409, 413, 422),
+)
+async def update_key(request: ApiRequest) -> Answer:
+    """Change a key that can be used; who holds it stays, and it may do no more than the caller."""
+    query_of(request)
+    parts, credential = parts_of(request), credential_of(request)
+    key_id, prefix = id_or_name(request, keys.NEWEST)
+    change = _change(await read_as(request, CHANGE))
+    changed = await parts.timeouts.writing(
+        parts.keys.update(credential, change, key_id=key_id, prefix=prefix)
+    )
+    async with reading(parts, credential) as conn:
+        found = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=changed))
+    if not found:
+        raise not_found("key", changed)
+    return as_json(key_answer(found[0], credential.tenant))
+
+
 @route("DELETE", ONE, "Revoke a key", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
 async def revoke_key(request: ApiRequest) -> Answer:
     """Let a key open nothing any more, on every server in a moment."""
@@ -134,18 +169,36 @@ async def revoke_key(request: ApiRequest) -> Answer:
 
 
 def _request(asked: KeyBody) -> KeyRequest:
-    lasts = None if asked.expires_in is None else parse_duration(asked.expires_in, "expires_in")
-    if lasts is not None and not timedelta(0) < lasts <= LONGEST:
-        raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
-    if asked.name is not None and not 0 < len(check_text(asked.name, "name")) <= LONGEST_NAME:
-        raise Invalid("name", f"name has 1 to {LONGEST_NAME} characters.")
     return KeyRequest(
         scopes=scopes_of(asked.scopes),
         user=asked.user,
         service=asked.service,
-        name=asked.name,
-        lasts=lasts,
+        name=_name(asked.name),
+        lasts=_lasts(asked.expires_in),
     )
+
+
+def _change(asked: KeyChangeBody) -> KeyChange:
+    if asked.name is UNSET and asked.scopes is UNSET and asked.expires_in is UNSET:
+        raise Invalid("name", "Say what to change: name, scopes, expires_in.")
+    return KeyChange(
+        scopes=UNSET if asked.scopes is UNSET else scopes_of(asked.scopes),
+        name=UNSET if asked.name is UNSET else _name(asked.name),
+        lasts=UNSET if asked.expires_in is UNSET else _lasts(asked.expires_in),
+    )
+
+
+def _name(name: str | None) -> str | None:
+    if name is not None and not 0 < len(check_text(name, "name")) <= LONGEST_NAME:
+        raise Invalid("name", f"name has 1 to {LONGEST_NAME} characters.")
+    return name
+
+
+def _lasts(expires_in: float | str | None) -> timedelta | None:
+    lasts = None if expires_in is None else parse_duration(expires_in, "expires_in")
+    if lasts is not None and not timedelta(0) < lasts <= LONGEST:
+        raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
+    return lasts
 
 
 def _safe(request: ApiRequest) -> str:
@@ -154,4 +207,4 @@ def _safe(request: ApiRequest) -> str:
     return text if len(text) <= PREFIX or text.isdecimal() else f"{text[:PREFIX]}…"
 
 
-HANDLERS = [create_key, list_keys, get_key, revoke_key]
+HANDLERS = [create_key, list_keys, get_key, update_key, revoke_key]

@@ -20,6 +20,7 @@ from duly.cli.people import (
 )
 from duly.cli.request import duration
 from duly.cli.text import now, say_time
+from duly.client.people_shapes import KeyChange
 
 key = typer.Typer(
     name="key", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -112,6 +113,36 @@ def show(wanted: KeyId, tenant: TenantFlag = None, output: OutputFlag = Output.T
     with connect() as client:
         found = client.get_key(wanted, tenant=tenant)
     print_one(found, output, COLUMNS, key_pairs(found, now()))
+
+
+@key.command()
+def update(
+    wanted: KeyId,
+    tenant: TenantFlag = None,
+    scopes: Annotated[
+        str | None, typer.Option(metavar="SCOPES", help=f"What it may do from now on: {SCOPES}.")
+    ] = None,
+    expires_in: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When it ends, from now on: 12h, 90d, or never."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="A name to know it by, or '' for none.")] = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Change what a key may do, when it ends or what it is called; it stays the same key."""
+    change: KeyChange = {}
+    if scopes is not None:
+        change["scopes"] = read_scopes(scopes)
+    if expires_in is not None:
+        is_for_good = expires_in == "never"
+        change["expires_in"] = None if is_for_good else duration("--expires-in", expires_in)
+    if name is not None:
+        change["name"] = name or None
+    if not change:
+        raise typer.BadParameter("Say what to change: --scopes, --expires-in or --name.")
+    with connect() as client:
+        changed = client.update_key(wanted, tenant=tenant, **change)
+    print_one(changed, output, COLUMNS, key_pairs(changed, now()))
 
 
 @key.command()

@@ -154,7 +154,7 @@ def key_pairs(key: Key, now: Any) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if value]
 
 
-BEFORE_AND_AFTER = ("tenant.update", "user.update", "plan.update")
+BEFORE_AND_AFTER = ("tenant.update", "user.update", "key.update", "plan.update")
 """Actions of which the audit log has what was, and what is."""
 
 

@@ -9,6 +9,7 @@ from duly.client.people_shapes import (
     AuditEntry,
     AuditFilter,
     Key,
+    KeyChange,
     KeyFields,
     KeyFilter,
     NewKey,
@@ -112,6 +113,12 @@ class PeopleMethods:
     ) -> NewKey:
         """Make a key, and return it: the only time it is told."""
         return self._send(calls.create_key(scopes, fields, tenant))
+
+    def update_key(
+        self, key: str, *, tenant: str | None = None, **change: Unpack[KeyChange]
+    ) -> Key:
+        """Change the scopes, the name or the end of a key; what is not named stays."""
+        return self._send(calls.update_key(key, change, tenant))
 
     def revoke_key(self, key: str, *, tenant: str | None = None) -> None:
         """Let a key open nothing any more, on every server in a moment."""
@@ -231,6 +238,12 @@ class AsyncPeopleMethods:
     ) -> NewKey:
         """Make a key, and return it: the only time it is told."""
         return await self._send(calls.create_key(scopes, fields, tenant))
+
+    async def update_key(
+        self, key: str, *, tenant: str | None = None, **change: Unpack[KeyChange]
+    ) -> Key:
+        """Change the scopes, the name or the end of a key; what is not named stays."""
+        return await self._send(calls.update_key(key, change, tenant))
 
     async def revoke_key(self, key: str, *, tenant: str | None = None) -> None:
         """Let a key open nothing any more, on every server in a moment."""

@@ -12,6 +12,7 @@ from duly.client.people_shapes import (
     AuditEntry,
     AuditFilter,
     Key,
+    KeyChange,
     KeyFields,
     KeyFilter,
     NewKey,
@@ -111,6 +112,12 @@ def create_key(scopes: Sequence[str], fields: KeyFields, tenant: str | None) -> 
     """Make a key. Sent twice, there would be two."""
     body = _body(scopes=_list(scopes), **fields)
     return Call("POST", "/v1/keys", parse_json, query=_for(tenant), body=body)
+
+
+def update_key(key: str, change: KeyChange, tenant: str | None) -> Call[Key]:
+    """Change a key; what is not named stays, so that None says something."""
+    path, query = _key(key), _for(tenant)
+    return Call("PATCH", path, parse_json, query=query, body=encode(change), repeatable=True)
 
 
 def revoke_key(key: str, tenant: str | None) -> Call[None]:

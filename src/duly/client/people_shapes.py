@@ -1,5 +1,6 @@
 """The shapes of tenants, users, keys, logins and the audit log, as types for JSON."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 
@@ -77,6 +78,14 @@ class KeyFields(TypedDict, total=False):
 
     user: str | None
     service: str | None
+    name: str | None
+    expires_in: Any
+
+
+class KeyChange(TypedDict, total=False):
+    """What may be changed about a key; None is no name, or no end."""
+
+    scopes: Sequence[str]
     name: str | None
     expires_in: Any
 

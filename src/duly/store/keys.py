@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.model.tenant import Scope
 from duly.store.database import Connection, load_statements
@@ -51,13 +52,24 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return "expired" if self.has_expired else "active"
 
 
-class LockedKey(msgspec.Struct, frozen=True):
-    """What has to be known of a key before it is revoked."""
+class ChangedKey(msgspec.Struct, frozen=True):
+    """What can be changed about a key."""
+
+    name: str | None
+    scopes: frozenset[Scope]
+    expires_at: datetime | None
+
+
+class LockedKey(ChangedKey, frozen=True):
+    """What has to be known of a key before it is changed or revoked."""
 
     id: int
     prefix: str
-    scopes: frozenset[Scope]
     revoked_at: datetime | None
+    is_login: bool
+    has_expired: bool | None
+    user_scopes: frozenset[Scope] | None
+    """What the user may do who holds it, if one does."""
 
 
 class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +130,22 @@ async def lock(
     """Return the keys that are meant; nobody else changes them before the commit."""
     rows = await conn.fetch(SQL["lock"], tenant_id, key_id, prefix)
     return [msgspec.convert(dict(row), LockedKey) for row in rows]
+
+
+async def change(
+    conn: Connection,
+    key_id: int,
+    *,
+    name: str | None,
+    scopes: frozenset[Scope],
+    lasts: timedelta | UnsetType | None,
+) -> ChangedKey:
+    """Change a key that is locked, and return how it is now; `lasts` unset leaves its end."""
+    stays = lasts is UNSET
+    row = await conn.fetchrow(
+        SQL["change"], key_id, name, sorted(scopes), stays, None if stays else lasts
+    )
+    return msgspec.convert(dict(row or {}), ChangedKey)
 
 
 async def revoke(conn: Connection, key_id: int) -> None:

@@ -273,6 +273,7 @@ ROWS: dict[tuple[str, str], Row] = {
         ),
     ),
     ("GET", "/v1/keys/{id}"): Row(Access.MANAGE, ("key_id", "prefix")),
+    ("PATCH", "/v1/keys/{id}"): Row(Access.MANAGE, ("key_id", "prefix"), good=json(name="new")),
     ("DELETE", "/v1/keys/{id}"): Row(Access.MANAGE, ("key_id", "prefix"), ok=204),
     ("GET", "/v1/audit"): Row(Access.MANAGE, places=query("cursor", "actor")),
     ("GET", "/v1/nodes"): Row(Access.ADMIN),

@@ -27,12 +27,25 @@ select k.id, k.prefix, k.name, u.name as "user", k.service, k.scopes, k.created_
 -- name: lock
 -- Let nobody else change a key before the commit.
 --   $1 tenant_id, $2 key_id, $3 prefix
-select id, prefix, scopes, revoked_at
-  from keys
- where tenant_id = $1
-   and ($2::bigint is null or id = $2)
-   and ($3::text is null or prefix = $3)
-   for update
+select k.id, k.prefix, k.name, k.scopes, k.expires_at, k.revoked_at, k.is_login,
+       k.expires_at <= duly.now() as has_expired, u.scopes as user_scopes
+  from keys k
+  left join users u on u.id = k.user_id
+ where k.tenant_id = $1
+   and ($2::bigint is null or k.id = $2)
+   and ($3::text is null or k.prefix = $3)
+   for update of k
+
+-- name: change
+-- Say anew what a key may do, what it is called and when it ends.
+--   $1 key_id, $2 name, $3 scopes, $4 whether its end stays, $5 or how long it lasts from now
+update keys
+   set name = $2,
+       scopes = $3::text[],
+       expires_at = case when $4 then expires_at else duly.now() + $5::interval end
+ where id = $1
+   and revoked_at is null
+returning name, scopes, expires_at
 
 -- name: revoke
 --   $1 key_id
