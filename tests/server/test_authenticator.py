@@ -54,6 +54,15 @@ async def test_an_expired_key_is_refused(lab):
     assert await refuses(lab, key)
 
 
+async def test_a_key_is_not_remembered_beyond_its_end(lab):
+    key = await lab.key()
+    await set_key(lab, key, "expires_at = duly.now() + interval '1 s'")
+    assert not await refuses(lab, key)
+    await lab.clock.move(seconds(1))
+    assert lab.parts.authenticator.recall(key) is None
+    assert await refuses(lab, key)
+
+
 async def test_a_revoked_key_is_refused_within_three_seconds(lab):
     key = await lab.key()
     assert not await refuses(lab, key)

@@ -75,6 +75,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     actor: str = "unknown"
     """Who it is in the audit log, whichever tenant it acts for: `tenant/user`,
     `tenant/service:NAME`, or `key:PREFIX` for a key that nobody holds."""
+    lasts: timedelta | None = None
+    """For how long its key was good when it was looked up; None if it does not expire."""
 
 
 def actor_of(tenant: str, user: str | None, service: str | None, prefix: str) -> str:

@@ -1,8 +1,9 @@
 """Tells who is calling, from the key alone.
 
 Answers are remembered for a moment, so that a busy client costs no query for each
-request. What is changed on any server is forgotten on all as soon as they hear of it; and
-where they do not, a key that is revoked or expires is refused after that moment all the same.
+request, and never beyond the end of a key. What is changed on any server is forgotten on all as
+soon as they hear of it; and where they do not, a key that is revoked is refused after that moment
+all the same.
 """
 
 from datetime import timedelta
@@ -63,7 +64,7 @@ class Authenticator:
             raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
         # What was read before a change was heard of may be from before that change.
         if seen == self._changes:
-            _remember(self._known, hashed, credential, asked)
+            _remember(self._known, hashed, credential, asked, _at_most(credential.lasts))
         return credential
 
     async def authenticate_node(self, key: str) -> int:
@@ -77,7 +78,7 @@ class Authenticator:
         if node is None or node.is_removed:
             self._nodes.pop(hashed, None)
             raise Unauthenticated("The node's key is not valid; join with a token again.")
-        _remember(self._nodes, hashed, node.id, asked)
+        _remember(self._nodes, hashed, node.id, asked, REMEMBERED)
         return node.id
 
 
@@ -86,8 +87,15 @@ def _recall(known: dict[bytes, tuple[float, V]], hashed: bytes) -> V | None:
     return remembered[1] if remembered and clock.monotonic() < remembered[0] else None
 
 
-def _remember(known: dict[bytes, tuple[float, V]], hashed: bytes, value: V, asked: float) -> None:
-    """Remember an answer for a moment from when it was asked for: so old it may be already."""
+def _at_most(lasts: timedelta | None) -> timedelta:
+    """Return for how long a key is remembered: a moment, and never beyond its end."""
+    return REMEMBERED if lasts is None else min(REMEMBERED, lasts)
+
+
+def _remember(
+    known: dict[bytes, tuple[float, V]], hashed: bytes, value: V, asked: float, lasts: timedelta
+) -> None:
+    """Remember an answer from when it was asked for: so old it may be already."""
     while len(known) >= MOST:
         known.pop(next(iter(known)))
-    known[hashed] = (asked + REMEMBERED.total_seconds(), value)
+    known[hashed] = (asked + lasts.total_seconds(), value)

@@ -68,6 +68,7 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
         key_id=row["key_id"],
         is_suspended=row["suspended_at"] is not None,
         actor=actor_of(row["tenant"], row["user"], row["service"], row["prefix"]),
+        lasts=row["lasts"],
     )
 
 

@@ -3,13 +3,14 @@
 -- first: with few keys the planner would go through those of every tenant instead.
 --   $1 SHA-256 of the key
 with held as materialized (
-        select id, tenant_id, user_id, service, prefix, scopes
+        select id, tenant_id, user_id, service, prefix, scopes, expires_at - duly.now() as lasts
           from keys
          where hash = $1
            and revoked_at is null
            and (expires_at is null or expires_at > duly.now())
      )
-select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scopes, t.*
+select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scopes, k.lasts,
+       t.*
   from held k
   join tenants_with_plans t on t.tenant_id = k.tenant_id
   left join users u on u.id = k.user_id
