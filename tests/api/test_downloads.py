@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,7 +22,7 @@ from duly.model.tenant import Scope
 from duly.server.parts import DOWNLOADS
 from duly.store import tenants
 from duly.store.database import Database
-from tests.api.conftest import Api
+from tests.api.conftest import Agent, Api
 
 DATA = os.urandom(8 * 2**20)
 """More than the sockets between two processes hold."""
@@ -110,13 +111,26 @@ async def test_what_takes_long_to_hand_out_has_a_room_of_its_own(
     assert (await door.call("GET", f"/v1/tasks/{task}/logs")).status_code == 200
 
 
-async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(api: Api) -> None:
-    assert (await api.call("PUT", PATH, content=DATA)).status_code == 201
+@pytest.mark.parametrize("kind", ["artifact", "log", "followed log"])
+async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(
+    api: Api, agent: Agent, kind: str
+) -> None:
+    path, query = PATH, b"follow=true" if kind == "followed log" else b""
+    if kind == "artifact":
+        assert (await api.call("PUT", PATH, content=DATA)).status_code == 201
+    else:
+        path = f"/v1/tasks/{(await api.submit())['id']}/logs"
+        ref = await agent.start()
+        for offset in range(0, 100, 10):
+            assert (await agent.log(ref, offset, b"ten bytes\n")).status_code == 204
     lent = (await api.call("POST", "/v1/keys", json={"service": "s", "scopes": ["read"]})).json()
     guest = api.with_key(lent["key"])
     taken, go_on = asyncio.Event(), asyncio.Event()
     app = create_app(api.parts)
-    answered = asyncio.create_task(_download(app, guest.client.headers, taken, go_on))
+    sent: list[int] = []
+    answered = asyncio.create_task(
+        _download(app, guest.client.headers, taken, go_on, path, query, sent)
+    )
     async with asyncio.timeout(30):
         await taken.wait()
         await api.call("DELETE", f"/v1/keys/{lent['id']}")
@@ -125,6 +139,7 @@ async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(api:
     go_on.set()
     with pytest.raises(LitestarException, match="after response started"):
         await answered
+    assert len(sent) == 1
     assert api.parts.downloads.used == {}
 
 
@@ -141,25 +156,34 @@ async def test_logs_and_artifacts_share_what_a_tenant_may_read_at_once(api: Api)
 
 
 async def _download(
-    app: ASGIApp, headers: httpx.Headers, taken: asyncio.Event, go_on: asyncio.Event
+    app: ASGIApp,
+    headers: httpx.Headers,
+    taken: asyncio.Event,
+    go_on: asyncio.Event,
+    path: str = PATH,
+    query: bytes = b"",
+    sent: list[int] | None = None,
 ) -> int:
-    """Take the first bytes of the artifact, and the others later; return how many there were."""
-    over, got = asyncio.Event(), 0
+    """Take the first bytes of what is at `path`, and the others later; return how many.
+
+    `sent` gets the size of each part as it comes, also of an answer that breaks off.
+    """
+    over, sizes = asyncio.Event(), [] if sent is None else sent
 
     async def receive() -> dict[str, object]:
         await over.wait()
         return {"type": "http.disconnect"}
 
-    async def send(message: dict[str, object]) -> None:
-        nonlocal got
-        got += len(message.get("body", b""))
-        if got:
+    async def send(message: dict[str, Any]) -> None:
+        if message.get("body"):
+            sizes.append(len(message["body"]))
+        if sizes:
             taken.set()
             await go_on.wait()
         if message.get("more_body") is False:
             over.set()
 
-    request = httpx.Request("GET", f"http://duly.test{PATH}", headers=headers)
+    request = httpx.Request("GET", f"http://duly.test{path}", headers=headers)
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -167,13 +191,13 @@ async def _download(
         "method": "GET",
         "headers": [(name.lower(), value) for name, value in request.headers.raw],
         "scheme": "http",
-        "path": PATH,
-        "raw_path": PATH.encode(),
-        "query_string": b"",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
         "server": ("duly.test", 80),
         "client": ("127.0.0.1", 1),
         "root_path": "",
     }
     async with asyncio.timeout(30):
         await app(scope, receive, send)
-    return got
+    return sum(sizes)

@@ -26,7 +26,7 @@ class Download:
         self._room = parts_of(request).downloads
         self._tenant_id = credential_of(request).tenant_id
         self._answer = ASGIStreamingResponse(
-            iterator=_guarded(request, data),
+            iterator=guarded(request, data),
             media_type=media_type,
             headers=dict(headers or {}),
             status_code=200,
@@ -38,7 +38,7 @@ class Download:
             await self._answer(scope, receive, send)
 
 
-async def _guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield what comes, part by part, for as long as the caller may have it."""
     async for part in data:
         await guard(request)

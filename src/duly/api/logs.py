@@ -10,7 +10,7 @@ from litestar.response.streaming import ASGIStreamingResponse
 from litestar.types import ASGIApp
 
 from duly.api.auth import Access, guard
-from duly.api.download import Download
+from duly.api.download import Download, guarded
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
@@ -91,7 +91,7 @@ async def _follow(request: ApiRequest, task_id: int, attempt: int | None) -> Asy
                 return
             if end.attempt > 0 and end.attempt <= end.latest:
                 current = end.attempt
-                async for data in _read(parts, task_id, end, position):
+                async for data in guarded(request, _read(parts, task_id, end, position)):
                     position += len(data)
                     yield data
             if attempt is None and current is not None and current < end.latest:
