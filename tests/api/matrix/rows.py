@@ -70,6 +70,15 @@ def body(kind: str, status: int, make: Callable[[str], Any], *, creates: bool = 
     return Place(f"body {kind}", kind, status, lambda value: {"json": make(value)}, creates)
 
 
+def edges(make: Callable[[Any], Any]) -> tuple[Place, ...]:
+    """Return the places of an upstream in a body, in both of its forms, for tasks of every kind."""
+    return tuple(
+        body(kind, 422, spelled)
+        for kind in ANY_TASK
+        for spelled in (make, lambda task: make({"task": task, "on": "always"}))
+    )
+
+
 def message(make: Callable[[int, wire.AttemptRef | None], Any]) -> Good:
     """Return a good message to the gateway, about the attempt that runs."""
 
@@ -122,6 +131,7 @@ ROWS: dict[tuple[str, str], Row] = {
             body("idempotency_key", 201, lambda k: {**TRUE, "idempotency_key": k}, creates=True),
             body("tier", 422, lambda tier: {**TRUE, "tier": tier}),
             body("artifact", 422, lambda one: {**KNOWN, "artifact": one}),
+            *edges(lambda edge: {**KNOWN, "depends_on": [edge]}),
         ),
     ),
     ("POST", "/v1/tasks/batch"): Row(
@@ -136,6 +146,7 @@ ROWS: dict[tuple[str, str], Row] = {
                 creates=True,
             ),
             body("artifact", 422, lambda one: {"tasks": [KNOWN, {**KNOWN, "artifact": one}]}),
+            *edges(lambda edge: {"tasks": [KNOWN, {**KNOWN, "depends_on": [edge]}]}),
         ),
     ),
     ("GET", "/v1/tasks"): Row(Access.READ, places=TASKS),
@@ -156,7 +167,7 @@ ROWS: dict[tuple[str, str], Row] = {
         ok=201,
         good=json(tasks=[{**TRUE, "ref": "a"}]),
         places=(
-            body("task", 422, lambda k: {"tasks": [{**KNOWN, "ref": "a", "depends_on": [k]}]}),
+            *edges(lambda edge: {"tasks": [{**KNOWN, "ref": "a", "depends_on": [edge]}]}),
             body("artifact", 422, lambda k: {"tasks": [{**KNOWN, "ref": "a", "artifact": k}]}),
         ),
     ),
