@@ -35,6 +35,13 @@ async def test_an_answer_says_what_is_left(limited):
     assert rate(second) == ["3", "1", "20"]
 
 
+async def test_what_is_left_is_told_with_the_limits_too_and_to_nobody_without_a_rate(api, limited):
+    assert rate(await limited.call("GET", "/v1/limits")) == ["3", "3", "0"]
+    await post(limited)
+    assert rate(await limited.call("GET", "/v1/limits")) == ["3", "2", "10"]
+    assert rate(await api.call("GET", "/v1/limits")) == [None] * 3
+
+
 async def test_over_the_limit_it_is_429_with_the_time_to_come_back(limited):
     for _ in range(3):
         assert (await post(limited)).status_code == 201

@@ -5,6 +5,7 @@ from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
+from duly.api.rate_headers import add_headers, headers_of
 from duly.api.reading import overseeing
 from duly.store import limits
 
@@ -23,7 +24,10 @@ async def get_limits(request: ApiRequest) -> Answer:
     async with overseeing(parts) as conn:
         used = await limits.read_used(conn, credential.tenant_id)
     found = plan_shapes.limits(credential.tenant, credential.plan, used, parts.settings)
-    return as_json(found)
+    answer = as_json(found)
+    if found.rate is not None:
+        add_headers(answer, headers_of(found.rate.burst, found.rate.left, found.rate.full_in))
+    return answer
 
 
 HANDLERS = [get_limits]

@@ -5,6 +5,7 @@ understood by few of them. The limit is the burst, what remains are whole tasks,
 reset is the number of seconds until the bucket is full again.
 """
 
+from collections.abc import Mapping
 from math import ceil
 
 from duly.api.answer import Answer
@@ -17,17 +18,26 @@ def rate_headers(parts: Parts, credential: Credential) -> dict[str, str]:
     left = parts.rate_limiter.left(credential)
     if left is None:
         return {}
-    burst = left.rate.burst
+    full_in = (left.rate.burst - left.tokens) / left.rate.per_second
+    return headers_of(left.rate.burst, max(0, int(left.tokens)), full_in)
+
+
+def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
+    """Return the headers for a bucket with so many tasks left, full again in so many seconds."""
     return {
         "ratelimit-limit": str(burst),
-        "ratelimit-remaining": str(max(0, int(left.tokens))),
-        "ratelimit-reset": str(ceil((burst - left.tokens) / left.rate.per_second)),
+        "ratelimit-remaining": str(left),
+        "ratelimit-reset": str(ceil(full_in)),
     }
 
 
 def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
     """Add the headers to an answer."""
     if credential.plan.burst is not None:
-        headers = rate_headers(parts, credential)
-        answer.headers += [(name.encode(), value.encode()) for name, value in headers.items()]
+        add_headers(answer, rate_headers(parts, credential))
     return answer
+
+
+def add_headers(answer: Answer, headers: Mapping[str, str]) -> None:
+    """Add headers to an answer."""
+    answer.headers += [(name.encode(), value.encode()) for name, value in headers.items()]
