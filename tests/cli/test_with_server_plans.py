@@ -94,6 +94,25 @@ def test_a_tier_is_made_changed_listed_and_taken_back(server):
     assert server.duly("tier", "show", "wide").returncode == 1
 
 
+def test_an_administrator_sees_and_sets_what_another_tenant_has(server):
+    server.duly("tenant", "create", "tiered", "--plan", "standard")
+    of = ("--tenant", "tiered")
+    assert json.loads(server.duly("limits", *of, "-o", "json").stdout)["tenant"] == "tiered"
+    wide = ("--cpu", "4", "--memory", "2GiB")
+    made = server.duly("tier", "create", "regular", *of, *wide, "-o", "json")
+    assert (made.stderr, json.loads(made.stdout)["defined_by"]) == ("", "tenant")
+    server.duly("tier", "update", "regular", *of, "--cpu", "3")
+    shown = json.loads(server.duly("tier", "show", "regular", *of, "-o", "json").stdout)
+    assert shown["resources"]["cpu"] == 3
+    listed = json.loads(server.duly("tier", "list", *of, "-o", "json").stdout)["items"]
+    assert shown in listed
+    own = json.loads(server.duly("tier", "show", "regular", "-o", "json").stdout)
+    assert own["defined_by"] == "duly"
+    assert server.duly("tier", "remove", "regular", *of).returncode == 0
+    both = server.duly("tier", "create", "regular", *of, *wide, "--everyone")
+    assert (both.returncode, "not both" in both.stderr) == (2, True)
+
+
 def test_limits_say_what_is_used_and_that_there_is_none(server):
     there = len(server.duly("schedule", "list", "-o", "id").stdout.split())
     lines = [" ".join(one.split()) for one in server.duly("limits").stdout.splitlines()]

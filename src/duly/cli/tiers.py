@@ -7,6 +7,7 @@ import typer
 from duly.cli.connect import connect
 from duly.cli.flags import ResourceFlags, with_resource_flags
 from duly.cli.output import Output, OutputFlag, print_items, print_value
+from duly.cli.people import TenantFlag
 from duly.cli.request import resource_fields
 from duly.client.plan_shapes import Tier
 from duly.client.shapes import ResourceFields
@@ -27,19 +28,22 @@ COLUMNS = ("name", "resources", "defined_by", "allowed")
 def create(
     flags: ResourceFlags,
     name: TierName,
+    tenant: TenantFlag = None,
     everyone: EveryoneFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Say what a name stands for, within your plan; basic and the like may be said anew."""
+    _check_whose(tenant, everyone=everyone)
+    wanted = _amounts(flags)
     with connect() as client:
-        print_tier(client.create_tier(name, _amounts(flags), everyone=everyone), output)
+        print_tier(client.create_tier(name, wanted, tenant=tenant, everyone=everyone), output)
 
 
 @tier.command("list")
-def list_tiers(output: OutputFlag = Output.TABLE) -> None:
+def list_tiers(tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """List the tiers that you know, and who says what they stand for."""
     with connect() as client:
-        page = client.list_tiers()
+        page = client.list_tiers(tenant=tenant)
     if output is not Output.TABLE:
         items = [with_id(one, output) for one in page["items"]]
         print_items(items, page["next_cursor"], output, COLUMNS)
@@ -50,10 +54,10 @@ def list_tiers(output: OutputFlag = Output.TABLE) -> None:
 
 
 @tier.command()
-def show(name: TierName, output: OutputFlag = Output.TABLE) -> None:
+def show(name: TierName, tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Show what a name stands for."""
     with connect() as client:
-        print_tier(client.get_tier(name), output)
+        print_tier(client.get_tier(name, tenant=tenant), output)
 
 
 @tier.command()
@@ -61,19 +65,28 @@ def show(name: TierName, output: OutputFlag = Output.TABLE) -> None:
 def update(
     flags: ResourceFlags,
     name: TierName,
+    tenant: TenantFlag = None,
     everyone: EveryoneFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Change what a name stands for, kind by kind."""
+    _check_whose(tenant, everyone=everyone)
+    wanted = _amounts(flags)
     with connect() as client:
-        print_tier(client.update_tier(name, _amounts(flags), everyone=everyone), output)
+        print_tier(client.update_tier(name, wanted, tenant=tenant, everyone=everyone), output)
 
 
 @tier.command()
-def remove(name: TierName, everyone: EveryoneFlag = False) -> None:
+def remove(name: TierName, tenant: TenantFlag = None, everyone: EveryoneFlag = False) -> None:
     """Take back what was said of a name: it means again what it meant before, if anything."""
+    _check_whose(tenant, everyone=everyone)
     with connect() as client:
-        client.remove_tier(name, everyone=everyone)
+        client.remove_tier(name, tenant=tenant, everyone=everyone)
+
+
+def _check_whose(tenant: str | None, *, everyone: bool) -> None:
+    if everyone and tenant is not None:
+        raise typer.BadParameter("Say --tenant or --everyone, not both.")
 
 
 def _amounts(flags: ResourceFlags) -> ResourceFields:

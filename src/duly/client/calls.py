@@ -302,3 +302,7 @@ def _several(value: str | Sequence[str] | None) -> Sequence[str]:
 def _page(limit: int | None, cursor: str | None) -> list[tuple[str, str]]:
     query = [] if limit is None else [("limit", str(limit))]
     return query if cursor is None else [*query, ("cursor", cursor)]
+
+
+def _for(tenant: str | None) -> tuple[tuple[str, str], ...]:
+    return () if tenant is None else (("tenant", tenant),)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duly.client.call import Call, encode, instant, parse_json
-from duly.client.calls import _get, _page, _segment
+from duly.client.calls import _for, _get, _page, _segment
 from duly.client.people_shapes import (
     AuditEntry,
     AuditFilter,
@@ -20,8 +20,6 @@ from duly.client.people_shapes import (
     User,
 )
 from duly.client.shapes import Page
-
-Query = tuple[tuple[str, str], ...]
 
 
 def list_tenants(limit: int | None, cursor: str | None) -> Call[Page[Tenant]]:
@@ -146,10 +144,6 @@ def read_audit(
     if (since := which.get("since")) is not None:
         query.append(("since", instant(since, "since")))
     return _get("/v1/audit", [*_for(tenant), *query, *_page(limit, cursor)])
-
-
-def _for(tenant: str | None) -> Query:
-    return () if tenant is None else (("tenant", tenant),)
 
 
 def _body(**fields: Any) -> bytes:

@@ -3,7 +3,7 @@
 from typing import Any, TypeVar, Unpack
 
 from duly.client.call import Call, encode, parse_json
-from duly.client.calls import _get, _page, _segment
+from duly.client.calls import _for, _get, _page, _segment
 from duly.client.plan_shapes import Limits, Plan, PlanFields, Tier
 from duly.client.shapes import Page, ResourceFields
 
@@ -36,37 +36,46 @@ def remove_plan(name: str) -> Call[None]:
     return Call("DELETE", f"/v1/plans/{_segment(name)}", lambda body: None)
 
 
-def list_tiers() -> Call[Page[Tier]]:
-    """Ask for the tiers that the caller's tenant knows."""
-    return _get("/v1/tiers")
+def list_tiers(tenant: str | None) -> Call[Page[Tier]]:
+    """Ask for the tiers that a tenant knows."""
+    return _get("/v1/tiers", _for(tenant))
 
 
-def get_tier(name: str) -> Call[Tier]:
+def get_tier(name: str, tenant: str | None) -> Call[Tier]:
     """Ask for one tier."""
-    return _get(f"/v1/tiers/{_segment(name)}")
+    return _get(_tier(name), _for(tenant))
 
 
-def create_tier(name: str, resources: ResourceFields, *, everyone: bool) -> Call[Tier]:
+def create_tier(
+    name: str, resources: ResourceFields, tenant: str | None, *, everyone: bool
+) -> Call[Tier]:
     """Say what a name stands for. Sent twice, the second would find it there."""
     body: dict[str, Any] = {"name": name, "resources": resources, "everyone": everyone}
-    return Call("POST", "/v1/tiers", parse_json, body=encode(body))
+    return Call("POST", "/v1/tiers", parse_json, query=_for(tenant), body=encode(body))
 
 
-def update_tier(name: str, resources: ResourceFields, *, everyone: bool) -> Call[Tier]:
+def update_tier(
+    name: str, resources: ResourceFields, tenant: str | None, *, everyone: bool
+) -> Call[Tier]:
     """Change what a name stands for."""
     body = encode({"resources": resources, "everyone": everyone})
-    return Call("PATCH", f"/v1/tiers/{_segment(name)}", parse_json, body=body, repeatable=True)
+    path, query = _tier(name), _for(tenant)
+    return Call("PATCH", path, parse_json, query=query, body=body, repeatable=True)
 
 
-def remove_tier(name: str, *, everyone: bool) -> Call[None]:
+def remove_tier(name: str, tenant: str | None, *, everyone: bool) -> Call[None]:
     """Take back what was said of a name."""
-    query = (("everyone", "true"),) if everyone else ()
-    return Call("DELETE", f"/v1/tiers/{_segment(name)}", lambda body: None, query=query)
+    query = (*_for(tenant), *((("everyone", "true"),) if everyone else ()))
+    return Call("DELETE", _tier(name), lambda body: None, query=query)
 
 
-def limits() -> Call[Limits]:
-    """Ask what the caller's tenant may have, and what is left."""
-    return _get("/v1/limits")
+def limits(tenant: str | None = None) -> Call[Limits]:
+    """Ask what a tenant may have, and what is left."""
+    return _get("/v1/limits", _for(tenant))
+
+
+def _tier(name: str) -> str:
+    return f"/v1/tiers/{_segment(name)}"
 
 
 class PlanMethods:
@@ -95,29 +104,43 @@ class PlanMethods:
         """Remove a plan that no tenant has."""
         self._send(remove_plan(name))
 
-    def list_tiers(self) -> Page[Tier]:
+    def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
         """Return the tiers that the tenant knows."""
-        return self._send(list_tiers())
+        return self._send(list_tiers(tenant))
 
-    def get_tier(self, name: str) -> Tier:
+    def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
         """Return what the name of a tier stands for."""
-        return self._send(get_tier(name))
+        return self._send(get_tier(name, tenant))
 
-    def create_tier(self, name: str, resources: ResourceFields, *, everyone: bool = False) -> Tier:
+    def create_tier(
+        self,
+        name: str,
+        resources: ResourceFields,
+        *,
+        tenant: str | None = None,
+        everyone: bool = False,
+    ) -> Tier:
         """Say what a name stands for: for the tenant, or for everyone."""
-        return self._send(create_tier(name, resources, everyone=everyone))
+        return self._send(create_tier(name, resources, tenant, everyone=everyone))
 
-    def update_tier(self, name: str, resources: ResourceFields, *, everyone: bool = False) -> Tier:
+    def update_tier(
+        self,
+        name: str,
+        resources: ResourceFields,
+        *,
+        tenant: str | None = None,
+        everyone: bool = False,
+    ) -> Tier:
         """Change what a name stands for, kind by kind."""
-        return self._send(update_tier(name, resources, everyone=everyone))
+        return self._send(update_tier(name, resources, tenant, everyone=everyone))
 
-    def remove_tier(self, name: str, *, everyone: bool = False) -> None:
+    def remove_tier(self, name: str, *, tenant: str | None = None, everyone: bool = False) -> None:
         """Take back what was said of a name."""
-        self._send(remove_tier(name, everyone=everyone))
+        self._send(remove_tier(name, tenant, everyone=everyone))
 
-    def limits(self) -> Limits:
+    def limits(self, *, tenant: str | None = None) -> Limits:
         """Return what the tenant may have, and what is left of it."""
-        return self._send(limits())
+        return self._send(limits(tenant))
 
 
 class AsyncPlanMethods:
@@ -148,30 +171,42 @@ class AsyncPlanMethods:
         """Remove a plan that no tenant has."""
         await self._send(remove_plan(name))
 
-    async def list_tiers(self) -> Page[Tier]:
+    async def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
         """Return the tiers that the tenant knows."""
-        return await self._send(list_tiers())
+        return await self._send(list_tiers(tenant))
 
-    async def get_tier(self, name: str) -> Tier:
+    async def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
         """Return what the name of a tier stands for."""
-        return await self._send(get_tier(name))
+        return await self._send(get_tier(name, tenant))
 
     async def create_tier(
-        self, name: str, resources: ResourceFields, *, everyone: bool = False
+        self,
+        name: str,
+        resources: ResourceFields,
+        *,
+        tenant: str | None = None,
+        everyone: bool = False,
     ) -> Tier:
         """Say what a name stands for: for the tenant, or for everyone."""
-        return await self._send(create_tier(name, resources, everyone=everyone))
+        return await self._send(create_tier(name, resources, tenant, everyone=everyone))
 
     async def update_tier(
-        self, name: str, resources: ResourceFields, *, everyone: bool = False
+        self,
+        name: str,
+        resources: ResourceFields,
+        *,
+        tenant: str | None = None,
+        everyone: bool = False,
     ) -> Tier:
         """Change what a name stands for, kind by kind."""
-        return await self._send(update_tier(name, resources, everyone=everyone))
+        return await self._send(update_tier(name, resources, tenant, everyone=everyone))
 
-    async def remove_tier(self, name: str, *, everyone: bool = False) -> None:
+    async def remove_tier(
+        self, name: str, *, tenant: str | None = None, everyone: bool = False
+    ) -> None:
         """Take back what was said of a name."""
-        await self._send(remove_tier(name, everyone=everyone))
+        await self._send(remove_tier(name, tenant, everyone=everyone))
 
-    async def limits(self) -> Limits:
+    async def limits(self, *, tenant: str | None = None) -> Limits:
         """Return what the tenant may have, and what is left of it."""
-        return await self._send(limits())
+        return await self._send(limits(tenant))
