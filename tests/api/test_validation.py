@@ -91,7 +91,12 @@ BAD_FIELDS = [
     (
         {"resources": {"cpu": 0}},
         "resources.cpu",
-        "resources.cpu must be above 0, in cores, not 0.0.",
+        "resources.cpu must be above 0 and at most 100000, in cores, not 0.0.",
+    ),
+    (
+        {"resources": {"cpu": 1e9}},
+        "resources.cpu",
+        "resources.cpu must be above 0 and at most 100000, in cores, not 1000000000.0.",
     ),
     (
         {"resources": {"memory_mb": -1}},

@@ -12,6 +12,7 @@ from duly.errors import Invalid
 from duly.model.resources import KINDS, Resources
 
 MAX_AMOUNT = 1_000_000_000
+MAX_CORES = 100_000
 EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
 SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -68,8 +69,11 @@ def _cpu(value: float | None, default: int) -> int:
     if value is None:
         return default
     # The comparison also refuses NaN, which is neither below nor above anything.
-    if not 0 < value <= 100_000:
-        raise Invalid("resources.cpu", f"resources.cpu must be above 0, in cores, not {value}.")
+    if not 0 < value <= MAX_CORES:
+        raise Invalid(
+            "resources.cpu",
+            f"resources.cpu must be above 0 and at most {MAX_CORES}, in cores, not {value}.",
+        )
     return max(1, round(value * 1000))
 
 
