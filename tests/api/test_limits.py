@@ -72,6 +72,21 @@ async def test_what_runs_is_reserved_and_waits_is_counted_for_its_tenant_alone(
     assert (await caller.get("/v1/limits"))["running"]["used"] == 0
 
 
+async def test_a_reservation_waits_for_what_is_in_use_but_not_for_what_the_plan_never_grants(
+    caller, agent
+):
+    too_much = {"resources": {"cpu": 2.5}}
+    status, error = await caller.refused("POST", "/v1/resources", json=too_much)
+    assert (status, error["details"]["field"]) == (422, "resources.cpu")
+    assert "at most 2 cpu at once; the reservation asks for 2.5 cpu" in error["message"]
+    made = await caller.call("POST", "/v1/resources", json={"resources": {"cpu": 1.5}})
+    assert made.status_code == 201
+    path = f"/v1/resources/{made.json()['id']}"
+    assert (await caller.refused("PUT", path, json=too_much))[0] == 422
+    status, error = await caller.refused("POST", "/v1/resources", json={"resources": {"cpu": 1}})
+    assert (status, error["details"]["limit"]) == (429, "max_resources")
+
+
 async def test_a_plan_without_limits_says_so(api):
     limits = await api.get("/v1/limits")
     assert limits["rate"] is None

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from duly.errors import Conflict, LimitExceeded, NotFound
+from duly.model.allowance import check_resources
 from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
@@ -25,6 +26,8 @@ from duly.store import audit_log, leases, overview, quotas, reservations, stock
 from duly.store.database import Connection, Database
 from duly.store.lanes import Lane
 from duly.store.reservations import Reservation
+
+THIS = "the reservation"
 
 
 class Reservations:
@@ -44,6 +47,7 @@ class Reservations:
         expires_at: datetime | None,
     ) -> int:
         """Reserve on a node, or wherever it fits best; return the id of the reservation."""
+        check_resources(resources, credential.plan, THIS)
         shape, tried = Shape(resources), set[int]()
         while True:
             async with self._database.connection(Lane.GUEST) as conn:
@@ -86,6 +90,7 @@ class Reservations:
             )
             more = Shape(_growth(old.resources, new.resources))
             if any(amount for _, amount in more.needs.items()):
+                check_resources(new.resources, credential.plan, THIS)
                 await _check_limits(conn, credential, more)
                 if not await _has_room(conn, old.node_id, more):
                     raise Conflict("The node of this reservation has no room for more now.")
