@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import duly.api
+from tests.api.people import changed, holder, made, removed
 
 SOURCES = sorted(Path(duly.api.__file__).parent.glob("*.py"))
 OVERSEERS = {
@@ -78,3 +79,35 @@ async def test_a_statement_that_forgets_the_tenant_finds_only_its_rows(api, key_
         found = {str(row["id"]) for row in await conn.fetch("select id from tasks")}
     assert mine["id"] in found
     assert theirs["id"] not in found
+
+
+NOTE_WHO = """
+create table who_wrote (role text, what text);
+grant insert on who_wrote to public;
+create function note_who() returns trigger language plpgsql as
+$$ begin insert into duly.who_wrote values (current_user, tg_table_name); return null; end $$;
+create trigger note_who after insert or update on users execute function note_who();
+create trigger note_who after insert or update on keys execute function note_who();
+create trigger note_who after insert on audit_log execute function note_who();
+"""
+
+
+async def test_users_and_keys_are_written_under_the_lock(api):
+    """One of them that a statement took from another tenant would be a way in."""
+    await made(api, "/v1/tenants", name="acme", plan="standard")
+    manager = await holder(api, "submit", "read", "manage", user="kim")
+    async with api.parts.database.connection() as conn:
+        await conn.execute(NOTE_WHO)
+    await made(manager, "/v1/users", name="sam", password="correct horse")
+    await changed(manager, "/v1/users/sam", scopes=["read"], password="another horse")
+    of_sam = await made(manager, "/v1/keys", user="sam", scopes=["read"])
+    of_joe = await made(manager, "/v1/keys", user="joe", scopes=["read"])
+    await changed(manager, f"/v1/keys/{of_joe['id']}", scopes=["submit"], expires_in="1h")
+    await removed(manager, f"/v1/keys/{of_sam['id']}")
+    await removed(manager, "/v1/users/joe")
+    await made(api, "/v1/users", name="ann", tenant="acme")
+    async with api.parts.database.connection() as conn:
+        found = await conn.fetch("select distinct role, what from who_wrote order by what")
+    assert [tuple(row) for row in found] == [
+        ("duly_request", what) for what in ("audit_log", "keys", "users")
+    ]

@@ -7,7 +7,8 @@ from duly.errors import Conflict, Forbidden, NotFound
 from duly.model.tenant import Credential, Scope
 from duly.policy.grants import beyond
 from duly.store import tenants
-from duly.store.database import Connection
+from duly.store.database import Connection, Database
+from duly.store.lanes import Lane
 
 LAST = (
     "After this nobody could administer Duly any more: it takes away the last key with the scope "
@@ -16,16 +17,24 @@ LAST = (
 
 
 @asynccontextmanager
-async def keeping_one(conn: Connection) -> AsyncIterator[None]:
-    """Let the block change what it wants, inside a transaction, but leave an administrator.
+async def keeping_one(
+    database: Database, tenant_id: int | None = None
+) -> AsyncIterator[Connection]:
+    """Lend a transaction in which anything may be changed, as long as an administrator is left.
 
-    Who comes at the same time waits: two could otherwise each rely on the other's key.
+    With a tenant, only the rows of that are reached. Who comes at the same time waits: two could
+    otherwise each rely on the other's key.
     """
-    await tenants.lock_administrators(conn)
-    had_one = await tenants.has_lasting_admin_key(conn)
-    yield
-    if had_one and not await tenants.has_lasting_admin_key(conn):
-        raise Conflict(LAST)
+    async with database.transaction(Lane.GUEST) as conn:
+        await tenants.lock_administrators(conn)
+        had_one = await tenants.has_lasting_admin_key(conn)
+        if tenant_id is not None:
+            await database.confine(conn, tenant_id)
+        yield conn
+        # Whether there is one left, the keys of every tenant tell.
+        await database.unconfine(conn)
+        if had_one and not await tenants.has_lasting_admin_key(conn):
+            raise Conflict(LAST)
 
 
 def check_grant(credential: Credential, scopes: frozenset[Scope]) -> None:

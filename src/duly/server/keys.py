@@ -16,7 +16,6 @@ from duly.server.news import News
 from duly.store import audit_log, keys, tenants, users
 from duly.store.database import Connection, Database
 from duly.store.keys import ChangedKey, LockedKey, NewKey
-from duly.store.lanes import Lane
 
 
 class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +50,7 @@ class Keys:
         if asked.service is not None:
             check_user(asked.service, "service")
         _check_scopes(credential, asked.scopes)
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             await tenants.hold(conn, credential.tenant_id)
             user_id = None
             if asked.user is not None:
@@ -82,7 +81,7 @@ class Keys:
         """Change a key that can be used, on every server in a moment, and return its id."""
         if change.scopes is not UNSET:
             _check_scopes(credential, change.scopes)
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, key_id, prefix)
             check_reach(credential, old.scopes, "key")
             # Or one could act as a user for whom one may make no key.
@@ -104,7 +103,7 @@ class Keys:
         self, credential: Credential, *, key_id: int | None = None, prefix: str | None = None
     ) -> None:
         """Let a key open nothing any more, on every server in a moment."""
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database, credential.tenant_id) as conn:
             key = await _lock(conn, credential, key_id, prefix)
             check_reach(credential, key.scopes, "key")
             if key.revoked_at is None:

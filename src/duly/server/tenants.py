@@ -74,7 +74,7 @@ class Tenants:
 
     async def suspend(self, credential: Credential, tenant_id: int) -> None:
         """Let a tenant look and do nothing else; nothing of it starts from now on."""
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database) as conn:
             old = await _lock(conn, tenant_id)
             _refuse_home(old, "suspended")
             if old.suspended_at is None:
@@ -93,7 +93,7 @@ class Tenants:
 
     async def remove(self, credential: Credential, tenant_id: int) -> None:
         """Remove a tenant that has nothing left to do, with its users and keys, for good."""
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database) as conn:
             old = _there(await tenants.lock_for_good(conn, tenant_id))
             _refuse_home(old, "removed")
             if count := await tenants.count_live(conn, tenant_id, up_to=MANY):

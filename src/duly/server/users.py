@@ -10,7 +10,6 @@ from duly.server.news import News
 from duly.server.passwords import Passwords
 from duly.store import audit_log, tenants, users
 from duly.store.database import Connection, Database
-from duly.store.lanes import Lane
 from duly.store.users import User
 
 
@@ -36,7 +35,7 @@ class Users:
             scopes = OF_A_TENANT & grantable(credential.scopes)
         check_grant(credential, scopes)
         hashed = None if password is None else await self._passwords.hash(password)
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.writing_for(credential.tenant_id) as conn:
             await tenants.hold(conn, credential.tenant_id)
             made = await users.add(conn, credential.tenant_id, name, scopes, hashed)
             if made is None:
@@ -57,7 +56,7 @@ class Users:
         if scopes is not None:
             check_grant(credential, scopes)
         hashed = None if password is None else await self._passwords.hash(password)
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, user_id)
             details: dict[str, object] = {}
             if scopes is not None and scopes != old.scopes:
@@ -73,7 +72,7 @@ class Users:
 
     async def remove(self, credential: Credential, user_id: int) -> None:
         """Remove a user, and revoke its keys."""
-        async with self._database.transaction(Lane.GUEST) as conn, keeping_one(conn):
+        async with keeping_one(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, user_id)
             count = await users.remove(conn, old.id)
             await _record(conn, credential, "remove", old.name, keys=count)

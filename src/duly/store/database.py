@@ -176,6 +176,11 @@ class Database:
         """Keep the rest of a transaction to the rows of one tenant."""
         await conn.execute(confinement(self._role, tenant_id))
 
+    async def unconfine(self, conn: Connection) -> None:
+        """Let the rest of a transaction reach the rows of every tenant again."""
+        if self._role:
+            await conn.execute("set local role to default")
+
     async def connect_apart(self, name: str) -> asyncpg.Connection:
         """Open a connection beside the pool, for the caller to keep and to close."""
         with translated():

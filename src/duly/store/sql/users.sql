@@ -19,7 +19,7 @@ select u.id, u.name, u.scopes, u.has_password, u.created_at,
 
 -- name: add
 -- Make a user, or bring one back that was removed, with nothing of what it had. No row means
--- that there is one of that name.
+-- that there is one of that name. The hash is not taken from `excluded`: to do so is to read it.
 --   $1 tenant_id, $2 name, $3 scopes, $4 password_hash
 insert into users as u (tenant_id, name, scopes, password_hash)
 values ($1, $2, $3::text[], $4)
@@ -27,7 +27,7 @@ values ($1, $2, $3::text[], $4)
        set removed_at = null,
            created_at = duly.now(),
            scopes = excluded.scopes,
-           password_hash = excluded.password_hash
+           password_hash = $4
      where u.removed_at is not null
 returning id
 
