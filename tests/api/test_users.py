@@ -152,3 +152,17 @@ async def test_a_foreign_user_is_an_unknown_one(api, manager):
         ]
         assert [status for status, _ in told] == [404] * 5
         assert {error["message"].rsplit(" ", 1)[0] for _, error in told} == {"There is no user"}
+
+
+async def test_nobody_takes_a_key_that_may_do_more_by_its_user(api):
+    await made(api, "/v1/tenants", name="acme", plan="standard")
+    await made(api, "/v1/users", name="kim", tenant="acme")
+    chief = await holder(api, "admin", user="kim")
+    manager = await holder(api, "submit", "read", "manage", user="sam")
+    for method, options in (("DELETE", {}), ("PATCH", {"json": {"scopes": ["read"]}})):
+        status, error = await manager.refused(method, "/v1/users/kim", **options)
+        assert (status, error["details"]) == (403, {"scope": "admin"})
+    await chief.get("/v1/nodes")
+    (of_kim,) = (await api.get("/v1/keys?tenant=acme&user=kim"))["items"]
+    await removed(api, f"/v1/keys/{of_kim['id']}?tenant=acme")
+    await removed(manager, "/v1/users/kim")

@@ -145,7 +145,7 @@ async def _ensure_user(
     """Return the id of a user; one that is new may do as much as its key, and more cannot hurt."""
     check_user(name, "user")
     if (found := await users.lock(conn, credential.tenant_id, name=name)) is not None:
-        if wider := found.scopes - grantable(credential.scopes):
+        if wider := found.reach - grantable(credential.scopes):
             raise Forbidden(
                 f"{name!r} has the scope {min(wider).value!r}, which your key has not; "
                 "whoever has it makes keys for this user.",

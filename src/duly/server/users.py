@@ -84,7 +84,8 @@ async def _lock(conn: Connection, credential: Credential, user_id: int) -> User:
     found = await users.lock(conn, credential.tenant_id, user_id=user_id)
     if found is None:
         raise unknown(credential, "user", user_id)
-    check_reach(credential, found.scopes, "user")
+    # A key of the user goes, or is narrowed, with it.
+    check_reach(credential, found.reach, "user")
     return found
 
 

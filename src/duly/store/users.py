@@ -26,6 +26,13 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     has_password: bool = False
     keys: int = 0
     """How many that can be used, without those of logins."""
+    key_scopes: frozenset[Scope] = frozenset()
+    """What its keys may do, which can be more than it may itself; known of one that is locked."""
+
+    @property
+    def reach(self) -> frozenset[Scope]:
+        """Return what it may do, by a password or by any of its keys."""
+        return self.scopes | self.key_scopes
 
 
 class LoginUser(msgspec.Struct, frozen=True):

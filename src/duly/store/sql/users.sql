@@ -34,7 +34,14 @@ returning id
 -- name: lock
 -- Let nobody else change a user before the commit.
 --   $1 tenant_id, $2 user_id, $3 name
-select id, name, scopes, created_at
+select id, name, scopes, created_at,
+       array(
+        select distinct unnest(k.scopes)
+          from keys k
+         where k.user_id = users.id
+           and k.revoked_at is null
+           and (k.expires_at is null or k.expires_at > duly.now())
+       ) as key_scopes
   from users
  where tenant_id = $1
    and removed_at is null
