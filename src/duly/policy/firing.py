@@ -24,8 +24,8 @@ MOST_RUNS = 100
 """Fire times of one schedule that run by one decision, at most; the others by the next one."""
 PIECE = 1000
 """Fire times of one schedule about which is decided at once, at most."""
-MOST_COUNTED = 10_000
-"""Fire times that are counted when a schedule passes over many."""
+MOST_COUNTED = 1000
+"""Fire times that are counted when a schedule passes over many: nobody else is served meanwhile."""
 
 TOO_LATE = Reason("too_late", "Its time had passed, and the schedule's misfire is skip.")
 MADE_UP_FOR = Reason("made_up_for", "Its time had passed; a later one was run instead of it.")
