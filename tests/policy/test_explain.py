@@ -171,6 +171,20 @@ def test_each_situation_has_its_reason(case, code, message):
     assert (reason.code, reason.message) == (code, message)
 
 
+@pytest.mark.parametrize(
+    ("case", "details"),
+    [
+        (
+            facts(needs=Resources(cpu_milli=64_000), offers=[offer(4), offer(8, name="big")]),
+            {"kind": "cpu", "needed": 64.0, "largest": 8.0, "node": "big"},
+        ),
+        (facts(offers=[offer(4, 0.25)]), {"kinds": ["cpu"], "nodes": 1}),
+    ],
+)
+def test_amounts_are_told_as_requests_have_them(case, details):
+    assert explain(case).details == details
+
+
 amounts = st.builds(
     Resources,
     cpu_milli=st.integers(0, 4000),

@@ -95,6 +95,16 @@ TIERS: Mapping[str, Resources] = MappingProxyType(
 )
 
 
+def field(kind: str) -> str:
+    """Return the name by which requests and answers know a kind."""
+    return "cpu" if kind == "cpu_milli" else kind
+
+
+def in_field(kind: str, amount: int) -> float:
+    """Return an amount as requests and answers have it: cores, not thousandths of them."""
+    return amount / 1000 if kind == "cpu_milli" else amount
+
+
 def describe(kind: str, amount: int) -> str:
     """Say an amount as a person would: 0.5 cpu, 256 MiB memory, 2 ports."""
     match kind:

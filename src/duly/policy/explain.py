@@ -16,7 +16,7 @@ from duly.model.limits import UNLIMITED, Limits
 from duly.model.node import Offer
 from duly.model.pause import Pause
 from duly.model.queue import Queue
-from duly.model.resources import Resources, describe
+from duly.model.resources import Resources, describe, field, in_field
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
 from duly.policy.limits import NO_KEY_USE, NO_USE, RUNNING, Bar, KeyUse, Use, bar
@@ -229,7 +229,12 @@ def over_limit(barred: Bar) -> Reason:
         barred.code,
         f"Needs {needed}; of the {describe(barred.kind, limit)} that the plan allows at once, its "
         + ("tenant has none yet." if not used else f"tenant has {describe(barred.kind, used)}."),
-        {"kind": barred.kind, "needed": barred.needed, **figures},
+        {
+            "kind": field(barred.kind),
+            "needed": in_field(barred.kind, barred.needed),
+            "limit": in_field(barred.kind, limit),
+            "used": in_field(barred.kind, used),
+        },
     )
 
 
@@ -274,7 +279,12 @@ def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
         "no_node_can_fit",
         f"Needs {describe(kind, needed)}; the nearest node, {nearest.name}, "
         f"has {describe(kind, has)} in all.",
-        {"kind": kind, "needed": needed, "largest": has, "node": nearest.name},
+        {
+            "kind": field(kind),
+            "needed": in_field(kind, needed),
+            "largest": in_field(kind, has),
+            "node": nearest.name,
+        },
     )
 
 
@@ -288,7 +298,7 @@ def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
     return Reason(
         "no_capacity",
         f"Waiting for {wanted} on {'any of ' if len(taking) > 1 else ''}{_nodes(len(taking))}.",
-        {"kinds": sorted(short), "nodes": len(taking)},
+        {"kinds": sorted(map(field, short)), "nodes": len(taking)},
     )
 
 

@@ -15,7 +15,7 @@ from duly import alarm, clock, telemetry
 from duly.config import Settings
 from duly.model.node import Known, Offer
 from duly.model.queue import Queue
-from duly.model.resources import describe
+from duly.model.resources import describe, field, in_field
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
@@ -339,5 +339,5 @@ def _hopeless_reason(shape: Shape, nodes: Sequence[Known]) -> Reason:
     return Reason(
         "no_node_can_fit",
         f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
-        {"short": short},
+        {"short": {field(kind): in_field(kind, amount) for kind, amount in short.items()}},
     )
