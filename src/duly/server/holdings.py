@@ -37,14 +37,13 @@ class Holdings:
     def __init__(self) -> None:
         self._marks: dict[int, Mark] = {}
 
-    def forget(self, incarnation: int) -> None:
-        """Drop what is remembered of an incarnation that has ended."""
-        self._marks.pop(incarnation, None)
-
     async def read(
         self, conn: Connection, node_id: int, incarnation: int, held: Sequence[wire.AttemptRef]
-    ) -> list[HeldAttempt]:
-        """Return what an incarnation should hold, which says that it holds `held`."""
+    ) -> list[HeldAttempt] | None:
+        """Return what an incarnation should hold, which says that it holds `held`.
+
+        None says that it has ended, or is not the node's; nothing is remembered of it then.
+        """
         # Taken out meanwhile: after an error nothing is known.
         mark = self._marks.pop(incarnation, None) or Mark()
         if mark.pace.is_due:
@@ -54,6 +53,8 @@ class Holdings:
         else:
             below = [ref.task for ref in held if ref.token <= mark.token and is_possible(ref)]
             rows = await nodes.read_held(conn, incarnation, node_id, mark.token, below)
+        if rows is None:
+            return None
         mark.token = _held_up_to(mark.token, rows, held)
         self._marks[incarnation] = mark
         return rows

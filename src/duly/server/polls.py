@@ -108,9 +108,8 @@ class Polls:
         began = box.begin_look()
         async with self._database.connection(Lane.NODE) as conn:
             should_hold = await self._holdings.read(conn, node_id, poll.incarnation, poll.held)
-            if not should_hold and not await nodes.is_alive(conn, poll.incarnation, node_id):
+            if should_hold is None:
                 self._deliveries.drop(poll.incarnation, box)
-                self._holdings.forget(poll.incarnation)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
             missing = [
@@ -152,7 +151,7 @@ class Polls:
         """Return everything that the agent is to end, told before or not."""
         async with self._database.connection(Lane.NODE) as conn:
             should_hold = await self._holdings.read(conn, node_id, beat.incarnation, beat.held)
-            return await _certain_stops(conn, beat.held, should_hold)
+            return await _certain_stops(conn, beat.held, should_hold or [])
 
 
 async def _certain_stops(

@@ -141,15 +141,13 @@ async def read_records(conn: Connection, *, window: timedelta) -> dict[int, tupl
 
 async def read_held(
     conn: Connection, incarnation: int, node_id: int, above: int, tasks: Sequence[int]
-) -> list[HeldAttempt]:
-    """Return what an incarnation should be running: what came above a token, and named tasks."""
+) -> list[HeldAttempt] | None:
+    """Return what an incarnation should be running: what came above a token, and named tasks.
+
+    None says that it has ended, or is not the node's.
+    """
     rows = await conn.fetch(SQL["read_held"], incarnation, node_id, above, list(tasks))
-    return [HeldAttempt(*row) for row in rows]
-
-
-async def is_alive(conn: Connection, incarnation: int, node_id: int) -> bool:
-    """Say whether an incarnation of the node still holds its lease."""
-    return bool(await conn.fetchval(SQL["is_alive"], incarnation, node_id))
+    return [HeldAttempt(*row) for row in rows if row[0] is not None] if rows else None
 
 
 async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:

@@ -84,13 +84,14 @@ select override_capacity($1, $2::jsonb)
 
 -- name: read_held
 -- Return what an incarnation should be running: the truth that a poll is answered from. Of
--- what came up to a token, only the tasks that are named are looked up, each by its id.
+-- what came up to a token, only the tasks that are named are looked up, each by its id. A row
+-- without an id says that there is nothing; no row, that the incarnation has ended.
 --   $1 incarnation_id, $2 node_id, $3 above this token, $4 task ids
 select l.id, l.attempt, l.token,
        l.cancel_requested_at is not null as is_cancelled,
        l.kill_at <= duly.now() as is_overdue
   from incarnations i
- cross join lateral (
+  left join lateral (
         select id, attempt, token, cancel_requested_at, kill_at
           from live
          where status = 'running'
@@ -102,18 +103,10 @@ select l.id, l.attempt, l.token,
          where id = any($4::bigint[])
            and incarnation_id = i.id
            and token <= $3
-       ) as l
+       ) as l on true
  where i.id = $1
    and i.node_id = $2
    and i.ended_at is null
-
--- name: is_alive
---   $1 incarnation_id, $2 node_id
-select exists (
-        select 1
-          from incarnations
-         where id = $1 and node_id = $2 and ended_at is null
-       )
 
 -- name: read_assignments
 -- Return what an agent needs to start attempts on an incarnation of its own.
