@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from duly.store.confined import confinement
+from duly.store.confined import UNCONFINED, confinement
 from duly.store.database import _prepare, load_statements, translated
 from duly.store.lanes import Lane
 from duly.store.request_role import ROLE
@@ -116,6 +116,10 @@ class SteppedConnection:
         """Keep the rest of the transaction to one tenant, which nobody else can notice."""
         await self._at_once(lambda: self._real.execute(confinement(ROLE, tenant_id)))
 
+    async def unconfine(self) -> None:
+        """Let the rest of the transaction reach every tenant again, which nobody can notice."""
+        await self._at_once(lambda: self._real.execute(UNCONFINED))
+
     async def _at_once(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Begin or roll back: nobody else can tell when that happens, so nobody is asked."""
         if self._actor is None:
@@ -201,6 +205,9 @@ class SteppedDatabase:
 
     async def confine(self, conn: SteppedConnection, tenant_id: int) -> None:
         await conn.confine(tenant_id)
+
+    async def unconfine(self, conn: SteppedConnection) -> None:
+        await conn.unconfine()
 
 
 def _names() -> dict[str, str]:

@@ -27,6 +27,10 @@ def confinement(role: str, tenant_id: int) -> str:
     return f"{take_on}set local duly.tenant = {tenant_id:d}"
 
 
+UNCONFINED = "set local role to default"
+"""Lets the rest of a transaction reach the rows of every tenant again."""
+
+
 class Confined:
     """A connection while it is lent for reading; a class for the reason that `Lent` is one."""
 

@@ -20,7 +20,7 @@ import asyncpg
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError, DulyError, NotLeading, Unavailable
 from duly.store.codecs import set_codecs
-from duly.store.confined import Confined, confinement
+from duly.store.confined import UNCONFINED, Confined, confinement
 from duly.store.connecting import Connector, PatientConnection
 from duly.store.lanes import Lane, Lanes
 from duly.store.pooler import check_sessions
@@ -179,7 +179,7 @@ class Database:
     async def unconfine(self, conn: Connection) -> None:
         """Let the rest of a transaction reach the rows of every tenant again."""
         if self._role:
-            await conn.execute("set local role to default")
+            await conn.execute(UNCONFINED)
 
     async def connect_apart(self, name: str) -> asyncpg.Connection:
         """Open a connection beside the pool, for the caller to keep and to close."""
