@@ -18,8 +18,8 @@ from duly.model.steps import Pace, Steps
 
 MAX_UPSTREAMS = 10_000
 MAX_DEPENDENCIES = 500_000
-"""How many the tasks of one request may have together: one transaction stores them, and who
-leads tells each of them of an end before it sees to others."""
+"""How many the tasks of one request may have together: one transaction stores them, and the
+leader has to tell of an end along each."""
 MAX_REF = 100
 LARGEST_ID = 2**63 - 1
 ID = re.compile(r"[0-9]{1,19}")
