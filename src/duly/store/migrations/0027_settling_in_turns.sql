@@ -3,11 +3,12 @@
 -- The notes of one tenant, so that each tenant can have its turn.
 create index ended_upstreams_by_tenant on ended_upstreams (tenant_id, task_id);
 
--- Tell dependants that tasks have ended for which they wait, as `settle_edges`, which stays for
--- servers of the version before this one; but one tenant after the other, beginning after p_after,
--- and at most p_share edges of each in its turn: a graph with a million edges that ends at once
--- keeps nobody else's waiting. In all, about p_limit edges are gone through. A row without an id
--- says that there are more, and whose turn was the last.
+-- Tell dependants that tasks have ended for which they wait: some may start, some never can and
+-- end as well, which their own dependants are told next. One tenant after the other, beginning
+-- after p_after, and at most p_share edges of each in its turn: a graph with a million edges that
+-- ends at once keeps nobody else's waiting. In all, about p_limit edges are gone through; a row
+-- without an id says that there are more, and whose turn was the last. Under a term that is held
+-- until the commit, so nobody else does it meanwhile. Dependants are locked in the order of ids.
 --
 -- A task may have any number of dependants, so few are looked at until it is seen that they have few.
 create function settle_in_turns(
@@ -148,4 +149,14 @@ begin
     return query
     select null::bigint, turn, null::int, null::duly.status, null::timestamptz;
 end
+$$;
+
+-- For servers of the version before this one.
+create or replace function settle_edges(p_duty text, p_term bigint, p_server smallint, p_limit int)
+    returns table (
+        id bigint, tenant_id int, shape_id int, status duly.status, start_by timestamptz
+    )
+    language sql
+    as $$
+    select * from duly.settle_in_turns(p_duty, p_term, p_server, p_limit, 250, 0)
 $$;
