@@ -33,11 +33,22 @@ def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
 
 def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
     """Add the headers to an answer."""
-    if credential.plan.burst is not None:
+    if credential.plan.burst is None:
+        return answer
+    seen = parts.rate_limiter.just_seen(credential)
+    if seen is None:
         add_headers(answer, rate_headers(parts, credential))
+    else:
+        if seen.told is None:
+            seen.told = _encoded(rate_headers(parts, credential))
+        answer.headers += seen.told
     return answer
 
 
 def add_headers(answer: Answer, headers: Mapping[str, str]) -> None:
     """Add headers to an answer."""
-    answer.headers += [(name.encode(), value.encode()) for name, value in headers.items()]
+    answer.headers += _encoded(headers)
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
