@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 CORES = 2
+BATCH = 1000
+"""How many tasks a request has where there are many."""
 AT_A_TIME = 100
 """How many of the benchmark's tasks run at once; more of them gain nothing."""
 
@@ -55,6 +57,12 @@ class Requests:
     def batch(self, count: int, task: dict[str, Any]) -> bytes:
         """Return the request that submits `count` times the same task."""
         return self.post("/v1/tasks/batch", {"tasks": [task] * count})
+
+    def batches(self, count: int, task: dict[str, Any], size: int = BATCH) -> list[bytes]:
+        """Return the requests that submit `count` times the same task, `size` in each."""
+        full, rest = divmod(count, size)
+        last = [self.batch(rest, task)] if rest else []
+        return [self.batch(size, task)] * full + last
 
 
 class Client:

@@ -46,10 +46,7 @@ def measure(rig: Rig) -> Iterator[Figure]:
 def run_through(place: Installation, counts: Counts, tasks: int, batch: int) -> float:
     """Return how many tasks a second go from submit to a durable end."""
     requests = Requests(place.url, place.key)
-    full = requests.batch(batch, TRUE)
-    prepared = [full] * (tasks // batch)
-    if tasks % batch:
-        prepared.append(requests.batch(tasks % batch, TRUE))
+    prepared = requests.batches(tasks, TRUE, batch)
     wanted = counts.accepted + tasks
     began = time.perf_counter()
     send_all(requests, prepared, CLIENTS)

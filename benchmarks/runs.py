@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import checks, cluster, installation, limits, usage
 from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
-from benchmarks.load import AT_A_TIME, TRUE, Requests, send_all, true
+from benchmarks.load import AT_A_TIME, BATCH, TRUE, Requests, send_all, true
 from benchmarks.rig import Rig
 from benchmarks.usage import Cpu
 from duly.bench.figure import Figure, at_least, median
@@ -72,12 +72,14 @@ def _costed(place: Installation, rounds: int, runs: int) -> tuple[list[float], C
     return rates, Costs(rounds * runs, spent, _wal(place.dsn) - wal)
 
 
-def run_all(place: Installation, count: int, task: dict[str, Any] = TRUE) -> float:
-    """Return how many /bin/true a second go from submit to done, of `count` in one batch."""
+def run_all(
+    place: Installation, count: int, task: dict[str, Any] = TRUE, batch: int = BATCH
+) -> float:
+    """Return how many /bin/true a second go from submit to done, of `count` in some requests."""
     requests = Requests(place.url, place.key)
-    request = requests.batch(count, task)
+    prepared = requests.batches(count, task, batch)
     began = time.perf_counter()
-    send_all(requests, [request], 1)
+    send_all(requests, prepared, 1)
     await_empty(place.dsn)
     return count / (time.perf_counter() - began)
 

@@ -28,7 +28,6 @@ SPARE = 1.5
 """Of what ends in a turn, so that the end of the line is not in sight."""
 EARLY = 0.2
 """The share of a turn that is not measured: whoever has rested has to get going."""
-BATCH = 1000
 LOOK = 0.005
 """Seconds between two looks at how many have ended."""
 ENDED = "select last_value from duly.entries"
@@ -92,8 +91,7 @@ class Side:
     def submit(self, count: int) -> None:
         """Store so many more tasks, over HTTP."""
         requests = Requests(self._place.url, self._place.key)
-        sizes = [BATCH] * (count // BATCH) + ([count % BATCH] if count % BATCH else [])
-        send_all(requests, [requests.batch(size, TRUE) for size in sizes], 1)
+        send_all(requests, requests.batches(count, TRUE), 1)
         self.submitted += count
 
     async def turn(self, count: int) -> Turn:

@@ -156,10 +156,13 @@ async def test_a_task_begins_with_ordinary_signals_in_a_session_of_its_own(best_
 
 async def test_a_task_is_never_root_and_gains_nothing(node):
     report = await node.run(
-        "sh", "-c", "id -u; id -G; grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status"
+        "sh", "-c", "id -u; id -G; grep -E 'Uid|Gid|CapEff|CapPrm|NoNewPrivs' /proc/self/status"
     )
-    uid, groups, permitted, effective, no_new = report.tail.decode().splitlines()
+    uid, groups, uids, gids, permitted, effective, no_new = report.tail.decode().splitlines()
     assert int(uid) != 0 and "0" not in groups.split()
+    # The real one, the effective one, the saved one and that for files.
+    assert uids.split()[1:] == [uid] * 4
+    assert "0" not in gids.split()[1:]
     if os.geteuid() == 0:
         assert int(permitted.split()[1], 16) == int(effective.split()[1], 16) == 0
     assert no_new.split()[1] == "1"

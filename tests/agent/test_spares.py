@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spares import Spares, reclaim
+from duly.agent.spares import MOST_SPARES, Spares, reclaim
 from duly.model.task import Outcome
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a user for every attempt")
+OURS = os.geteuid(), os.getegid()
 WHERE = "pwd; stat -c '%u %a' .; id -u"
 
 
@@ -86,7 +87,7 @@ async def test_a_folder_that_somebody_has_tidied_up_is_made_anew(best_node):
 def test_a_folder_with_attributes_is_not_taken_back(tmp_path, name):
     folder = tmp_path / "work"
     folder.mkdir(mode=0o700)
-    assert reclaim(str(folder))
+    assert reclaim(str(folder), OURS)
     value = b"x"
     if name != "user.note":
         # Version 2; the owner, user 1, the group, the mask and others, each with its rights.
@@ -101,14 +102,14 @@ def test_a_folder_with_attributes_is_not_taken_back(tmp_path, name):
         os.setxattr(folder, name, value)
     except OSError:
         pytest.skip("this file system has no such attributes")
-    assert not reclaim(str(folder))
+    assert not reclaim(str(folder), OURS)
 
 
 def test_what_is_no_folder_is_not_taken_back(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "file").touch()
     for name in ("link", "file", "nothing"):
-        assert not reclaim(str(tmp_path / name))
+        assert not reclaim(str(tmp_path / name), OURS)
 
 
 def test_those_that_came_first_make_room():
@@ -121,3 +122,24 @@ def test_those_that_came_first_make_room():
     assert spares.take(2) is None
     assert [spares.take(3), spares.take(3), spares.take(3)] == ["e", "d", None]
     assert [spares.take(1), spares.take(1), spares.take(None)] == ["c", None, None]
+
+
+def test_what_is_kept_is_for_those_who_come_again_soon():
+    spares = Spares(most=2)
+    assert spares.expects(1) and spares.expects(2)  # There is room for them.
+    spares.keep("a", 1)
+    spares.keep("b", 2)
+    assert not spares.expects(3)
+    assert spares.expects(3)  # It comes again, and somebody else has to make room.
+    assert not spares.expects(1)  # Two others came since.
+    assert spares.take(2) == "b"
+    assert spares.expects(4)
+
+
+@only_root
+async def test_folders_of_tenants_who_take_turns_are_removed_at_once(best_node):
+    for tenant in range(MOST_SPARES + 3):
+        await best_node.run("true", tenant=tenant + 1)
+    folder = (await told(best_node, tenant=1000))[0]
+    assert not Path(folder).exists()
+    assert len(list(Path(folder).parent.iterdir())) <= MOST_SPARES + 1  # One is for no inputs.

@@ -1,41 +1,38 @@
 """What an agent's state machine takes in, and what it asks for (`duly.agent.state`).
 
 Events are what has happened; effects are what is to be done about it. Both are values, so
-that a test can drive the whole protocol and compare.
+that a test can drive the whole protocol and compare. Each task has about ten of them, and a
+struct is made in a fifth of the time that a frozen dataclass takes.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from duly.agent.outcome import Conclusion, Exit
 from duly.wire import AttemptRef, Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(msgspec.Struct, frozen=True):
     """A server gave us an attempt; one with inputs or a bundle begins once we have them."""
 
     ref: AttemptRef
     has_inputs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(msgspec.Struct, frozen=True):
     """All that an attempt needs is here; or it cannot be had, which is how it ends."""
 
     ref: AttemptRef
     refusal: Conclusion | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(msgspec.Struct, frozen=True):
     """Nothing of an attempt is running any more."""
 
     ref: AttemptRef
     end: Exit
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """Our lease was renewed by a heartbeat that left at `sent_at`; `stop` is no longer ours to run.
 
     Trust counts from before we asked: we give up no later than the server does, however slow
@@ -47,30 +44,25 @@ class Renewed:
     stop: tuple[Stop, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StopOrdered:
+class StopOrdered(msgspec.Struct, frozen=True):
     """A server wants an attempt ended."""
 
     stop: Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(msgspec.Struct, frozen=True):
     """The agent itself is to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(msgspec.Struct, frozen=True):
     """Our incarnation is over: nothing that we say counts any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The report of an attempt was accepted, or found stale; either way it is over."""
 
     ref: AttemptRef
@@ -81,84 +73,72 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """Get the bundle and the inputs of the attempt, which is not to be started before."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(msgspec.Struct, frozen=True):
     """What was fetched for the attempt is not needed any more: it will not begin."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Run the attempt."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(msgspec.Struct, frozen=True):
     """SIGTERM, the grace, SIGKILL."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """SIGKILL to all of it, now."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Freeze:
+class Freeze(msgspec.Struct, frozen=True):
     """Let nothing of the attempt run, and keep it."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Thaw:
+class Thaw(msgspec.Struct, frozen=True):
     """Let it run on."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """Our attempts may run until then; the supervisor sees to it, even without us."""
 
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """Tell a server how the attempt ended, again and again until it answers."""
 
     ref: AttemptRef
     conclusion: Conclusion
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Remove what is left of the attempt on this node."""
 
     ref: AttemptRef
 
 
-@dataclass(frozen=True, slots=True)
-class Rejoin:
+class Rejoin(msgspec.Struct, frozen=True):
     """Nothing of the old incarnation is left: begin a new one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(msgspec.Struct, frozen=True):
     """Nothing is held any more, and the agent was told to stop."""
 
 

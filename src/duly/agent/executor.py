@@ -134,6 +134,8 @@ class Executor:
         is_filled = assignment.payload.source is not None or unpacked is not None
         tenant = assignment.tenant if self._users.own_uids and not is_filled else None
         spare = self._spares.take(tenant)
+        if tenant is not None and not self._spares.expects(tenant):
+            tenant = None
         folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
         if unpacked is not None:
             folder = unpacked.folder

@@ -8,11 +8,15 @@ program.
 # ruff: noqa: PTH106, SIM105
 
 import os
+import resource
 
 from duly.agent.cgroup import Group, Layout
 from duly.agent.spawner import HOME
 
-MOST_IDLE = 64
+MOST_IDLE = 256
+"""How many are kept, of which each has up to five files open."""
+FILES = 16
+"""Of so many files that we may open, no more than one for each group that is kept."""
 
 
 class Groups:
@@ -21,26 +25,42 @@ class Groups:
     def __init__(self, layout: Layout, processes: int) -> None:
         self._layout = layout
         self._processes = processes
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(1, min(MOST_IDLE, files // FILES))
         self._idle: dict[int, list[Group]] = {}
+        """By the memory that they allow; what was asked for last is at the end."""
         self._count = 0
         self._made = 0
 
     def take(self, memory: int) -> Group:
         """Return an empty group that allows `memory` bytes; 0 means no limit."""
-        idle = self._idle.get(memory)
+        idle = self._idle.pop(memory, None)
+        if idle is None:
+            self._made += 1
+            return Group(self._layout, str(self._made), memory, self._processes)
+        self._count -= 1
+        group = idle.pop()
         if idle:
-            self._count -= 1
-            return idle.pop()
-        self._made += 1
-        return Group(self._layout, str(self._made), memory, self._processes)
+            self._idle[memory] = idle
+        return group
 
     def give_back(self, group: Group) -> None:
         """Take back a group that is empty again."""
-        if self._count < MOST_IDLE and group.renew():
-            self._idle.setdefault(group.memory, []).append(group)
-            self._count += 1
-        else:
+        if not group.renew():
             group.remove()
+            return
+        if self._count >= self._most:
+            self._remove_one()
+        self._idle.setdefault(group.memory, []).append(group)
+        self._count += 1
+
+    def _remove_one(self) -> None:
+        """Make room, at the expense of a kind that was not asked for lately."""
+        memory, idle = next(iter(self._idle.items()))
+        idle.pop(0).remove()
+        self._count -= 1
+        if not idle:
+            del self._idle[memory]
 
     def close(self) -> None:
         """Remove those that are idle, and with them the folders of the agent."""

@@ -9,7 +9,8 @@ to stop has succeeded.
 import errno
 import os
 import signal
-from dataclasses import dataclass
+
+import msgspec
 
 from duly.model.task import Outcome, Reason
 
@@ -17,8 +18,7 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why a program could not be started at all: the step, and the error number."""
 
     step: str
@@ -28,8 +28,7 @@ class Failure:
     """Of a script that was sent along: what its first line names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How the processes of an attempt ended; `code` is negative for a signal."""
 
     code: int | None
@@ -48,8 +47,7 @@ class Exit:
     peak_memory_mb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(msgspec.Struct, frozen=True):
     """The outcome of an attempt, with the reason when it is not a success."""
 
     outcome: Outcome

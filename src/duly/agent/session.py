@@ -103,15 +103,23 @@ class Session:
         self._progress.say(ref, progress)
 
     def _do(self, effect: events.Effect) -> None:
+        # The three that every attempt has come first: cases are tried one after the other.
         match effect:
+            case events.Start(ref):
+                self._start(ref)
+            case events.Report(ref, conclusion):
+                self._report(ref, conclusion)
+            case events.Forget(ref):
+                self._reports.forget(ref)
+                self._logs.forget(ref)
+                self._progress.forget(ref)
+                self._executor.forget(ref)
             case events.Fetch(ref):
                 self._fetch(self._assigned(ref))
             case events.Abandon(ref):
                 self._preparing.end(ref)
                 self._bundles.abandon(ref)
                 self._inputs.abandon(ref)
-            case events.Start(ref):
-                self._start(ref)
             case events.Terminate(ref):
                 self._command("terminate", ref)
             case events.Kill(ref):
@@ -122,13 +130,6 @@ class Session:
                 self._command("thaw", ref)
             case events.Trust(until):
                 self.link.send("trust", until)
-            case events.Report(ref, conclusion):
-                self._report(ref, conclusion)
-            case events.Forget(ref):
-                self._reports.forget(ref)
-                self._logs.forget(ref)
-                self._progress.forget(ref)
-                self._executor.forget(ref)
             case events.Leave():
                 self._over.set()
             case events.Rejoin():

@@ -15,35 +15,29 @@ import stat
 from collections import OrderedDict, deque
 
 MOST_SPARES = 128
-OURS_ALONE = 0o700
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OURS_ALONE = stat.S_IFDIR | 0o700
+ROOT = 0
+"""Only who is root keeps folders for the next ones."""
 
 
-def reclaim(path: str) -> bool:
+def reclaim(path: str, user: tuple[int, int]) -> bool:
     """Take a folder back, and say whether it is as it was when it was made: empty and closed.
 
     It is ours before we look, so nothing comes into it after that. One in which something is
-    goes back to whose it was: by that, what an attempt has left running can be found.
+    goes back to whose it was: by that, what an attempt has left running can be found. Nobody but
+    us can put anything else in the place of a workspace, so its path always means the same.
     """
     try:
-        fd = os.open(path, FOLDER)
-    except OSError:
-        return False
-    try:
-        found = os.fstat(fd)
-        os.fchown(fd, os.geteuid(), os.getegid())
-        if os.listdir(fd):  # noqa: PTH208
-            os.fchown(fd, found.st_uid, found.st_gid)
+        os.chown(path, ROOT, ROOT, follow_symlinks=False)
+        if os.listdir(path):  # noqa: PTH208
+            os.chown(path, *user, follow_symlinks=False)
             return False
         # An access list is an attribute, too. Those of a security module are not the task's.
-        attributes = os.listxattr(fd)
-        return stat.S_IMODE(os.fstat(fd).st_mode) == OURS_ALONE and all(
-            name.startswith("security.") for name in attributes
+        return os.lstat(path).st_mode == OURS_ALONE and all(
+            name.startswith("security.") for name in os.listxattr(path, follow_symlinks=False)
         )
     except OSError:
         return False
-    finally:
-        os.close(fd)
 
 
 class Spares:
@@ -54,6 +48,8 @@ class Spares:
         self._by_tenant: dict[int, deque[str]] = {}
         self._tenants: OrderedDict[str, int] = OrderedDict()
         """Of each folder, those that came first at the beginning."""
+        self._lately: OrderedDict[int, None] = OrderedDict()
+        """Who was asked about last, at the end."""
 
     def take(self, tenant: int | None) -> str | None:
         """Return a folder for an attempt of `tenant`, the one that came last; None if none is."""
@@ -63,6 +59,19 @@ class Spares:
         path = kept.pop()
         self._drop(path, kept)
         return path
+
+    def expects(self, tenant: int) -> bool:
+        """Say whether a folder of this tenant is likely to be used again, and note that it runs.
+
+        Where thousands take turns, each comes back when its folder has long made room for others.
+        """
+        is_known = tenant in self._lately
+        self._lately[tenant] = None
+        if is_known:
+            self._lately.move_to_end(tenant)
+        elif len(self._lately) > self._most:
+            self._lately.popitem(last=False)
+        return is_known or len(self._tenants) < self._most
 
     def keep(self, path: str, tenant: int) -> str | None:
         """Keep a folder; return one that is to be removed because there are too many now."""

@@ -2,8 +2,7 @@
 
 A task is started with posix_spawn, which copies nothing: what a task is to inherit (its
 cgroup, its limits, its folder, its user) this process takes on itself for a moment. It
-remains root at heart, in its effective and saved user id, which the new process gives up
-before and at exec.
+remains root at heart, in its saved user id, which the new process gives up at exec.
 
 For that moment the task's user could signal it or change its priority. So everything
 that can be blocked is blocked; what cannot be costs a spawner, and the supervisor has
@@ -34,7 +33,8 @@ HOME = "spawner"
 """The name of our own cgroup, beside those of the attempts, while we stand in no other."""
 AT_ONCE = 8
 """How many tasks are started before the supervisor hears of them."""
-MOST_DOORS = 128
+MOST_DOORS = 600
+"""How many files of groups stay open, if that is no more than half of what tasks may open."""
 CHILDREN = {signal.SIGCHLD}
 MADE, MAKE, RENEW = range(3)
 """What there is of a task's folder: all of it, nothing, or one that was another task's before."""
@@ -64,15 +64,22 @@ class Spawner:
         self._frames, self._board, self._folders, open_files, disk, self._supervisor = setting
         self._orders: deque[tuple[Any, ...]] = deque()
         self._results: list[tuple[Any, ...]] = []
-        self._children: dict[int, tuple[int, str | None, bool]] = {}
+        self._children: dict[int, tuple[int, str | None, tuple[int, int] | None]] = {}
+        """The attempt of each process, its folder if we made it, whose that is if it is kept."""
         self._doors: dict[str, list[int]] = {}
+        doors = min(MOST_DOORS, open_files[0] // 2)
+        self._most_groups = max(1, doors // max(1, len(self._folders)))
         self._at = ""
         self._stand = HOME
         self._processors = os.sched_getaffinity(0)
-        # Given all of them, the C library sets each; else it asks for each, and then sets it.
-        self._signals = sorted(signal.valid_signals())
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
-        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        # What tasks find as their standard input.
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
+        # And what they do at a signal: the C library would have to ask, and then to set it.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -157,7 +164,7 @@ class Spawner:
         finally:
             os.close(output)
         self._board[slot] = pid
-        self._children[pid] = attempt, None if folder == MADE else cwd, is_kept
+        self._children[pid] = attempt, None if folder == MADE else cwd, user if is_kept else None
         self._results.append(("begun", attempt, pid, at))
 
     def _prepare(self, cwd: str, folder: int, user: tuple[int, int] | None) -> None:
@@ -176,12 +183,12 @@ class Spawner:
         self, argv: list[str], env: dict[str, str], user: tuple[int, int] | None, output: int
     ) -> int:
         if user is None:
-            return self._execute(argv, env, output, resetids=False)
+            return self._execute(argv, env, output)
         uid, gid = user
         try:
-            os.setresgid(gid, 0, 0)
-            os.setresuid(uid, 0, 0)
-            return self._execute(argv, env, output, resetids=True)
+            os.setresgid(gid, gid, 0)
+            os.setresuid(uid, uid, 0)
+            return self._execute(argv, env, output)
         finally:
             os.setresuid(0, 0, 0)
             os.setresgid(0, 0, 0)
@@ -197,30 +204,17 @@ class Spawner:
         except PermissionError:
             pass
 
-    def _execute(self, argv: list[str], env: dict[str, str], output: int, *, resetids: bool) -> int:
+    def _execute(self, argv: list[str], env: dict[str, str], output: int) -> int:
         """Start the program, looked for in the task's own PATH."""
-        streams = (
-            (os.POSIX_SPAWN_DUP2, self._null, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-        )
-
-        def spawn(path: str) -> int:
-            return os.posix_spawn(
-                path, argv, env,
-                file_actions=streams, resetids=resetids, setsid=True,
-                setsigmask=(), setsigdef=self._signals,
-            )  # fmt: skip
-
         program = argv[0]
         if "/" in program:
-            return spawn(program)
+            return spawn(program, argv, env, output)
         found = errno.ENOENT
         for folder in env.get("PATH", DEFAULT_PATH).split(":"):
             path = f"{folder or '.'}/{program}"
             try:
                 os.stat(path)  # A look costs less than a process that finds nothing.
-                return spawn(path)
+                return spawn(path, argv, env, output)
             except OSError as error:
                 # Like a shell: a program that may not be run is passed over, but remembered.
                 if error.errno not in STEPS_ON:
@@ -235,10 +229,9 @@ class Spawner:
         self._at = ""
         doors = self._doors.get(group)
         if doors is None:
-            if len(self._doors) >= MOST_DOORS:
-                for fd in (fd for fds in self._doors.values() for fd in fds):
+            if len(self._doors) >= self._most_groups:
+                for fd in self._doors.pop(next(iter(self._doors))):
                     os.close(fd)
-                self._doors.clear()
             doors = self._doors[group] = self._open_doors(group)
         for door in doors:
             os.write(door, b"0")
@@ -262,13 +255,19 @@ class Spawner:
             if pid == 0:
                 return
             at = monotonic()
-            attempt, cwd, is_kept = self._children.pop(pid)
+            attempt, cwd, user = self._children.pop(pid)
             cpu = rusage.ru_utime + rusage.ru_stime
-            is_bare = cwd is not None and (reclaim(cwd) if is_kept else remove_bare(cwd))
+            is_bare = cwd is not None and (reclaim(cwd, user) if user else remove_bare(cwd))
             code = os.waitstatus_to_exitcode(status)
             self._results.append(
                 ("ended", attempt, code, cpu, rusage.ru_maxrss * 1024, at, is_bare)
             )
+
+
+def spawn(path: str, argv: list[str], env: dict[str, str], output: int) -> int:
+    """Start a program as whom and where we are now, and return its process id."""
+    streams = (os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)
+    return os.posix_spawn(path, argv, env, file_actions=streams, setsid=True, setsigmask=())
 
 
 def remove_bare(cwd: str) -> bool:

@@ -98,10 +98,12 @@ class Agent:
         match event:
             case Assigned():
                 effects += self._assigned(event, now)
-            case Fetched(ref, refusal):
-                effects += self._fetched(ref, refusal, now)
             case Exited(ref, end):
                 effects += self._exited(ref, end)
+            case Answered(ref):
+                effects += self._forget(ref)
+            case Fetched(ref, refusal):
+                effects += self._fetched(ref, refusal, now)
             case Renewed():
                 effects += self._renewed(event, now)
             case StopOrdered(stop):
@@ -110,8 +112,6 @@ class Agent:
                 effects += self._stop_all()
             case Fenced():
                 effects += self._discard_all()
-            case Answered(ref):
-                effects += self._forget(ref)
             case Ticked():
                 pass
         return effects

@@ -93,6 +93,8 @@ class OwnUsers:
         self._block = block
         self._locks = locks
         self._held: dict[int, int] = {}
+        self._firsts: list[int] = []
+        """The first user id of each block that we hold."""
         self._in_use: set[int] = set()
         self._next = secrets.randbelow(block)
         self._take_block()
@@ -101,11 +103,10 @@ class OwnUsers:
         """Return the one that has been free for longest."""
         if len(self._in_use) == len(self._held) * self._block and not self._take_block():
             raise BlockingIOError(errno.EAGAIN, "every user id is in use")
-        blocks = list(self._held)
         while True:
             which, offset = divmod(self._next, self._block)
-            self._next = (self._next + 1) % (len(blocks) * self._block)
-            uid = self._base + blocks[which] * self._block + offset
+            uid = self._firsts[which] + offset
+            self._next = (self._next + 1) % (len(self._firsts) * self._block)
             if uid not in self._in_use:
                 self._in_use.add(uid)
                 return User(uid, uid)
@@ -124,6 +125,7 @@ class OwnUsers:
         for lock in self._held.values():
             os.close(lock)
         self._held.clear()
+        self._firsts.clear()
         self._in_use.clear()
 
     def _take_block(self) -> bool:
@@ -138,6 +140,7 @@ class OwnUsers:
                 os.close(lock)
                 continue
             self._held[number] = lock
+            self._firsts.append(self._base + number * self._block)
             return True
         return False
 

@@ -1,0 +1,71 @@
+"""Groups that are used again: those of the kinds that are asked for."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from duly.agent import groups
+from duly.agent.cgroup import Layout
+from duly.agent.groups import Groups
+
+
+@dataclass
+class Folder:
+    """What stands for a group; none is made in the kernel."""
+
+    layout: Layout
+    name: str
+    memory: int
+    processes: int
+    is_removed: bool = False
+    is_worn: bool = False
+
+    def renew(self):
+        return not self.is_worn
+
+    def remove(self):
+        self.is_removed = True
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """Groups of which three are kept."""
+    monkeypatch.setattr(groups, "Group", Folder)
+    monkeypatch.setattr(groups, "MOST_IDLE", 3)
+    return Groups(Layout(), processes=10)
+
+
+def test_a_group_is_used_again_by_what_needs_the_same(three):
+    first = three.take(16)
+    three.give_back(first)
+    assert three.take(32) is not first
+    assert three.take(16) is first
+    assert three.take(16) is not first
+
+
+def test_a_kind_that_nobody_asks_for_makes_room(three):
+    old = [three.take(16) for _ in range(3)]
+    new = [three.take(32) for _ in range(4)]
+    for group in old + new:
+        three.give_back(group)
+    assert [group.is_removed for group in old] == [True] * 3
+    assert [group.is_removed for group in new] == [True, False, False, False]
+    assert [three.take(32) for _ in range(3)] == new[:0:-1]
+
+
+def test_what_was_asked_for_last_is_kept_for_longest(three):
+    small, large, more = three.take(16), three.take(32), three.take(64)
+    three.give_back(small)
+    three.give_back(large)
+    three.give_back(three.take(16))
+    three.give_back(more)
+    three.give_back(three.take(128))
+    assert (small.is_removed, large.is_removed, more.is_removed) == (False, True, False)
+
+
+def test_a_group_that_is_not_as_it_was_is_removed(three):
+    worn = three.take(16)
+    worn.is_worn = True
+    three.give_back(worn)
+    assert worn.is_removed
+    assert three.take(16) is not worn
