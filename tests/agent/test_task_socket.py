@@ -15,6 +15,7 @@ from duly.agent.callers import Caller
 from duly.agent.executor import Local
 from duly.agent.task_socket import TaskSocket, listen
 from duly.model.progress import Progress
+from duly.model.resources import Resources
 from duly.wire import AttemptRef
 from tests.agent.node import new_data
 
@@ -110,7 +111,7 @@ class Talk:
     """A socket on which everybody counts as one attempt, and its other end."""
 
     def __init__(self, folder):
-        self.local = Local(REF, 1, "", "")
+        self.local = Local(REF, 1, "", "", "true", None, 60.0, Resources(), 0)
         self.said = []
         self.callers = []
         listener = listen(folder / "work", "none", everybody=False)

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 LEFT_BEHIND = 4 * 2**20
 """A group that still has this many bytes charged to it (shared memory) is not used again."""
+LONGEST = 4096
+"""Bytes of a file of the kernel's that says a few lines."""
 
 
 class Layout(NamedTuple):
@@ -70,7 +72,9 @@ class Group:
         self._layout = layout
         self._folders = [f"{folder}/{name}" for folder in layout.folders]
         self._main = self._folders[0]
+        self._memory = f"{layout.memory}/{name}" if layout.memory is not None else self._main
         self._files: dict[str, int] = {}
+        """What is open, by name: no two hierarchies of a layout have files of the same name."""
         self._cpu_before = 0.0
         self._kills_before = 0
         self._peak_before = LEFT_BEHIND
@@ -141,11 +145,10 @@ class Group:
         if self._frozen:
             self.thaw()
         if self._layout.memory is not None:
-            folder = f"{self._layout.memory}/{self.name}/memory."
             left = self._peak_before
             if left >= LEFT_BEHIND:
-                left = int(self._read_path(f"{folder}usage_in_bytes") or b"0")
-            return left < LEFT_BEHIND and self._reset(f"{folder}max_usage_in_bytes")
+                left = int(self._read("memory.usage_in_bytes", self._memory) or b"0")
+            return left < LEFT_BEHIND and self._reset_peak()
         # The peak of v2 can be reset only on new kernels, and only per open file.
         return "memory" not in self._layout.controllers
 
@@ -163,9 +166,8 @@ class Group:
     def _limit_memory(self, limit: int) -> None:
         text = str(limit).encode()
         if self._layout.memory is not None:
-            folder = f"{self._layout.memory}/{self.name}/memory."
-            self._write_path(f"{folder}limit_in_bytes", text)
-            self._write_path(f"{folder}memsw.limit_in_bytes", text)
+            self._write_path(f"{self._memory}/memory.limit_in_bytes", text)
+            self._write_path(f"{self._memory}/memory.memsw.limit_in_bytes", text)
         elif "memory" in self._layout.controllers:
             self._write("memory.max", text)
             self._write("memory.swap.max", b"0")
@@ -194,15 +196,14 @@ class Group:
 
     def _peak(self) -> int | None:
         if self._layout.memory is not None:
-            path = f"{self._layout.memory}/{self.name}/memory.max_usage_in_bytes"
-            return int(self._read_path(path) or b"0")
+            return int(self._read("memory.max_usage_in_bytes", self._memory) or b"0")
         if "memory" in self._layout.controllers:
             return int(self._read("memory.peak") or b"0") or None
         return None
 
     def _oom_kills(self) -> int:
         if self._layout.memory is not None:
-            text = self._read_path(f"{self._layout.memory}/{self.name}/memory.oom_control")
+            text = self._read("memory.oom_control", self._memory)
         elif "memory" in self._layout.controllers:
             text = self._read("memory.events")
         else:
@@ -212,28 +213,27 @@ class Group:
                 return int(line[9:])
         return 0
 
-    def _read(self, name: str) -> bytes:
-        return self._read_path(f"{self._main}/{name}")
-
     def _write(self, name: str, text: bytes) -> bool:
         return self._write_path(f"{self._main}/{name}", text)
 
-    def _read_path(self, path: str) -> bytes:
+    def _read(self, name: str, folder: str | None = None) -> bytes:
         """Return what a file says now, or nothing if it is not there; it stays open."""
         try:
-            fd = self._files.get(path)
+            fd = self._files.get(name)
             if fd is None:
-                fd = self._files[path] = self._open(path, os.O_RDONLY)
-            return os.pread(fd, 65536, 0)
+                path = f"{folder or self._main}/{name}"
+                fd = self._files[name] = self._open(path, os.O_RDONLY)
+            return os.pread(fd, LONGEST, 0)
         except OSError:
             return b""
 
-    def _reset(self, path: str) -> bool:
-        """Set a figure back to what it is now; unlike the rest, this is written every time."""
+    def _reset_peak(self) -> bool:
+        """Set the peak back to what is used now; unlike the rest, this is written every time."""
         try:
-            fd = self._files.get(f"{path} reset")
+            fd = self._files.get("reset")
             if fd is None:
-                fd = self._files[f"{path} reset"] = self._open(path, os.O_WRONLY)
+                path = f"{self._memory}/memory.max_usage_in_bytes"
+                fd = self._files["reset"] = self._open(path, os.O_WRONLY)
             os.write(fd, b"0")
         except OSError:
             return False

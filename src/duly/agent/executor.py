@@ -6,8 +6,8 @@ and ended is the state machine's to say.
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from duly.agent.spawner import MADE, MAKE, RENEW
 from duly.agent.speaker import Speaker
 from duly.agent.users import User, Users
 from duly.clock import monotonic
-from duly.model.task import Outcome, Usage
+from duly.model.resources import Resources
+from duly.model.task import Outcome, Payload, Usage
 from duly.wire import TAIL_BYTES, Assignment, AttemptRef, AttemptReport
 
 log = logging.getLogger(__name__)
@@ -35,18 +36,17 @@ class Local:
     id: int
     workspace: str
     spool: str
+    program: str
+    interpreter: str | None
+    execution_cap: float
+    resources: Resources
+    result_limit: int
     inputs: str | None = None
     """The folder of what its upstreams have left, if they have left anything."""
     tenant: int | None = None
     """Whose it is, if its folder may be used again."""
     user: User | None = None
-    ports: list[int] = field(default_factory=list)
-    program: str = ""
-    interpreter: str | None = None
-    execution_cap: float = 0.0
-    memory_mb: int = 0
-    disk_mb: int = 0
-    result_limit: int = 0
+    ports: Sequence[int] = ()
     log_size: int = 0
     log: bytes | None = b""
     """All of its output, unless that is in the spool file."""
@@ -129,9 +129,9 @@ class Executor:
     ) -> Exit | None:
         """Prepare the attempt and have it started; an Exit says that it could not be."""
         self._last_id += 1
-        ref, name = assignment.ref, name_of(assignment.ref)
+        ref, payload = assignment.ref, assignment.payload
         # Who shares its user with others cannot be kept out of what is kept for the next one.
-        is_filled = assignment.payload.source is not None or unpacked is not None
+        is_filled = payload.source is not None or unpacked is not None
         tenant = assignment.tenant if self._users.own_uids and not is_filled else None
         spare = self._spares.take(tenant)
         if tenant is not None and not self._spares.expects(tenant):
@@ -139,19 +139,21 @@ class Executor:
         folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
         if unpacked is not None:
             folder = unpacked.folder
-        local = Local(ref, self._last_id, folder, f"{self._spool}/{name}", tenant=tenant)
-        self._local[ref] = self._by_id[local.id] = local
-        local.execution_cap = assignment.execution_cap
-        local.memory_mb = assignment.resources.memory_mb
-        local.disk_mb = assignment.resources.disk_mb
-        local.result_limit = assignment.result_limit
-        local.inputs = None if assignment.inputs_limit is None else self.inputs_of(ref)
-        local.program = environment.program(assignment.payload, local.workspace)
-        local.interpreter = (
-            environment.interpreter(assignment.payload)
-            if unpacked is None
-            else environment.interpreter_in(unpacked.folder, local.program)
+        program = environment.program(payload, folder)
+        local = Local(
+            ref,
+            self._last_id,
+            folder,
+            f"{self._spool}/{name_of(ref)}",
+            program,
+            _interpreter(payload, folder, program) if is_filled else None,
+            assignment.execution_cap,
+            assignment.resources,
+            assignment.result_limit,
+            None if assignment.inputs_limit is None else self.inputs_of(ref),
+            tenant,
         )
+        self._local[ref] = self._by_id[local.id] = local
         step = "user"
         try:
             local.user = self._users.take() if unpacked is None else unpacked.user
@@ -161,23 +163,23 @@ class Executor:
             if local.inputs is not None:
                 workspace.show_inputs(local.inputs, local.user)
             step = "workspace"
-            if assignment.payload.source is not None:
-                workspace.make(local.workspace, local.user, assignment.payload.source)
+            if payload.source is not None:
+                workspace.make(local.workspace, local.user, payload.source)
         except OSError as error:
-            log.warning("cannot prepare an attempt", extra={"ref": name, "error": str(error)})
+            extra = {"ref": name_of(ref), "error": str(error)}
+            log.warning("cannot prepare an attempt", extra=extra)
             self._clear(local)
-            failure = Failure(step, error.errno or 0, local.program)
-            return Exit(code=None, failure=failure)
+            return Exit(code=None, failure=Failure(step, error.errno or 0, program))
         found = MADE if is_filled else MAKE if spare is None else RENEW
         link.send("start", self._spec(assignment, local, found))
         return None
 
     def _spec(self, assignment: Assignment, local: Local, folder: int) -> dict[str, Any]:
-        payload, user = assignment.payload, local.user
+        user = local.user
         return {
             "id": local.id,
             "begin": (
-                environment.arguments(payload, local.workspace),
+                environment.arguments(assignment.payload, local.workspace),
                 environment.build(
                     assignment,
                     local.workspace,
@@ -190,10 +192,10 @@ class Executor:
                 None if user is None else tuple(user),
                 local.tenant is not None,
             ),
-            "disk": local.disk_mb * 2**20,
+            "disk": local.resources.disk_mb * 2**20,
             "own_uid": user.uid if user is not None and self._users.own_uids else None,
             "marker": environment.marker(local.workspace),
-            "memory": local.memory_mb * 2**20,
+            "memory": local.resources.memory_mb * 2**20,
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
@@ -233,8 +235,8 @@ class Executor:
             disk_full=bool(told["code"]) and workspace.is_full(self._work),
             ran=local.ran,
             execution_cap=local.execution_cap,
-            memory_mb=local.memory_mb,
-            disk_mb=local.disk_mb,
+            memory_mb=local.resources.memory_mb,
+            disk_mb=local.resources.disk_mb,
             peak_memory_mb=peak,
         )
 
@@ -251,7 +253,7 @@ class Executor:
             self.remove(local.inputs)
         self._users.give_back(local.user)
         self._ports.give_back(local.ports)
-        local.user, local.ports = None, []
+        local.user, local.ports = None, ()
 
     def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
         """Put together what the servers are told of an attempt that has ended."""
@@ -288,6 +290,12 @@ class Executor:
         local = self._local.pop(ref, None)
         if local is not None and local.log is None:
             Path(local.spool).unlink(missing_ok=True)
+
+
+def _interpreter(payload: Payload, folder: str, program: str) -> str | None:
+    if payload.source is not None:
+        return environment.interpreter(payload)
+    return environment.interpreter_in(folder, program)
 
 
 def name_of(ref: AttemptRef) -> str:

@@ -36,6 +36,8 @@ AT_ONCE = 8
 MOST_DOORS = 600
 """How many files of groups stay open, if that is no more than half of what tasks may open."""
 CHILDREN = {signal.SIGCHLD}
+PLAIN, LEVEL = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)
+"""How we are scheduled, and what we start is not."""
 MADE, MAKE, RENEW = range(3)
 """What there is of a task's folder: all of it, nothing, or one that was another task's before."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -196,8 +198,7 @@ class Spawner:
 
     def _recover(self) -> None:
         """Set what a task's user may have changed of us; tasks themselves begin at nice 0."""
-        flags = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
-        os.sched_setscheduler(0, flags, os.sched_param(0))
+        os.sched_setscheduler(0, PLAIN, LEVEL)
         os.sched_setaffinity(0, self._processors)
         try:
             os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
