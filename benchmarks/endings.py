@@ -7,18 +7,16 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 
 from benchmarks.checks import Wrong
+from benchmarks.looks import LOOK, next_look
 
-LOOK = 0.01
-"""Seconds between two looks; each costs PostgreSQL some microseconds."""
-LONGEST = 0.25
 PATIENCE = 120.0
 
 
 def await_empty(dsn: str) -> None:
     """Wait until no task is left that has not ended.
 
-    Who looks a hundred times a second takes three percent of two processors from what is
-    measured. So most looks are at the end: each halves the time that seems to be left.
+    Who looks a hundred times a second takes more than two percent of what two
+    processors can do. So most looks are at the end: each halves the time that seems to be left.
     """
 
     async def look() -> None:
@@ -35,13 +33,6 @@ def await_empty(dsn: str) -> None:
             await conn.close()
 
     asyncio.run(look())
-
-
-def next_look(passed: float, ended: int, left: int) -> float:
-    """Return the seconds until half of what is left should have ended, within bounds."""
-    if ended <= 0:
-        return LOOK
-    return min(max(LOOK, passed * left / ended / 2), LONGEST)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], look: float = LOOK) -> None:

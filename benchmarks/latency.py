@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 
 from benchmarks import checks, cluster, installation
-from benchmarks.endings import LOOK
 from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Client, Requests
+from benchmarks.looks import LOOK
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, percentile
 

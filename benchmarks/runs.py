@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import checks, cluster, installation, limits, usage
 from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
+from benchmarks.isolated import isolated_rate
 from benchmarks.load import AT_A_TIME, BATCH, TRUE, Requests, send_all, true
 from benchmarks.rig import Rig
 from benchmarks.usage import Cpu
@@ -43,6 +44,7 @@ def measure(rig: Rig) -> Iterator[Figure]:
         spawned = [limits.spawn_rate(sizes.spawns) for _ in range(sizes.rounds)]
         alone = (_buried() - before) / (sizes.rounds * sizes.spawns)
         by_xargs = [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
+        apart = [isolated_rate(sizes.spawns) for _ in range(sizes.rounds)]
         again, _ = _costed(place, sizes.rounds, sizes.runs)
         fewer = {
             at_a_time: [run_all(place, sizes.runs, true(at_a_time)) for _ in range(sizes.rounds)]
@@ -50,6 +52,7 @@ def measure(rig: Rig) -> Iterator[Figure]:
         }
         checks.all_done(dsn, warm + (2 + len(FEWER)) * costs.tasks)
     yield from _rates(median(through + again), median(spawned), median(by_xargs))
+    yield from _apart(median(through + again), [rate for rate in apart if rate is not None])
     for at_a_time, rates in fewer.items():
         yield Figure(
             part="run",
@@ -119,6 +122,18 @@ def _rates(through: float, spawned: float, by_xargs: float) -> Iterator[Figure]:
         limit=by_xargs,
         against="xargs -P2 /bin/true",
     )
+
+
+def _apart(through: float, rates: list[float]) -> Iterator[Figure]:
+    if rates:
+        yield Figure(
+            part="run",
+            name="the same",
+            value=through,
+            unit="/s",
+            limit=median(rates),
+            against="posix_spawn on 2 processes, each with a group, user, folder and pipe",
+        )
 
 
 def _told(costs: Costs) -> Iterator[Figure]:

@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks.looks import next_look
 from benchmarks.peers.system import About, Broker, Facts, Place, System, Wrong
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 SMALL: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
 PATIENCE = 90.0
-GLANCE = 0.02
-"""Seconds between two looks at how many tasks are left."""
 
 
 class DulyUp(System):
@@ -69,12 +68,13 @@ class DulyUp(System):
         if len(numbers) == 1:
             self._client.wait(self._single, timeout=PATIENCE)
             return
-        until = time.monotonic() + PATIENCE
+        began = time.monotonic()
         left = len(numbers)
         while left:
-            if time.monotonic() > until:
+            passed = time.monotonic() - began
+            if passed > PATIENCE:
                 raise Wrong(f"{left} of {len(numbers)} tasks had not ended in {PATIENCE:.0f} s")
-            time.sleep(GLANCE)
+            time.sleep(next_look(passed, len(numbers) - left, left))
             counts = self._client.status()["tasks"]
             left = counts["waiting"] + counts["running"]
 
