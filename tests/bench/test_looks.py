@@ -1,11 +1,13 @@
 """Looks at what is left get closer together towards the end, and never stop."""
 
-from benchmarks.looks import LOOK, LONGEST, next_look
+import pytest
+
+from benchmarks.looks import LONGEST, LOOK, next_look
 
 
 def test_each_look_halves_what_seems_to_be_left():
-    assert next_look(passed=1.0, ended=500, left=100) == 0.1
-    assert next_look(passed=1.1, ended=550, left=50) == 0.05
+    assert next_look(passed=1.0, ended=500, left=100) == pytest.approx(0.1)
+    assert next_look(passed=1.1, ended=550, left=50) == pytest.approx(0.05)
 
 
 def test_looks_are_neither_too_close_nor_too_far_apart():
