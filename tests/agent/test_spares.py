@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spares import MOST_SPARES, Spares, reclaim
+from duly.agent.spares import MOST_SPARES, STALE, Spares, reclaim
 from duly.model.task import Outcome
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a user for every attempt")
@@ -124,16 +124,27 @@ def test_those_that_came_first_make_room():
     assert [spares.take(1), spares.take(1), spares.take(None)] == ["c", None, None]
 
 
-def test_what_is_kept_is_for_those_who_come_again_soon():
-    spares = Spares(most=2)
-    assert spares.expects(1) and spares.expects(2)  # There is room for them.
+def test_a_folder_is_kept_if_there_is_room_for_it():
+    now = 0.0
+    spares = Spares(most=2, now=lambda: now)
+    assert [spares.expect() for _ in range(3)] == [True, True, False]
+    spares.give_up()  # Something was left in it.
     spares.keep("a", 1)
+    assert [spares.expect() for _ in range(2)] == [True, False]
     spares.keep("b", 2)
-    assert not spares.expects(3)
-    assert spares.expects(3)  # It comes again, and somebody else has to make room.
-    assert not spares.expects(1)  # Two others came since.
-    assert spares.take(2) == "b"
-    assert spares.expects(4)
+    now = STALE
+    assert not spares.expect()
+    now = STALE + 0.1
+    assert spares.expect()
+    assert spares.keep("c", 3) == "a"
+
+
+def test_who_takes_a_folder_makes_room_for_it():
+    spares = Spares(most=1)
+    for _ in range(3):
+        assert spares.expect()
+        assert spares.keep("a", 1) is None
+        assert spares.take(1) == "a"
 
 
 @only_root

@@ -44,7 +44,7 @@ class Local:
     inputs: str | None = None
     """The folder of what its upstreams have left, if they have left anything."""
     tenant: int | None = None
-    """Whose it is, if its folder may be used again."""
+    """Whose it is, if its folder is to be used again."""
     user: User | None = None
     ports: Sequence[int] = ()
     log_size: int = 0
@@ -134,7 +134,7 @@ class Executor:
         is_filled = payload.source is not None or unpacked is not None
         tenant = assignment.tenant if self._users.own_uids and not is_filled else None
         spare = self._spares.take(tenant)
-        if tenant is not None and not self._spares.expects(tenant):
+        if tenant is not None and not self._spares.expect():
             tenant = None
         folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
         if unpacked is not None:
@@ -243,10 +243,12 @@ class Executor:
     def _clear(self, local: Local, is_bare: bool = False) -> None:
         """Give back what was only needed while it ran; a bare workspace is gone, or a spare."""
         del self._by_id[local.id]
-        unwanted: str | None = local.workspace
-        if is_bare:
-            kept = local.tenant
-            unwanted = None if kept is None else self._spares.keep(local.workspace, kept)
+        unwanted: str | None = None if is_bare else local.workspace
+        if local.tenant is not None:
+            if is_bare:
+                unwanted = self._spares.keep(local.workspace, local.tenant)
+            else:
+                self._spares.give_up()
         if unwanted is not None:
             self.remove(unwanted)
         if local.inputs is not None:

@@ -13,8 +13,13 @@ names of what is in it, whoever owns it by then.
 import os
 import stat
 from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from duly.clock import monotonic
 
 MOST_SPARES = 128
+STALE = 10.0
+"""Seconds after which a folder that nobody has asked for makes room for one that is new."""
 OURS_ALONE = stat.S_IFDIR | 0o700
 ROOT = 0
 """Only who is root keeps folders for the next ones."""
@@ -43,13 +48,13 @@ def reclaim(path: str, user: tuple[int, int]) -> bool:
 class Spares:
     """Folders that were reclaimed, by tenant; none is given twice."""
 
-    def __init__(self, most: int = MOST_SPARES) -> None:
+    def __init__(self, most: int = MOST_SPARES, now: Callable[[], float] = monotonic) -> None:
         self._most = most
+        self._now = now
         self._by_tenant: dict[int, deque[str]] = {}
-        self._tenants: OrderedDict[str, int] = OrderedDict()
-        """Of each folder, those that came first at the beginning."""
-        self._lately: OrderedDict[int, None] = OrderedDict()
-        """Who was asked about last, at the end."""
+        self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """The tenant of each folder and since when it is here; the oldest at the beginning."""
+        self._expected = 0
 
     def take(self, tenant: int | None) -> str | None:
         """Return a folder for an attempt of `tenant`, the one that came last; None if none is."""
@@ -60,32 +65,40 @@ class Spares:
         self._drop(path, kept)
         return path
 
-    def expects(self, tenant: int) -> bool:
-        """Say whether a folder of this tenant is likely to be used again, and note that it runs.
+    def expect(self) -> bool:
+        """Say whether the folder of an attempt that begins should be kept in the end.
 
-        Where thousands take turns, each comes back when its folder has long made room for others.
+        Not if there is no room but that of others who came lately: where thousands of tenants
+        take turns, each comes back when its folder has long had to go.
         """
-        is_known = tenant in self._lately
-        self._lately[tenant] = None
-        if is_known:
-            self._lately.move_to_end(tenant)
-        elif len(self._lately) > self._most:
-            self._lately.popitem(last=False)
-        return is_known or len(self._tenants) < self._most
+        is_wanted = len(self._kept) + self._expected < self._most or self._has_stale()
+        self._expected += is_wanted
+        return is_wanted
+
+    def _has_stale(self) -> bool:
+        if not self._kept:
+            return False
+        _, since = next(iter(self._kept.values()))
+        return self._now() - since > STALE
 
     def keep(self, path: str, tenant: int) -> str | None:
         """Keep a folder; return one that is to be removed because there are too many now."""
+        self.give_up()
         self._by_tenant.setdefault(tenant, deque()).append(path)
-        self._tenants[path] = tenant
-        if len(self._tenants) <= self._most:
+        self._kept[path] = tenant, self._now()
+        if len(self._kept) <= self._most:
             return None
-        oldest = next(iter(self._tenants))
-        kept = self._by_tenant[self._tenants[oldest]]
+        oldest = next(iter(self._kept))
+        kept = self._by_tenant[self._kept[oldest][0]]
         kept.popleft()
         self._drop(oldest, kept)
         return oldest
 
+    def give_up(self) -> None:
+        """Expect one folder less."""
+        self._expected -= 1
+
     def _drop(self, path: str, kept: deque[str]) -> None:
-        tenant = self._tenants.pop(path)
+        tenant, _ = self._kept.pop(path)
         if not kept:
             del self._by_tenant[tenant]
