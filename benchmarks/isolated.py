@@ -5,14 +5,13 @@ folder is looked into and taken back. That is what isolation costs in itself: th
 Duly takes is for knowing what is to run, and for telling how it ended.
 """
 
-import multiprocessing
 import os
 import shutil
 import tempfile
 import uuid
 from pathlib import Path
 
-from benchmarks.limits import TRUE, rate
+from benchmarks.limits import TRUE, on_two, rate
 from duly.agent import hierarchies
 from duly.agent.cgroup import Group, Layout
 from duly.agent.spares import reclaim
@@ -38,22 +37,13 @@ def isolated_rate(count: int) -> float | None:
         if base is None or not layout.folders:
             return None
         Path(folder).chmod(0o711)
-        return rate(count, lambda: _on_two(count, layout, folder, base[0]))
+        first, _ = base
+        return rate(
+            count, lambda: on_two(lambda half: _run(half, count // 2, layout, folder, first))
+        )
     finally:
         hierarchies.sweep(name)
         shutil.rmtree(folder)
-
-
-def _on_two(count: int, layout: Layout, folder: str, uid: int) -> None:
-    context = multiprocessing.get_context("fork")
-    args = (count // 2, layout, folder, uid)
-    halves = [context.Process(target=_run, args=(half, *args)) for half in range(2)]
-    for half in halves:
-        half.start()
-    for half in halves:
-        half.join()
-        if half.exitcode:
-            raise RuntimeError("an isolated process could not be started")
 
 
 def _run(half: int, count: int, layout: Layout, folder: str, uid: int) -> None:

@@ -29,7 +29,7 @@ def rate(count: int, work: Callable[[], object]) -> float:
 
 def spawn_rate(count: int) -> float:
     """Return how often two processes start and await /bin/true in a second."""
-    return rate(count, lambda: _on_two(count))
+    return rate(count, lambda: on_two(lambda _: _spawn(count // 2)))
 
 
 def xargs_rate(count: int) -> float:
@@ -39,15 +39,16 @@ def xargs_rate(count: int) -> float:
     return rate(count, lambda: subprocess.run(command, input=words, text=True, check=True))
 
 
-def _on_two(count: int) -> None:
+def on_two(work: Callable[[int], None]) -> None:
+    """Let two processes work at the same time, each of which is told which one it is."""
     context = multiprocessing.get_context("fork")
-    halves = [context.Process(target=_spawn, args=(count // 2,)) for _ in range(2)]
+    halves = [context.Process(target=work, args=(half,)) for half in range(2)]
     for half in halves:
         half.start()
     for half in halves:
         half.join()
         if half.exitcode:
-            raise RuntimeError("posix_spawn failed")
+            raise RuntimeError("a process could not be started, or failed")
 
 
 def _spawn(count: int) -> None:
