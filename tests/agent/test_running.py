@@ -1,5 +1,6 @@
 """Attempts from start to end, with a real supervisor and real processes."""
 
+import ctypes
 import os
 import stat
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.agent import workspace
+from duly.agent.boot import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
 from duly.agent.output import NOTICE
 from duly.agent.users import RANGES
 from duly.model.task import Outcome
@@ -166,6 +168,33 @@ async def test_a_task_is_never_root_and_gains_nothing(node):
     if os.geteuid() == 0:
         assert int(permitted.split()[1], 16) == int(effective.split()[1], 16) == 0
     assert no_new.split()[1] == "1"
+
+
+@pytest.fixture
+def ambient():
+    """Have capabilities that exec leaves to whoever is not root, as a service may be given them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    version, override = 0x20080522, 1 << 1
+    header, found = (ctypes.c_uint32 * 2)(version, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, found) == 0
+    before = list(found)
+    found[2] |= override
+    assert libc.capset(header, found) == 0
+    assert libc.prctl(PR_CAP_AMBIENT, 2, 1, 0, 0) == 0
+    yield
+    assert libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0
+    assert libc.capset(header, (ctypes.c_uint32 * 6)(*before)) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to leave")
+@pytest.mark.usefixtures("ambient")
+async def test_a_task_inherits_no_capabilities_from_the_agent():
+    async with running("cgroup") as node:
+        script = "grep -E 'CapEff|CapPrm|CapAmb' /proc/self/status; cat /etc/shadow > /dev/null"
+        report = await node.run("sh", "-c", script)
+    assert report.outcome is Outcome.FAILED
+    for line in report.tail.decode().splitlines()[:3]:
+        assert int(line.split()[1], 16) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give attempts a user of their own")

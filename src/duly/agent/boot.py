@@ -1,6 +1,6 @@
 """How the supervisor's process comes to be.
 
-Two programs in a row: the first (`prepare`) makes two settings for which it needs a
+Two programs in a row: the first (`prepare`) makes three settings for which it needs a
 large library; they survive the exec of the second (`main`), and the library does
 not. What is set here holds for every task that is ever started.
 """
@@ -20,18 +20,26 @@ from duly.agent.cgroup import Layout
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NICENESS = -10
 """So that tasks cannot starve us; they themselves run at 0."""
 
 
 def prepare() -> None:
-    """Become the reaper of all that tasks leave, give up new privileges for good, and go on."""
+    """Become the reaper of all that tasks leave, give up new privileges for good, and go on.
+
+    Ambient capabilities are those that exec leaves to whoever is not root, so to every task.
+    """
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    for option in (PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS):
-        if libc.prctl(option, 1, 0, 0, 0):
+    for option, value in (
+        (PR_SET_CHILD_SUBREAPER, 1),
+        (PR_SET_NO_NEW_PRIVS, 1),
+        (PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL),
+    ):
+        if libc.prctl(option, value, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl")
     arguments = [*sys.orig_argv[:-2], "main", sys.orig_argv[-1]]
     os.execv(sys.executable, arguments)  # noqa: S606
