@@ -127,24 +127,18 @@ def test_those_that_came_first_make_room():
 def test_a_folder_is_kept_if_there_is_room_for_it():
     now = 0.0
     spares = Spares(most=2, now=lambda: now)
-    assert [spares.expect() for _ in range(3)] == [True, True, False]
-    spares.give_up()  # Something was left in it.
-    spares.keep("a", 1)
-    assert [spares.expect() for _ in range(2)] == [True, False]
+    for path, tenant in [("a", 1), ("b", 2)]:
+        assert spares.has_room()
+        assert spares.keep(path, tenant) is None
+    assert not spares.has_room()
+    assert spares.take(2) == "b"
+    assert spares.has_room()
     spares.keep("b", 2)
     now = STALE
-    assert not spares.expect()
+    assert not spares.has_room()
     now = STALE + 0.1
-    assert spares.expect()
+    assert spares.has_room()
     assert spares.keep("c", 3) == "a"
-
-
-def test_who_takes_a_folder_makes_room_for_it():
-    spares = Spares(most=1)
-    for _ in range(3):
-        assert spares.expect()
-        assert spares.keep("a", 1) is None
-        assert spares.take(1) == "a"
 
 
 @only_root

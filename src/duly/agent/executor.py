@@ -134,7 +134,7 @@ class Executor:
         is_filled = payload.source is not None or unpacked is not None
         tenant = assignment.tenant if self._users.own_uids and not is_filled else None
         spare = self._spares.take(tenant)
-        if tenant is not None and not self._spares.expect():
+        if tenant is not None and not self._spares.has_room():
             tenant = None
         folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
         if unpacked is not None:
@@ -244,11 +244,8 @@ class Executor:
         """Give back what was only needed while it ran; a bare workspace is gone, or a spare."""
         del self._by_id[local.id]
         unwanted: str | None = None if is_bare else local.workspace
-        if local.tenant is not None:
-            if is_bare:
-                unwanted = self._spares.keep(local.workspace, local.tenant)
-            else:
-                self._spares.give_up()
+        if is_bare and local.tenant is not None:
+            unwanted = self._spares.keep(local.workspace, local.tenant)
         if unwanted is not None:
             self.remove(unwanted)
         if local.inputs is not None:

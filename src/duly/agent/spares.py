@@ -54,7 +54,6 @@ class Spares:
         self._by_tenant: dict[int, deque[str]] = {}
         self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
         """The tenant of each folder and since when it is here; the oldest at the beginning."""
-        self._expected = 0
 
     def take(self, tenant: int | None) -> str | None:
         """Return a folder for an attempt of `tenant`, the one that came last; None if none is."""
@@ -65,25 +64,20 @@ class Spares:
         self._drop(path, kept)
         return path
 
-    def expect(self) -> bool:
+    def has_room(self) -> bool:
         """Say whether the folder of an attempt that begins should be kept in the end.
 
         Not if there is no room but that of others who came lately: where thousands of tenants
         take turns, each comes back when its folder has long had to go.
         """
-        is_wanted = len(self._kept) + self._expected < self._most or self._has_stale()
-        self._expected += is_wanted
-        return is_wanted
+        return len(self._kept) < self._most or self._has_stale()
 
     def _has_stale(self) -> bool:
-        if not self._kept:
-            return False
         _, since = next(iter(self._kept.values()))
         return self._now() - since > STALE
 
     def keep(self, path: str, tenant: int) -> str | None:
         """Keep a folder; return one that is to be removed because there are too many now."""
-        self.give_up()
         self._by_tenant.setdefault(tenant, deque()).append(path)
         self._kept[path] = tenant, self._now()
         if len(self._kept) <= self._most:
@@ -93,10 +87,6 @@ class Spares:
         kept.popleft()
         self._drop(oldest, kept)
         return oldest
-
-    def give_up(self) -> None:
-        """Expect one folder less."""
-        self._expected -= 1
 
     def _drop(self, path: str, kept: deque[str]) -> None:
         tenant, _ = self._kept.pop(path)

@@ -76,9 +76,7 @@ class Spawner:
         self._processors = os.sched_getaffinity(0)
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
         # What tasks find as their standard input.
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        os.dup2(null, 0)
-        os.close(null)
+        os.dup2(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), 0)
         # And what they do at a signal: the C library would have to ask, and then to set it.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
