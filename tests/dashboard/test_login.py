@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +23,8 @@ SCOPES = {"kim": ["read", "submit"], "sam": ["submit"], "ann": ["admin"], "lee":
 
 
 @pytest.fixture(scope="module")
-def admin(postgres, process, free_ports, tmp_path_factory):
-    """A server with the tenants acme and globex; the administrator's client."""
+def served(postgres, process, free_ports, tmp_path_factory):
+    """A server with the tenants acme and globex: its process, and the administrator's client."""
     name = f"pages_{os.getpid()}"
     asyncio.run(_run(postgres, f"create database {name} template template_duly"))
     dsn, folder, port = (
@@ -34,13 +36,19 @@ def admin(postgres, process, free_ports, tmp_path_factory):
     init = [DULY, "db", "init", "--admin-key-file", folder / "admin.key"]
     subprocess.run(init, env=told, check=True)
     serve = [DULY, "serve", "--port", str(port), "--store", str(folder / "objects")]
-    with process(*serve, DULY_DATABASE=dsn):
+    with process(*serve, DULY_DATABASE=dsn) as server:
         key = (folder / "admin.key").read_text().strip()
         with duly.Client(f"http://127.0.0.1:{port}", key) as client:
             client.healthz()
             settle(client)
-            yield client
+            yield server, client
     asyncio.run(drop_database(postgres, name))
+
+
+@pytest.fixture(scope="module")
+def admin(served):
+    """The administrator's client."""
+    return served[1]
 
 
 def settle(client):
@@ -189,3 +197,19 @@ def test_a_suspended_tenant_may_look(page, root, admin):
         expect(page.get_by_role("button", name="a task of acme")).to_be_visible()
     finally:
         admin.resume_tenant("acme")
+
+
+def test_whoever_logs_out_is_told_so_however_long_it_takes(page, root, served):
+    server, admin = served
+    log_in(page)
+    expect(page).to_have_url(root)
+    server.send_signal(signal.SIGSTOP)
+    try:
+        # The pages wait for the server longer than from one look of a page to the next.
+        page.get_by_role("button", name="Log out").click(no_wait_after=True)
+        note = page.get_by_role("status")
+        expect(note).to_have_text(re.compile("You have logged out here"), timeout=20_000)
+    finally:
+        server.send_signal(signal.SIGCONT)
+    for key in live_logins(admin, "kim"):
+        admin.revoke_key(key["id"], tenant="acme")

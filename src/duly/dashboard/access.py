@@ -124,7 +124,7 @@ class Gate:
         return go_on(where, *await self._let_in(visit, session))
 
     async def _log_out(self, visit: Visit) -> Reply:
-        told = [await self._sessions.end(shown) for shown in visit.cookies(self._cookie)]
+        told = [await self._sessions.leave(shown) for shown in visit.cookies(self._cookie)]
         gone = self._set_cookie(visit, "", "; Max-Age=0")
         return go_on(login_page.address("/", "out" if all(told) else "untold"), gone)
 

@@ -112,13 +112,19 @@ class Overview:
             text("code", FIRST_TASK).classes("mono")
         self._empty.set_visibility(False)
 
+    def _go(self) -> None:
+        """Show the login page, unless the browser is about to be shown it anyway."""
+        why = self._session.farewell
+        if why is not None:
+            stays = why == "ended" and self._open_task
+            ui.navigate.to(address(f"/?task={self._open_task}" if stays else "/", why))
+
     async def refresh(self) -> None:
         """Show the newest picture, touching only what differs from the one shown."""
         # Before and after: nothing is asked for a session that is over, and an answer may end it.
         new = None if self._session.is_over else await self._feed.look()
         if new is None or self._session.is_over:
-            where = f"/?task={self._open_task}" if self._open_task else "/"
-            ui.navigate.to(address(where, "ended"))
+            self._go()
             return
         old, self._shown = self._shown, new
         if old is new:

@@ -31,6 +31,8 @@ class Session:
         self._client = client
         self._until = clock.monotonic() + lasts
         self._is_closed = False
+        self.farewell: str | None = "ended"
+        """What its pages are told when it is over; None while it is being left."""
 
     @property
     def is_over(self) -> bool:
@@ -41,6 +43,13 @@ class Session:
     @property
     def _is_login(self) -> bool:
         return self.visitor.user is not None
+
+    async def leave(self) -> bool:
+        """End it as its user wishes: its pages say so, too, and not that it has ended."""
+        self.farewell = None
+        told = await self.close()
+        self.farewell = "out" if told else "untold"
+        return told
 
     async def close(self) -> bool:
         """End it here and at the server; return whether the server knows, if it has to."""
@@ -84,6 +93,11 @@ class Sessions:
     async def end(self, shown: str) -> bool:
         """End the session of an id; return whether the server knows, too."""
         return await self._close([_digest(shown)])
+
+    async def leave(self, shown: str) -> bool:
+        """End the session of an id as its user wishes; return whether the server knows, too."""
+        session = self._open.pop(_digest(shown), None)
+        return session is None or await session.leave()
 
     async def end_all(self) -> None:
         """End every one of them, because the pages are about to be gone."""
