@@ -139,7 +139,7 @@ async def run_some(conn):
         "leases.read_accepted": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
         "tasks.read_specs": ["1", f"'{{{task}}}'"],
         "tasks.read_admitted": [f"'{{{task}}}'"],
-        "audit.examine_tasks": [f"'{{{task}}}'"],
+        "audit.examine_tasks": [str(task - 1), str(task)],
         "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],
         "read_inputs 0": [str(task), "0"],
         # It is live, and so nothing is forgotten.
@@ -155,18 +155,16 @@ async def run_some(conn):
 async def run_pieces(conn):
     """Run the audit's walks from the middle, to see how much they really touch."""
     middle = await conn.fetchval("select id from numbers where g = 90000")
-    live, tasks = (
-        "'{" + ", ".join(str(row["id"]) for row in rows) + "}'"
-        for rows in (
-            await conn.fetch(f"select id from live order by id desc limit {PIECE}"),
-            await conn.fetch(f"select id from tasks order by id desc limit {PIECE}"),
-        )
-    )
+    last = await conn.fetch(f"select id from live order by id desc limit {PIECE}")
+    live = "'{" + ", ".join(str(row["id"]) for row in last) + "}'"
+    # Of those before, only what is live was stored.
+    stored = await conn.fetchval("select id from numbers where g = 190000")
+    after = await conn.fetch(STATEMENTS["audit.read_task_ids"], stored, PIECE)
     given = {
         "audit.read_live_ids": [str(middle), str(PIECE)],
         "audit.examine_live": [live, "'60 s'", "'10 s'"],
         "audit.read_task_ids": [str(middle), str(PIECE)],
-        "audit.examine_tasks": [tasks],
+        "audit.examine_tasks": [str(stored), str(after[-1]["id"])],
         "audit.read_keys": ["50", "'key 1'", str(PIECE), "'30 d'"],
         "audit.read_lines": ["1", "1", "300", "'60 s'"],
     }

@@ -183,7 +183,6 @@ BY_ID = [
     "tasks.lock_unstarted",
     "tasks.update_task",
     "audit.examine_live",
-    "audit.examine_tasks",
     *(name for name in STATEMENTS if name.startswith("repairs.")),
     *(name for name in inner_statements() if name.startswith(KNOWING)),
 ]

@@ -71,7 +71,7 @@ async def walk_live(
 async def walk_tasks(conn: Connection, above: Place, limit: int) -> Piece:
     """Look at the next tasks that are remembered."""
     ids = await _ids(conn, "read_task_ids", above, limit)
-    rows = await conn.fetch(SQL["examine_tasks"], ids) if ids else []
+    rows = await conn.fetch(SQL["examine_tasks"], *above, ids[-1]) if ids else []
     return Piece(_findings(rows), len(ids), _last(ids, limit))
 
 

@@ -17,8 +17,11 @@ select id
 -- A task still waits for an upstream that is live, or whose end it was not told yet. Both the
 -- telling and the end change in one transaction with what is seen here, so the sum is right at
 -- every moment. Of a task with very many edges they are not counted, for the sake of the others.
+-- What is wrong is said as `kind=evidence` in one array, which is nearly always empty. As a list
+-- of values it took as long as all else: PostgreSQL prepares each of its rows anew for each task.
 --   $1 ids, $2 how late something may be, $3 grace
-select broken.kind, seen.id as about, broken.evidence
+select split_part(said.what, '=', 1) as kind, seen.id as about,
+       split_part(said.what, '=', 2) as evidence
   from (select duly.now() - $2::interval as late, (select last_value from tokens) as token) as clock
  cross join unnest($1::bigint[]) as given (id)
  cross join lateral (select * from live where live.id = given.id offset 0) as seen
@@ -61,39 +64,37 @@ select broken.kind, seen.id as about, broken.evidence
          where attempts.task_id = seen.id
            and seen.attempt > 0
        ) as past
- cross join lateral (
-        values
-        ('orphaned', seen.status = 'running' and (agent.id is null or agent.ended_at is not null),
-         seen.token::text),
-        ('overrunning',
-         seen.status = 'running'
-         and coalesce(seen.kill_at, seen.leased_at + seen.execution_cap + $3::interval) < late,
-         seen.token::text),
-        ('not_cancelled', seen.cancel_requested_at + $3::interval < late, seen.token::text),
-        ('not_released', seen.status = 'scheduled' and seen.ready_at < late, seen.ready_at::text),
-        ('live_and_ended', ended.found, ''),
-        ('live_without_task', task.tenant_id is null, ''),
-        ('mismatched',
-         (task.tenant_id, task.shape_id, task.priority, task.delay_tolerance,
-          task.execution_cap, task.max_attempts, task.on_lost)
-         <> (seen.tenant_id, seen.shape_id, seen.priority, seen.delay_tolerance,
-             seen.execution_cap, seen.max_attempts, seen.on_lost)
-         or task.tenant_id is not null
-            and (task.unique_key, task.unique_while)
-                is distinct from (seen.unique_key, seen.unique_while),
-         ''),
-        ('unknown_shape', shape.found is null, ''),
-        ('attempt_gap',
-         (past.tried, past.highest::bigint)
-         <> (seen.attempt - (seen.status = 'running')::int,
-             seen.attempt - (seen.status = 'running')::int),
-         concat(seen.attempt, ' ', seen.token)),
-        ('token_ahead', seen.token > clock.token, seen.token::text),
-        ('minted_ahead', seen.id >> 31 > coalesce(minter.high_water, -1), ''),
-        ('miscounted', awaited.edges <= 300 and awaited.open <> seen.blocked_by,
-         concat(seen.blocked_by, ' ', awaited.open))
-       ) as broken (kind, is_so, evidence)
- where broken.is_so
+ cross join lateral unnest(array_remove(array[
+        case when seen.status = 'running' and (agent.id is null or agent.ended_at is not null)
+             then concat('orphaned=', seen.token) end,
+        case when seen.status = 'running'
+                  and coalesce(seen.kill_at, seen.leased_at + seen.execution_cap + $3::interval)
+                      < late
+             then concat('overrunning=', seen.token) end,
+        case when seen.cancel_requested_at + $3::interval < late
+             then concat('not_cancelled=', seen.token) end,
+        case when seen.status = 'scheduled' and seen.ready_at < late
+             then concat('not_released=', seen.ready_at) end,
+        case when ended.found then 'live_and_ended' end,
+        case when task.tenant_id is null then 'live_without_task' end,
+        case when (task.tenant_id, task.shape_id, task.priority, task.delay_tolerance,
+                   task.execution_cap, task.max_attempts, task.on_lost)
+                  <> (seen.tenant_id, seen.shape_id, seen.priority, seen.delay_tolerance,
+                      seen.execution_cap, seen.max_attempts, seen.on_lost)
+                  or task.tenant_id is not null
+                     and (task.unique_key, task.unique_while)
+                         is distinct from (seen.unique_key, seen.unique_while)
+             then 'mismatched' end,
+        case when shape.found is null then 'unknown_shape' end,
+        case when (past.tried, past.highest::bigint)
+                  <> (seen.attempt - (seen.status = 'running')::int,
+                      seen.attempt - (seen.status = 'running')::int)
+             then concat('attempt_gap=', seen.attempt, ' ', seen.token) end,
+        case when seen.token > clock.token then concat('token_ahead=', seen.token) end,
+        case when seen.id >> 31 > coalesce(minter.high_water, -1) then 'minted_ahead' end,
+        case when awaited.edges <= 300 and awaited.open <> seen.blocked_by
+             then concat('miscounted=', seen.blocked_by, ' ', awaited.open) end
+       ], null)) as said (what)
 
 -- name: read_lines
 -- Return the first task of each line, that is of each (tenant, shape), above ($1, $2), and
@@ -175,27 +176,31 @@ select id
 
 -- name: examine_tasks
 -- Return the tasks that are neither live nor ended, and those that ended after more or fewer
--- attempts than are recorded.
---   $1 ids
-select broken.kind, given.id as about, broken.evidence
-  from unnest($1::bigint[]) as given (id)
- cross join lateral (select id from tasks where tasks.id = given.id offset 0) as task
-  left join lateral (select true as found from live where live.id = given.id offset 0) as l on true
-  left join lateral (
-        select attempt from ends where ends.task_id = given.id offset 0
-       ) as ended on true
- cross join lateral (
-        select count(*) as tried, coalesce(max(attempt), 0) as highest
-          from attempts
-         where attempts.task_id = given.id
-           and ended.attempt > 0
-       ) as past
- cross join lateral (
-        values
-        ('lost_task', l.found is null and ended.attempt is null, ''),
-        ('attempt_gap', (past.tried, past.highest) <> (ended.attempt, ended.attempt), 'ended')
-       ) as broken (kind, is_so, evidence)
- where broken.is_so
+-- attempts than are recorded. Each table is read once, from one id to another, and what is found
+-- of a task is summed up: a fifth of the time that looking up each task in each table takes.
+--   $1 above this id, $2 to this id
+select case when ended is null then 'lost_task' else 'attempt_gap' end as kind,
+       id as about,
+       case when ended is null then '' else 'ended' end as evidence
+  from (select id, count(is_stored) as stored, count(is_live) as live, max(ended) as ended,
+               count(attempt) as tried, coalesce(max(attempt), 0) as highest
+          from (select id, true as is_stored, null::boolean as is_live, null::int as ended,
+                       null::int as attempt
+                  from tasks where id > $1 and id <= $2
+                 union all
+                select id, null, true, null, null
+                  from live where id > $1 and id <= $2
+                 union all
+                select task_id, null, null, attempt, null
+                  from ends where task_id > $1 and task_id <= $2
+                 union all
+                select task_id, null, null, null, attempt
+                  from attempts where task_id > $1 and task_id <= $2
+               ) as found
+         group by id
+       ) as summed
+ where stored > 0
+   and (live = 0 and ended is null or (tried, highest) <> (ended, ended))
 
 -- name: read_keys
 -- Return what idempotency keys stand for, and whether that must be there. What is older than
