@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spares import MOST_SPARES, STALE, Spares, reclaim
+from duly.agent.spares import FORGOTTEN, STALE, Spares, reclaim
 from duly.model.task import Outcome
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a user for every attempt")
@@ -141,10 +141,35 @@ def test_a_folder_is_kept_if_there_is_room_for_it():
     assert spares.keep("c", 3) == "a"
 
 
+def test_a_folder_that_nobody_asks_for_goes_in_the_end(monkeypatch):
+    monkeypatch.setattr("duly.agent.spares.MOST_FORGOTTEN", 2)
+    now = 0.0
+    spares = Spares(now=lambda: now)
+    for path, tenant in [("a", 1), ("b", 2), ("c", 1), ("d", 3)]:
+        spares.keep(path, tenant)
+    now = FORGOTTEN
+    assert spares.forget() == []
+    spares.keep(spares.take(3), 3)
+    now += 0.1
+    assert [spares.forget(), spares.forget(), spares.forget()] == [["a", "b"], ["c"], []]
+    assert [spares.take(1), spares.take(2), spares.take(3)] == [None, None, "d"]
+
+
 @only_root
-async def test_folders_of_tenants_who_take_turns_are_removed_at_once(best_node):
-    for tenant in range(MOST_SPARES + 3):
-        await best_node.run("true", tenant=tenant + 1)
-    folder = (await told(best_node, tenant=1000))[0]
-    assert not Path(folder).exists()
-    assert len(list(Path(folder).parent.iterdir())) <= MOST_SPARES + 1  # One is for no inputs.
+async def test_folders_for_which_there_is_no_room_are_removed_at_once(best_node, monkeypatch):
+    monkeypatch.setattr(best_node.executor, "_spares", Spares(most=3))
+    folders = [Path((await told(best_node, tenant=tenant))[0]) for tenant in range(1, 6)]
+    assert [folder.exists() for folder in folders] == [True, True, True, False, False]
+    assert best_node.left == []
+
+
+@only_root
+async def test_what_was_kept_for_somebody_who_has_not_come_is_removed(best_node, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(best_node.executor, "_spares", Spares(now=lambda: now))
+    first, second = [(await told(best_node, tenant=tenant))[0] for tenant in (1, 2)]
+    now = FORGOTTEN + 0.1
+    await told(best_node, tenant=2)
+    best_node.executor.tidy()
+    assert best_node.left == [first]
+    assert (await told(best_node, tenant=1))[0] not in (first, second)

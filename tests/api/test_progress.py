@@ -5,15 +5,13 @@ import json
 import logging
 import os
 import shutil
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from duly.agent.agent import AgentOptions, run_agent
 from duly.model import attempt_key
-from duly.model.resources import Resources
 from tests.agent.node import Doorbell, new_data
+from tests.api.agents import running_agent
 
 PERL = shutil.which("perl")
 pytestmark = pytest.mark.skipif(PERL is None, reason="tasks here speak Perl")
@@ -52,27 +50,6 @@ def bell():
     yield made
     made.close()
     folder.rmdir()
-
-
-@asynccontextmanager
-async def running_agent(real):
-    """Run an agent in this process, as a node with everything that belongs to it."""
-    token = (await real.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})).json()["token"]
-    data, stop = new_data(), asyncio.Event()
-    options = AgentOptions(
-        urls=[str(real.client.base_url)],
-        data=data,
-        name="node-a",
-        capacity=Resources(cpu_milli=4000, memory_mb=4096, disk_mb=4096),
-        join_token=token,
-    )
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_agent(options, stop))
-            yield data
-            stop.set()
-    finally:
-        shutil.rmtree(data)
 
 
 async def until_shown(real, task, fraction):

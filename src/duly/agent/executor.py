@@ -254,6 +254,11 @@ class Executor:
         self._ports.give_back(local.ports)
         local.user, local.ports = None, ()
 
+    def tidy(self) -> None:
+        """Remove the folders that were kept for somebody who has not come."""
+        for folder in self._spares.forget():
+            self.remove(folder)
+
     def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
         """Put together what the servers are told of an attempt that has ended."""
         report = AttemptReport(

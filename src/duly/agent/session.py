@@ -307,6 +307,7 @@ class Session:
                 continue
             backoff.reset()
             self.take(events.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
+            self._executor.tidy()
             pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
             await (asyncio.sleep(pause) if stopping else _wait(stop, pause))
 

@@ -12,14 +12,20 @@ names of what is in it, whoever owns it by then.
 
 import os
 import stat
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice, takewhile
 
 from duly.clock import monotonic
 
-MOST_SPARES = 128
+MOST_SPARES = 16_384
+"""More than there are tenants, nearly always: each finds its own when its turn comes again."""
 STALE = 10.0
 """Seconds after which a folder that nobody has asked for makes room for one that is new."""
+FORGOTTEN = 300.0
+"""Seconds after which it goes, whether anybody needs the room or not."""
+MOST_FORGOTTEN = 500
+"""How many go at once: others need the disk, too."""
 OURS_ALONE = stat.S_IFDIR | 0o700
 ROOT = 0
 """Only who is root keeps folders for the next ones."""
@@ -51,7 +57,7 @@ class Spares:
     def __init__(self, most: int = MOST_SPARES, now: Callable[[], float] = monotonic) -> None:
         self._most = most
         self._now = now
-        self._by_tenant: dict[int, deque[str]] = {}
+        self._by_tenant: dict[int, list[str]] = {}
         self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
         """The tenant of each folder and since when it is here; the oldest at the beginning."""
 
@@ -78,17 +84,29 @@ class Spares:
 
     def keep(self, path: str, tenant: int) -> str | None:
         """Keep a folder; return one that is to be removed because there are too many now."""
-        self._by_tenant.setdefault(tenant, deque()).append(path)
+        self._by_tenant.setdefault(tenant, []).append(path)
         self._kept[path] = tenant, self._now()
         if len(self._kept) <= self._most:
             return None
         oldest = next(iter(self._kept))
-        kept = self._by_tenant[self._kept[oldest][0]]
-        kept.popleft()
-        self._drop(oldest, kept)
+        self._give_up(oldest)
         return oldest
 
-    def _drop(self, path: str, kept: deque[str]) -> None:
+    def forget(self) -> list[str]:
+        """Return folders that nobody has asked for in a long time, to be removed."""
+        until = self._now() - FORGOTTEN
+        old = takewhile(lambda path: self._kept[path][1] < until, self._kept)
+        forgotten = list(islice(old, MOST_FORGOTTEN))
+        for path in forgotten:
+            self._give_up(path)
+        return forgotten
+
+    def _give_up(self, path: str) -> None:
+        kept = self._by_tenant[self._kept[path][0]]
+        kept.remove(path)
+        self._drop(path, kept)
+
+    def _drop(self, path: str, kept: list[str]) -> None:
         tenant, _ = self._kept.pop(path)
         if not kept:
             del self._by_tenant[tenant]
