@@ -98,39 +98,30 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
 
 -- name: read_lines
 -- Return the first task of each line, that is of each (tenant, shape), above ($1, $2), and
--- whether it should have started longer ago than $4; $3 lines at most.
-with recursive pairs as (
-        (select tenant_id, shape_id
+-- whether it should have started longer ago than $4; $3 lines at most. In the index a line begins
+-- with its first task, so that each line is one look-up.
+with recursive heads as (
+        (select tenant_id, shape_id, id, attempt, start_by
            from live
           where status = 'waiting'
             and (tenant_id, shape_id) > ($1, $2)
-          order by tenant_id, shape_id
+          order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
           limit 1)
         union all
-        select next.tenant_id, next.shape_id
-          from pairs
+        select next.*
+          from heads
          cross join lateral (
-                select tenant_id, shape_id
+                select tenant_id, shape_id, id, attempt, start_by
                   from live
                  where status = 'waiting'
-                   and (tenant_id, shape_id) > (pairs.tenant_id, pairs.shape_id)
-                 order by tenant_id, shape_id
+                   and (tenant_id, shape_id) > (heads.tenant_id, heads.shape_id)
+                 order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
                  limit 1
                ) as next
-     ),
-     piece as materialized (select tenant_id, shape_id from pairs limit $3)
-select piece.tenant_id, piece.shape_id, head.id, head.attempt,
-       head.start_by < duly.now() - $4::interval as is_late
-  from piece
- cross join lateral (
-        select id, attempt, start_by
-          from live
-         where status = 'waiting'
-           and tenant_id = piece.tenant_id
-           and shape_id = piece.shape_id
-         order by tenant_id, shape_id, start_by, priority desc, remaining_path desc, id
-         limit 1
-       ) as head
+     )
+select tenant_id, shape_id, id, attempt, start_by < duly.now() - $4::interval as is_late
+  from heads
+ limit $3
 
 -- name: examine_cluster
 -- Return what is wrong with nodes, their agents and the leader; these are few.
