@@ -8,6 +8,8 @@ is room for: most rounds give to a few tasks what a few others have left, whatev
 
 A line is read from the time on that is known of it. Tasks that have left it stay in the index
 while somebody holds an old snapshot; without a place to begin, every round would walk over them.
+What was read and not given anything is remembered for the next round, until something comes into
+its line that may go before it. A task that has left its line meanwhile is not leased.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
@@ -17,7 +19,7 @@ move nothing is read at all, and of the others no more than may start.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -66,6 +68,12 @@ class Prioritizer:
         """All that is in some lines, as far as one has heard: they were empty before it came."""
         self._is_sure = False
         """Whether a line of which nothing is known is empty."""
+        self._ahead: dict[Pair, list[Head]] = {}
+        """The first tasks of some lines, which an earlier round has read and left."""
+        self._read: dict[Pair, list[Head]] = {}
+        """What the last window was chosen from."""
+        self._noted: dict[Pair, datetime] = {}
+        """What may have come into lines since then, and from when on."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
@@ -89,6 +97,10 @@ class Prioritizer:
             self._note(pair, head.start_by)
 
     def _note(self, pair: Pair, since: datetime) -> None:
+        ahead = self._ahead.get(pair)
+        if ahead is not None and since <= ahead[-1].start_by:
+            del self._ahead[pair]
+        self._noted[pair] = min(since, self._noted.get(pair, since))
         if self._lines.note(pair, since):
             self._claimed_at = float("-inf")
 
@@ -122,6 +134,7 @@ class Prioritizer:
             with self._pace.step():
                 # What is noted meanwhile may have come too late to be counted.
                 self._lines, self._stored, self._is_sure = Lines(), {}, False
+                self._ahead, self._read = {}, {}
                 counted = Lines(await leases.pairs_with_work(conn))
             for pair, since in self._lines.items():
                 counted.note(pair, since)
@@ -166,6 +179,7 @@ class Prioritizer:
             return []
         stored, self._stored = self._stored, {}
         is_sure, self._is_sure = self._is_sure, False
+        self._read, self._noted = {}, {}
         try:
             claims = await self._read_claims(conn, rooms, turn, budget, order)
             heads = await self._read_heads(conn, turn, stored, rooms, size, budget, order)
@@ -173,6 +187,7 @@ class Prioritizer:
             self._pace.hurry()
             raise
         self._is_sure = is_sure
+        self._read = heads
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
@@ -180,6 +195,15 @@ class Prioritizer:
         self.has_more |= sum(map(len, heads.values())) >= self._settings.window
         claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
+
+    def keep(self, leased: Set[int]) -> None:
+        """Remember what of the last window's lines was not leased; all that was tried was."""
+        for pair, found in self._read.items():
+            left = [head for head in found if head.id not in leased]
+            noted = self._noted.get(pair)
+            if left and (noted is None or noted > left[-1].start_by):
+                self._ahead[pair] = left
+        self._read = {}
 
     async def _read_heads(
         self,
@@ -200,28 +224,37 @@ class Prioritizer:
         which all is known is not read.
         """
         heads = {pair: stored[pair] for pair in turn if pair in stored}
+        ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
+        asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
+        heads = ahead | heads
         is_scarce = min(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
 
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
 
         # Two, so that one that is left tells that no more of its line come into the window.
-        left = [pair for pair in turn if pair not in stored]
+        left = [pair for pair in turn if pair not in heads]
         each = -(-size // len(turn)) * (2 if is_scarce else 1)
-        while left:
-            read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-            # Of a line that may move, one may start: to say so takes longer than all the rest.
-            lines = {pair: (turn[pair], 1 if each == 1 else min(each, most(pair))) for pair in left}
-            for head in await leases.read_heads(conn, lines):
-                read[head.tenant_id, head.shape_id].append(head)
-            heads.update(read)
+        while left or asked:
+            if left:
+                read: dict[Pair, list[Head]] = {pair: [] for pair in left}
+                # Of a line that may move, one may start: to say so takes longer than all the rest.
+                lines = {
+                    pair: (turn[pair], 1 if each == 1 else min(each, most(pair))) for pair in left
+                }
+                for head in await leases.read_heads(conn, lines):
+                    read[head.tenant_id, head.shape_id].append(head)
+                heads.update(read)
+                asked.update(dict.fromkeys(left, each))
             if not is_scarce and sum(map(len, heads.values())) >= size:
                 break
             chosen = Counter(
                 (one.tenant_id, one.shape_id)
                 for one in queueing.window(chain(*heads.values()), size, order, budget.copy())
             )
-            left = [pair for pair in left if each <= chosen[pair] < most(pair)]
+            left = [pair for pair, count in asked.items() if count <= chosen[pair] < most(pair)]
+            if not left:
+                break
             each *= 4
         return heads
 

@@ -145,6 +145,8 @@ class ResourceManager(Service):
             asks = [self._ask(head, order) for head in window]
             placements = placement.place(asks, offers)
             leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
+        if len(leased) == len(placements):
+            self._prioritizer.keep({one.id for one in leased})
         self._polls.hand_over(leased, self._shapes, window)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
         await self._end_hopeless(term, {one for one in shapes if rooms[one] is NEVER})
