@@ -72,6 +72,8 @@ class Prioritizer:
         """The first tasks of some lines, which an earlier round has read and left."""
         self._read: dict[Pair, list[Head]] = {}
         """What the last window was chosen from."""
+        self.has_remembered = False
+        """Whether some of that was only remembered, and may be gone."""
         self._noted: dict[Pair, datetime] = {}
         """What may have come into lines since then, and from when on."""
         self._claims: list[Head] = []
@@ -175,6 +177,7 @@ class Prioritizer:
         turn = self._lines.take(fitting, most, budget, turns)
         self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, turns)
         self.has_more = not self._is_last
+        self.has_remembered = False
         if not turn:
             return []
         stored, self._stored = self._stored, {}
@@ -217,31 +220,28 @@ class Prioritizer:
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
-        Few of each at first, and never more than there is room for. A pair of which all that
-        were read come into the window may have more that do, and is read again: of such pairs
-        there are the fewer the more is read of each. While there is room for all of them and
-        the next window, too, it does not matter which come first, and enough is enough. A pair of
-        which all is known is not read.
+        Few of each at first. A pair of which all that were read come into the window may have
+        more that do, and is read again: of such pairs there are the fewer the more is read of
+        each. While there is room for all of them and the next window, too, it does not matter
+        which come first, and enough is enough. A pair of which enough is known is not read.
         """
         heads = {pair: stored[pair] for pair in turn if pair in stored}
         ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
         asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
         heads = ahead | heads
+        self.has_remembered = bool(ahead)
         is_scarce = min(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
 
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
 
-        # Two, so that one that is left tells that no more of its line come into the window.
+        # Twice, so that one that is left tells that no more of its line come into the window.
         left = [pair for pair in turn if pair not in heads]
         each = -(-size // len(turn)) * (2 if is_scarce else 1)
         while left or asked:
             if left:
                 read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-                # Of a line that may move, one may start: to say so takes longer than all the rest.
-                lines = {
-                    pair: (turn[pair], 1 if each == 1 else min(each, most(pair))) for pair in left
-                }
+                lines = {pair: (turn[pair], each) for pair in left}
                 for head in await leases.read_heads(conn, lines):
                     read[head.tenant_id, head.shape_id].append(head)
                 heads.update(read)

@@ -74,6 +74,7 @@ class ResourceManager(Service):
         self._full: Set[int] = frozenset()
         self._hopeless_since: dict[int, float] = {}
         self._roster = Roster(settings.database.statement_timeout)
+        self._term: Term | None = None
         self._expected: set[int] = set()
         """The tenants for whom something is being stored."""
         self._awaits = False
@@ -107,6 +108,10 @@ class ResourceManager(Service):
     async def tick(self) -> bool:
         """Place what can be placed; end what no node could ever take."""
         term = self._cluster_manager.term
+        if term != self._term:
+            # Of what has come while another led, nothing was heard.
+            self._term = term
+            self._prioritizer.recount()
         if term is None:
             return False
         with self._roster.round(term):
@@ -145,7 +150,8 @@ class ResourceManager(Service):
             asks = [self._ask(head, order) for head in window]
             placements = placement.place(asks, offers)
             leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
-        if len(leased) == len(placements):
+        are_all_leased = len(leased) == len(placements)
+        if are_all_leased:
             self._prioritizer.keep({one.id for one in leased})
         self._polls.hand_over(leased, self._shapes, window)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
@@ -160,6 +166,8 @@ class ResourceManager(Service):
                 for head in window
                 if head.id in held_back and head.tenant_id in counted
             )
+        if not are_all_leased and self._prioritizer.has_remembered:
+            return True  # What was only remembered has gone; what is there now is read next.
         # Once all that there was room for has been leased, another look finds nothing free.
         has_room = len(leased) < sum(room for room in rooms.values() if room > LATER)
         has_more = self._prioritizer.has_more and has_room and (bool(leased) or not window)
