@@ -6,6 +6,7 @@ was there already.
 """
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ WARM = 20
 QUIET = 0.04
 """Seconds in which nobody looks: what is asked meanwhile would be in the task's way."""
 UNEVEN = 0.03
+ROW = "x" * 300
+"""About as long as a task."""
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
@@ -33,11 +36,13 @@ def measure(rig: Rig) -> Iterator[Figure]:
         sent = asyncio.run(_one_by_one(place, WARM + count))
         checks.all_done(dsn, WARM + count)
         started = _started(dsn)
+        bare, commits = asyncio.run(_without_us(place, count))
     waits = [(began - at) * 1000 for (at, _), began in zip(sent, started, strict=True)][WARM:]
     if min(waits) < 0:
         raise checks.Wrong("a task started before it was submitted: the clock was set")
     answers = [took * 1000 for _, took in sent][WARM:]
-    return _told(waits, answers)
+    yield from _told(waits, answers)
+    yield from _floor(bare, commits)
 
 
 async def _one_by_one(place: Installation, count: int) -> list[tuple[float, float]]:
@@ -61,6 +66,48 @@ async def _one_by_one(place: Installation, count: int) -> list[tuple[float, floa
         client.socket.close()
         await conn.close()
     return sent
+
+
+async def _without_us(place: Installation, count: int) -> tuple[list[float], list[float]]:
+    """Return how long `date` takes to run, and a row to be on disk, each after the same rest."""
+    bare, commits, dice = [], [], random.Random(1)
+    conn = await asyncpg.connect(place.dsn)
+    try:
+        await conn.execute("create table public.bench_row (payload text)")
+        for _ in range(count):
+            await asyncio.sleep(QUIET + dice.random() * UNEVEN)
+            at = time.time()
+            bare.append(_date() - at)
+            await asyncio.sleep(QUIET + dice.random() * UNEVEN)
+            at = time.time()
+            await conn.execute("insert into public.bench_row values ($1)", ROW)
+            commits.append(time.time() - at)
+        await conn.execute("drop table public.bench_row")
+    finally:
+        await conn.close()
+    return bare, commits
+
+
+def _date() -> float:
+    """Start `date` with nothing but posix_spawn, and return when it ran, by its own word."""
+    ours, its = os.pipe()
+    streams = [(os.POSIX_SPAWN_DUP2, its, 1), (os.POSIX_SPAWN_CLOSE, ours)]
+    command = DATE["command"]
+    pid = os.posix_spawn(command[0], command, {}, file_actions=streams)
+    os.close(its)
+    with os.fdopen(ours, "rb") as output:
+        said = output.read()
+    os.waitpid(pid, 0)
+    return float(said)
+
+
+def _floor(bare: Sequence[float], commits: Sequence[float]) -> Iterator[Figure]:
+    """Tell what two commits and the start of a program take here by themselves, one by one."""
+    for name, found in (
+        ("posix_spawn → process runs, without Duly, after the same rest, p50", bare),
+        ("a row sent → on disk, without Duly, after the same rest, p50", commits),
+    ):
+        yield Figure(part="latency", name=name, value=percentile(found, 0.5) * 1000, unit="ms")
 
 
 def _told(waits: Sequence[float], answers: Sequence[float]) -> Iterator[Figure]:

@@ -160,3 +160,28 @@ async def test_a_server_that_cannot_renew_its_number_admits_nothing(lab):
     (answer,) = await answers(submitter, [submitter.submit(lab.client, lab.spec())])
     assert isinstance(answer, Unavailable)
     assert await lab.count("tasks") == 1
+
+
+async def test_a_task_is_stored_alike_alone_and_beside_one_that_has_a_key(lab):
+    fields = {
+        "name": "a",
+        "labels": {"b": "c"},
+        "priority": 3,
+        "delay_tolerance": "9s",
+        "execution_cap": "8s",
+        "max_attempts": 7,
+        "on_lost": "fail",
+        "cpu": 2,
+    }
+    plain, due = lab.spec(**fields), lab.spec(**fields, run_at="2099-01-01T00:00:00Z")
+    keyed = lab.spec(idempotency_key="k")
+    apart = await lab.submit_all([plain, due])
+    beside = await lab.submit_all([keyed, plain, due])
+    assert [one.stored.status for one in apart] == ["waiting", "scheduled"]
+    assert [one.stored.status for one in beside[1:]] == ["waiting", "scheduled"]
+    for one, other in zip(apart, beside[1:], strict=True):
+        for table in ("tasks", "live"):
+            query = f"select to_jsonb(t) - 'id' as row from {table} t where id = $1"
+            found = [await lab.conn.fetchval(query, task.id) for task in (one, other)]
+            assert found[0] is not None
+            assert found[0] == found[1]

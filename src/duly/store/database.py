@@ -29,6 +29,7 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 """A connection, or one lent by the pool; a store function takes either."""
 
 NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+PART = re.compile(r"^-- (_\w+)$", re.MULTILINE)
 ACQUIRE = 10.0
 """Seconds to wait for a connection: two hosts may have to be asked."""
 NOT_LEADING = "DU001"
@@ -53,10 +54,18 @@ CONNECTION_LOST = (
 
 
 def load_statements(file: str) -> Mapping[str, str]:
-    """Return the statements of `sql/<file>` by name."""
+    """Return the statements of `sql/<file>` by name.
+
+    What begins with an underscore is a part of others, and stands in them where its name does.
+    """
     text = resources.files("duly.store").joinpath("sql", file).read_text()
-    parts = NAME.split(text)
-    return dict(zip(parts[1::2], (body.strip() for body in parts[2::2]), strict=True))
+    found = NAME.split(text)
+    parts = dict(zip(found[1::2], (body.strip() for body in found[2::2]), strict=True))
+    return {
+        name: PART.sub(lambda match: parts[match[1]], body)
+        for name, body in parts.items()
+        if not name.startswith("_")
+    }
 
 
 def array_text(ids: Iterable[int]) -> str:

@@ -121,11 +121,15 @@ async def insert(
     Without `tell` the answer names no task: without keys nothing is left out, and asking costs
     time.
     """
+    limited = sorted({task.tenant_id for task in tasks if task.is_limited})
+    is_plain = not limited and all(
+        task.spec.idempotency_key is None and task.spec.unique is None for task in tasks
+    )
     specs = [task.spec for task in tasks]
     terms: dict[tuple[Any, ...], int] = {}
     numbers = [terms.setdefault(_terms(task), len(terms) + 1) for task in tasks]
     rows = await conn.fetch(
-        SQL["insert_tasks"],
+        SQL["insert_plain" if is_plain else "insert_tasks"],
         [task.id for task in tasks],
         numbers,
         [_json(spec.payload) for spec in specs],
@@ -144,9 +148,9 @@ async def insert(
         sparse([task.ahead.path or None for task in tasks]),
         sparse([task.ahead.latest for task in tasks]),
         *map(list, zip(*terms, strict=True)),
-        sorted({task.tenant_id for task in tasks if task.is_limited}),
         server,
         tell,
+        *(() if is_plain else (limited,)),
     )
     return Inserted(
         [_stored(row) for row in rows if row[1] is not None],

@@ -14,6 +14,114 @@ select id, key
   from shapes
  where key = any($1::text[])
 
+-- name: _sent
+-- What was sent, of tenants that are there. What many tasks have in common, their terms, is sent
+-- and read once for all of them. A column in which no task has anything is sent empty: unnest
+-- fills it up. Every task has its terms, and all terms have a task: the full join is there because
+-- it is never done by looping over both.
+--
+-- A tenant cannot be removed before the commit, nor while it is being removed be given tasks: they
+-- are left out. One that is gone is told, and gets nothing.
+     present as materialized (
+        select t.id, t.removed_at is not null as is_gone
+          from tenants t
+         where t.id = any($18::int[])
+         order by t.id
+           for key share skip locked
+     ),
+     sent as (
+        select each.*, tenant_id, user_id, shape_id, tier, delay_tolerance, execution_cap,
+               max_attempts, on_lost, priority, is_limited, patience
+          from unnest(
+                $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
+                $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[],
+                $12::int[], $13::boolean[], $14::bigint[], $15::text[], $16::int[],
+                $17::timestamptz[]
+               ) as each (
+                id, terms, payload, name, labels,
+                run_at, key, body_hash, replay_of, unique_key, unique_while,
+                blocked_by, has_dependants, graph_id, ref, remaining_path,
+                latest_start
+               )
+          full join unnest(
+                $18::int[], $19::int[], $20::int[], $21::text[], $22::interval[],
+                $23::interval[], $24::int[], $25::text[], $26::int[], $27::boolean[], $28::interval[]
+               ) with ordinality as terms (
+                tenant_id, user_id, shape_id, tier, delay_tolerance,
+                execution_cap, max_attempts, on_lost, priority, is_limited, patience, number
+               ) on terms.number = each.terms
+         -- Said in this way, it leaves the join as it is.
+         where (tenant_id in (select id from present where not is_gone)) is not false
+     ),
+
+-- name: _admitted
+        select given.*, now, ready_at,
+               start_by_of(ready_at, delay_tolerance, patience, latest_start) as start_by,
+               (case
+                    when blocked_by > 0 then 'blocked'
+                    when run_at > now then 'scheduled'
+                    else 'waiting'
+                end)::status as status
+          from given
+         cross join clock
+         cross join lateral (select greatest(run_at, now) as ready_at) as ready
+
+-- name: _stored
+     stored as (
+        insert into tasks (
+                id, tenant_id, user_id, shape_id, name, tier, payload, labels,
+                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
+                idempotency_key, replay_of, unique_key, unique_while, graph_id, ref,
+                admitted_by, submitted_at
+               )
+        select id, tenant_id, user_id, shape_id, name, tier, payload::json,
+               coalesce(labels, '{}')::jsonb,
+               delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
+               key, replay_of, unique_key, unique_while, graph_id, ref, $29, now
+          from admitted
+     ),
+     queued as (
+        insert into live (
+                id, tenant_id, shape_id, status, priority, ready_at, start_by,
+                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
+                blocked_by, has_dependants, remaining_path, patience, latest_start
+               )
+        select id, tenant_id, shape_id, status,
+               priority, ready_at, start_by,
+               delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
+               coalesce(blocked_by, 0), coalesce(has_dependants, false),
+               coalesce(remaining_path, 0), patience, latest_start
+          from admitted
+     )
+
+-- name: _told
+-- The tasks that were stored, and the tenants that are gone.
+select id, now as submitted_at, ready_at, start_by, status,
+       null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
+       null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
+       null::int as gone
+  from admitted
+ where $30::boolean
+ union all
+select null, null, null, null, null, null, null, null, null, null, null, id
+  from present
+ where is_gone
+
+-- name: insert_plain
+-- Store tasks that have no keys, of tenants that are not limited, and return them. Most tasks are
+-- such, and the plan of `insert_tasks` takes as long to set up as this one to run.
+--   one array per column of `each` and then of `terms`, $29 admitted_by, $30 whether to tell of
+--   the tasks
+with
+-- _sent
+     given as (select * from sent),
+     clock as materialized (select duly.now() as now),
+     admitted as materialized (
+-- _admitted
+     ),
+-- _stored
+-- _told
+
 -- name: insert_tasks
 -- Store tasks, and return those that are new. A row left out of the answer has an idempotency
 -- key that was seen before: read it with read_submissions, in another statement, because only
@@ -27,27 +135,14 @@ select id, key
 -- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
 -- tokens in the order of their ids; what was really stored is charged, and nothing else.
 --
--- A tenant cannot be removed before the commit, nor while it is being removed be given tasks:
--- they are left out like those whose bucket is held. One that is gone is told, and gets nothing.
---
 -- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
 -- transaction.
---
--- What many tasks have in common, their terms, is sent and read once for all of them. A column
--- in which no task has anything is sent empty: unnest fills it up. Every task has its terms, and
--- all terms have a task: the full join is there because it is never done by looping over both.
---   one array per column of `each` and then of `terms`, $29 the limited tenants in ascending
---   order, $30 admitted_by, $31 whether to tell of the tasks
-with present as materialized (
-        select t.id, t.removed_at is not null as is_gone
-          from tenants t
-         where t.id = any($18::int[])
-         order by t.id
-           for key share skip locked
-     ),
+--   as for `insert_plain`, $31 the limited tenants in ascending order
+with
+-- _sent
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
-          from unnest($29::int[]) as limited (tenant_id)
+          from unnest($31::int[]) as limited (tenant_id)
           join buckets b on b.tenant_id = limited.tenant_id
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
@@ -73,7 +168,7 @@ with present as materialized (
      made as (
         insert into buckets (tenant_id, tokens, filled_at)
         select t.id, coalesce(p.burst, 0), now
-          from unnest($29::int[]) as limited (tenant_id)
+          from unnest($31::int[]) as limited (tenant_id)
           join tenants t on t.id = limited.tenant_id
           join plans p on p.name = t.plan
          cross join clock
@@ -81,39 +176,19 @@ with present as materialized (
             on conflict do nothing
      ),
      given as materialized (
-        select each.*, tenant_id, user_id, shape_id, tier, delay_tolerance, execution_cap,
-               max_attempts, on_lost, priority, is_limited, patience,
+        select sent.*,
                case
-                   when each.unique_key is not null
+                   when sent.unique_key is not null
                    then (
                         select l.id
                           from live l
-                         where l.tenant_id = terms.tenant_id
-                           and l.unique_key = each.unique_key
+                         where l.tenant_id = sent.tenant_id
+                           and l.unique_key = sent.unique_key
                            and (l.unique_while = 'live' or l.attempt = 0)
                          limit 1
                         )
                end as held_by
-          from unnest(
-                $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[],
-                $6::timestamptz[], $7::text[], $8::bytea[], $9::bigint[], $10::text[], $11::text[],
-                $12::int[], $13::boolean[], $14::bigint[], $15::text[], $16::int[],
-                $17::timestamptz[]
-               ) as each (
-                id, terms, payload, name, labels,
-                run_at, key, body_hash, replay_of, unique_key, unique_while,
-                blocked_by, has_dependants, graph_id, ref, remaining_path,
-                latest_start
-               )
-          full join unnest(
-                $18::int[], $19::int[], $20::int[], $21::text[], $22::interval[],
-                $23::interval[], $24::int[], $25::text[], $26::int[], $27::boolean[], $28::interval[]
-               ) with ordinality as terms (
-                tenant_id, user_id, shape_id, tier, delay_tolerance,
-                execution_cap, max_attempts, on_lost, priority, is_limited, patience, number
-               ) on terms.number = each.terms
-         -- Said in this way, it leaves the join as it is.
-         where (tenant_id in (select id from present where not is_gone)) is not false
+          from sent
      ),
      asking as (
         select id, tenant_id,
@@ -153,16 +228,7 @@ with present as materialized (
         returning task_id
      ),
      admitted as materialized (
-        select given.*, now, ready_at,
-               start_by_of(ready_at, delay_tolerance, patience, latest_start) as start_by,
-               (case
-                    when blocked_by > 0 then 'blocked'
-                    when run_at > now then 'scheduled'
-                    else 'waiting'
-                end)::status as status
-          from given
-         cross join clock
-         cross join lateral (select greatest(run_at, now) as ready_at) as ready
+-- _admitted
          where (
                 key is null
                 and held_by is null
@@ -188,38 +254,8 @@ with present as materialized (
            and spent.tasks ? open.tenant_id::text
            and open.tokens is not null
      ),
-     stored as (
-        insert into tasks (
-                id, tenant_id, user_id, shape_id, name, tier, payload, labels,
-                delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-                idempotency_key, replay_of, unique_key, unique_while, graph_id, ref,
-                admitted_by, submitted_at
-               )
-        select id, tenant_id, user_id, shape_id, name, tier, payload::json,
-               coalesce(labels, '{}')::jsonb,
-               delay_tolerance, execution_cap, max_attempts, on_lost, priority, run_at,
-               key, replay_of, unique_key, unique_while, graph_id, ref, $30, now
-          from admitted
-     ),
-     queued as (
-        insert into live (
-                id, tenant_id, shape_id, status, priority, ready_at, start_by,
-                delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
-                blocked_by, has_dependants, remaining_path, patience, latest_start
-               )
-        select id, tenant_id, shape_id, status,
-               priority, ready_at, start_by,
-               delay_tolerance, execution_cap, max_attempts, on_lost, unique_key, unique_while,
-               coalesce(blocked_by, 0), coalesce(has_dependants, false),
-               coalesce(remaining_path, 0), patience, latest_start
-          from admitted
-     )
-select id, now as submitted_at, ready_at, start_by, status,
-       null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
-       null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
-       null::int as gone
-  from admitted
- where $31::boolean
+-- _stored
+-- _told
  union all
 select id, null, null, null, null, null, null, null, null, null, held_by, null
   from given
@@ -229,10 +265,6 @@ select null, null, null, null, null,
        tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
        burst, filled_at, null, null
   from open, spent
- union all
-select null, null, null, null, null, null, null, null, null, null, null, id
-  from present
- where is_gone
 
 -- name: read_submissions
 -- Return what is known under idempotency keys.
