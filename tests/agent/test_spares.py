@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from duly.agent.spares import FORGOTTEN, STALE, Spares, reclaim
+from duly.agent.sweep import sweep
 from duly.model.task import Outcome
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a user for every attempt")
@@ -173,3 +174,22 @@ async def test_what_was_kept_for_somebody_who_has_not_come_is_removed(best_node,
     best_node.executor.tidy()
     assert best_node.left == [first]
     assert (await told(best_node, tenant=1))[0] not in (first, second)
+
+
+@only_root
+async def test_of_very_many_the_next_agent_removes_the_rest_after_it_has_joined(
+    best_node, monkeypatch
+):
+    monkeypatch.setattr("duly.agent.sweep.TIDYING", -1.0)
+    work = best_node.work
+    kept = [(await told(best_node, tenant=tenant))[0] for tenant in (1, 2)]
+    for name in ("full", "open"):
+        (work / name).mkdir(mode=0o700)
+    (work / "full" / "file").touch()
+    (work / "open").chmod(0o755)
+    left = sweep(best_node.mark, work, best_node.data / "spool", best_node.users)
+    assert sorted(left) == sorted(kept)
+    assert sorted(map(str, work.iterdir())) == sorted(kept)
+    monkeypatch.undo()
+    assert sweep(best_node.mark, work, best_node.data / "spool", best_node.users) == []
+    assert list(work.iterdir()) == []

@@ -1,21 +1,34 @@
 """What a round has read and left is remembered, and never told from what is there now."""
 
+import random
+from contextlib import suppress
+from typing import NamedTuple
+
 import pytest
 
+from duly.errors import NotFound, Unavailable
+from duly.model.amounts import ResourcesRequest
 from duly.model.task import Outcome
-from duly.store import leases
+from duly.policy.queueing import rank
+from duly.store import leases, tasks
 from tests.server.lab import seconds
+
+
+class Look(NamedTuple):
+    lines: int
+    tasks: int
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """How many lines were read, for each look at them."""
+    """How many lines and tasks were read, for each look at them."""
     found = []
     read = leases.read_heads
 
     async def watched(conn, lines):
-        found.append(len(lines))
-        return await read(conn, lines)
+        heads = await read(conn, lines)
+        found.append(Look(len(lines), len(heads)))
+        return heads
 
     monkeypatch.setattr(leases, "read_heads", watched)
     return found
@@ -64,7 +77,7 @@ async def test_of_many_lines_only_those_are_read_of_which_nothing_is_known(lab, 
     await lab.schedule()
     assert await lab.run_on(node) == {ours[0]}
     assert [await next_of(lab, node) for _ in range(3)] == [{ours[1]}, {theirs[0]}, {theirs[1]}]
-    assert max(reads[1:]) == 1
+    assert max(look.lines for look in reads[1:]) == 1
 
 
 async def test_what_comes_later_does_not_make_it_forget(lab, node, reads):
@@ -132,3 +145,145 @@ async def test_what_came_while_another_led_is_seen(lab, node):
     await take_over(lab, lab.parts)
     assert await next_of(lab, node) == {first.id}
     assert await next_of(lab, node) == {rest[0]}
+
+
+async def test_of_a_line_that_may_start_little_little_is_read(lab, reads):
+    node = await lab.node(cpu=64)
+    limited = {"concurrency": {"key": "k", "limit": 1}}
+    await lab.submit_all([lab.spec(cpu=1, **limited) for _ in range(64)])
+    lab.parts.resource_manager._prioritizer.recount()
+    assert len(await next_of(lab, node)) == 1
+    assert max(look.tasks for look in reads) <= 2
+
+
+async def test_one_whose_commit_was_not_answered_goes_where_it_belongs(lab, node, monkeypatch):
+    rest = await left(lab, node)
+    insert = tasks.insert
+
+    async def lost(*arguments, **options):
+        await insert(*arguments, **options)
+        raise Unavailable("The answer was lost.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "insert", lost)
+        first = await lab.submit(cpu=1, priority=1)
+        with pytest.raises(Unavailable):
+            await lab.parts.submitter.submit_batch(lab.client, [lab.spec(cpu=1, priority=2)])
+    assert await next_of(lab, node) == {first}
+    assert await next_of(lab, node) == {rest[0]}
+
+
+async def test_one_that_was_paused_goes_by_its_new_time(lab, node):
+    asked = [lab.spec(cpu=1, delay_tolerance=f"{seconds}s") for seconds in (10, 20, 20, 60)]
+    (_, second, third, _) = [one.id for one in await lab.submit_all(asked)]
+    prioritizer = lab.parts.resource_manager._prioritizer
+    prioritizer.recount()
+    await lab.schedule()
+    # As after a count that took long.
+    prioritizer._pace._next_at = lab.clock.monotonic() + 5
+    await lab.parts.pauser.pause(lab.client, [second])
+    await lab.clock.move(seconds(1))
+    await lab.parts.pauser.resume(lab.client, [second])
+    assert (await lab.live(second))["start_by"] > (await lab.live(third))["start_by"]
+    assert await next_of(lab, node) == {third}
+
+
+async def test_what_came_while_nobody_led_is_seen(lab, node):
+    rest = await left(lab, node)
+    prioritizer = lab.parts.resource_manager._prioritizer
+    prioritizer._pace._next_at = lab.clock.monotonic() + 60
+    await lab.clock.move(seconds(5))
+    await node.heartbeat()
+    assert lab.parts.cluster_manager.term is None
+    first = await lab.submit(cpu=1, delay_tolerance="1s")
+    assert await next_of(lab, node) == {first}
+    assert await next_of(lab, node) == {rest[0]}
+
+
+class Chaos:
+    """Does whatever can be done to tasks, at random, and knows who should run after that."""
+
+    def __init__(self, lab, node, room, dice):
+        self.lab = lab
+        self.node = node
+        self.room = room
+        self.dice = dice
+        self.running = {}
+
+    async def rows(self, status):
+        return await self.lab.conn.fetch("select * from live where status = $1 order by id", status)
+
+    async def step(self):
+        acts = [self.submit] * 6 + [self.cancel] * 2 + [self.update, self.recount, self.pass_time]
+        await self.dice.choice(acts)()
+        for ref in await self.node.starts(*self.running.values()):
+            self.running[ref.task] = ref
+        if self.running and self.dice.random() < 0.5:
+            await self.end()
+        await self.node.heartbeat(*self.running.values())
+
+    async def submit(self):
+        if len(await self.rows("waiting")) > 60:
+            return
+        count, by = self.dice.choice((1, 1, 3, 12)), self.dice.choice((None, self.lab.stranger))
+        await self.lab.submit_all([self.spec() for _ in range(count)], by=by)
+
+    def spec(self):
+        memory = self.dice.choice((100, 101, 102))
+        return self.lab.spec(
+            resources=ResourcesRequest(cpu=1, memory_mb=memory),
+            delay_tolerance=self.dice.choice((5, 20, 60)),
+            priority=self.dice.choice((0, 0, 0, 1)),
+        )
+
+    async def cancel(self):
+        if waiting := await self.rows("waiting"):
+            task = self.dice.choice(waiting[:4])["id"]
+            await self.lab.parts.canceller.cancel(self.lab.client, [task])
+
+    async def update(self):
+        if waiting := await self.rows("waiting"):
+            other = {"resources": {"cpu": 1, "memory_mb": 103}}
+            changes = self.dice.choice(({"priority": 2}, {"priority": 0}, other))
+            task = self.dice.choice(waiting)["id"]
+            with suppress(NotFound):  # It may be the stranger's.
+                await self.lab.parts.updater.update(self.lab.client, task, changes)
+
+    async def recount(self):
+        self.lab.parts.resource_manager._prioritizer.recount()
+
+    async def pass_time(self):
+        await self.lab.clock.move(seconds(self.dice.choice((0.1, 0.3, 1.2))))
+        await self.node.heartbeat(*self.running.values())
+        await self.lab.sweep()
+
+    async def end(self):
+        for task in self.dice.sample(sorted(self.running), self.dice.randint(1, len(self.running))):
+            outcome = self.dice.choice((Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED))
+            await self.node.report(self.running.pop(task), outcome)
+
+    async def chosen(self):
+        """Return who runs, and then who comes first by rank as far as there is room."""
+        running = {row["id"] for row in await self.rows("running")}
+        waiting = sorted(map(Row, await self.rows("waiting")), key=rank)
+        return running | {row.id for row in waiting[: self.room - len(running)]}
+
+
+class Row:
+    def __init__(self, columns):
+        self.__dict__.update(columns)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_those_run_who_come_first(lab, seed):
+    dice = random.Random(seed)
+    room = dice.choice((1, 2, 3))
+    chaos = Chaos(lab, await lab.node(cpu=room), room, dice)
+    for _ in range(60):
+        await chaos.step()
+        chosen = await chaos.chosen()
+        rounds = 0
+        while await lab.parts.resource_manager.tick():
+            rounds += 1
+            assert rounds < 30
+        assert {row["id"] for row in await chaos.rows("running")} == chosen

@@ -71,13 +71,15 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
     mark = identity.mark(data)
     work = workspace.root(data, mark, shared=chosen.runs_as_others)
     spool = data / "spool"
-    sweep(mark, work, spool, chosen)
+    left = sweep(mark, work, spool, chosen)
     workspace.make_root(work)
     spool.mkdir(mode=0o700, exist_ok=True)
     layout = hierarchies.find(mark, limit_processes=not chosen.own_uids)
     if not layout.folders:
         log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
     async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
+        for folder in left:
+            janitor.remove(folder)
         ports = Ports(*options.port_range) if options.port_range else Ports()
         listener = task_socket.listen(work, mark, everybody=chosen.runs_as_others)
         executor = Executor(

@@ -51,6 +51,15 @@ def reclaim(path: str, user: tuple[int, int]) -> bool:
         return False
 
 
+def is_spare(path: "str | os.PathLike[str]") -> bool:
+    """Say whether a folder was kept for others, and so is empty."""
+    try:
+        found = os.lstat(path)
+        return (found.st_uid, found.st_mode) == (ROOT, OURS_ALONE) and not os.listdir(path)  # noqa: PTH208
+    except OSError:
+        return False
+
+
 class Spares:
     """Folders that were reclaimed, by tenant; none is given twice."""
 

@@ -12,25 +12,35 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from duly.agent import environment, hierarchies, workspace
+from duly.agent import environment, hierarchies, spares, workspace
 from duly.agent.tree import read_environment, read_state, read_uid
 from duly.agent.users import Users
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
+TIDYING = 1.0
+"""Seconds that empty folders of ours may take, of which there may be thousands."""
 
 
-def sweep(mark: str, work: Path, spool: Path, users: Users) -> None:
-    """Kill every process of earlier attempts, and remove their cgroups, workspaces and logs."""
+def sweep(mark: str, work: Path, spool: Path, users: Users) -> list[str]:
+    """Kill every process of earlier attempts, and remove their cgroups, workspaces and logs.
+
+    Returns empty folders that were kept for others, and for which there was no time.
+    """
     hierarchies.sweep(mark)
     uids = {folder.stat().st_uid for folder in _entries(work)}
     _kill(work, {uid for uid in uids if users.owns(uid)})
+    left, deadline = [], time.monotonic() + TIDYING
     for folder in _entries(work):
+        if time.monotonic() > deadline and spares.is_spare(folder):
+            left.append(str(folder))
+            continue
         with contextlib.suppress(OSError):
             workspace.remove(str(folder))
     for file in _entries(spool):
         file.unlink(missing_ok=True)
+    return left
 
 
 def _kill(work: Path, uids: set[int]) -> None:

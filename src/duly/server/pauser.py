@@ -42,8 +42,5 @@ class Pauser:
         waiting = [one for one in resumed if one.status is Status.WAITING]
         pairs = {(tenant_id, one.shape_id) for one in waiting}
         due = any(one.status is Status.SCHEDULED for one in resumed)
-        if waiting:
-            since = min(one.start_by for one in waiting)
-            self._waker.announce(pairs, since=since, due=due)
-        elif due:
-            self._waker.announce(pairs, due=due)
+        # Not only from when on they must start: of what is remembered of their lines, they may be.
+        self._waker.announce(pairs, due=due)

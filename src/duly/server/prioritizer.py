@@ -15,7 +15,7 @@ Of the shapes that fit nowhere at the moment only the *claims* are read, and rem
 second: the few tasks for which room may have to be kept.
 
 What tenants may have at once is kept to here, before anything is read: of a line that may not
-move nothing is read at all, and of the others no more than may start.
+move nothing is read at all, and of the others little more than may start.
 """
 
 from collections import Counter
@@ -49,6 +49,9 @@ FEWEST_PAIRS = 32
 """How many are looked at however little room there is: of some, little may be known."""
 MOST_STORED = 16
 """How many tasks of a line are remembered until the next round: more are read as quickly."""
+AHEAD = 2
+"""How many times as much is read as there is room for. One task that is left tells that no more of
+its line come into the window, and the next round finds the others."""
 SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
 
@@ -72,10 +75,12 @@ class Prioritizer:
         """The first tasks of some lines, which an earlier round has read and left."""
         self._read: dict[Pair, list[Head]] = {}
         """What the last window was chosen from."""
+        self._whole: Set[Pair] = frozenset()
+        """The lines of which that was all there is."""
         self.has_remembered = False
         """Whether some of that was only remembered, and may be gone."""
-        self._noted: dict[Pair, datetime] = {}
-        """What may have come into lines since then, and from when on."""
+        self._noted: dict[Pair, datetime] | None = None
+        """What may have come into lines since then, and from when on; None between two rounds."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
@@ -102,13 +107,15 @@ class Prioritizer:
         ahead = self._ahead.get(pair)
         if ahead is not None and since <= ahead[-1].start_by:
             del self._ahead[pair]
-        self._noted[pair] = min(since, self._noted.get(pair, since))
+        if self._noted is not None:
+            self._noted[pair] = min(since, self._noted.get(pair, since))
         if self._lines.note(pair, since):
             self._claimed_at = float("-inf")
 
     def recount(self) -> None:
         """Let the next round find out which pairs have work."""
         self._pace.hurry()
+        self._forget_window()
 
     def pass_over(self) -> bool:
         """Leave the last round's lines out until the next count; False if there are no others.
@@ -136,7 +143,7 @@ class Prioritizer:
             with self._pace.step():
                 # What is noted meanwhile may have come too late to be counted.
                 self._lines, self._stored, self._is_sure = Lines(), {}, False
-                self._ahead, self._read = {}, {}
+                self._ahead = {}
                 counted = Lines(await leases.pairs_with_work(conn))
             for pair, since in self._lines.items():
                 counted.note(pair, since)
@@ -177,12 +184,12 @@ class Prioritizer:
         turn = self._lines.take(fitting, most, budget, turns)
         self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, turns)
         self.has_more = not self._is_last
-        self.has_remembered = False
+        self._forget_window()
         if not turn:
             return []
+        self._noted = {}
         stored, self._stored = self._stored, {}
         is_sure, self._is_sure = self._is_sure, False
-        self._read, self._noted = {}, {}
         try:
             claims = await self._read_claims(conn, rooms, turn, budget, order)
             heads = await self._read_heads(conn, turn, stored, rooms, size, budget, order)
@@ -201,12 +208,18 @@ class Prioritizer:
 
     def keep(self, leased: Set[int]) -> None:
         """Remember what of the last window's lines was not leased; all that was tried was."""
+        since = self._noted or {}
         for pair, found in self._read.items():
             left = [head for head in found if head.id not in leased]
-            noted = self._noted.get(pair)
+            noted = since.get(pair)
             if left and (noted is None or noted > left[-1].start_by):
                 self._ahead[pair] = left
-        self._read = {}
+            elif not left and noted is None and pair in self._whole:
+                self._lines.drop(pair)
+        self._forget_window()
+
+    def _forget_window(self) -> None:
+        self._read, self._noted, self.has_remembered = {}, None, False
 
     async def _read_heads(
         self,
@@ -220,10 +233,11 @@ class Prioritizer:
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
-        Few of each at first. A pair of which all that were read come into the window may have
-        more that do, and is read again: of such pairs there are the fewer the more is read of
-        each. While there is room for all of them and the next window, too, it does not matter
-        which come first, and enough is enough. A pair of which enough is known is not read.
+        Few of each at first, and no more than may start in two rounds. A pair of which all that
+        were read come into the window may have more that do, and is read again: of such pairs
+        there are the fewer the more is read of each. While there is room for all of them and
+        the next window, too, it does not matter which come first, and enough is enough. A pair of
+        which enough is known is not read.
         """
         heads = {pair: stored[pair] for pair in turn if pair in stored}
         ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
@@ -235,17 +249,20 @@ class Prioritizer:
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
 
-        # Twice, so that one that is left tells that no more of its line come into the window.
         left = [pair for pair in turn if pair not in heads]
-        each = -(-size // len(turn)) * (2 if is_scarce else 1)
+        each = -(-size // len(turn)) * (AHEAD if is_scarce else 1)
         while left or asked:
             if left:
                 read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-                lines = {pair: (turn[pair], each) for pair in left}
+                # Of a line that may move, one may start: to ask takes longer than all the rest.
+                counts = {
+                    pair: each if each <= AHEAD else min(each, AHEAD * most(pair)) for pair in left
+                }
+                lines = {pair: (turn[pair], count) for pair, count in counts.items()}
                 for head in await leases.read_heads(conn, lines):
                     read[head.tenant_id, head.shape_id].append(head)
                 heads.update(read)
-                asked.update(dict.fromkeys(left, each))
+                asked.update(counts)
             if not is_scarce and sum(map(len, heads.values())) >= size:
                 break
             chosen = Counter(
@@ -256,6 +273,9 @@ class Prioritizer:
             if not left:
                 break
             each *= 4
+        self._whole = {
+            pair for pair, found in heads.items() if pair in stored or len(found) < asked[pair]
+        }
         return heads
 
     async def _read_claims(

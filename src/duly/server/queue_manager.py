@@ -175,6 +175,12 @@ class QueueManager(Service):
         else:
             self._bell.ring(told.tasks)
 
+    def look_anew(self) -> None:
+        """Find out what waits and what is due, because somebody has changed that unheard."""
+        self._prioritizer.recount()
+        self._resource_manager.nudge()
+        self.nudge()
+
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
         """Finish attempts; return for each whether it counts. What is stale changes nothing."""
         possible = {one.ref: storable(one) for one in reports if is_possible(one.ref)}

@@ -64,6 +64,8 @@ class Repairer:
                 )
                 telemetry.REPAIRS.labels(finding.kind.value).inc()
                 repaired.append(finding)
+        if repaired:
+            self._queue_manager.look_anew()
         return repaired
 
     async def _repair(self, term: Term, finding: Finding) -> bool:

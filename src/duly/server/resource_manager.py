@@ -74,7 +74,8 @@ class ResourceManager(Service):
         self._full: Set[int] = frozenset()
         self._hopeless_since: dict[int, float] = {}
         self._roster = Roster(settings.database.statement_timeout)
-        self._term: Term | None = None
+        self._led: tuple[Term | None, float] | None = None
+        """The last round's term, and since when this server led in it without a gap."""
         self._expected: set[int] = set()
         """The tenants for whom something is being stored."""
         self._awaits = False
@@ -108,9 +109,9 @@ class ResourceManager(Service):
     async def tick(self) -> bool:
         """Place what can be placed; end what no node could ever take."""
         term = self._cluster_manager.term
-        if term != self._term:
-            # Of what has come while another led, nothing was heard.
-            self._term = term
+        if self._led != (led := (term, self._cluster_manager.led_since)):
+            # Of what came while another led, or nobody, nothing was heard.
+            self._led = led
             self._prioritizer.recount()
         if term is None:
             return False

@@ -212,6 +212,8 @@ class Submitter(Service):
                     await confirm(conn)
         except Unavailable:
             stored = {}
+        new = [request.task for request in group if request.task.id in stored]
+        self._waker.wake(new, list(stored.values()))
         for request in group:
             if request.task.id in stored:
                 request.resolve(Admitted(request.task.id, True, stored[request.task.id]))
@@ -322,6 +324,8 @@ class Submitter(Service):
             why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
             raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
         except Unavailable as error:
+            pairs = {(task.tenant_id, task.shape_id) for task in new}
+            self._waker.announce(pairs, due=True)
             raise Unavailable(UNKNOWN_BATCH if note is None else UNKNOWN_REPLAY) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error

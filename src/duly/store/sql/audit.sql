@@ -167,7 +167,7 @@ select id
 
 -- name: examine_tasks
 -- Return the tasks that are neither live nor ended, and those that ended after more or fewer
--- attempts than are recorded. Each table is read once, from one id to another, and what is found
+-- attempts than are recorded, or after none and one is. Each table is read once, from one id to another, and what is found
 -- of a task is summed up: a fifth of the time that looking up each task in each table takes.
 --   $1 above this id, $2 to this id
 select case when ended is null then 'lost_task' else 'attempt_gap' end as kind,
