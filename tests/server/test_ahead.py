@@ -107,6 +107,18 @@ async def test_who_was_moved_up_goes_first(lab, node):
     assert await next_of(lab, node) == {rest[0]}
 
 
+async def test_who_has_changed_its_line_starts_once(lab):
+    node = await lab.node(cpu=2)
+    tasks = await submit(lab, 6)
+    await lab.schedule()
+    assert await lab.run_on(node) == set(tasks[:2])
+    # It is the first of another line now, and remembered as the first of the one that it was in.
+    changes = {"resources": {"cpu": 1, "memory_mb": 103}}
+    await lab.parts.updater.update(lab.client, tasks[2], changes)
+    assert await next_of(lab, node) == set(tasks[2:4])
+    assert await next_of(lab, node) == set(tasks[4:])
+
+
 async def test_who_has_gone_takes_nobodys_place(lab, node):
     rest = await left(lab, node)
     await lab.parts.canceller.cancel(lab.client, [rest[0]])
@@ -274,7 +286,7 @@ class Row:
         self.__dict__.update(columns)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 async def test_whatever_happens_those_run_who_come_first(lab, seed):
     dice = random.Random(seed)
     room = dice.choice((1, 2, 3))

@@ -86,6 +86,17 @@ async def test_a_line_that_was_passed_over_is_read(lab, node):
     assert await lab.run_on(node) == {other}
 
 
+async def test_none_is_overlooked_that_came_after_one_that_may_wait_for_longer(lab, node):
+    waits = ("60s", "20s", "25s", "26s")
+    last, first, gone, middle = [await lab.submit(cpu=1, delay_tolerance=wait) for wait in waits]
+    await node.report(await lab.start(node, first))
+    # It is tried in vain, and the line is read from where it begins.
+    await lab.parts.canceller.cancel(lab.client, [gone])
+    await lab.schedule()
+    for task in (middle, last):
+        await node.report(await lab.start(node, task))
+
+
 async def test_those_of_one_line_go_by_their_rank(lab, node):
     last, first, middle = [await lab.submit(cpu=1, priority=rank) for rank in (1, 3, 2)]
     for task in (first, middle, last):

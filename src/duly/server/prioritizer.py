@@ -68,7 +68,9 @@ class Prioritizer:
         self.has_more = False
         """Whether the last window had all that it could have, and others may have their turn."""
         self._stored: dict[Pair, list[Head]] = {}
-        """All that is in some lines, as far as one has heard: they were empty before it came."""
+        """All that is in some lines, as far as one has heard: they were empty before it came.
+
+        As it came; who looks at it has to put it in order."""
         self._is_sure = False
         """Whether a line of which nothing is known is empty."""
         self._ahead: dict[Pair, list[Head]] = {}
@@ -201,8 +203,11 @@ class Prioritizer:
         for pair, found in heads.items():
             if found:
                 self._lines.note(pair, found[0].start_by)
-        first = queueing.window(chain(*heads.values()), size, order, budget)
+        # What was changed meanwhile may be in two lines; only the lease can tell which is right.
+        each = {head.id: head for head in chain(*heads.values())}
+        first = queueing.window(each.values(), size, order, budget)
         self.has_more |= sum(map(len, heads.values())) >= self._settings.window
+        claims = [one for one in claims if one.id not in each]
         claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
 
@@ -239,7 +244,7 @@ class Prioritizer:
         the next window, too, it does not matter which come first, and enough is enough. A pair of
         which enough is known is not read.
         """
-        heads = {pair: stored[pair] for pair in turn if pair in stored}
+        heads = {pair: sorted(stored[pair], key=queueing.rank) for pair in turn if pair in stored}
         ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
         asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
         heads = ahead | heads
