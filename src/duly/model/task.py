@@ -151,6 +151,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for, or `periodic` for what a schedule has produced."""
 
     @property
+    def has_key(self) -> bool:
+        """Say whether it may turn out to be there already: by its own key, or a unique one."""
+        return self.idempotency_key is not None or self.unique is not None
+
+    @property
     def shape(self) -> Shape:
         """Return what decides where and when it may run."""
         return Shape(self.resources, self.requires, self.concurrency, self.queue)

@@ -94,7 +94,7 @@ async def _survey(new: Sequence[NewTask]) -> tuple[int, timedelta, datetime | No
     """Return how many are certainly new, the shortest tolerance, and the earliest `latest`."""
     sure, tolerances, latest = 0, set[timedelta](), set[datetime | None]()
     async for piece in pieces(new):
-        sure += sum(_is_surely_new(task) for task in piece)
+        sure += sum(not task.spec.has_key for task in piece)
         tolerances.update(task.spec.delay_tolerance for task in piece)
         latest.update(task.ahead.latest for task in piece)
     first = min(filter(None, latest), default=None)
@@ -103,7 +103,7 @@ async def _survey(new: Sequence[NewTask]) -> tuple[int, timedelta, datetime | No
 
 async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tuple[list[int], int]:
     """Store a part of a batch; return the ids of its tasks, and how many are new."""
-    if all(_is_surely_new(task) for task in new):
+    if not any(task.spec.has_key for task in new):
         await tasks.insert(conn, new, server=server, tell=False)
         return [task.id for task in new], len(new)
     done = await tasks.insert(conn, new, server=server)
@@ -111,10 +111,6 @@ async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tupl
     fresh = {one.id for one in done.stored}
     ids = [task.id if task.id in fresh else _known(task, known, done.held) for task in new]
     return ids, len(fresh)
-
-
-def _is_surely_new(task: NewTask) -> bool:
-    return task.spec.idempotency_key is None and task.spec.unique is None
 
 
 def _known(task: NewTask, known: repeats.Known, held: Mapping[int, int]) -> int:

@@ -272,7 +272,7 @@ class Submitter(Service):
         if key is None:
             sure = 0
             async for piece in pieces(specs):
-                sure += sum(one.idempotency_key is None and one.unique is None for one in piece)
+                sure += sum(not one.has_key for one in piece)
             self._rate_limiter.check(credential, sure)
         return await self._enter_batch(credential, specs, key, known, links, graph)
 

@@ -122,9 +122,7 @@ async def insert(
     time.
     """
     limited = sorted({task.tenant_id for task in tasks if task.is_limited})
-    is_plain = not limited and all(
-        task.spec.idempotency_key is None and task.spec.unique is None for task in tasks
-    )
+    is_plain = not limited and not any(task.spec.has_key for task in tasks)
     specs = [task.spec for task in tasks]
     terms: dict[tuple[Any, ...], int] = {}
     numbers = [terms.setdefault(_terms(task), len(terms) + 1) for task in tasks]
