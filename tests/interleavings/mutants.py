@@ -317,6 +317,10 @@ MUTANTS = {
         "rates",
         without(tasks, "insert_tasks", ("for update of b skip locked", "")),
     ),
+    "two servers take them for tasks without keys": (
+        "rates",
+        without(tasks, "insert_charged", ("for update of b skip locked", "")),
+    ),
     "a batch does not lock the bucket": (
         "rates",
         without(buckets, "lock_bucket", ("for update of b", "")),

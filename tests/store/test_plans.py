@@ -152,11 +152,11 @@ def test_what_a_request_asks_for_is_looked_up_and_not_looked_for(plans, state):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", ["tasks.insert_tasks", "tasks.insert_plain"])
+@pytest.mark.parametrize("name", ["insert_tasks", "insert_charged", "insert_plain"])
 def test_tasks_find_their_terms_without_looking_through_all_of_them(plans, state, name):
     joins = [
         node["Node Type"]
-        for node in nodes(plans[state][name])
+        for node in nodes(plans[state][f"tasks.{name}"])
         if {child.get("Alias") for child in node.get("Plans", ())} >= {"each"}
     ]
     assert "Nested Loop" not in joins

@@ -122,12 +122,15 @@ async def insert(
     time.
     """
     limited = sorted({task.tenant_id for task in tasks if task.is_limited})
-    is_plain = not limited and not any(task.spec.has_key for task in tasks)
+    if any(task.spec.has_key for task in tasks):
+        statement = "insert_tasks"
+    else:
+        statement = "insert_charged" if limited else "insert_plain"
     specs = [task.spec for task in tasks]
     terms: dict[tuple[Any, ...], int] = {}
     numbers = [terms.setdefault(_terms(task), len(terms) + 1) for task in tasks]
     rows = await conn.fetch(
-        SQL["insert_plain" if is_plain else "insert_tasks"],
+        SQL[statement],
         [task.id for task in tasks],
         numbers,
         [_json(spec.payload) for spec in specs],
@@ -148,11 +151,15 @@ async def insert(
         *map(list, zip(*terms, strict=True)),
         server,
         tell,
-        *(() if is_plain else (limited,)),
+        *([] if statement == "insert_plain" else [limited]),
     )
+    buckets = {row[5]: _bucket(row) for row in rows if row[5] is not None}
+    if len(buckets) < len(limited):
+        # Somebody has them locked, or they are not there; then the next try finds them.
+        await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
     return Inserted(
         [_stored(row) for row in rows if row[1] is not None],
-        {row[5]: _bucket(row) for row in rows if row[5] is not None},
+        buckets,
         {row[0]: row[10] for row in rows if row[10] is not None},
         {row[11] for row in rows if row[11] is not None},
     )

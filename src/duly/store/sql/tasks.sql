@@ -107,39 +107,8 @@ select null, null, null, null, null, null, null, null, null, null, null, id
   from present
  where is_gone
 
--- name: insert_plain
--- Store tasks that have no keys, of tenants that are not limited, and return them. Most tasks are
--- such, and the plan of `insert_tasks` takes as long to set up as this one to run.
---   one array per column of `each` and then of `terms`, $29 admitted_by, $30 whether to tell of
---   the tasks
-with
--- _sent
-     given as (select * from sent),
-     clock as materialized (select duly.now() as now),
-     admitted as materialized (
--- _admitted
-     ),
--- _stored
--- _told
-
--- name: insert_tasks
--- Store tasks, and return those that are new. A row left out of the answer has an idempotency
--- key that was seen before: read it with read_submissions, in another statement, because only
--- that one sees what has just been committed. Or its tenant's bucket has no token for it. Or
--- another live task holds its unique key, and is told; of two who come at once one fails on the
--- index, and has to come again.
---
--- The tasks of a limited tenant are charged here, in the transaction that stores them. Its
--- bucket is locked first, and the clock is read after that. Somebody else's lock is not waited
--- for, since the tasks of others are in this statement too: then its tasks are left out, its
--- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
--- tokens in the order of their ids; what was really stored is charged, and nothing else.
---
--- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
--- transaction.
---   as for `insert_plain`, $31 the limited tenants in ascending order
-with
--- _sent
+-- name: _buckets
+-- The buckets of limited tenants, and how many tokens each has.
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
           from unnest($31::int[]) as limited (tenant_id)
@@ -165,16 +134,94 @@ with
      room as materialized (
         select jsonb_object_agg(tenant_id, coalesce(floor(tokens), 1000000)) as tokens from open
      ),
-     made as (
-        insert into buckets (tenant_id, tokens, filled_at)
-        select t.id, coalesce(p.burst, 0), now
-          from unnest($31::int[]) as limited (tenant_id)
-          join tenants t on t.id = limited.tenant_id
-          join plans p on p.name = t.plan
-         cross join clock
-         where not exists (select 1 from buckets b where b.tenant_id = limited.tenant_id)
-            on conflict do nothing
+
+-- name: _charged
+     spent as materialized (
+        select jsonb_object_agg(tenant_id, tasks) as tasks
+          from (
+                select tenant_id, count(*) as tasks
+                  from admitted
+                 where is_limited
+                 group by tenant_id
+               ) as counted
      ),
+     settled as (
+        update buckets b
+           set tokens = open.tokens - (spent.tasks ->> open.tenant_id::text)::int,
+               filled_at = open.filled_at
+          from open, spent
+         where b.tenant_id = open.tenant_id
+           and spent.tasks ? open.tenant_id::text
+           and open.tokens is not null
+     ),
+
+-- name: _told_buckets
+ union all
+select null, null, null, null, null,
+       tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
+       burst, filled_at, null, null
+  from open, spent
+
+-- name: insert_plain
+-- Store tasks that have no keys, of tenants that are not limited, and return them. Most tasks are
+-- such, and the plan of `insert_tasks` takes as long to set up as this one to run.
+--   one array per column of `each` and then of `terms`, $29 admitted_by, $30 whether to tell of
+--   the tasks
+with
+-- _sent
+     given as (select * from sent),
+     clock as materialized (select duly.now() as now),
+     admitted as materialized (
+-- _admitted
+     ),
+-- _stored
+-- _told
+
+-- name: insert_charged
+-- Store tasks that have no keys, and return those for which there is a token. As `insert_tasks`,
+-- without what is asked of keys.
+--   as for `insert_plain`, $31 the limited tenants in ascending order
+with
+-- _sent
+     given as materialized (select * from sent),
+-- _buckets
+     allowed as materialized (
+        select id
+          from (
+                select id, tenant_id, row_number() over (partition by tenant_id order by id) as rank
+                  from given
+                 where is_limited
+               ) as ranked, room
+         where rank <= (room.tokens ->> tenant_id::text)::numeric
+     ),
+     admitted as materialized (
+-- _admitted
+         where not is_limited or id in (select id from allowed)
+     ),
+-- _charged
+-- _stored
+-- _told
+-- _told_buckets
+
+-- name: insert_tasks
+-- Store tasks, and return those that are new. A row left out of the answer has an idempotency
+-- key that was seen before: read it with read_submissions, in another statement, because only
+-- that one sees what has just been committed. Or its tenant's bucket has no token for it. Or
+-- another live task holds its unique key, and is told; of two who come at once one fails on the
+-- index, and has to come again.
+--
+-- The tasks of a limited tenant are charged here, in the transaction that stores them. Its
+-- bucket is locked first, and the clock is read after that. Somebody else's lock is not waited
+-- for, since the tasks of others are in this statement too: then its tasks are left out, its
+-- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
+-- tokens in the order of their ids; what was really stored is charged, and nothing else.
+--
+-- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
+-- transaction.
+--   as for `insert_plain`, $31 the limited tenants in ascending order
+with
+-- _sent
+-- _buckets
      given as materialized (
         select sent.*,
                case
@@ -236,35 +283,25 @@ with
                )
             or id in (select task_id from fresh)
      ),
-     spent as materialized (
-        select jsonb_object_agg(tenant_id, tasks) as tasks
-          from (
-                select tenant_id, count(*) as tasks
-                  from admitted
-                 where is_limited
-                 group by tenant_id
-               ) as counted
-     ),
-     settled as (
-        update buckets b
-           set tokens = open.tokens - (spent.tasks ->> open.tenant_id::text)::int,
-               filled_at = open.filled_at
-          from open, spent
-         where b.tenant_id = open.tenant_id
-           and spent.tasks ? open.tenant_id::text
-           and open.tokens is not null
-     ),
+-- _charged
 -- _stored
 -- _told
  union all
 select id, null, null, null, null, null, null, null, null, null, held_by, null
   from given
  where held_by is not null
- union all
-select null, null, null, null, null,
-       tenant_id, tokens - coalesce((spent.tasks ->> tenant_id::text)::int, 0), tasks_per_hour,
-       burst, filled_at, null, null
-  from open, spent
+-- _told_buckets
+
+-- name: make_buckets
+-- Make the buckets that are not there yet: full, for tenants that have submitted nothing so far.
+--   $1 the limited tenants in ascending order
+insert into buckets (tenant_id, tokens, filled_at)
+select t.id, coalesce(p.burst, 0), duly.now()
+  from unnest($1::int[]) as limited (tenant_id)
+  join tenants t on t.id = limited.tenant_id
+  join plans p on p.name = t.plan
+ where not exists (select 1 from buckets b where b.tenant_id = limited.tenant_id)
+    on conflict do nothing
 
 -- name: read_submissions
 -- Return what is known under idempotency keys.
