@@ -358,7 +358,7 @@ async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
     due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
     assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
     row = await lab.live(ids[0])
-    line = {(row["tenant_id"], row["shape_id"]): (row["start_by"], 1)}
+    line = {(row["tenant_id"], row["shape_id"]): leases.Line(row["start_by"], 1)}
     (head,) = await leases.read_heads(lab.conn, line)
     assert (head.id, head.delay_tolerance) == (ids[0], seconds(7))
     ref = await lab.start(node, ids[0])

@@ -42,6 +42,30 @@ def test_a_line_that_comes_back_has_the_place_of_what_is_left_of_it():
     assert list(lines.take([1], 9)) == [(2, 1), (1, 1)]
 
 
+def test_those_of_one_time_take_turns_whatever_their_shape():
+    lines = Lines({(1, 1): at(1), (2, 2): at(1), (3, 1): at(1)})
+    turns = []
+    for _ in range(6):
+        ((pair, since),) = lines.take([1, 2], 1).items()
+        lines.note(pair, since)
+        turns.append(pair)
+    assert turns == [(1, 1), (2, 2), (3, 1)] * 2
+
+
+def test_a_line_that_was_not_served_is_the_next_one():
+    lines = Lines({(1, 1): at(1), (2, 2): at(1), (3, 1): at(1)})
+    taken = lines.take([1, 2], 2)
+    for pair, since in reversed(taken.items()):
+        lines.note(pair, since, is_next=True)
+    assert list(lines.take([1, 2], 9)) == [(1, 1), (2, 2), (3, 1)]
+
+
+def test_those_come_first_that_follow_whoever_was_served():
+    found = {(1, 1): at(1), (2, 1): at(1), (2, 2): at(1), (3, 1): at(1), (4, 1): at(0)}
+    lines = Lines(found, served=2)
+    assert list(lines.take([1, 2], 9)) == [(4, 1), (3, 1), (1, 1), (2, 1), (2, 2)]
+
+
 def test_a_line_of_which_nothing_is_known_comes_first():
     lines = Lines({(1, 1): at(1)})
     lines.note((2, 1), EARLIEST)
@@ -136,20 +160,22 @@ def test_of_a_tenant_that_may_start_a_little_no_more_lines_are_taken_than_of_use
         max_size=20,
     ),
 )
-def test_lines_are_taken_by_time_and_then_by_tenant_and_shape(counted, steps):
-    known = {pair: at(second) for pair, second in counted.items()}
-    lines = Lines(known)
-    for step in steps:
+def test_lines_are_taken_by_time_and_then_in_turn(counted, steps):
+    lines = Lines({pair: at(second) for pair, second in counted.items()})
+    known = {pair: (at(second), turn) for turn, (pair, second) in enumerate(counted.items())}
+    for turn, step in enumerate(steps, len(counted)):
         match step:
             case ("note", pair, second):
                 lines.note(pair, at(second))
-                known[pair] = min(at(second), known.get(pair, at(second)))
+                if pair not in known or at(second) < known[pair][0]:
+                    known[pair] = at(second), turn
             case ("drop", pair):
                 lines.drop(pair)
                 known.pop(pair, None)
             case ("take", count):
-                first = sorted(known, key=lambda pair: (known[pair], pair))[:count]
+                first = sorted(known, key=known.get)[:count]
+                assert lines.first([1, 2, 3], count) == {pair: known[pair][0] for pair in first}
                 assert list(lines.take([1, 2, 3], count).items()) == [
-                    (pair, known.pop(pair)) for pair in first
+                    (pair, known.pop(pair)[0]) for pair in first
                 ]
         assert set(lines.shapes()) == {shape for _, shape in known}

@@ -1,11 +1,15 @@
 """A round looks at so many tasks at most."""
 
 import asyncio
+import random
+from collections import Counter
 
 import pytest
 
 from duly.config import SchedulingSettings, Settings
+from duly.model.task import Outcome
 from duly.server.lines import EARLIEST
+from tests.server.chaos import Chaos
 from tests.server.lab import seconds
 
 
@@ -39,12 +43,63 @@ async def test_a_flood_of_one_tenant_does_not_hide_the_other(lab):
     assert theirs in await lab.run_on(node)
 
 
+async def crowd(lab, tenants, each):
+    """Let tenants submit in turns in the same second, and return who submitted what."""
+    owners = {}
+    for number in range(tenants):
+        name = f"tenant-{number}"
+        await lab.conn.execute("insert into tenants (name, plan) values ($1, 'unlimited')", name)
+    for _ in range(each):
+        for number in range(tenants):
+            by = await lab.credential(f"tenant-{number}")
+            owners[await lab.submit(by=by, cpu=1)] = number
+    return owners
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+async def test_who_came_first_of_many_tenants_starts_first(lab, is_counted):
+    node = await lab.node(cpu=1)
+    owners = await crowd(lab, tenants=7, each=3)
+    started = []
+    for _ in owners:
+        if is_counted:
+            lab.parts.resource_manager._prioritizer.recount()
+        await lab.schedule()
+        (ref,) = await node.starts()
+        started.append(ref.task)
+        await node.report(ref, Outcome.SUCCEEDED)
+    assert started == sorted(owners)
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+async def test_tenants_take_turns_while_there_is_room_for_many(lab, is_counted):
+    node = await lab.node(cpu=64)
+    owners = await crowd(lab, tenants=6, each=8)
+    for rounds in range(1, 13):
+        if is_counted:
+            lab.parts.resource_manager._prioritizer.recount()
+        await lab.parts.resource_manager.tick()
+        counts = Counter(owners[task] for task in await lab.run_on(node))
+        assert counts.total() == 3 * rounds
+        assert max(counts.values()) - min(counts[one] for one in set(owners.values())) <= 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_nothing_waits_while_there_is_room(lab, seed):
+    dice = random.Random(seed)
+    room = dice.choice((7, 12, 24))
+    chaos = Chaos(lab, await lab.node(cpu=room), room, dice)
+    for _ in range(40):
+        await chaos.step()
+        while await lab.parts.resource_manager.tick():
+            pass
+        running, waiting = await chaos.rows("running"), await chaos.rows("waiting")
+        assert not waiting or len(running) == room
+
+
 async def test_every_line_comes_up_however_many_there_are(lab):
     node = await lab.node(cpu=64)
-    tenants = [f"tenant-{number}" for number in range(10)]
-    for tenant in tenants:
-        await lab.conn.execute("insert into tenants (name, plan) values ($1, 'unlimited')", tenant)
-        await lab.submit_all([lab.spec() for _ in range(2)], by=await lab.credential(tenant))
+    await crowd(lab, tenants=10, each=2)
     ticks = 1
     while await lab.parts.resource_manager.tick():
         ticks += 1

@@ -83,8 +83,7 @@ delete from submissions;
 PASSED = """
 insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
                   delay_tolerance, execution_cap, max_attempts, on_lost)
-select g, 500, 1, 'waiting', 0, now(), now() - interval '1 hour' + g * interval '1 ms',
-       '5 m', '1 h', 3, 'retry'
+select g, 500, 1, 'waiting', 0, now(), date_trunc('second', now()), '5 m', '1 h', 3, 'retry'
   from generate_series(1, 20000) g;
 update live
    set status = 'running', attempt = 1, node_id = 42, incarnation_id = 2981,
@@ -93,7 +92,7 @@ update live
 delete from live where tenant_id = 500;
 insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
                   delay_tolerance, execution_cap, max_attempts, on_lost)
-select 20001, 500, 1, 'waiting', 0, now(), now(), '5 m', '1 h', 3, 'retry';
+select 20001, 500, 1, 'waiting', 0, now(), date_trunc('second', now()), '5 m', '1 h', 3, 'retry';
 insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by,
                   delay_tolerance, execution_cap, max_attempts, on_lost, attempt, node_id,
                   incarnation_id, token, leased_at, kill_at)
@@ -176,7 +175,10 @@ async def run_pieces(conn):
 
 
 async def run_behind_a_snapshot(postgres, name, conn):
-    """Run what reads the queue while a snapshot keeps 20,000 tasks in it that have gone."""
+    """Run what reads the queue while a snapshot keeps 20,000 tasks in it that have gone.
+
+    They came in the same second as the one that is there.
+    """
     old = await asyncpg.connect(with_database(postgres, name))
     try:
         async with old.transaction(isolation="repeatable_read"):
@@ -186,7 +188,10 @@ async def run_behind_a_snapshot(postgres, name, conn):
             await conn.execute("set enable_seqscan = off")
             known = await conn.fetchval("select start_by from live where id = 20001")
             given = {
-                "leases.read_heads": ["'{500}'", "'{1}'", f"'{{{known.timestamp()}}}'", "'{200}'"],
+                "leases.read_heads": [
+                    *("'{500}'", "'{1}'", f"'{{{known.timestamp()}}}'", "'{200}'"),
+                    *("'{0}'", "'{0}'", "'{20001}'"),
+                ],
                 "leases.read_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
                 "nodes.read_held": ["2981", "42", "1900000", "'{}'"],
             }

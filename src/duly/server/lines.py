@@ -2,7 +2,7 @@
 
 A line is a (tenant, shape) pair, and so has one queue. Those that press most come first,
 whoever they belong to and however many there are: to take some costs what is taken, not what
-there is.
+there is. Those of the same second take turns.
 
 A line that may not move, because its tenant has all that it may have, is set aside with the
 others that the same thing keeps. They cost nothing until that has changed, and of a tenant that
@@ -23,8 +23,8 @@ SPARE = 8
 """How many lines of a tenant are taken beyond what it may start: some turn out to be empty."""
 Pair = tuple[int, int]
 Entry = tuple[datetime, Pair]
-Top = tuple[int, datetime, Pair]
-"""The first line of a shape: its turn, its time, and which one it is."""
+Top = tuple[int, datetime, int, Pair]
+"""The first line of a shape: its turn, its time, its number among those, and which one it is."""
 NOBODY = ByTime()
 
 
@@ -48,39 +48,60 @@ class Turns(Protocol):
 class Lines:
     """Pairs by the start_by of their first task; `since` is that, or something earlier."""
 
-    def __init__(self, since: Mapping[Pair, datetime] | None = None) -> None:
-        self._since = dict(since or {})
+    def __init__(
+        self, since: Mapping[Pair, datetime] | None = None, served: int | None = None
+    ) -> None:
+        """Take what is known; those come first that follow the tenant that was `served` last."""
+        self._since: dict[Pair, tuple[datetime, int]] = {}
         self._aside: dict[Hashable, list[Entry]] = {}
         self._kept: dict[Pair, tuple[datetime, Hashable]] = {}
         self._aside_shapes: Counter[int] = Counter()
-        self.tenants: set[int] = {tenant for tenant, _ in self._since}
+        self.tenants: set[int] = set()
         """Who has something, or had since this was counted."""
-        found: dict[int, list[tuple[datetime, int]]] = {}
-        for (tenant, shape), at in self._since.items():
-            found.setdefault(shape, []).append((at, tenant))
-        self._of_shape = {shape: ByTime(lines) for shape, lines in found.items()}
+        self._of_shape: dict[int, ByTime] = {}
+        self._before = self._behind = 0
+        """The numbers of who was last put before, and behind, all others of a time."""
+        passed = []
+        for pair, at in (since or {}).items():
+            if served is None or pair[0] > served:
+                self.note(pair, at)
+            else:
+                passed.append((pair, at))
+        for pair, at in passed:
+            self.note(pair, at)
 
-    def note(self, pair: Pair, since: datetime) -> bool:
-        """Remember that a pair has something from `since` on; say whether that is new."""
+    def note(self, pair: Pair, since: datetime, *, is_next: bool = False) -> bool:
+        """Remember that a pair has something from `since` on; say whether that is new.
+
+        It comes behind the others of that time, or before them.
+        """
         if pair in self._kept:
             # It stays aside: whatever keeps it is looked at anew in every round.
             self._set_aside(self._kept[pair][1], since, pair)
             return False
         known = self._since.get(pair)
-        if known is None or since < known:
-            self._since[pair] = since
-            tenant, shape = pair
-            if (lines := self._of_shape.get(shape)) is None:
-                lines = self._of_shape[shape] = ByTime()
-            lines.add(since, tenant)
-            self.tenants.add(tenant)
-            return True
-        return False
+        if known is not None and since >= known[0]:
+            return False
+        if is_next:
+            number = self._before = self._before - 1
+        else:
+            number = self._behind = self._behind + 1
+        self._since[pair] = since, number
+        tenant, shape = pair
+        if (lines := self._of_shape.get(shape)) is None:
+            lines = self._of_shape[shape] = ByTime()
+        lines.add(since, number, tenant)
+        self.tenants.add(tenant)
+        return True
 
     @property
     def is_empty(self) -> bool:
         """Say whether no pair has anything, not even aside."""
         return not self._since and not self._kept
+
+    def __len__(self) -> int:
+        """Return how many pairs may have something and are not aside."""
+        return len(self._since)
 
     def __contains__(self, pair: Pair) -> bool:
         """Say whether a pair may have something, if only aside."""
@@ -88,7 +109,7 @@ class Lines:
 
     def items(self) -> Iterable[tuple[Pair, datetime]]:
         """Return every pair with its `since`; those that are set aside are not among them."""
-        return self._since.items()
+        return ((pair, since) for pair, (since, _) in self._since.items())
 
     def shapes(self) -> list[int]:
         """Return the shapes of which there is something, if only aside."""
@@ -122,7 +143,7 @@ class Lines:
         of_tenant: dict[int, int] = {}
         top = heappop(tops) if tops else None
         while top is not None and len(taken) < count:
-            _, since, pair = top
+            _, since, _, pair = top
             self._of_shape[pair[1]].pop()
             del self._since[pair]
             cause = None if gate is None else _cause(gate, pair, of_tenant)
@@ -146,8 +167,8 @@ class Lines:
     ) -> dict[Pair, datetime]:
         """Return the first pairs of some shapes that may move, and leave them where they are."""
         found = self.take(shapes, count, gate, order)
-        for pair, since in found.items():
-            self.note(pair, since)
+        for pair, since in reversed(found.items()):
+            self.note(pair, since, is_next=True)
         return found
 
     def bring_back(self, gate: Gate) -> None:
@@ -195,20 +216,21 @@ class Lines:
         """Return the first line of a shape with its turn, unless that has not come yet."""
         if (first := self._first(shape)) is None:
             return None
-        since, tenant = first
+        since, (number, tenant) = first
         turn = 0 if order is None else order.turn(shape, since)
-        return None if turn is None else (turn, since, (tenant, shape))
+        return None if turn is None else (turn, since, number, (tenant, shape))
 
-    def _first(self, shape: int) -> tuple[datetime, int] | None:
-        """Return when the first line of a shape comes, and whose it is.
+    def _first(self, shape: int) -> tuple[datetime, tuple[int, int]] | None:
+        """Return when the first line of a shape comes, its number and whose it is.
 
         What is out of date is gone then.
         """
         if (lines := self._of_shape.get(shape)) is None:
             return None
         while (first := lines.first()) is not None:
-            since, tenant = first
-            if self._since.get((tenant, shape)) == since:
+            number, tenant = first[1]
+            known = self._since.get((tenant, shape))
+            if known is not None and known[1] == number:
                 return first
             lines.pop()
         del self._of_shape[shape]

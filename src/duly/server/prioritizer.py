@@ -9,7 +9,8 @@ is room for: most rounds give to a few tasks what a few others have left, whatev
 A line is read from the time on that is known of it. Tasks that have left it stay in the index
 while somebody holds an old snapshot; without a place to begin, every round would walk over them.
 What was read and not given anything is remembered for the next round, until something comes into
-its line that may go before it. A task that has left its line meanwhile is not leased.
+its line that may go before it. A task that has left its line meanwhile is not leased. Of many that
+came at once, the time says nothing, and so the task is remembered up to which they have gone.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
@@ -32,7 +33,7 @@ from duly.server.lines import Lines, Pair
 from duly.server.pace import Pace
 from duly.store import leases
 from duly.store.database import Connection
-from duly.store.leases import Head
+from duly.store.leases import Head, Line
 
 RECOUNT = timedelta(seconds=1)
 LONGEST_RECOUNT = timedelta(seconds=5)
@@ -52,8 +53,17 @@ MOST_STORED = 16
 AHEAD = 2
 """How many times as much is read as there is room for. One task that is left tells that no more of
 its line come into the window, and the next round finds the others."""
+MORE = 4
+"""How many times as much is read of a line of which all that was read comes into the window."""
+FAR_AHEAD = 4
+"""The same while there is room for much more: to look at a line takes as long as some tasks of it,
+and the next rounds will start them."""
 SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
+
+
+Place = tuple[datetime] | tuple[datetime, int, int, int]
+"""Where something is in its line: a time, before all that must start by then, or a task."""
 
 
 class Prioritizer:
@@ -63,8 +73,10 @@ class Prioritizer:
         self._settings = settings
         self._lines = Lines()
         self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
-        self._turn: Mapping[Pair, datetime] = {}
+        self._turn: dict[Pair, datetime] = {}
         self._is_last = True
+        self._served: int | None = None
+        """The tenant that had its turn last; those behind it follow."""
         self.has_more = False
         """Whether the last window had all that it could have, and others may have their turn."""
         self._stored: dict[Pair, list[Head]] = {}
@@ -75,14 +87,18 @@ class Prioritizer:
         """Whether a line of which nothing is known is empty."""
         self._ahead: dict[Pair, list[Head]] = {}
         """The first tasks of some lines, which an earlier round has read and left."""
+        self._first: dict[Pair, Head] = {}
+        """Tasks before which all of their line have gone; they may have, too."""
         self._read: dict[Pair, list[Head]] = {}
         """What the last window was chosen from."""
         self._whole: Set[Pair] = frozenset()
         """The lines of which that was all there is."""
         self.has_remembered = False
         """Whether some of that was only remembered, and may be gone."""
-        self._noted: dict[Pair, datetime] | None = None
-        """What may have come into lines since then, and from when on; None between two rounds."""
+        self._noted: dict[Pair, Place] | None = None
+        """Where something may have come into lines since then; None between two rounds."""
+        self._depth = 1
+        """How many tasks were last found in a line, on average."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
@@ -90,7 +106,7 @@ class Prioritizer:
         """Remember that pairs may have work from some time on, and perhaps claims."""
         for pair, since in found:
             self._stored.pop(pair, None)
-            self._note(pair, since)
+            self._note(pair, (since,))
 
     def note_stored(self, heads: Iterable[Head]) -> None:
         """Remember tasks that were just stored: a line that was empty need not be read."""
@@ -103,15 +119,17 @@ class Prioritizer:
                 stored.append(head)
                 if len(stored) > MOST_STORED:
                     del self._stored[pair]
-            self._note(pair, head.start_by)
+            self._note(pair, _place(head))
 
-    def _note(self, pair: Pair, since: datetime) -> None:
-        ahead = self._ahead.get(pair)
-        if ahead is not None and since <= ahead[-1].start_by:
+    def _note(self, pair: Pair, place: Place) -> None:
+        ahead, first = self._ahead.get(pair), self._first.get(pair)
+        if ahead is not None and place < _place(ahead[-1]):
             del self._ahead[pair]
+        if first is not None and place < _place(first):
+            del self._first[pair]
         if self._noted is not None:
-            self._noted[pair] = min(since, self._noted.get(pair, since))
-        if self._lines.note(pair, since):
+            self._noted[pair] = min(place, self._noted.get(pair, place))
+        if self._lines.note(pair, place[0]):
             self._claimed_at = float("-inf")
 
     def recount(self) -> None:
@@ -145,8 +163,8 @@ class Prioritizer:
             with self._pace.step():
                 # What is noted meanwhile may have come too late to be counted.
                 self._lines, self._stored, self._is_sure = Lines(), {}, False
-                self._ahead = {}
-                counted = Lines(await leases.pairs_with_work(conn))
+                self._ahead, self._first = {}, {}
+                counted = Lines(await leases.pairs_with_work(conn), self._served)
             for pair, since in self._lines.items():
                 counted.note(pair, since)
             self._lines, self._is_sure = counted, True
@@ -180,7 +198,11 @@ class Prioritizer:
         # because the read did not see its task yet.
         fitting = [shape for shape, room in rooms.items() if room > LATER]
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
-        most = min(self._settings.window, max(size + size // SPARE_PAIRS, FEWEST_PAIRS))
+        # While there is room for all of them and the next window, too, it does not matter which
+        # come first, and a few lines are as good as many.
+        is_scarce = any(rooms[shape] < 2 * size for shape in fitting)
+        wanted = size if is_scarce else -(-size // self._depth)
+        most = min(self._settings.window, max(wanted + wanted // SPARE_PAIRS, FEWEST_PAIRS))
         self._lines.bring_back(budget)
         turns = order if order.has_queues else None
         turn = self._lines.take(fitting, most, budget, turns)
@@ -194,22 +216,36 @@ class Prioritizer:
         is_sure, self._is_sure = self._is_sure, False
         try:
             claims = await self._read_claims(conn, rooms, turn, budget, order)
-            heads = await self._read_heads(conn, turn, stored, rooms, size, budget, order)
+            heads = await self._read_heads(
+                conn, turn, stored, rooms, size, budget, order, is_scarce=is_scarce
+            )
         except BaseException:
             self._pace.hurry()
             raise
         self._is_sure = is_sure
         self._read = heads
-        for pair, found in heads.items():
-            if found:
-                self._lines.note(pair, found[0].start_by)
+        count = sum(map(len, heads.values()))
+        if not is_scarce:
+            self._depth = max(count // len(heads), 1)
+        fronts = chain(*heads.values()) if is_scarce else _fronts(heads, size)
         # What was changed meanwhile may be in two lines; only the lease can tell which is right.
-        each = {head.id: head for head in chain(*heads.values())}
+        each = {head.id: head for head in fronts}
         first = queueing.window(each.values(), size, order, budget)
-        self.has_more |= sum(map(len, heads.values())) >= self._settings.window
+        self._bring_back(heads, {(head.tenant_id, head.shape_id) for head in first})
+        self.has_more |= count >= self._settings.window
         claims = [one for one in claims if one.id not in each]
         claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
+
+    def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Set[Pair]) -> None:
+        """Put lines back where they were, and those that are served now behind all others."""
+        for pair in reversed(self._turn):
+            if pair not in served and (found := heads[pair]):
+                self._lines.note(pair, found[0].start_by, is_next=True)
+        for pair in self._turn:
+            if pair in served:
+                self._lines.note(pair, heads[pair][0].start_by)
+                self._served = pair[0]
 
     def keep(self, leased: Set[int]) -> None:
         """Remember what of the last window's lines was not leased; all that was tried was."""
@@ -217,10 +253,14 @@ class Prioritizer:
         for pair, found in self._read.items():
             left = [head for head in found if head.id not in leased]
             noted = since.get(pair)
-            if left and (noted is None or noted > left[-1].start_by):
+            if left and (noted is None or noted > _place(left[-1])):
                 self._ahead[pair] = left
             elif not left and noted is None and pair in self._whole:
                 self._lines.drop(pair)
+                continue
+            first = left[0] if left else found[-1] if found else None
+            if first is not None and (noted is None or noted > _place(first)):
+                self._first[pair] = first
         self._forget_window()
 
     def _forget_window(self) -> None:
@@ -235,35 +275,41 @@ class Prioritizer:
         size: int,
         budget: Budget,
         order: Order,
+        *,
+        is_scarce: bool,
     ) -> dict[Pair, list[Head]]:
         """Return of each pair the tasks that may come into the window.
 
-        Few of each at first, and no more than may start in two rounds. A pair of which all that
+        Few of each at first, and no more than may start in some rounds. A pair of which all that
         were read come into the window may have more that do, and is read again: of such pairs
-        there are the fewer the more is read of each. While there is room for all of them and
-        the next window, too, it does not matter which come first, and enough is enough. A pair of
-        which enough is known is not read.
+        there are the fewer the more is read of each. Where room is not scarce, enough is enough.
+        A pair of which enough is known is not read.
         """
-        heads = {pair: sorted(stored[pair], key=queueing.rank) for pair in turn if pair in stored}
+        heads = {pair: sorted(stored[pair], key=_place) for pair in turn if pair in stored}
         ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
+        first = {pair: self._first.pop(pair) for pair in turn if pair in self._first}
         asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
         heads = ahead | heads
         self.has_remembered = bool(ahead)
-        is_scarce = min(rooms[shape] for shape in {shape for _, shape in turn}) < 2 * size
 
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
 
         left = [pair for pair in turn if pair not in heads]
-        each = -(-size // len(turn)) * (AHEAD if is_scarce else 1)
+        ahead_by = AHEAD if is_scarce else FAR_AHEAD
+        each = _share(size, len(turn) + (0 if is_scarce else len(self._lines))) * ahead_by
         while left or asked:
             if left:
                 read: dict[Pair, list[Head]] = {pair: [] for pair in left}
                 # Of a line that may move, one may start: to ask takes longer than all the rest.
                 counts = {
-                    pair: each if each <= AHEAD else min(each, AHEAD * most(pair)) for pair in left
+                    pair: count if count <= ahead_by else min(count, ahead_by * most(pair))
+                    for pair in left
+                    for count in [max(each, MORE * asked.get(pair, 0))]
                 }
-                lines = {pair: (turn[pair], count) for pair, count in counts.items()}
+                lines = {
+                    pair: Line(turn[pair], count, first.get(pair)) for pair, count in counts.items()
+                }
                 for head in await leases.read_heads(conn, lines):
                     read[head.tenant_id, head.shape_id].append(head)
                 heads.update(read)
@@ -277,7 +323,6 @@ class Prioritizer:
             left = [pair for pair, count in asked.items() if count <= chosen[pair] < most(pair)]
             if not left:
                 break
-            each *= 4
         self._whole = {
             pair for pair, found in heads.items() if pair in stored or len(found) < asked[pair]
         }
@@ -296,7 +341,7 @@ class Prioritizer:
         if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
             shapes = [shape for shape, room in rooms.items() if room == LATER]
             late = self._lines.first(shapes, CLAIMING_PAIRS, budget, order)
-            lines = {pair: (since, CLAIMS_PER_PAIR) for pair, since in late.items()}
+            lines = {pair: Line(since, CLAIMS_PER_PAIR) for pair, since in late.items()}
             self._claimed_at = clock.monotonic()
             self._claims = [
                 head
@@ -304,3 +349,20 @@ class Prioritizer:
                 if order.presses(head)
             ]
         return self._claims
+
+
+def _share(size: int, lines: int) -> int:
+    """Return how many tasks of each line there is room for in a window."""
+    return -(-size // lines)
+
+
+def _fronts(heads: Mapping[Pair, list[Head]], size: int) -> Iterable[Head]:
+    """Return the first tasks of each line, as many as there is room for, if that fills a window."""
+    share = _share(size, len(heads))
+    fronts = [head for found in heads.values() for head in found[:share]]
+    return fronts if len(fronts) >= size else chain(*heads.values())
+
+
+def _place(head: Head) -> Place:
+    """Return where a task is in its line, as the index has it."""
+    return head.start_by, -head.priority, -head.remaining_path, head.id

@@ -41,6 +41,15 @@ class Head(msgspec.Struct, frozen=True):
     losses: int
 
 
+class Line(NamedTuple):
+    """What is to be read of a (tenant, shape) pair: so many tasks, from a task or start_by on."""
+
+    start_by: datetime
+    most: int
+    first: Head | None = None
+    """A task before which all have gone, whether it is there or not."""
+
+
 class Vitals(NamedTuple):
     """When PostgreSQL was started, what time it is there, and whether anything may be lost."""
 
@@ -176,18 +185,20 @@ async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
     return {(row[0], row[1]): row[2] for row in await conn.fetch(SQL["pairs_with_work"])}
 
 
-async def read_heads(
-    conn: Connection, lines: Mapping[tuple[int, int], tuple[datetime, int]]
-) -> list[Head]:
-    """Return the first waiting tasks of every pair, from a start_by on and so many, by rank."""
+async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) -> list[Head]:
+    """Return the first waiting tasks of every pair, in the order of their line."""
+    first = [line.first for line in lines.values()]
     rows = await conn.fetch(
         SQL["read_heads"],
         [tenant for tenant, _ in lines],
         [shape for _, shape in lines],
         # To the second, and so exact as numbers; as times they take twice as long to send.
-        [since.timestamp() for since, _ in lines.values()],
+        [(line.first or line).start_by.timestamp() for line in lines.values()],
         # One of each is what there mostly is to ask for, and goes without saying.
-        sparse([None if most == 1 else most for _, most in lines.values()]),
+        sparse([None if line.most == 1 else line.most for line in lines.values()]),
+        sparse([one and one.priority for one in first]),
+        sparse([one and one.remaining_path for one in first]),
+        sparse([one and one.id for one in first]),
     )
     return [Head(*row) for row in rows]
 
