@@ -7,7 +7,7 @@ import pytest
 
 from duly.errors import Unavailable
 from duly.model.task import Outcome
-from duly.store import leases, tasks
+from duly.store import tasks, waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
 
@@ -21,14 +21,14 @@ class Look(NamedTuple):
 def reads(monkeypatch):
     """How many lines and tasks were read, for each look at them."""
     found = []
-    read = leases.read_heads
+    read = waiting.read_heads
 
     async def watched(conn, lines):
         heads = await read(conn, lines)
         found.append(Look(len(lines), len(heads)))
         return heads
 
-    monkeypatch.setattr(leases, "read_heads", watched)
+    monkeypatch.setattr(waiting, "read_heads", watched)
     return found
 
 

@@ -5,7 +5,7 @@ import pytest
 from duly.errors import Invalid, KeyReused
 from duly.model.graph import DependencyRequest
 from duly.model.task import Outcome
-from duly.store import leases, repairs, views
+from duly.store import repairs, views, waiting
 from tests.server.lab import reason_of, seconds
 from tests.server.test_cancelling import cancel
 
@@ -358,8 +358,8 @@ async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
     due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
     assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
     row = await lab.live(ids[0])
-    line = {(row["tenant_id"], row["shape_id"]): leases.Line(row["start_by"], 1)}
-    (head,) = await leases.read_heads(lab.conn, line)
+    line = {(row["tenant_id"], row["shape_id"]): waiting.Line(row["start_by"], 1)}
+    (head,) = await waiting.read_heads(lab.conn, line)
     assert (head.id, head.delay_tolerance) == (ids[0], seconds(7))
     ref = await lab.start(node, ids[0])
     await lab.clock.move(seconds(3))

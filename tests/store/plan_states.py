@@ -188,7 +188,7 @@ async def run_behind_a_snapshot(postgres, name, conn):
             await conn.execute("set enable_seqscan = off")
             known = await conn.fetchval("select start_by from live where id = 20001")
             given = {
-                "leases.read_heads": [
+                "waiting.read_heads": [
                     *("'{500}'", "'{1}'", f"'{{{known.timestamp()}}}'", "'{200}'"),
                     *("'{0}'", "'{0}'", "'{20001}'"),
                 ],

@@ -46,8 +46,8 @@ def test_no_statement_scans_what_grows(plans, state):
 
 
 HOT = {
-    "leases.pairs_with_work": {"live_waiting"},
-    "leases.read_heads": {"live_waiting"},
+    "waiting.pairs_with_work": {"live_waiting"},
+    "waiting.read_heads": {"live_waiting"},
     "stock.read_stock": {"live_running"},
     "leases.read_changes": {"live_running", "live_pkey"},
     "leases.lock_unplaceable": {"live_waiting"},
@@ -235,7 +235,7 @@ def test_the_time_bounds_the_search_for_what_is_due(plans, state):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", ["leases.read_heads", "leases.lock_unplaceable"])
+@pytest.mark.parametrize("name", ["waiting.read_heads", "leases.lock_unplaceable"])
 def test_only_the_lines_that_are_named_are_read(plans, state, name):
     [scan] = scans(plans[state][name], "live")
     assert "tenant_id = " in scan["Index Cond"]

@@ -21,7 +21,8 @@ from duly.server.news import Ids, News
 from duly.store import nodes
 from duly.store.database import Connection, Database, confirm
 from duly.store.lanes import Lane
-from duly.store.leases import Head, Lease
+from duly.store.leases import Lease
+from duly.store.waiting import Head
 
 RECHECK = timedelta(seconds=1)
 """How often a waiting poll looks again, in case that nobody told it."""

@@ -31,9 +31,9 @@ from duly.policy.limits import Budget
 from duly.policy.queueing import Order
 from duly.server.lines import Lines, Pair
 from duly.server.pace import Pace
-from duly.store import leases
+from duly.store import waiting
 from duly.store.database import Connection
-from duly.store.leases import Head, Line
+from duly.store.waiting import Head, Line
 
 RECOUNT = timedelta(seconds=1)
 LONGEST_RECOUNT = timedelta(seconds=5)
@@ -164,7 +164,7 @@ class Prioritizer:
                 # What is noted meanwhile may have come too late to be counted.
                 self._lines, self._stored, self._is_sure = Lines(), {}, False
                 self._ahead, self._first = {}, {}
-                counted = Lines(await leases.pairs_with_work(conn), self._served)
+                counted = Lines(await waiting.pairs_with_work(conn), self._served)
             for pair, since in self._lines.items():
                 counted.note(pair, since)
             self._lines, self._is_sure = counted, True
@@ -310,7 +310,7 @@ class Prioritizer:
                 lines = {
                     pair: Line(turn[pair], count, first.get(pair)) for pair, count in counts.items()
                 }
-                for head in await leases.read_heads(conn, lines):
+                for head in await waiting.read_heads(conn, lines):
                     read[head.tenant_id, head.shape_id].append(head)
                 heads.update(read)
                 asked.update(counts)
@@ -345,7 +345,7 @@ class Prioritizer:
             self._claimed_at = clock.monotonic()
             self._claims = [
                 head
-                for head in (await leases.read_heads(conn, lines) if lines else [])
+                for head in (await waiting.read_heads(conn, lines) if lines else [])
                 if order.presses(head)
             ]
         return self._claims

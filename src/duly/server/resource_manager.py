@@ -35,9 +35,10 @@ from duly.server.roster import Roster
 from duly.server.service import Service
 from duly.store import leases, servers
 from duly.store.database import Connection, Database, QuotasChanged, confirm, now
-from duly.store.leases import Head, Lease
+from duly.store.leases import Lease
 from duly.store.servers import Term
 from duly.store.stock import Marks, Stock
+from duly.store.waiting import Head
 
 EXPECTED = timedelta(milliseconds=20)
 """How long a round that has nothing else to do waits for what is being stored."""

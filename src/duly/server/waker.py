@@ -12,8 +12,8 @@ from duly.server.news import News
 from duly.server.prioritizer import Prioritizer
 from duly.server.queue_manager import QueueManager
 from duly.server.resource_manager import ResourceManager
-from duly.store.leases import Head
 from duly.store.tasks import NewTask, Stored
+from duly.store.waiting import Head
 
 
 class Waker:
