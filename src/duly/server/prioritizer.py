@@ -6,11 +6,14 @@ the index, so that nothing depends on having heard. One round takes those that p
 reads of each as many tasks as may come into the window. The window is no larger than what there
 is room for: most rounds give to a few tasks what a few others have left, whatever waits.
 
-A line is read from the time on that is known of it. Tasks that have left it stay in the index
-while somebody holds an old snapshot; without a place to begin, every round would walk over them.
-What was read and not given anything is remembered for the next round, until something comes into
-its line that may go before it. A task that has left its line meanwhile is not leased. Of many that
-came at once, the time says nothing, and so the task is remembered up to which they have gone.
+A line is read on from the task where the last look ended, or from the time on that is known of it.
+Tasks that have left it stay in the index for a while, and for as long as somebody holds an old
+snapshot; without a place to begin, every round would walk over them. What was read and not given
+anything is remembered for the next round. Both hold until something comes into the line that may go
+before it. A task that has left its line meanwhile is not leased.
+
+While there is room for more than the next two windows, it does not matter who comes first, and some
+lines are as good as all: fewer are taken, and more of each.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
