@@ -43,6 +43,7 @@ class Chaos:
             resources=ResourcesRequest(cpu=1, memory_mb=memory),
             delay_tolerance=self.dice.choice((5, 20, 60)),
             priority=self.dice.choice((0, 0, 0, 1)),
+            execution_cap=self.dice.choice((3600, 3600, 60)),
         )
 
     async def cancel(self):

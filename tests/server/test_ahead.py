@@ -98,6 +98,16 @@ async def test_who_goes_before_it_does(lab, node):
     assert await next_of(lab, node) == {rest[0]}
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_whose_cap_is_shorter_goes_before_it(lab, node, is_known):
+    (*_, last) = await left(lab, node)
+    brief = await lab.submit(cpu=1, execution_cap="60s")
+    assert (await lab.live(brief))["start_by"] == (await lab.live(last))["start_by"]
+    if not is_known:
+        lab.parts.resource_manager._prioritizer.recount()
+    assert await next_of(lab, node) == {brief}
+
+
 async def test_who_was_moved_up_goes_first(lab, node):
     rest = await left(lab, node)
     await lab.parts.updater.update(lab.client, rest[2], {"priority": 1})
@@ -124,6 +134,33 @@ async def test_who_has_gone_takes_nobodys_place(lab, node):
     assert await next_of(lab, node) == {rest[1]}
     assert await next_of(lab, node) == {rest[2]}
     assert await next_of(lab, node) == set()
+
+
+async def test_who_was_stored_and_has_gone_takes_nobodys_place(lab, node):
+    running = await lab.run(node, cpu=1)
+    gone = await lab.submit(cpu=1)
+    behind = await lab.submit(cpu=1, by=lab.stranger)
+    await lab.parts.canceller.cancel(lab.client, [gone])
+    await node.report(running, Outcome.SUCCEEDED)
+    while await lab.parts.resource_manager.tick():
+        pass
+    assert await lab.run_on(node) == {behind}
+
+
+async def test_who_goes_just_before_its_lease_takes_nobodys_place(lab, node, monkeypatch):
+    gone, behind = await submit(lab, 2)
+    manager = lab.parts.resource_manager
+    lease = manager._lease
+
+    async def late(*arguments):
+        monkeypatch.undo()
+        await lab.parts.canceller.cancel(lab.client, [gone])
+        return await lease(*arguments)
+
+    monkeypatch.setattr(manager, "_lease", late)
+    while await manager.tick():
+        pass
+    assert await lab.run_on(node) == {behind}
 
 
 async def test_who_comes_back_is_not_passed_over(lab, node):

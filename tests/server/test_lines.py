@@ -62,8 +62,16 @@ def test_a_line_that_was_not_served_is_the_next_one():
 
 def test_those_come_first_that_follow_whoever_was_served():
     found = {(1, 1): at(1), (2, 1): at(1), (2, 2): at(1), (3, 1): at(1), (4, 1): at(0)}
-    lines = Lines(found, served=2)
-    assert list(lines.take([1, 2], 9)) == [(4, 1), (3, 1), (1, 1), (2, 1), (2, 2)]
+    lines = Lines(found, served=(2, 1))
+    assert list(lines.take([1, 2], 9)) == [(4, 1), (2, 2), (3, 1), (1, 1), (2, 1)]
+
+
+def test_a_line_that_was_thought_to_come_sooner_is_put_off():
+    lines = Lines({(1, 1): at(1), (2, 1): at(2), (3, 1): at(3)})
+    lines.put_off((1, 1), at(2))
+    lines.put_off((3, 1), at(0))
+    lines.put_off((4, 1), at(0))
+    assert lines.take([1], 9) == {(2, 1): at(2), (1, 1): at(2), (3, 1): at(3)}
 
 
 def test_a_line_of_which_nothing_is_known_comes_first():

@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 
 from duly.config import SchedulingSettings, Settings
+from duly.model.amounts import ResourcesRequest
 from duly.model.task import Outcome
 from duly.server.lines import EARLIEST
+from duly.store import waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
 
@@ -84,6 +86,61 @@ async def test_tenants_take_turns_while_there_is_room_for_many(lab, is_counted):
         assert max(counts.values()) - min(counts[one] for one in set(owners.values())) <= 1
 
 
+async def fill(lab, node):
+    """Let as much start as there is room for, and return it."""
+    lab.parts.resource_manager._prioritizer.recount()
+    while await lab.parts.resource_manager.tick():
+        pass
+    return await lab.run_on(node)
+
+
+@pytest.mark.parametrize("pressing", [{"delay_tolerance": 10}, {"queue": "urgent"}])
+async def test_who_presses_fills_a_large_fleet_before_those_who_do_not(lab, pressing):
+    node = await lab.node(cpu=24)
+    patient = {"delay_tolerance": 3600}
+    first = {one.id for one in await lab.submit_all([lab.spec(cpu=1, **pressing)] * 24)}
+    for memory in range(100, 106):
+        resources = ResourcesRequest(cpu=1, memory_mb=memory)
+        spec = lab.spec(resources=resources, **patient)
+        await lab.submit_all([spec] * 8, by=lab.stranger)
+    assert await fill(lab, node) == first
+
+
+async def test_the_first_of_many_lines_come_before_what_is_behind_them(lab):
+    node = await lab.node(cpu=16)
+    first = set()
+    for memory in range(100, 116):
+        resources = ResourcesRequest(cpu=1, memory_mb=memory)
+        specs = [lab.spec(resources=resources, delay_tolerance=time) for time in (10, *[3600] * 4)]
+        first.add((await lab.submit_all(specs))[0].id)
+    assert await fill(lab, node) == first
+
+
+async def test_a_tenant_that_may_start_little_starts_what_presses(lab):
+    await lab.conn.execute(
+        "insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,"
+        " max_running) values ('two', '300 s', '24 h', '36525 d', 1, 2)"
+    )
+    await lab.conn.execute("update tenants set plan = 'two' where name = 'acme'")
+    node = await lab.node(cpu=64)
+    specs = [lab.spec(cpu=cpu, delay_tolerance=time) for cpu, time in ((1, 10), (2, 3600)) * 2]
+    answers = await lab.submit_all(specs, by=lab.stranger)
+    others = {one.id for one in await lab.submit_all([lab.spec(cpu=1, delay_tolerance=7200)] * 6)}
+    assert await fill(lab, node) == {answers[0].id, answers[2].id} | others
+
+
+async def test_of_lines_that_may_start_one_each_a_round_takes_as_many_as_it_can(lab):
+    node = await lab.node(cpu=64)
+    specs = [lab.spec(cpu=1, concurrency={"key": str(n % 9), "limit": 1}) for n in range(27)]
+    await lab.submit_all(specs)
+    lab.parts.resource_manager._prioritizer.recount()
+    counts = [len(await lab.run_on(node))]
+    while await lab.parts.resource_manager.tick():
+        counts.append(len(await lab.run_on(node)))
+    assert len(await lab.run_on(node)) == 9
+    assert counts.index(9) - counts.index(3) == 2
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_nothing_waits_while_there_is_room(lab, seed):
     dice = random.Random(seed)
@@ -146,6 +203,21 @@ async def test_lines_that_may_not_have_the_room_do_not_hide_those_that_may(lab):
     await lab.parts.resource_manager.tick()
     assert await lab.status(brief) == "running"
     assert {await lab.status(task) for task in shut_out} == {"waiting"}
+
+
+async def test_a_count_that_is_asked_for_during_another_one_follows_it(lab, monkeypatch):
+    prioritizer = lab.parts.resource_manager._prioritizer
+    count = waiting.pairs_with_work
+
+    async def late(conn):
+        found = await count(conn)
+        prioritizer.recount()
+        return found
+
+    monkeypatch.setattr(waiting, "pairs_with_work", late)
+    async with lab.database.connection() as conn:
+        await prioritizer.shapes(conn)
+    assert prioritizer._pace.is_due
 
 
 async def test_what_is_noted_while_lines_are_counted_is_not_forgotten(lab):

@@ -190,7 +190,7 @@ async def run_behind_a_snapshot(postgres, name, conn):
             given = {
                 "waiting.read_heads": [
                     *("'{500}'", "'{1}'", f"'{{{known.timestamp()}}}'", "'{200}'"),
-                    *("'{0}'", "'{0}'", "'{20001}'"),
+                    *("'{0}'", "'{0}'", "'{3600}'", "'{20001}'"),
                 ],
                 "leases.read_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
                 "nodes.read_held": ["2981", "42", "1900000", "'{}'"],

@@ -13,6 +13,7 @@ Tenants are one line so far; their turns by share will be decided here too.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
+from math import inf
 from typing import Protocol, TypeVar
 
 from duly.model.node import Offer
@@ -61,7 +62,10 @@ class Waiting(Protocol):
 Task = TypeVar("Task", bound=Ranked)
 
 
-def rank(task: Ranked) -> tuple[datetime, int, int, timedelta, int]:
+Rank = tuple[datetime, int, int, timedelta, int]
+
+
+def rank(task: Ranked) -> Rank:
     """Return the key by which a task is ordered; the smallest goes first."""
     return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
 
@@ -129,6 +133,20 @@ class Order:
                 return task.start_by <= self._urgent_until
             case _:
                 return presses(task, self._now)
+
+    def moment(self, task: Ranked) -> tuple[object, ...]:
+        """Return what the keys of all tasks begin with that are due as this one is."""
+        return self.key(task)[: 2 if self.has_queues else 1]
+
+    def horizon(self, lines: Mapping[tuple[int, int], datetime]) -> tuple[object, ...] | None:
+        """Return what is above the keys of all that are due no later than a line; None for none.
+
+        A line is a tenant and a shape, and when its first task must start.
+        """
+        for (_, shape_id), since in lines.items():
+            turn = (self._turn(shape_id, since),) if self.has_queues else ()
+            return *turn, since, inf
+        return None
 
     def within(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
         """Yield the tasks that may start if those before them do, and charge the `budget`."""

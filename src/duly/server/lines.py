@@ -49,9 +49,9 @@ class Lines:
     """Pairs by the start_by of their first task; `since` is that, or something earlier."""
 
     def __init__(
-        self, since: Mapping[Pair, datetime] | None = None, served: int | None = None
+        self, since: Mapping[Pair, datetime] | None = None, served: Pair | None = None
     ) -> None:
-        """Take what is known; those come first that follow the tenant that was `served` last."""
+        """Take what is known; those come first that follow the one that was `served` last."""
         self._since: dict[Pair, tuple[datetime, int]] = {}
         self._aside: dict[Hashable, list[Entry]] = {}
         self._kept: dict[Pair, tuple[datetime, Hashable]] = {}
@@ -63,7 +63,7 @@ class Lines:
         """The numbers of who was last put before, and behind, all others of a time."""
         passed = []
         for pair, at in (since or {}).items():
-            if served is None or pair[0] > served:
+            if served is None or pair > served:
                 self.note(pair, at)
             else:
                 passed.append((pair, at))
@@ -198,6 +198,13 @@ class Lines:
             self.note(pair, since)
         else:
             self._set_aside(cause, since, pair)
+
+    def put_off(self, pair: Pair, since: datetime) -> None:
+        """Remember that what a pair has comes later than was thought, if it does."""
+        known = self._since.get(pair)
+        if known is not None and since > known[0]:
+            del self._since[pair]
+            self.note(pair, since)
 
     def drop(self, pair: Pair) -> None:
         """Forget a pair until somebody notes it again."""

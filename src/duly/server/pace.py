@@ -25,6 +25,7 @@ class Pace:
         self._share = share
         self._longest = longest.total_seconds()
         self._next_at = float("-inf")
+        self._is_hurried = False
 
     @property
     def is_due(self) -> bool:
@@ -32,15 +33,19 @@ class Pace:
         return clock.monotonic() >= self._next_at
 
     def hurry(self) -> None:
-        """Let its time come now."""
+        """Let its time come now; if it is being done, again."""
         self._next_at = float("-inf")
+        self._is_hurried = True
 
     @contextmanager
     def step(self, among: int = 1) -> Iterator[None]:
         """Do it once, as one of so many that share the time; what fails stays due."""
         began_at = clock.monotonic()
         self._next_at = float("-inf")
+        self._is_hurried = False
         yield
+        if self._is_hurried:
+            return
         took = clock.monotonic() - began_at
         pause = min(max(self._interval, self._share * took * among), self._longest)
         self._next_at = began_at + max(pause, took)

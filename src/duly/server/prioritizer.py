@@ -12,8 +12,8 @@ snapshot; without a place to begin, every round would walk over them. What was r
 anything is remembered for the next round. Both hold until something comes into the line that may go
 before it. A task that has left its line meanwhile is not leased.
 
-While there is room for more than the next two windows, it does not matter who comes first, and some
-lines are as good as all: fewer are taken, and more of each.
+While there is room for the next window, too, it does not matter who comes first of those that must
+start in the same second, and some lines are as good as all: fewer are taken, and more of each.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
@@ -31,7 +31,7 @@ from duly import clock
 from duly.config import SchedulingSettings
 from duly.policy import queueing
 from duly.policy.limits import Budget
-from duly.policy.queueing import Order
+from duly.policy.queueing import Order, Rank, rank
 from duly.server.lines import Lines, Pair
 from duly.server.pace import Pace
 from duly.store import waiting
@@ -65,7 +65,7 @@ SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
 
 
-Place = tuple[datetime] | tuple[datetime, int, int, int]
+Place = tuple[datetime] | Rank
 """Where something is in its line: a time, before all that must start by then, or a task."""
 
 
@@ -78,8 +78,10 @@ class Prioritizer:
         self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
         self._turn: dict[Pair, datetime] = {}
         self._is_last = True
-        self._served: int | None = None
-        """The tenant that had its turn last; those behind it follow."""
+        self._served: Pair | None = None
+        """The line that had its turn last; those behind it follow."""
+        self._horizon: tuple[object, ...] | None = None
+        """Whatever ranks higher may come after a line that the last window has not looked at."""
         self.has_more = False
         """Whether the last window had all that it could have, and others may have their turn."""
         self._stored: dict[Pair, list[Head]] = {}
@@ -122,13 +124,13 @@ class Prioritizer:
                 stored.append(head)
                 if len(stored) > MOST_STORED:
                     del self._stored[pair]
-            self._note(pair, _place(head))
+            self._note(pair, rank(head))
 
     def _note(self, pair: Pair, place: Place) -> None:
         ahead, first = self._ahead.get(pair), self._first.get(pair)
-        if ahead is not None and place < _place(ahead[-1]):
+        if ahead is not None and place < rank(ahead[-1]):
             del self._ahead[pair]
-        if first is not None and place < _place(first):
+        if first is not None and place < rank(first):
             del self._first[pair]
         if self._noted is not None:
             self._noted[pair] = min(place, self._noted.get(pair, place))
@@ -201,15 +203,17 @@ class Prioritizer:
         # because the read did not see its task yet.
         fitting = [shape for shape, room in rooms.items() if room > LATER]
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
-        # While there is room for all of them and the next window, too, it does not matter which
-        # come first, and a few lines are as good as many.
+        # While there is room for the next window, too, it does not matter which come first of those
+        # of one second, and a few lines are as good as many.
         is_scarce = any(rooms[shape] < 2 * size for shape in fitting)
         wanted = size if is_scarce else -(-size // self._depth)
         most = min(self._settings.window, max(wanted + wanted // SPARE_PAIRS, FEWEST_PAIRS))
         self._lines.bring_back(budget)
         turns = order if order.has_queues else None
         turn = self._lines.take(fitting, most, budget, turns)
-        self._turn, self._is_last = turn, not self._lines.first(fitting, 1, budget, turns)
+        following = self._lines.first(fitting, 1, budget, turns)
+        self._turn, self._is_last = turn, not following
+        self._horizon = None if is_scarce else order.horizon(following)
         self.has_more = not self._is_last
         self._forget_window()
         if not turn:
@@ -227,18 +231,27 @@ class Prioritizer:
             raise
         self._is_sure = is_sure
         self._read = heads
-        count = sum(map(len, heads.values()))
+        first = self._choose(heads, size, order, budget)
         if not is_scarce:
-            self._depth = max(count // len(heads), 1)
-        fronts = chain(*heads.values()) if is_scarce else _fronts(heads, size)
-        # What was changed meanwhile may be in two lines; only the lease can tell which is right.
-        each = {head.id: head for head in fronts}
-        first = queueing.window(each.values(), size, order, budget)
+            self._depth = max(len(first) // len(heads), 1)
         self._bring_back(heads, {(head.tenant_id, head.shape_id) for head in first})
-        self.has_more |= count >= self._settings.window
-        claims = [one for one in claims if one.id not in each]
-        claims = queueing.window(claims, len(claims), order, budget)
+        self.has_more |= sum(map(len, heads.values())) >= self._settings.window
+        if claims:
+            known = {head.id for head in chain(*heads.values())}
+            claims = [one for one in claims if one.id not in known]
+            claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
+
+    def _choose(
+        self, heads: Mapping[Pair, list[Head]], size: int, order: Order, budget: Budget
+    ) -> Sequence[Head]:
+        """Return who comes into a window: nobody that comes later than a line that was not taken.
+
+        What was changed meanwhile may be in two lines; only the lease can tell which is right.
+        """
+        found = (_until(self._horizon, found[:size], order) for found in heads.values() if found)
+        each = {head.id: head for head in chain.from_iterable(found)}
+        return queueing.window(each.values(), size, order, budget)
 
     def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Set[Pair]) -> None:
         """Put lines back where they were, and those that are served now behind all others."""
@@ -248,7 +261,7 @@ class Prioritizer:
         for pair in self._turn:
             if pair in served:
                 self._lines.note(pair, heads[pair][0].start_by)
-                self._served = pair[0]
+                self._served = pair
 
     def keep(self, leased: Set[int]) -> None:
         """Remember what of the last window's lines was not leased; all that was tried was."""
@@ -256,15 +269,21 @@ class Prioritizer:
         for pair, found in self._read.items():
             left = [head for head in found if head.id not in leased]
             noted = since.get(pair)
-            if left and (noted is None or noted > _place(left[-1])):
+            if left and (noted is None or noted > rank(left[-1])):
                 self._ahead[pair] = left
             elif not left and noted is None and pair in self._whole:
                 self._lines.drop(pair)
                 continue
-            first = left[0] if left else found[-1] if found else None
-            if first is not None and (noted is None or noted > _place(first)):
-                self._first[pair] = first
+            if found:
+                self._go_on(pair, left[0] if left else found[-1], noted)
         self._forget_window()
+
+    def _go_on(self, pair: Pair, first: Head, noted: Place | None) -> None:
+        """Remember a task before which all of its line have gone, but for what was noted."""
+        if noted is None or noted > rank(first):
+            self._first[pair] = first
+        if noted is None:
+            self._lines.put_off(pair, first.start_by)
 
     def _forget_window(self) -> None:
         self._read, self._noted, self.has_remembered = {}, None, False
@@ -288,12 +307,12 @@ class Prioritizer:
         there are the fewer the more is read of each. Where room is not scarce, enough is enough.
         A pair of which enough is known is not read.
         """
-        heads = {pair: sorted(stored[pair], key=_place) for pair in turn if pair in stored}
+        heads = {pair: sorted(stored[pair], key=rank) for pair in turn if pair in stored}
         ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
         first = {pair: self._first.pop(pair) for pair in turn if pair in self._first}
         asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
         heads = ahead | heads
-        self.has_remembered = bool(ahead)
+        self.has_remembered = bool(heads)
 
         def most(pair: Pair) -> int:
             return min(rooms[pair[1]], budget.room(*pair))
@@ -317,13 +336,14 @@ class Prioritizer:
                     read[head.tenant_id, head.shape_id].append(head)
                 heads.update(read)
                 asked.update(counts)
-            if not is_scarce and sum(map(len, heads.values())) >= size:
+            if not is_scarce and _are_equal(heads, size, order):
                 break
-            chosen = Counter(
-                (one.tenant_id, one.shape_id)
-                for one in queueing.window(chain(*heads.values()), size, order, budget.copy())
-            )
+            window = self._choose(heads, size, order, budget.copy())
+            chosen = Counter((one.tenant_id, one.shape_id) for one in window)
             left = [pair for pair, count in asked.items() if count <= chosen[pair] < most(pair)]
+            if not is_scarce and len(window) == size:
+                last = order.moment(window[-1])
+                left = [pair for pair in left if order.moment(heads[pair][-1]) < last]
             if not left:
                 break
         self._whole = {
@@ -359,13 +379,17 @@ def _share(size: int, lines: int) -> int:
     return -(-size // lines)
 
 
-def _fronts(heads: Mapping[Pair, list[Head]], size: int) -> Iterable[Head]:
-    """Return the first tasks of each line, as many as there is room for, if that fills a window."""
-    share = _share(size, len(heads))
-    fronts = [head for found in heads.values() for head in found[:share]]
-    return fronts if len(fronts) >= size else chain(*heads.values())
+def _until(
+    horizon: tuple[object, ...] | None, found: Sequence[Head], order: Order
+) -> Sequence[Head]:
+    """Return the tasks of a line up to a horizon; mostly that is all of them."""
+    if horizon is None or order.key(found[-1]) <= horizon:
+        return found
+    return [head for head in found if order.key(head) <= horizon]
 
 
-def _place(head: Head) -> Place:
-    """Return where a task is in its line, as the index has it."""
-    return head.start_by, -head.priority, -head.remaining_path, head.id
+def _are_equal(heads: Mapping[Pair, list[Head]], size: int, order: Order) -> bool:
+    """Say whether there are enough for a window, all of one second, so that nobody goes before."""
+    if order.has_queues or sum(map(len, heads.values())) < size:
+        return False
+    return len({found[end].start_by for found in heads.values() if found for end in (0, -1)}) == 1

@@ -78,6 +78,8 @@ class ResourceManager(Service):
         self._led: tuple[Term | None, float] | None = None
         """The last round's term, and since when this server led in it without a gap."""
         self._expected: set[int] = set()
+        self._is_repeated = False
+        """Whether the last round could not lease all that it wanted to."""
         """The tenants for whom something is being stored."""
         self._awaits = False
         """Whether a round is under way that takes in what is offered."""
@@ -153,6 +155,7 @@ class ResourceManager(Service):
             placements = placement.place(asks, offers)
             leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
         are_all_leased = len(leased) == len(placements)
+        is_repeated, self._is_repeated = self._is_repeated, not are_all_leased
         if are_all_leased:
             self._prioritizer.keep({one.id for one in leased})
         self._polls.hand_over(leased, self._shapes, window)
@@ -168,8 +171,8 @@ class ResourceManager(Service):
                 for head in window
                 if head.id in held_back and head.tenant_id in counted
             )
-        if not are_all_leased and self._prioritizer.has_remembered:
-            return True  # What was only remembered has gone; what is there now is read next.
+        if not are_all_leased and (self._prioritizer.has_remembered or not is_repeated):
+            return True  # What was only remembered, or has just gone, is not what is read next.
         # Once all that there was room for has been leased, another look finds nothing free.
         has_room = len(leased) < sum(room for room in rooms.values() if room > LATER)
         has_more = self._prioritizer.has_more and has_room and (bool(leased) or not window)

@@ -2004,7 +2004,7 @@ CREATE INDEX live_running ON duly.live USING btree (incarnation_id, token) WHERE
 
 CREATE UNIQUE INDEX live_unique ON duly.live USING btree (tenant_id, unique_key) WHERE ((unique_key IS NOT NULL) AND ((unique_while = 'live'::text) OR (attempt = 0)));
 
-CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, ((- priority)), ((- remaining_path)), id) WHERE (status = 'waiting'::duly.status);
+CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, ((- priority)), ((- remaining_path)), execution_cap, id) WHERE (status = 'waiting'::duly.status);
 
 CREATE UNIQUE INDEX nodes_one_of_a_name ON duly.nodes USING btree (name) WHERE (removed_at IS NULL);
 

@@ -5,9 +5,11 @@ live row and its idempotency key, or finds the key taken and stores nothing.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import asyncpg
 import msgspec
 
 from duly.model.bucket import Bucket, Rate
@@ -155,8 +157,10 @@ async def insert(
     )
     buckets = {row[5]: _bucket(row) for row in rows if row[5] is not None}
     if len(buckets) < len(limited):
-        # Somebody has them locked, or they are not there; then the next try finds them.
-        await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
+        # Somebody has them locked, or they are not there; then the next try finds them. What was
+        # stored stays stored, and must not be stored again because this fails.
+        with suppress(asyncpg.PostgresError):
+            await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
     return Inserted(
         [_stored(row) for row in rows if row[1] is not None],
         buckets,

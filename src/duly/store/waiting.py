@@ -1,4 +1,4 @@
-"""What waits, line by line: a line is what a tenant has of a shape, in the order of its index."""
+"""What waits, line by line: a line is what a tenant has of a shape, by rank."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -42,7 +42,7 @@ async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
 
 
 async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) -> list[Head]:
-    """Return the first waiting tasks of every pair, in the order of their line."""
+    """Return the first waiting tasks of every pair, in the order of their rank."""
     first = [line.first for line in lines.values()]
     rows = await conn.fetch(
         SQL["read_heads"],
@@ -54,6 +54,7 @@ async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) ->
         sparse([None if line.most == 1 else line.most for line in lines.values()]),
         sparse([one and one.priority for one in first]),
         sparse([one and one.remaining_path for one in first]),
+        sparse([one and one.execution_cap.total_seconds() for one in first]),
         sparse([one and one.id for one in first]),
     )
     return [Head(*row) for row in rows]

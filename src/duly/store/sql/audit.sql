@@ -105,7 +105,7 @@ with recursive heads as (
            from live
           where status = 'waiting'
             and (tenant_id, shape_id) > ($1, $2)
-          order by tenant_id, shape_id, start_by, -priority, -remaining_path, id
+          order by tenant_id, shape_id, start_by, -priority, -remaining_path, execution_cap, id
           limit 1)
         union all
         select next.*
@@ -115,7 +115,8 @@ with recursive heads as (
                   from live
                  where status = 'waiting'
                    and (tenant_id, shape_id) > (heads.tenant_id, heads.shape_id)
-                 order by tenant_id, shape_id, start_by, -priority, -remaining_path, id
+                 order by tenant_id, shape_id, start_by, -priority, -remaining_path,
+                          execution_cap, id
                  limit 1
                ) as next
      )

@@ -301,6 +301,7 @@ select t.id, coalesce(p.burst, 0), duly.now()
   join tenants t on t.id = limited.tenant_id
   join plans p on p.name = t.plan
  where not exists (select 1 from buckets b where b.tenant_id = limited.tenant_id)
+ order by t.id
     on conflict do nothing
 
 -- name: read_submissions

@@ -254,8 +254,12 @@ select count(*)::int
           join live other on other.tenant_id = me.tenant_id
                          and other.shape_id = me.shape_id
                          and other.status = 'waiting'
-                         and (other.start_by, -other.priority, -other.remaining_path, other.id)
-                             < (me.start_by, -me.priority, -me.remaining_path, me.id)
+                         and (
+                            other.start_by, -other.priority, -other.remaining_path,
+                            other.execution_cap, other.id
+                         ) < (
+                            me.start_by, -me.priority, -me.remaining_path, me.execution_cap, me.id
+                         )
                          and other.start_by <= me.start_by
          where me.id = $2
            and me.tenant_id = $1

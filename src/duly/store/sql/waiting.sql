@@ -23,18 +23,20 @@ select tenant_id, shape_id, start_by
   from pairs
 
 -- name: read_heads
--- Return the first waiting tasks of each (tenant, shape) pair, by start_by, priority, path and id.
+-- Return the first waiting tasks of each (tenant, shape) pair, in the order of their rank.
 -- Each is read from a task on that is there or has gone, or from a start_by on: tasks that have
 -- gone stay in the index for a while, and for as long as somebody holds an old snapshot, and must
 -- not be walked over by every round.
 --   $1 tenant ids, $2 shape ids, $3 start_by from which on as seconds, $4 how many of it, if more
---   than one; $5 priority, $6 remaining path and $7 id of the task, if one is known. The last four
---   are empty if that is so of none
+--   than one; $5 priority, $6 remaining path, $7 cap in seconds and $8 id of the task, if one is
+--   known. The last five are empty if that is so of none
 select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
        head.remaining_path, head.execution_cap, head.avoid_node_id, head.delay_tolerance,
        head.losses
-  from unnest($1::int[], $2::int[], $3::float8[], $4::int[], $5::int[], $6::int[], $7::bigint[])
-       as pair (tenant_id, shape_id, since, most, priority, remaining_path, id)
+  from unnest(
+        $1::int[], $2::int[], $3::float8[], $4::int[], $5::int[], $6::int[], $7::float8[],
+        $8::bigint[]
+       ) as pair (tenant_id, shape_id, since, most, priority, remaining_path, cap, id)
  cross join lateral (
         select id, tenant_id, shape_id, start_by, priority, remaining_path, execution_cap,
                avoid_node_id, least(delay_tolerance, patience) as delay_tolerance, losses
@@ -42,12 +44,13 @@ select head.id, head.tenant_id, head.shape_id, head.start_by, head.priority,
          where status = 'waiting'
            and tenant_id = pair.tenant_id
            and shape_id = pair.shape_id
-           and (start_by, -priority, -remaining_path, id) >= (
+           and (start_by, -priority, -remaining_path, execution_cap, id) >= (
                 to_timestamp(pair.since),
                 coalesce(-pair.priority, -2147483648),
                 coalesce(-pair.remaining_path, -2147483648),
+                coalesce(make_interval(secs => pair.cap), '0'),
                 coalesce(pair.id, 0)
                )
-         order by tenant_id, shape_id, start_by, -priority, -remaining_path, id
+         order by tenant_id, shape_id, start_by, -priority, -remaining_path, execution_cap, id
          limit coalesce(pair.most, 1)
        ) as head
