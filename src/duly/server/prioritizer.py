@@ -23,7 +23,7 @@ move nothing is read at all, and of the others little more than may start.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -103,7 +103,7 @@ class Prioritizer:
         self._noted: dict[Pair, Place] | None = None
         """Where something may have come into lines since then; None between two rounds."""
         self._depth = 1
-        """How many tasks were last found in a line, on average."""
+        """How many tasks of a line may start, as far as the last windows tell."""
         self._claims: list[Head] = []
         self._claimed_at = float("-inf")
 
@@ -231,9 +231,12 @@ class Prioritizer:
             raise
         self._is_sure = is_sure
         self._read = heads
-        first = self._choose(heads, size, order, budget)
-        if not is_scarce:
+        fronts = self._fronts(heads, size, order)
+        first = queueing.window(fronts, size, order, budget)
+        if len(first) < size:
             self._depth = max(len(first) // len(heads), 1)
+        elif not is_scarce:
+            self._depth = max(min(2 * self._depth, len(fronts) // len(heads)), 1)
         self._bring_back(heads, {(head.tenant_id, head.shape_id) for head in first})
         self.has_more |= sum(map(len, heads.values())) >= self._settings.window
         if claims:
@@ -242,16 +245,15 @@ class Prioritizer:
             claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
 
-    def _choose(
-        self, heads: Mapping[Pair, list[Head]], size: int, order: Order, budget: Budget
-    ) -> Sequence[Head]:
-        """Return who comes into a window: nobody that comes later than a line that was not taken.
+    def _fronts(
+        self, heads: Mapping[Pair, list[Head]], size: int, order: Order
+    ) -> Collection[Head]:
+        """Return who may come into a window: nobody that comes after a line that was not taken.
 
         What was changed meanwhile may be in two lines; only the lease can tell which is right.
         """
         found = (_until(self._horizon, found[:size], order) for found in heads.values() if found)
-        each = {head.id: head for head in chain.from_iterable(found)}
-        return queueing.window(each.values(), size, order, budget)
+        return {head.id: head for head in chain.from_iterable(found)}.values()
 
     def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Set[Pair]) -> None:
         """Put lines back where they were, and those that are served now behind all others."""
@@ -338,7 +340,8 @@ class Prioritizer:
                 asked.update(counts)
             if not is_scarce and _are_equal(heads, size, order):
                 break
-            window = self._choose(heads, size, order, budget.copy())
+            fronts = self._fronts(heads, size, order)
+            window = queueing.window(fronts, size, order, budget.copy())
             chosen = Counter((one.tenant_id, one.shape_id) for one in window)
             left = [pair for pair, count in asked.items() if count <= chosen[pair] < most(pair)]
             if not is_scarce and len(window) == size:
