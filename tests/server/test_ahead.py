@@ -7,6 +7,7 @@ import pytest
 
 from duly.errors import Unavailable
 from duly.model.task import Outcome
+from duly.server.prioritizer import AHEAD
 from duly.store import tasks, waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
@@ -200,7 +201,7 @@ async def test_of_a_line_that_may_start_little_little_is_read(lab, reads):
     await lab.submit_all([lab.spec(cpu=1, **limited) for _ in range(64)])
     lab.parts.resource_manager._prioritizer.recount()
     assert len(await next_of(lab, node)) == 1
-    assert max(look.tasks for look in reads) <= 2
+    assert max(look.tasks for look in reads) <= AHEAD
 
 
 async def test_one_whose_commit_was_not_answered_goes_where_it_belongs(lab, node, monkeypatch):

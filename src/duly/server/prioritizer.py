@@ -53,14 +53,14 @@ FEWEST_PAIRS = 32
 """How many are looked at however little room there is: of some, little may be known."""
 MOST_STORED = 16
 """How many tasks of a line are remembered until the next round: more are read as quickly."""
-AHEAD = 2
-"""How many times as much is read as there is room for. One task that is left tells that no more of
-its line come into the window, and the next round finds the others."""
+AHEAD = 4
+"""How many times as much is read as there is room for: to look at a line takes as long as some
+tasks of it, and the next rounds will start them. One task that is left tells that no more of its
+line come into the window."""
+TURN = 4
+"""How many tasks of a line start before the others of its second have their turn."""
 MORE = 4
 """How many times as much is read of a line of which all that was read comes into the window."""
-FAR_AHEAD = 4
-"""The same while there is room for much more: to look at a line takes as long as some tasks of it,
-and the next rounds will start them."""
 SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
 
@@ -78,6 +78,8 @@ class Prioritizer:
         self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
         self._turn: dict[Pair, datetime] = {}
         self._is_last = True
+        self._started: dict[Pair, int] = {}
+        """How many tasks of a line were placed in its turn so far."""
         self._served: Pair | None = None
         """The line that had its turn last; those behind it follow."""
         self._horizon: tuple[object, ...] | None = None
@@ -173,6 +175,7 @@ class Prioritizer:
             for pair, since in self._lines.items():
                 counted.note(pair, since)
             self._lines, self._is_sure = counted, True
+            self._started = {pair: n for pair, n in self._started.items() if pair in counted}
         return self._lines.shapes()
 
     @property
@@ -237,7 +240,7 @@ class Prioritizer:
             self._depth = max(len(first) // len(heads), 1)
         elif not is_scarce:
             self._depth = max(min(2 * self._depth, len(fronts) // len(heads)), 1)
-        self._bring_back(heads, {(head.tenant_id, head.shape_id) for head in first})
+        self._bring_back(heads, Counter((head.tenant_id, head.shape_id) for head in first))
         self.has_more |= sum(map(len, heads.values())) >= self._settings.window
         if claims:
             known = {head.id for head in chain(*heads.values())}
@@ -255,15 +258,22 @@ class Prioritizer:
         found = (_until(self._horizon, found[:size], order) for found in heads.values() if found)
         return {head.id: head for head in chain.from_iterable(found)}.values()
 
-    def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Set[Pair]) -> None:
-        """Put lines back where they were, and those that are served now behind all others."""
+    def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Mapping[Pair, int]) -> None:
+        """Put lines back where they were, and those that have had their turn behind all others."""
+        over = []
         for pair in reversed(self._turn):
-            if pair not in served and (found := heads[pair]):
+            if not (found := heads[pair]):
+                continue
+            count = self._started.get(pair, 0) + served.get(pair, 0)
+            if count >= TURN:
+                over.append(pair)
+            else:
+                self._started[pair] = count
                 self._lines.note(pair, found[0].start_by, is_next=True)
-        for pair in self._turn:
-            if pair in served:
-                self._lines.note(pair, heads[pair][0].start_by)
-                self._served = pair
+        for pair in reversed(over):
+            self._started.pop(pair, None)
+            self._lines.note(pair, heads[pair][0].start_by)
+            self._served = pair
 
     def keep(self, leased: Set[int]) -> None:
         """Remember what of the last window's lines was not leased; all that was tried was."""
@@ -320,14 +330,13 @@ class Prioritizer:
             return min(rooms[pair[1]], budget.room(*pair))
 
         left = [pair for pair in turn if pair not in heads]
-        ahead_by = AHEAD if is_scarce else FAR_AHEAD
-        each = _share(size, len(turn) + (0 if is_scarce else len(self._lines))) * ahead_by
+        each = _share(size, len(turn) + (0 if is_scarce else len(self._lines))) * AHEAD
         while left or asked:
             if left:
                 read: dict[Pair, list[Head]] = {pair: [] for pair in left}
                 # Of a line that may move, one may start: to ask takes longer than all the rest.
                 counts = {
-                    pair: count if count <= ahead_by else min(count, ahead_by * most(pair))
+                    pair: count if count <= AHEAD else min(count, AHEAD * most(pair))
                     for pair in left
                     for count in [max(each, MORE * asked.get(pair, 0))]
                 }
