@@ -104,7 +104,9 @@ def test_a_hot_statement_goes_by_its_index(plans, state):
 BY_COLUMN = {
     "tenants.by_key": {"keys": "hash =", "tenants": "id =", "users": "id ="},
     "tenants.hold": {"tenants": "id ="},
-    "tasks.insert_tasks": {"submissions": "key ="},
+    "tasks.insert_tasks": {"submissions": "key =", "buckets": "tenant_id ="},
+    "tasks.insert_charged": {"buckets": "tenant_id ="},
+    "tasks.make_buckets": {"buckets": "tenant_id =", "tenants": "id ="},
     "tasks.read_submissions": {"submissions": "key ="},
     "buckets.lock_bucket": {"buckets": "tenant_id =", "tenants": "id ="},
     "buckets.settle_bucket": {"buckets": "tenant_id ="},

@@ -63,6 +63,7 @@ Task = TypeVar("Task", bound=Ranked)
 
 
 Rank = tuple[datetime, int, int, timedelta, int]
+"""By when it must start, the negative of its priority and of its path, its cap, its id."""
 
 
 def rank(task: Ranked) -> Rank:

@@ -78,9 +78,9 @@ class ResourceManager(Service):
         self._led: tuple[Term | None, float] | None = None
         """The last round's term, and since when this server led in it without a gap."""
         self._expected: set[int] = set()
+        """The tenants for whom something is being stored."""
         self._is_repeated = False
         """Whether the last round could not lease all that it wanted to."""
-        """The tenants for whom something is being stored."""
         self._awaits = False
         """Whether a round is under way that takes in what is offered."""
         self._offered = asyncio.Event()
