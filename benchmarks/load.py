@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 CORES = 2
 BATCH = 1000
 """How many tasks a request has where there are many."""
-AT_A_TIME = 100
+AT_A_TIME = 200
 """How many of the benchmark's tasks run at once; more of them gain nothing."""
 
 

@@ -18,8 +18,9 @@ class Sizes:
     batch: int = 1000
     singles: int = 4000
     commit_seconds: float = 3.0
-    spawns: int = 3000
+    spawns: int = 2000
     runs: int = 2000
+    run_rounds: int = 3
     latencies: int = 200
     plane: int = 20_000
     turns: int = 2
@@ -60,8 +61,9 @@ def full() -> Sizes:
     return replace(
         Sizes(),
         runs=4000,
-        turns=10,
-        turn=10_000,
+        run_rounds=10,
+        turns=12,
+        turn=20_000,
         for_real=True,
         waiting_some=200_000,
         waiting_many=1_000_000,

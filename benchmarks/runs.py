@@ -7,7 +7,7 @@ more of them share a report, a lease and a poll; so it is told for fewer, too.
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import checks, cluster, installation, limits, usage
@@ -15,64 +15,63 @@ from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
 from benchmarks.isolated import isolated_rate
 from benchmarks.load import AT_A_TIME, BATCH, TRUE, Requests, send_all, true
-from benchmarks.rig import Rig
+from benchmarks.rig import Rig, Sizes
 from benchmarks.usage import Cpu
-from duly.bench.figure import Figure, at_least, median
+from duly.bench.figure import Figure, at_least, median, percentile
 
-WARM = 100
-FEWER = (50, 20)
+WARM = 200
+FEWER = (100, 50, 20)
+SPAWN = "posix_spawn of /bin/true on 2 processes"
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What so many tasks have cost: CPU seconds by part, bytes of WAL."""
+@dataclass
+class Rounds:
+    """What so many rounds came to: rates, and what Duly's tasks have cost."""
 
-    tasks: int
-    cpu: dict[str, Cpu]
-    wal: int
+    through: list[float] = field(default_factory=list)
+    fewer: dict[int, list[float]] = field(default_factory=lambda: {one: [] for one in FEWER})
+    spawned: list[float] = field(default_factory=list)
+    by_xargs: list[float] = field(default_factory=list)
+    isolated: list[float] = field(default_factory=list)
+    spawning: float = 0.0
+    """CPU seconds of all that were spawned, and of who has done it."""
+    cpu: dict[str, Cpu] = field(default_factory=dict)
+    wal: int = 0
 
 
 def measure(rig: Rig) -> Iterator[Figure]:
-    """Run /bin/true as tasks, with posix_spawn on two processes, and with xargs."""
-    sizes = rig.sizes
-    warm = min(WARM, sizes.runs)
+    """Run /bin/true as tasks, with posix_spawn on two processes, and with xargs.
+
+    In turns: the machine is not the same from one second to the next. Whoever waits for
+    its turn is idle and not stopped.
+    """
+    sizes, rounds = rig.sizes, Rounds()
     with rig.store() as dsn, installation.up(rig.postgres, dsn) as place:
-        run_all(place, warm)
-        through, costs = _costed(place, sizes.rounds, sizes.runs)
-        # Beside an idle Duly, not a stopped one: both have the same machine.
-        before = _buried()
-        spawned = [limits.spawn_rate(sizes.spawns) for _ in range(sizes.rounds)]
-        alone = (_buried() - before) / (sizes.rounds * sizes.spawns)
-        by_xargs = [limits.xargs_rate(sizes.spawns) for _ in range(sizes.rounds)]
-        apart = [isolated_rate(sizes.spawns) for _ in range(sizes.rounds)]
-        again, _ = _costed(place, sizes.rounds, sizes.runs)
-        fewer = {
-            at_a_time: [run_all(place, sizes.runs, true(at_a_time)) for _ in range(sizes.rounds)]
-            for at_a_time in FEWER
-        }
-        checks.all_done(dsn, warm + (2 + len(FEWER)) * costs.tasks)
-    yield from _rates(median(through + again), median(spawned), median(by_xargs))
-    yield from _apart(median(through + again), [rate for rate in apart if rate is not None])
-    for at_a_time, rates in fewer.items():
-        yield Figure(
-            part="run",
-            name=f"the same, {at_a_time} at a time",
-            value=median(rates),
-            unit="/s",
-            limit=median(spawned),
-            against="posix_spawn of /bin/true on 2 processes",
-        )
-    yield from _told(costs)
+        run_all(place, WARM)
+        for _ in range(sizes.run_rounds):
+            _round(rounds, place, sizes)
+        checks.all_done(dsn, WARM + sizes.run_rounds * (1 + len(FEWER)) * sizes.runs)
+    yield from _rates(rounds)
+    yield from _told(rounds, sizes.run_rounds * sizes.runs)
     name = "CPU per process, posix_spawn alone"
-    yield Figure(part="run", name=name, value=alone * 1e6, unit="µs")
+    spent = rounds.spawning / (sizes.run_rounds * sizes.spawns)
+    yield Figure(part="run", name=name, value=spent * 1e6, unit="µs")
 
 
-def _costed(place: Installation, rounds: int, runs: int) -> tuple[list[float], Costs]:
-    """Return the rates of some rounds, and what they have cost in all."""
+def _round(rounds: Rounds, place: Installation, sizes: Sizes) -> None:
     cpu, wal = _cpu(place), _wal(place.dsn)
-    rates = [run_all(place, runs) for _ in range(rounds)]
-    spent = {name: after - cpu[name] for name, after in _cpu(place).items()}
-    return rates, Costs(rounds * runs, spent, _wal(place.dsn) - wal)
+    rounds.through.append(run_all(place, sizes.runs))
+    rounds.wal += _wal(place.dsn) - wal
+    for name, after in _cpu(place).items():
+        rounds.cpu[name] = rounds.cpu.get(name, Cpu()) + after - cpu[name]
+    before = _buried()
+    rounds.spawned.append(limits.spawn_rate(sizes.spawns))
+    rounds.spawning += _buried() - before
+    rounds.by_xargs.append(limits.xargs_rate(sizes.spawns))
+    if (isolated := isolated_rate(sizes.spawns)) is not None:
+        rounds.isolated.append(isolated)
+    for at_a_time, rates in rounds.fewer.items():
+        rates.append(run_all(place, sizes.runs, true(at_a_time)))
 
 
 def run_all(
@@ -103,47 +102,43 @@ def _wal(dsn: str) -> int:
     return found
 
 
-def _rates(through: float, spawned: float, by_xargs: float) -> Iterator[Figure]:
-    name = f"/bin/true from submit to done, isolation process, {AT_A_TIME} at a time"
+def _rates(rounds: Rounds) -> Iterator[Figure]:
+    through, spawned = median(rounds.through), median(rounds.spawned)
+    ratios = [one / other for one, other in zip(rounds.through, rounds.spawned, strict=True)]
+    low, high = percentile(ratios, 0.25), percentile(ratios, 0.75)
     yield Figure(
         part="run",
-        name=name,
+        name=f"/bin/true from submit to done, isolation process, {AT_A_TIME} at a time",
         value=through,
         unit="/s",
         limit=spawned,
-        against="posix_spawn of /bin/true on 2 processes",
+        against=SPAWN,
         target=at_least(0.55),
+        note=f"{len(ratios)} rounds, half of them {low:.0%} to {high:.0%}",
     )
-    yield Figure(
-        part="run",
-        name="the same",
-        value=through,
-        unit="/s",
-        limit=by_xargs,
-        against="xargs -P2 /bin/true",
-    )
+    others = {
+        "xargs -P2 /bin/true": rounds.by_xargs,
+        "posix_spawn on 2 processes, each with a group, user, folder and pipe": rounds.isolated,
+    }
+    for against, rates in others.items():
+        if rates:
+            yield _beside("the same", through, median(rates), against)
+    for at_a_time, rates in rounds.fewer.items():
+        yield _beside(f"the same, {at_a_time} at a time", median(rates), spawned, SPAWN)
 
 
-def _apart(through: float, rates: list[float]) -> Iterator[Figure]:
-    if rates:
-        yield Figure(
-            part="run",
-            name="the same",
-            value=through,
-            unit="/s",
-            limit=median(rates),
-            against="posix_spawn on 2 processes, each with a group, user, folder and pipe",
-        )
+def _beside(name: str, value: float, limit: float, against: str) -> Figure:
+    return Figure(part="run", name=name, value=value, unit="/s", limit=limit, against=against)
 
 
-def _told(costs: Costs) -> Iterator[Figure]:
-    agent, postgres = costs.cpu.get("agent", Cpu()), costs.cpu["postgresql"]
+def _told(rounds: Rounds, tasks: int) -> Iterator[Figure]:
+    agent, postgres = rounds.cpu.get("agent", Cpu()), rounds.cpu["postgresql"]
     told = {
-        "CPU per task, server": costs.cpu["server"].own,
+        "CPU per task, server": rounds.cpu["server"].own,
         "CPU per task, agent with its supervisor": agent.own,
         "CPU per task, PostgreSQL": postgres.own + postgres.buried,
         "CPU per task, the task's own process, fork and exec included": agent.buried,
     }
     for name, seconds in told.items():
-        yield Figure(part="run", name=name, value=seconds / costs.tasks * 1e6, unit="µs")
-    yield Figure(part="run", name="WAL per task", value=costs.wal / costs.tasks, unit="bytes")
+        yield Figure(part="run", name=name, value=seconds / tasks * 1e6, unit="µs")
+    yield Figure(part="run", name="WAL per task", value=rounds.wal / tasks, unit="bytes")

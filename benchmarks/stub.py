@@ -24,7 +24,7 @@ from duly.model.resources import Resources
 from duly.model.task import Outcome, Usage
 from duly.private_file import write_private
 
-CAPACITY = Resources(cpu_milli=50_000, memory_mb=1 << 20, disk_mb=1 << 20)
+CAPACITY = Resources(cpu_milli=25_000, memory_mb=1 << 20, disk_mb=1 << 20)
 """Room for 2,500 of the benchmark's tasks at a time."""
 USAGE = Usage(cpu_seconds=0.001, peak_memory_mb=1.0, wall_seconds=0.001)
 TOLD_EVERY = 0.02

@@ -7,7 +7,7 @@ import pytest
 
 from duly.errors import Unavailable
 from duly.model.task import Outcome
-from duly.server.prioritizer import AHEAD
+from duly.server.look import AHEAD
 from duly.store import tasks, waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds

@@ -23,7 +23,7 @@ def settings():
 def roster(request, lab):
     """What runs is counted in every round, or remembered because counting takes long."""
     if request.param == "remembered":
-        lab.parts.resource_manager._roster = Roster(seconds(30), quick=seconds(-1))
+        lab.parts.resource_manager._roster = Roster(seconds(30), quick=seconds(-1), patience=1)
 
 
 async def limit(lab, tenant, *, running=None, resources=None):

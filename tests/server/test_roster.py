@@ -4,6 +4,7 @@ import pytest
 
 from duly.errors import Unavailable
 from duly.server.roster import Roster
+from duly.store import stock
 from duly.store.servers import Term
 from tests.server.lab import seconds
 
@@ -23,7 +24,7 @@ async def late_lease(lab, node, task, *, token):
 
 @pytest.fixture(autouse=True)
 def every_count_is_slow(lab):
-    lab.parts.resource_manager._roster = Roster(seconds(30), quick=seconds(-1))
+    lab.parts.resource_manager._roster = Roster(seconds(30), quick=seconds(-1), patience=1)
 
 
 async def test_what_ends_makes_room_and_what_begins_takes_it(lab):
@@ -42,7 +43,10 @@ async def test_what_ends_makes_room_and_what_begins_takes_it(lab):
 
 async def remembering(lab):
     """Return a roster that remembers what runs, and a way to ask it."""
-    roster, term = Roster(seconds(30), quick=seconds(-1)), lab.parts.cluster_manager.term
+    roster, term = (
+        Roster(seconds(30), quick=seconds(-1), patience=1),
+        lab.parts.cluster_manager.term,
+    )
 
     async def count():
         with roster.round(term):
@@ -51,6 +55,27 @@ async def remembering(lab):
     await count()
     await count()
     return roster, count
+
+
+async def test_one_count_that_takes_long_is_no_reason_to_remember(lab, monkeypatch):
+    await lab.run(await lab.node())
+    roster, counted = Roster(seconds(30), quick=seconds(-1), patience=3), []
+    read = stock.read_stock
+
+    async def noting(*arguments, running=True, **options):
+        counted.append(running)
+        return await read(*arguments, running=running, **options)
+
+    monkeypatch.setattr(stock, "read_stock", noting)
+    with roster.round(lab.parts.cluster_manager.term):
+        for _ in range(2):
+            await roster.read(lab.conn)
+        roster._quick = 60.0
+        await roster.read(lab.conn)
+        roster._quick = -60.0
+        for _ in range(5):
+            await roster.read(lab.conn)
+    assert counted == [True] * 6 + [False] * 2
 
 
 async def test_a_node_that_joins_is_read_in_full(lab):

@@ -94,6 +94,39 @@ async def test_tenants_take_turns_while_there_is_room_for_many(lab, is_counted):
         assert spread(owners, started) <= TURN + 3
 
 
+async def start_one_by_one(lab, node, count):
+    """Let tasks run one after the other, and return them in that order."""
+    started = []
+    for _ in range(count):
+        await lab.schedule()
+        (ref,) = await node.starts()
+        started.append(ref.task)
+        await node.report(ref, Outcome.SUCCEEDED)
+    return started
+
+
+async def test_whose_turn_it_is_starts_what_comes_first_of_its_own(lab):
+    node = await lab.node(cpu=1)
+    low = await crowd(lab, tenants=7, each=2)
+    high = {}
+    for number in range(7):
+        by = await lab.credential(f"tenant-{number}")
+        high[await lab.submit(by=by, cpu=1, priority=1)] = number
+    started = await start_one_by_one(lab, node, 21)
+    for number in range(7):
+        own = [task for task in started if (low | high)[task] == number]
+        assert own == sorted(own, key=lambda task: (task not in high, task))
+
+
+async def test_who_has_its_turn_starts_nothing_that_others_must_start_before(lab):
+    node = await lab.node(cpu=1)
+    early = await crowd(lab, tenants=7, each=1)
+    for number in range(7):
+        by = await lab.credential(f"tenant-{number}")
+        await lab.submit_all([lab.spec(cpu=1, delay_tolerance=3600)] * 3, by=by)
+    assert set(await start_one_by_one(lab, node, 7)) == set(early)
+
+
 async def fill(lab, node):
     """Let as much start as there is room for, and return it."""
     lab.parts.resource_manager._prioritizer.recount()

@@ -23,7 +23,7 @@ move nothing is read at all, and of the others little more than may start.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -31,9 +31,11 @@ from duly import clock
 from duly.config import SchedulingSettings
 from duly.policy import queueing
 from duly.policy.limits import Budget
-from duly.policy.queueing import Order, Rank, rank
+from duly.policy.queueing import Order
 from duly.server.lines import Lines, Pair
+from duly.server.look import Found, Look, are_in_turn
 from duly.server.pace import Pace
+from duly.server.remembered import Remembered
 from duly.store import waiting
 from duly.store.database import Connection
 from duly.store.waiting import Head, Line
@@ -51,22 +53,10 @@ LATER = 0
 NEVER = -1
 FEWEST_PAIRS = 32
 """How many are looked at however little room there is: of some, little may be known."""
-MOST_STORED = 16
-"""How many tasks of a line are remembered until the next round: more are read as quickly."""
-AHEAD = 4
-"""How many times as much is read as there is room for: to look at a line takes as long as some
-tasks of it, and the next rounds will start them. One task that is left tells that no more of its
-line come into the window."""
 TURN = 4
 """How many tasks of a line start before the others of its second have their turn."""
-MORE = 4
-"""How many times as much is read of a line of which all that was read comes into the window."""
 SPARE_PAIRS = 8
 """One more pair for so many tasks: nearly all of them have something."""
-
-
-Place = tuple[datetime] | Rank
-"""Where something is in its line: a time, before all that must start by then, or a task."""
 
 
 class Prioritizer:
@@ -75,35 +65,18 @@ class Prioritizer:
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
         self._lines = Lines()
+        self._remembered = Remembered()
         self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
         self._turn: dict[Pair, datetime] = {}
         self._is_last = True
+        self._quantum = TURN
+        """How many tasks of a line start before the others of its second have their turn."""
         self._started: dict[Pair, int] = {}
         """How many tasks of a line were placed in its turn so far."""
         self._served: Pair | None = None
         """The line that had its turn last; those behind it follow."""
-        self._horizon: tuple[object, ...] | None = None
-        """Whatever ranks higher may come after a line that the last window has not looked at."""
         self.has_more = False
         """Whether the last window had all that it could have, and others may have their turn."""
-        self._stored: dict[Pair, list[Head]] = {}
-        """All that is in some lines, as far as one has heard: they were empty before it came.
-
-        As it came; who looks at it has to put it in order."""
-        self._is_sure = False
-        """Whether a line of which nothing is known is empty."""
-        self._ahead: dict[Pair, list[Head]] = {}
-        """The first tasks of some lines, which an earlier round has read and left."""
-        self._first: dict[Pair, Head] = {}
-        """Tasks before which all of their line have gone; they may have, too."""
-        self._read: dict[Pair, list[Head]] = {}
-        """What the last window was chosen from."""
-        self._whole: Set[Pair] = frozenset()
-        """The lines of which that was all there is."""
-        self.has_remembered = False
-        """Whether some of that was only remembered, and may be gone."""
-        self._noted: dict[Pair, Place] | None = None
-        """Where something may have come into lines since then; None between two rounds."""
         self._depth = 1
         """How many tasks of a line may start, as far as the last windows tell."""
         self._claims: list[Head] = []
@@ -112,37 +85,24 @@ class Prioritizer:
     def note(self, found: Iterable[tuple[Pair, datetime]]) -> None:
         """Remember that pairs may have work from some time on, and perhaps claims."""
         for pair, since in found:
-            self._stored.pop(pair, None)
-            self._note(pair, (since,))
+            self._remembered.note_unseen(pair, since)
+            self._note(pair, since)
 
     def note_stored(self, heads: Iterable[Head]) -> None:
         """Remember tasks that were just stored: a line that was empty need not be read."""
         for head in heads:
             pair = head.tenant_id, head.shape_id
-            stored = self._stored.get(pair)
-            if stored is None and self._is_sure and pair not in self._lines:
-                stored = self._stored[pair] = []
-            if stored is not None:
-                stored.append(head)
-                if len(stored) > MOST_STORED:
-                    del self._stored[pair]
-            self._note(pair, rank(head))
+            self._remembered.note_stored(pair, head, is_new=pair not in self._lines)
+            self._note(pair, head.start_by)
 
-    def _note(self, pair: Pair, place: Place) -> None:
-        ahead, first = self._ahead.get(pair), self._first.get(pair)
-        if ahead is not None and place < rank(ahead[-1]):
-            del self._ahead[pair]
-        if first is not None and place < rank(first):
-            del self._first[pair]
-        if self._noted is not None:
-            self._noted[pair] = min(place, self._noted.get(pair, place))
-        if self._lines.note(pair, place[0]):
+    def _note(self, pair: Pair, since: datetime) -> None:
+        if self._lines.note(pair, since):
             self._claimed_at = float("-inf")
 
     def recount(self) -> None:
         """Let the next round find out which pairs have work."""
         self._pace.hurry()
-        self._forget_window()
+        self._remembered.forget_window()
 
     def pass_over(self) -> bool:
         """Leave the last round's lines out until the next count; False if there are no others.
@@ -162,19 +122,20 @@ class Prioritizer:
         """
         for pair in pairs:
             self._lines.drop(pair)
-            self._is_sure = False
+            self._remembered.doubt()
 
     async def shapes(self, conn: Connection) -> Sequence[int]:
         """Return the shapes of what waits, recounted if the last count is old."""
         if self._pace.is_due:
             with self._pace.step():
                 # What is noted meanwhile may have come too late to be counted.
-                self._lines, self._stored, self._is_sure = Lines(), {}, False
-                self._ahead, self._first = {}, {}
+                self._lines = Lines()
+                self._remembered.forget()
                 counted = Lines(await waiting.pairs_with_work(conn), self._served)
             for pair, since in self._lines.items():
                 counted.note(pair, since)
-            self._lines, self._is_sure = counted, True
+            self._lines = counted
+            self._remembered.be_sure()
             self._started = {pair: n for pair, n in self._started.items() if pair in counted}
         return self._lines.shapes()
 
@@ -202,61 +163,73 @@ class Prioritizer:
         nobody. A shape of which `rooms` says nothing was noted just now; its turn is the next
         round. All of them together are within the `budget`.
         """
-        # Taken out before the read: a pair that is noted meanwhile must not be forgotten
-        # because the read did not see its task yet.
         fitting = [shape for shape, room in rooms.items() if room > LATER]
         size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
+        self._quantum = max(TURN, size // FEWEST_PAIRS)
         # While there is room for the next window, too, it does not matter which come first of those
         # of one second, and a few lines are as good as many.
         is_scarce = any(rooms[shape] < 2 * size for shape in fitting)
-        wanted = size if is_scarce else -(-size // self._depth)
-        most = min(self._settings.window, max(wanted + wanted // SPARE_PAIRS, FEWEST_PAIRS))
-        self._lines.bring_back(budget)
-        turns = order if order.has_queues else None
-        turn = self._lines.take(fitting, most, budget, turns)
-        following = self._lines.first(fitting, 1, budget, turns)
+        # Taken out before the read: a pair that is noted meanwhile must not be forgotten
+        # because the read did not see its task yet.
+        turn, following, is_in_turn = self._take(fitting, size, budget, order, is_scarce=is_scarce)
         self._turn, self._is_last = turn, not following
-        self._horizon = None if is_scarce else order.horizon(following)
         self.has_more = not self._is_last
-        self._forget_window()
         if not turn:
+            self._remembered.forget_window()
             return []
-        self._noted = {}
-        stored, self._stored = self._stored, {}
-        is_sure, self._is_sure = self._is_sure, False
+        known = self._remembered.begin(turn)
+        look = Look(turn, following, known, rooms, size, budget, order)
         try:
             claims = await self._read_claims(conn, rooms, turn, budget, order)
-            heads = await self._read_heads(
-                conn, turn, stored, rooms, size, budget, order, is_scarce=is_scarce
-            )
+            if is_in_turn:
+                is_scarce = False
+                lines = len(turn) + len(self._lines)
+                first = await look.in_turn(conn, lines, self._quantum, self._share)
+            else:
+                lines = len(turn) + (0 if is_scarce else len(self._lines))
+                first = await look.by_rank(conn, lines, is_scarce=is_scarce)
         except BaseException:
             self._pace.hurry()
             raise
-        self._is_sure = is_sure
-        self._read = heads
-        fronts = self._fronts(heads, size, order)
-        first = queueing.window(fronts, size, order, budget)
+        self._remembered.end(known)
+        served = Counter((head.tenant_id, head.shape_id) for head in first)
         if len(first) < size:
-            self._depth = max(len(first) // len(heads), 1)
+            self._depth = max(len(first) // len(turn), 1)
         elif not is_scarce:
-            self._depth = max(min(2 * self._depth, len(fronts) // len(heads)), 1)
-        self._bring_back(heads, Counter((head.tenant_id, head.shape_id) for head in first))
-        self.has_more |= sum(map(len, heads.values())) >= self._settings.window
-        if claims:
-            known = {head.id for head in chain(*heads.values())}
-            claims = [one for one in claims if one.id not in known]
-            claims = queueing.window(claims, len(claims), order, budget)
+            self._depth = max(min(2 * self._depth, look.offered // len(turn)), 1)
+        self._bring_back(known.heads, served)
+        self.has_more |= sum(map(len, known.heads.values())) >= self._settings.window
+        if not claims:
+            return first
+        ids = {head.id for head in chain(*known.heads.values())}
+        claims = [one for one in claims if one.id not in ids]
+        claims = queueing.window(claims, len(claims), order, budget)
         return sorted([*first, *claims], key=order.key)
 
-    def _fronts(
-        self, heads: Mapping[Pair, list[Head]], size: int, order: Order
-    ) -> Collection[Head]:
-        """Return who may come into a window: nobody that comes after a line that was not taken.
+    def _take(
+        self, shapes: Sequence[int], size: int, budget: Budget, order: Order, *, is_scarce: bool
+    ) -> tuple[dict[Pair, datetime], Found, bool]:
+        """Take out the lines for a window, few if those do.
 
-        What was changed meanwhile may be in two lines; only the lease can tell which is right.
+        Returns the one that follows, too, and whether all of them take turns.
         """
-        found = (_until(self._horizon, found[:size], order) for found in heads.values() if found)
-        return {head.id: head for head in chain.from_iterable(found)}.values()
+        turns = order if order.has_queues else None
+        self._lines.bring_back(budget)
+        taken = self._lines.take(shapes, self._most(-(-size // self._depth)), budget, turns)
+        following = self._lines.first(shapes, 1, budget, turns)
+        is_in_turn = are_in_turn(taken, following, order)
+        if is_scarce and following and not is_in_turn:
+            taken |= self._lines.take(shapes, self._most(size) - len(taken), budget, turns)
+            following = self._lines.first(shapes, 1, budget, turns)
+        return taken, following, is_in_turn
+
+    def _most(self, wanted: int) -> int:
+        """Return how many lines to look at, if so many of them are wanted."""
+        return min(self._settings.window, max(wanted + wanted // SPARE_PAIRS, FEWEST_PAIRS))
+
+    def _share(self, pair: Pair) -> int:
+        """Return how many tasks of a line may start before the others have their turn."""
+        return max(self._quantum - self._started.get(pair, 0), 1)
 
     def _bring_back(self, heads: Mapping[Pair, list[Head]], served: Mapping[Pair, int]) -> None:
         """Put lines back where they were, and those that have had their turn behind all others."""
@@ -265,7 +238,7 @@ class Prioritizer:
             if not (found := heads[pair]):
                 continue
             count = self._started.get(pair, 0) + served.get(pair, 0)
-            if count >= TURN:
+            if count >= self._quantum:
                 over.append(pair)
             else:
                 self._started[pair] = count
@@ -277,91 +250,16 @@ class Prioritizer:
 
     def keep(self, leased: Set[int]) -> None:
         """Remember what of the last window's lines was not leased; all that was tried was."""
-        since = self._noted or {}
-        for pair, found in self._read.items():
-            left = [head for head in found if head.id not in leased]
-            noted = since.get(pair)
-            if left and (noted is None or noted > rank(left[-1])):
-                self._ahead[pair] = left
-            elif not left and noted is None and pair in self._whole:
+        for pair, first in self._remembered.keep(leased):
+            if first is None:
                 self._lines.drop(pair)
-                continue
-            if found:
-                self._go_on(pair, left[0] if left else found[-1], noted)
-        self._forget_window()
+            else:
+                self._lines.put_off(pair, first.start_by)
 
-    def _go_on(self, pair: Pair, first: Head, noted: Place | None) -> None:
-        """Remember a task before which all of its line have gone, but for what was noted."""
-        if noted is None or noted > rank(first):
-            self._first[pair] = first
-        if noted is None:
-            self._lines.put_off(pair, first.start_by)
-
-    def _forget_window(self) -> None:
-        self._read, self._noted, self.has_remembered = {}, None, False
-
-    async def _read_heads(
-        self,
-        conn: Connection,
-        turn: Mapping[Pair, datetime],
-        stored: Mapping[Pair, list[Head]],
-        rooms: Mapping[int, int],
-        size: int,
-        budget: Budget,
-        order: Order,
-        *,
-        is_scarce: bool,
-    ) -> dict[Pair, list[Head]]:
-        """Return of each pair the tasks that may come into the window.
-
-        Few of each at first, and no more than may start in some rounds. A pair of which all that
-        were read come into the window may have more that do, and is read again: of such pairs
-        there are the fewer the more is read of each. Where room is not scarce, enough is enough.
-        A pair of which enough is known is not read.
-        """
-        heads = {pair: sorted(stored[pair], key=rank) for pair in turn if pair in stored}
-        ahead = {pair: self._ahead.pop(pair) for pair in turn if pair in self._ahead}
-        first = {pair: self._first.pop(pair) for pair in turn if pair in self._first}
-        asked = {pair: len(found) for pair, found in ahead.items() if pair not in heads}
-        heads = ahead | heads
-        self.has_remembered = bool(heads)
-
-        def most(pair: Pair) -> int:
-            return min(rooms[pair[1]], budget.room(*pair))
-
-        left = [pair for pair in turn if pair not in heads]
-        each = _share(size, len(turn) + (0 if is_scarce else len(self._lines))) * AHEAD
-        while left or asked:
-            if left:
-                read: dict[Pair, list[Head]] = {pair: [] for pair in left}
-                # Of a line that may move, one may start: to ask takes longer than all the rest.
-                counts = {
-                    pair: count if count <= AHEAD else min(count, AHEAD * most(pair))
-                    for pair in left
-                    for count in [max(each, MORE * asked.get(pair, 0))]
-                }
-                lines = {
-                    pair: Line(turn[pair], count, first.get(pair)) for pair, count in counts.items()
-                }
-                for head in await waiting.read_heads(conn, lines):
-                    read[head.tenant_id, head.shape_id].append(head)
-                heads.update(read)
-                asked.update(counts)
-            if not is_scarce and _are_equal(heads, size, order):
-                break
-            fronts = self._fronts(heads, size, order)
-            window = queueing.window(fronts, size, order, budget.copy())
-            chosen = Counter((one.tenant_id, one.shape_id) for one in window)
-            left = [pair for pair, count in asked.items() if count <= chosen[pair] < most(pair)]
-            if not is_scarce and len(window) == size:
-                last = order.moment(window[-1])
-                left = [pair for pair in left if order.moment(heads[pair][-1]) < last]
-            if not left:
-                break
-        self._whole = {
-            pair for pair, found in heads.items() if pair in stored or len(found) < asked[pair]
-        }
-        return heads
+    @property
+    def has_remembered(self) -> bool:
+        """Say whether some of the last window was only remembered, and may be gone."""
+        return self._remembered.is_in_use
 
     async def _read_claims(
         self,
@@ -384,24 +282,3 @@ class Prioritizer:
                 if order.presses(head)
             ]
         return self._claims
-
-
-def _share(size: int, lines: int) -> int:
-    """Return how many tasks of each line there is room for in a window."""
-    return -(-size // lines)
-
-
-def _until(
-    horizon: tuple[object, ...] | None, found: Sequence[Head], order: Order
-) -> Sequence[Head]:
-    """Return the tasks of a line up to a horizon; mostly that is all of them."""
-    if horizon is None or order.key(found[-1]) <= horizon:
-        return found
-    return [head for head in found if order.key(head) <= horizon]
-
-
-def _are_equal(heads: Mapping[Pair, list[Head]], size: int, order: Order) -> bool:
-    """Say whether there are enough for a window, all of one second, so that nobody goes before."""
-    if order.has_queues or sum(map(len, heads.values())) < size:
-        return False
-    return len({found[end].start_by for found in heads.values() if found for end in (0, -1)}) == 1

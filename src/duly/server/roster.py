@@ -1,10 +1,10 @@
 """What runs where: counted in every round, or remembered while counting takes too long.
 
 An ended attempt stays in the index of what runs until no snapshot is old enough to see it, and
-a count walks over all of them. When that takes longer than it should, the leader goes by what
-it remembers, and makes sure of it in every round. Only the leader gives out leases, and their
-tokens only go up: what has come since the last round has a higher token than all that was seen,
-and what has gone is found by asking for each attempt that is known, by its id.
+a count walks over all of them. When that takes longer than it should, again and again, the
+leader goes by what it remembers, and makes sure of it in every round. Only the leader gives out
+leases, and their tokens only go up: what has come since the last round has a higher token than
+all that was seen, and what has gone is found by asking for each attempt that is known, by its id.
 
 A lease whose answer was lost may take effect late, with a token from before. As long as that
 is possible after an error, and else about once a second, everything is read.
@@ -35,16 +35,23 @@ WHOLE = timedelta(seconds=1)
 QUICK = timedelta(milliseconds=5)
 EACH = 2e-6
 """Seconds: a count is quick if it takes no longer than this, and so much for each attempt."""
+PATIENCE = 3
+"""How many slow ones in a row tell that there is much to walk over: one tells that others had the
+processor. To remember what runs takes longer than a quick count."""
 
 
 class Roster:
     """The attempts that run, by task; good for one term."""
 
-    def __init__(self, lateness: timedelta, quick: timedelta = QUICK) -> None:
+    def __init__(
+        self, lateness: timedelta, quick: timedelta = QUICK, patience: int = PATIENCE
+    ) -> None:
         """Remember nothing; `lateness` is how late a statement may yet take effect."""
         self._lateness = lateness.total_seconds()
         self._quick = quick.total_seconds()
-        self._is_slow = False
+        self._patience = patience
+        self._slow = 0
+        """How many counts in a row took too long."""
         self._term: Term | None = None
         self._running: dict[int, tuple[Running, float]] = {}
         self._incarnations: set[int] = set()
@@ -57,7 +64,7 @@ class Roster:
         """Rely on what is remembered of this term; not after a round that failed."""
         if term != self._term:
             self._term = term
-            self._is_slow = False
+            self._slow = 0
         try:
             yield
         except BaseException:
@@ -66,7 +73,7 @@ class Roster:
 
     async def read(self, conn: Connection, tenants: Collection[int] = ()) -> Stock:
         """Return what there is to give, and what has been given; what `tenants` have, apart."""
-        if self._is_slow and clock.monotonic() >= self._trusted_from:
+        if self._slow >= self._patience and clock.monotonic() >= self._trusted_from:
             held = await stock.read_stock(conn, running=False)
             await self._remember(conn, {offer.incarnation_id for offer in held.offers})
             return msgspec.structs.replace(held, in_use=self._counted(frozenset(tenants)))
@@ -80,7 +87,8 @@ class Roster:
 
     def _judge(self, began_at: float, attempts: int) -> None:
         """Decide by what a look at everything took whether to do without the next ones."""
-        self._is_slow = clock.monotonic() - began_at > self._quick + EACH * attempts
+        is_slow = clock.monotonic() - began_at > self._quick + EACH * attempts
+        self._slow = self._slow + 1 if is_slow else 0
 
     async def _remember(self, conn: Connection, offering: set[int]) -> None:
         """Learn what has begun and what has gone since the last round."""
