@@ -10,6 +10,7 @@ import msgspec
 
 from benchmarks import cluster
 from benchmarks.cluster import Cluster
+from duly.agent import hierarchies
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,13 +43,18 @@ def describe(postgres: Cluster) -> Machine:
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(pages / 2**30, 1),
-        system=f"{platform.system()} {platform.release()}",
+        system=_system(),
         python=platform.python_version(),
         postgresql=cluster.value(postgres.dsn, "show server_version").split()[0],
         fsync=cluster.value(postgres.dsn, "show fsync"),
         commit=commit(),
         at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+def _system() -> str:
+    joins = any(mount.is_quick_to_join for mount in hierarchies.mounts())
+    return f"{platform.system()} {platform.release()}{' with favordynmods' if joins else ''}"
 
 
 def _cpu() -> str:

@@ -1,9 +1,11 @@
 """What a machine lacks is told with the fix, and nothing is changed by looking."""
 
+import os
 import socket
 
 import pytest
 
+from duly.agent import hierarchies
 from duly.launch import doctor
 from duly.launch.doctor import Level, examine
 from duly.launch.user_config import write_user_config
@@ -52,3 +54,15 @@ def test_a_server_that_is_not_there_is_told(tmp_path, environment):
 def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
     monkeypatch.setattr(doctor, "NEEDED_DISK", 2**80)
     assert look(tmp_path, environment)["disk"].level is Level.MISSING
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may remount anything")
+@pytest.mark.parametrize(("is_quick", "told"), [(True, "quickly"), (False, "remount,favordynmods")])
+def test_what_lets_tasks_start_sooner_is_told_and_is_no_fault(
+    tmp_path, environment, monkeypatch, is_quick, told
+):
+    mount = hierarchies.Mount(tmp_path, 2, frozenset(), tmp_path, is_quick)
+    monkeypatch.setattr(hierarchies, "mounts", lambda: [mount])
+    found = look(tmp_path, environment)["cgroups"]
+    assert (found.level, found.fix) == (Level.OK, "")
+    assert told in found.text

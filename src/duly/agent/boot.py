@@ -24,6 +24,8 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NICENESS = -10
 """So that tasks cannot starve us; they themselves run at 0."""
+SELDOM = (10_000, 20, 50)
+"""How seldom the collector looks: what attempts leave has no cycles. It took 4 % of our time."""
 
 
 def prepare() -> None:
@@ -70,6 +72,7 @@ def main() -> None:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     gc.freeze()
+    gc.set_threshold(*SELDOM)
     layout = Layout(*config["layout"])
     Supervisor(config["link"], layout, config["processes"], open_files, lock).run()
 

@@ -29,6 +29,8 @@ class Mount(NamedTuple):
     version: int
     controllers: frozenset[str]
     own: Path
+    is_quick_to_join: bool
+    """Whether the kernel was told that processes often move: else each first one waits long."""
 
 
 def mounts() -> list[Mount]:
@@ -38,20 +40,21 @@ def mounts() -> list[Mount]:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         mount_point, mount_root = before.split()[4], before.split()[3]
-        kind, _, options = after.split()[:3]
+        kind, _, given = after.split()[:3]
         if kind not in ("cgroup", "cgroup2"):
             continue
         version = 2 if kind == "cgroup2" else 1
-        names = frozenset() if version == 2 else frozenset(options.split(","))
+        options = frozenset(given.split(","))
+        names = frozenset() if version == 2 else options
         path = next(
             (p for keys, p in paths.items() if keys <= names and bool(keys) == bool(names)), "/"
         )
         # Inside a container the mount shows only a part of the tree.
         inside = path.removeprefix(mount_root if mount_root != "/" else "").lstrip("/")
         own = Path(mount_point, inside)
-        found.append(
-            Mount(Path(mount_point), version, names, own if own.is_dir() else Path(mount_point))
-        )
+        if not own.is_dir():
+            own = Path(mount_point)
+        found.append(Mount(Path(mount_point), version, names, own, "favordynmods" in options))
     return found
 
 
