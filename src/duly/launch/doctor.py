@@ -125,10 +125,17 @@ def _joining(usable: list[hierarchies.Mount]) -> str:
         return ""
     if unified.is_quick_to_join:
         return ", quickly (favordynmods)"
+    if not _kernel_is_at_least(6):
+        return ""
     return (
         "; if this node starts hundreds of tasks a second, "
         f"`mount -o remount,favordynmods {unified.root}` lets them start sooner"
     )
+
+
+def _kernel_is_at_least(version: int) -> bool:
+    major = platform.release().partition(".")[0]
+    return major.isdigit() and int(major) >= version
 
 
 def _disk(data: Path) -> Finding:

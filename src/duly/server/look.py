@@ -1,8 +1,9 @@
 """One round's look at some lines: what is read of them, and who of it comes first.
 
-Lines of one second, of a tenant each, have no right to come before one another but that each
-has its turn: so many tasks of one, then of the next, and nothing is put in order. All others go by
-rank. Few tasks are read of each line at first, and of a line of which enough is known, none.
+Lines of one second and of one shape are of a tenant each, and have no right to come before one
+another but that each has its turn: so many tasks of one, then of the next, and nothing is put in
+order. All others go by rank. Few tasks are read of each line at first, and of a line of which
+enough is known, none.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from itertools import chain, islice
 from duly.policy import queueing
 from duly.policy.limits import Budget
 from duly.policy.queueing import Order
-from duly.server.lines import Pair
+from duly.server.lines import EARLIEST, Pair
 from duly.server.remembered import Window
 from duly.store import waiting
 from duly.store.database import Connection
@@ -61,8 +62,10 @@ class Look:
         self, conn: Connection, lines: int, quantum: int, share: Callable[[Pair], int]
     ) -> Sequence[Head]:
         """Return the first of lines of one second, line by line, so many of each as it may have."""
-        each = -(-self._each(lines) // quantum) * quantum
-        await self._read(conn, self._unknown(), each)
+        # One more than some turns take: what is left then tells when the line comes again.
+        each = -(-self._each(lines) // quantum) * quantum + 1
+        short = [pair for pair, asked in self._known.asked.items() if asked < share(pair)]
+        await self._read(conn, self._unknown() + short, each)
         fronts = self._fronts(self._order.horizon(self._turn), share)
         return list(islice(self._order.within(fronts, self._budget), self._size))
 
@@ -155,12 +158,10 @@ class Look:
 
 
 def are_in_turn(turn: Found, following: Found, order: Order) -> bool:
-    """Say whether lines, and more that follow, are of one second, and of a tenant each.
+    """Say whether lines, and more that follow, are of one second; it must be known which one.
 
     They are in order, so that all are as the first and the last of them are.
     """
-    return (
-        bool(following)
-        and order.horizon(turn) == order.horizon(following)
-        and len({tenant for tenant, _ in turn}) == len(turn)
-    )
+    if not following or order.horizon(turn) != order.horizon(following):
+        return False
+    return next(iter(turn.values())) != EARLIEST

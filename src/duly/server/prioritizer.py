@@ -171,7 +171,12 @@ class Prioritizer:
         is_scarce = any(rooms[shape] < 2 * size for shape in fitting)
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
-        turn, following, is_in_turn = self._take(fitting, size, budget, order, is_scarce=is_scarce)
+        # Who takes turns has no other line, and nobody has room kept for it: what is in the window
+        # starts. Else some would have had their turn without starting anything.
+        may_take_turns = len(fitting) == 1 and LATER not in rooms.values()
+        turn, following, is_in_turn = self._take(
+            fitting, size, budget, order, is_scarce=is_scarce, may_take_turns=may_take_turns
+        )
         self._turn, self._is_last = turn, not following
         self.has_more = not self._is_last
         if not turn:
@@ -207,7 +212,14 @@ class Prioritizer:
         return sorted([*first, *claims], key=order.key)
 
     def _take(
-        self, shapes: Sequence[int], size: int, budget: Budget, order: Order, *, is_scarce: bool
+        self,
+        shapes: Sequence[int],
+        size: int,
+        budget: Budget,
+        order: Order,
+        *,
+        is_scarce: bool,
+        may_take_turns: bool,
     ) -> tuple[dict[Pair, datetime], Found, bool]:
         """Take out the lines for a window, few if those do.
 
@@ -217,7 +229,7 @@ class Prioritizer:
         self._lines.bring_back(budget)
         taken = self._lines.take(shapes, self._most(-(-size // self._depth)), budget, turns)
         following = self._lines.first(shapes, 1, budget, turns)
-        is_in_turn = are_in_turn(taken, following, order)
+        is_in_turn = may_take_turns and are_in_turn(taken, following, order)
         if is_scarce and following and not is_in_turn:
             taken |= self._lines.take(shapes, self._most(size) - len(taken), budget, turns)
             following = self._lines.first(shapes, 1, budget, turns)
@@ -253,6 +265,7 @@ class Prioritizer:
         for pair, first in self._remembered.keep(leased):
             if first is None:
                 self._lines.drop(pair)
+                self._started.pop(pair, None)
             else:
                 self._lines.put_off(pair, first.start_by)
 
