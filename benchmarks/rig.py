@@ -62,7 +62,7 @@ def full() -> Sizes:
         Sizes(),
         runs=4000,
         run_rounds=10,
-        turns=12,
+        turns=24,
         turn=20_000,
         for_real=True,
         waiting_some=200_000,

@@ -13,7 +13,10 @@ from duly.bench.figure import Figure
 
 
 def waiting(rig: Rig) -> Iterator[Figure]:
-    """Compare stores with many waiting tasks with an empty one."""
+    """Compare stores with many waiting tasks with an empty one, and that with another like it."""
+    with rig.store() as one, rig.store() as other:
+        compared = compare(rig, BY_STUB, one, other)
+    yield from told("waiting", f"{BY_STUB} with nothing more", compared, "an empty store", None)
     some, many = rig.sizes.waiting_some, rig.sizes.waiting_many
     yield from _compared(rig, "waiting", [BY_STUB], f"{some:,} waiting of 1 tenant", waiting=some)
     yield from _compared(rig, "waiting", _kinds(rig), f"{many:,} waiting of 1 tenant", waiting=many)

@@ -7,6 +7,7 @@ CPU time of a task, which varies much less than they do.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -186,11 +187,20 @@ async def _in_turns(
             await side.turn(count)
         compared = Compared([], [])
         lists = (compared.base, compared.other)
-        for number in range(turns):
-            # One begins, then the other: what changes steadily changes both alike.
-            for which in (0, 1) if number % 2 == 0 else (1, 0):
+        for first in _who_begins(turns):
+            for which in (first, 1 - first):
                 lists[which].append(await sides[which].turn(count))
         return compared, [side.submitted for side in sides]
+
+
+def _who_begins(turns: int) -> list[int]:
+    """Return who begins in each turn: one as often as the other, by chance.
+
+    What changes steadily changes both alike then, and so does what comes and goes in a beat.
+    """
+    order = [number % 2 for number in range(turns)]
+    random.Random(turns).shuffle(order)
+    return order
 
 
 async def _side(place: Installation, stack: AsyncExitStack) -> Side:
@@ -199,7 +209,9 @@ async def _side(place: Installation, stack: AsyncExitStack) -> Side:
     return Side(place, conn, stack.enter_context(place.client()))
 
 
-def told(part: str, name: str, compared: Compared, against: str, least: float) -> Iterator[Figure]:
+def told(
+    part: str, name: str, compared: Compared, against: str, least: float | None
+) -> Iterator[Figure]:
     """Tell the rates with their spread, and the CPU time of a task beside them."""
     ratios = compared.ratios
     low, high = percentile(ratios, 0.25), percentile(ratios, 0.75)
@@ -210,7 +222,7 @@ def told(part: str, name: str, compared: Compared, against: str, least: float) -
         unit="/s",
         limit=median([turn.rate for turn in compared.base]),
         against=against,
-        target=at_least(least),
+        target=None if least is None else at_least(least),
         note=f"{len(ratios)} turns each, half of them {low:.0%} to {high:.0%}",
     )
     base, other = _per_task(compared.base), _per_task(compared.other)
