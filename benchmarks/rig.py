@@ -62,6 +62,7 @@ def full() -> Sizes:
         Sizes(),
         runs=4000,
         run_rounds=10,
+        latencies=500,
         turns=24,
         turn=20_000,
         for_real=True,
