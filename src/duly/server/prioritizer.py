@@ -14,6 +14,7 @@ before it. A task that has left its line meanwhile is not leased.
 
 While there is room for the next window, too, it does not matter who comes first of those that must
 start in the same second, and some lines are as good as all: fewer are taken, and more of each.
+Where more tenants have work of one second than a round looks at, they take turns.
 
 Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
 second: the few tasks for which room may have to be kept.
@@ -169,11 +170,11 @@ class Prioritizer:
         # While there is room for the next window, too, it does not matter which come first of those
         # of one second, and a few lines are as good as many.
         is_scarce = any(rooms[shape] < 2 * size for shape in fitting)
+        # Of one shape a tenant has one line, and where nobody has room kept for it, all that is in
+        # the window starts. Else some would have had their turn without starting anything.
+        may_take_turns = len(fitting) == 1 and LATER not in rooms.values()
         # Taken out before the read: a pair that is noted meanwhile must not be forgotten
         # because the read did not see its task yet.
-        # Who takes turns has no other line, and nobody has room kept for it: what is in the window
-        # starts. Else some would have had their turn without starting anything.
-        may_take_turns = len(fitting) == 1 and LATER not in rooms.values()
         turn, following, is_in_turn = self._take(
             fitting, size, budget, order, is_scarce=is_scarce, may_take_turns=may_take_turns
         )
