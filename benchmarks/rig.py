@@ -23,7 +23,7 @@ class Sizes:
     run_rounds: int = 3
     latencies: int = 200
     plane: int = 20_000
-    turns: int = 2
+    turns: int = 5
     turn: int = 4000
     turn_runs: int = 1000
     for_real: bool = False
