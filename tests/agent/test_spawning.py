@@ -3,14 +3,25 @@
 import asyncio
 import os
 import resource
+import select
 import signal
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from duly.agent import hierarchies
+from duly.agent.groups import Groups
 from duly.agent.spawner import MADE, UNDER_WAY
-from duly.agent.starter import MOST_FAILURES, STARTER_DIED, Start, Starter
+from duly.agent.spawners import Spawners
+from duly.agent.starter import (
+    MOST_FAILURES,
+    MOST_UNDER_WAY,
+    STARTER_DIED,
+    Start,
+    Starter,
+)
 from duly.agent.tree import Tree
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running, spawners
@@ -161,12 +172,111 @@ def test_tasks_that_kill_their_spawner_cost_no_more_than_themselves():
     with closing_at_end() as starter:
         for attempt in range(3 * MOST_FAILURES):
             os.kill(starter.pid, signal.SIGKILL)
-            begin = (["true"], {}, "/", MADE, None, False)
-            starter.add(Start(attempt, None, begin, os.open("/dev/null", os.O_WRONLY)))
-            starter.flush()
+            starter.add(start_of_true(attempt))
+            starter.hand_over(starter.take_next())
             starter._board[attempt] = UNDER_WAY  # as it stands there when a task is that quick
             assert starter.bury() == [("failed", attempt, *STARTER_DIED)]
             starter.replace()
+
+
+def start_of_true(attempt):
+    begin = (["true"], {}, "/", MADE, None, False)
+    return Start(attempt, 0, begin, os.open("/dev/null", os.O_WRONLY))
+
+
+def test_starts_wait_until_their_spawner_has_caught_up():
+    with closing_at_end() as starter:
+        for attempt in range(2 * MOST_UNDER_WAY):
+            starter.add(start_of_true(attempt))
+        first = starter.take_next()
+        assert [start.attempt for start in first] == list(range(MOST_UNDER_WAY))
+        starter.hand_over(first)
+        assert starter.take_next() == []
+        assert starter.load() == 2 * MOST_UNDER_WAY
+        begun = []
+        while not begun:
+            select.select([starter.frames.socket], [], [])
+            begun = [attempt for what, attempt, *_ in starter.hear() if what == "begun"]
+        second = starter.take_next()
+        assert [start.attempt for start in second] == [
+            MOST_UNDER_WAY + number for number in range(len(begun))
+        ]
+        starter.hand_over(second)
+
+
+def test_what_a_dead_spawner_had_not_begun_goes_before_what_waited():
+    with closing_at_end() as starter:
+        os.kill(starter.pid, signal.SIGSTOP)
+        for attempt in range(MOST_UNDER_WAY + 3):
+            starter.add(start_of_true(attempt))
+        starter.hand_over(starter.take_next())
+        starter.kill()
+        assert starter.bury() == []
+        starter.replace()
+        again = starter.take_next()
+        assert [start.attempt for start in again] == list(range(MOST_UNDER_WAY))
+        assert starter.load() == 3
+
+
+async def test_attempts_that_no_spawner_has_room_for_can_be_killed_and_stopped(best_node):
+    await best_node.run("true")
+    refs = [best_node.start("sleep", "1000") for _ in range(4 * MOST_UNDER_WAY)]
+    best_node.command("kill", refs[-1])
+    best_node.command("terminate", refs[-2])
+    for ref, number in ((refs[-1], signal.SIGKILL), (refs[-2], signal.SIGTERM)):
+        _, report = await best_node.end(ref, Outcome.CANCELLED)
+        assert (report.outcome, report.exit_code) == (Outcome.CANCELLED, 128 + number)
+    for ref in refs[:-2]:
+        best_node.command("kill", ref)
+    for ref in refs[:-2]:
+        await best_node.end(ref)
+
+
+async def test_of_what_waits_for_a_spawner_nothing_is_left_when_the_agent_goes(doorbell):
+    async with running("cgroup") as node:
+        await node.run("true")
+        for _ in range(4 * MOST_UNDER_WAY):
+            node.start("sh", "-c", f"echo $$ > {doorbell.path}; sleep 1000")
+        begun = int(await doorbell.ring())
+        await node.link.close()
+        assert not is_alive(begun)
+        left = [path.name for folder in node.layout.folders for path in Path(folder).glob("*")]
+        assert left == []
+
+
+def test_groups_are_for_what_a_spawner_begins_and_not_for_what_waits():
+    name = f"duly-test-{uuid.uuid4().hex}"
+    layout = hierarchies.find(name, limit_processes=False)
+    if not layout.folders:
+        pytest.skip("no cgroup can be had here")
+    lock = os.open("/dev/null", os.O_RDONLY)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    groups = Groups(layout, processes=10)
+    with select.epoll() as poll:
+        spawners = Spawners(layout, groups, files, lock, poll, lambda *_: None)
+        try:
+            starter = spawners.choose(0)
+            os.kill(starter.pid, signal.SIGSTOP)
+            for attempt in range(3 * MOST_UNDER_WAY):
+                starter.add(start_of_true(attempt))
+            given = spawners.flush()
+            assert [result[:2] for result in given] == [
+                ("enclosed", attempt) for attempt in range(MOST_UNDER_WAY)
+            ]
+            assert len({group.name for _, _, group in given}) == MOST_UNDER_WAY
+            assert spawners.flush() == []
+        finally:
+            spawners.close()
+            os.close(lock)
+            hierarchies.sweep(name)
+
+
+async def test_a_task_finds_every_signal_as_it_is_by_default(node):
+    report = await node.run("cat", "/proc/self/status")
+    masks = dict(line.split(":\t") for line in report.tail.decode().splitlines() if "\t" in line)
+    # Two of them are the C library's own.
+    kept = 1 << 31 | 1 << 32
+    assert [int(masks[name], 16) & ~kept for name in ("SigBlk", "SigIgn", "SigCgt")] == [0, 0, 0]
 
 
 def test_spawners_that_never_come_to_a_start_are_given_up():

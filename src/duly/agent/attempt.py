@@ -6,7 +6,7 @@ from typing import Any
 from duly.agent.cgroup import Group
 from duly.agent.output import Output
 from duly.agent.starter import STARTER_DIED, Starter
-from duly.agent.tree import Tree
+from duly.agent.tree import Nowhere, Tree
 from duly.clock import monotonic
 
 FIRST_LOOK, LONGEST_LOOK = 0.001, 0.1
@@ -21,12 +21,15 @@ class Attempt:
         "output", "pause", "peak", "pid", "spec", "started_at", "starter", "stopped", "tree",
     )  # fmt: skip
 
-    def __init__(self, spec: dict[str, Any], tree: Group | Tree, output: Output) -> None:
+    def __init__(
+        self, spec: dict[str, Any], tree: Tree | Nowhere, output: Output, starter: Starter
+    ) -> None:
         self.id: int = spec["id"]
         self.spec = spec
-        self.tree = tree
+        self.tree: Group | Tree | Nowhere = tree
+        """Where there are groups, it gets one when its spawner is told of it."""
         self.output = output
-        self.starter: Starter
+        self.starter = starter
         self.pid = 0
         """0 until it is known to have begun."""
         self.started_at = monotonic()

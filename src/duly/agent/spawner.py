@@ -36,6 +36,9 @@ AT_ONCE = 8
 MOST_DOORS = 600
 """How many files of groups stay open, if that is no more than half of what tasks may open."""
 CHILDREN = {signal.SIGCHLD}
+SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+"""Tasks have the default for each. Where that is not asked for, the C library has the new process
+look first what it is, which is as many system calls more."""
 PLAIN, LEVEL = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)
 """How we are scheduled, and what we start is not."""
 MADE, MAKE, RENEW = range(3)
@@ -77,9 +80,6 @@ class Spawner:
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
         # What tasks find as their standard input.
         os.dup2(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), 0)
-        # And what they do at a signal: the C library would have to ask, and then to set it.
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -266,7 +266,9 @@ class Spawner:
 def spawn(path: str, argv: list[str], env: dict[str, str], output: int) -> int:
     """Start a program as whom and where we are now, and return its process id."""
     streams = (os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)
-    return os.posix_spawn(path, argv, env, file_actions=streams, setsid=True, setsigmask=())
+    return os.posix_spawn(
+        path, argv, env, file_actions=streams, setsid=True, setsigmask=(), setsigdef=SIGNALS
+    )
 
 
 def remove_bare(cwd: str) -> bool:

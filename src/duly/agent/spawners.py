@@ -8,14 +8,15 @@ each; here they are chosen, listened to and replaced.
 # The supervisor imports no more than it must, so contextlib stays out.
 # ruff: noqa: SIM105
 
+import errno
 import os
 import select
 from collections.abc import Callable
 from typing import Any
 
-from duly.agent.cgroup import Group, Layout
+from duly.agent.cgroup import Layout
 from duly.agent.groups import Groups
-from duly.agent.starter import Starter
+from duly.agent.starter import Start, Starter
 
 ALIKE = 2
 """Spawners with the same limit: while one waits for a program to begin, the other prepares."""
@@ -77,31 +78,44 @@ class Spawners:
         self._listen(made)
         return made
 
-    def enclose(self, starter: Starter, memory: int) -> Group:
-        """Return the group for an attempt: the one in which its spawner waits, if that will do."""
-        stand = starter.stand
-        if stand is not None and stand.memory == memory:
-            starter.stand = None
-            return stand
-        return self._groups.take(memory)
-
-    def flush(self) -> None:
-        """Hand over what they are to begin."""
+    def flush(self) -> list[Any]:
+        """Hand over what they are to begin now; return which groups attempts have got for that."""
+        results: list[Any] = []
         for starter in self._starters:
-            self._find_stand(starter)
-            starter.flush()
+            starts = []
+            for start in starter.take_next():
+                try:
+                    starts.append(self._enclose(starter, start))
+                except OSError as error:
+                    starter.give_up(start)
+                    results.append(("failed", start.attempt, "fork", error.errno or errno.EIO))
+            if starts:
+                results += [("enclosed", one.attempt, one.group) for one in starts if one.group]
+                if not starter.is_waited_for:
+                    self._find_stand(starter, starts[-1])
+                starter.hand_over(starts)
             starter.frames.wait_for_room(self._poll)
+        return results
 
-    def _find_stand(self, starter: Starter) -> None:
+    def _enclose(self, starter: Starter, start: Start) -> Start:
+        """Give a start its group: the one in which its spawner waits, if that will do."""
+        if start.group is not None or not self._layout.folders:
+            return start
+        stand = starter.stand
+        if stand is not None and stand.memory == start.memory:
+            starter.stand = None
+            return start._replace(group=stand)
+        return start._replace(group=self._groups.take(start.memory))
+
+    def _find_stand(self, starter: Starter, last: Start) -> None:
         """Let a spawner wait in a group like that of its last start.
 
         To go into a group takes the kernel milliseconds when nobody has done so just before.
         So it is done after a start, for the next one, and not when that is waited for.
         """
-        last = starter.last
-        if last is not None and last.group is not None and starter.stand is None:
+        if last.group is not None and starter.stand is None:
             try:
-                starter.stand = self._groups.take(last.group.memory)
+                starter.stand = self._groups.take(last.memory)
             except OSError:
                 pass  # It waits in its own group, and the next start takes longer.
 

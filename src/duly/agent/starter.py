@@ -1,7 +1,7 @@
 """The supervisor's end of the line to a spawner, and what is done when that one dies.
 
-A start is under way from when it is handed over until its result is here. Until then
-nothing is done to its cgroup, because the spawner may be in it.
+A start waits until the spawner has nearly caught up. Then it is handed over, and is under way until
+its result is here. Until then nothing is done to its cgroup, because the spawner may be in it.
 """
 
 import errno
@@ -10,15 +10,20 @@ import os
 import signal
 import socket
 import sys
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from duly.agent.cgroup import Group
 from duly.agent.frames import Frames
-from duly.agent.spawner import HOME, UNDER_WAY, Setting, Spawner
+from duly.agent.spawner import AT_ONCE, HOME, UNDER_WAY, Setting, Spawner
 from duly.clock import monotonic
 
 SLOTS = 4096
-BATCH = 64
+MOST_UNDER_WAY = 2 * AT_ONCE
+"""Starts that a spawner has at a time: those that it begins, and as many for when it has told of
+them. Each has a group, and a spawner keeps the files open of every group that it was ever in. Each
+process that it starts inherits them, and closes them again."""
 PATIENCE = 10.0
 """Seconds without any result after which a spawner with something to do counts as stuck."""
 STARTER_DIED = "start", errno.EIO
@@ -28,13 +33,16 @@ MOST_FAILURES = 5
 
 
 class Start(NamedTuple):
-    """A start that is under way."""
+    """A start that waits or is under way."""
 
     attempt: int
-    group: Group | None
+    memory: int
+    """What its group is to allow, in bytes."""
     begin: tuple[Any, ...]
     output: int
     """The writing end of its output, ours until the start has a result."""
+    group: Group | None = None
+    """None before it is handed over, and where there are no groups."""
 
 
 class Starter:
@@ -47,10 +55,10 @@ class Starter:
         self._folders = folders
         self._open_files = open_files
         self._lock = lock
+        self._waiting: deque[Start] = deque()
         self._starts: dict[int, Start] = {}
         """Those under way, in the order in which they are to begin."""
         self._slots: dict[int, int] = {}
-        self._unsent: list[Start] = []
         self._next_slot = 0
         self._failures = 0
         self._heard_at = 0.0
@@ -90,35 +98,38 @@ class Starter:
         return self._heard_at + PATIENCE if self._starts else float("inf")
 
     def load(self) -> int:
-        """Return how many starts are under way."""
-        return len(self._starts)
+        """Return how many starts wait or are under way."""
+        return len(self._waiting) + len(self._starts)
 
     def add(self, start: Start) -> None:
-        """Have something started; it leaves with the next `flush`."""
-        if not self._starts:
-            self._heard_at = monotonic()
-        self._starts[start.attempt] = start
-        self._unsent.append(start)
+        """Have something started when its turn has come."""
+        self._waiting.append(start)
 
-    def flush(self) -> None:
-        """Hand over what was added."""
-        while self._unsent:
-            batch, self._unsent = self._unsent[:BATCH], self._unsent[BATCH:]
-            orders: list[tuple[Any, ...]] = []
-            for start in batch:
-                slot = self._slots[start.attempt] = self._next_slot
-                self._next_slot = (slot + 1) % SLOTS
-                self._board[slot] = 0
-                group = start.group and start.group.name
-                orders.append(("start", slot, start.attempt, group, start.begin))
-            if not self._unsent and self.stand is not None:
-                orders.append(("stand", self.stand.name))
-            self.frames.try_to_send(orders, [start.output for start in batch])
+    def take_next(self) -> list[Start]:
+        """Take those that are to be handed over now."""
+        room = MOST_UNDER_WAY - len(self._starts)
+        return [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
 
     @property
-    def last(self) -> Start | None:
-        """Return the last start that has not been handed over yet."""
-        return self._unsent[-1] if self._unsent else None
+    def is_waited_for(self) -> bool:
+        """Tell whether there is more to hand over when the spawner has caught up."""
+        return bool(self._waiting)
+
+    def hand_over(self, starts: Sequence[Start]) -> None:
+        """Tell the spawner what to begin, and where to wait after that."""
+        if not self._starts:
+            self._heard_at = monotonic()
+        orders: list[tuple[Any, ...]] = []
+        for start in starts:
+            self._starts[start.attempt] = start
+            slot = self._slots[start.attempt] = self._next_slot
+            self._next_slot = (slot + 1) % SLOTS
+            self._board[slot] = 0
+            group = start.group and start.group.name
+            orders.append(("start", slot, start.attempt, group, start.begin))
+        if self.stand is not None:
+            orders.append(("stand", self.stand.name))
+        self.frames.try_to_send(orders, [start.output for start in starts])
 
     def terminate(self, attempt: int) -> None:
         """Have SIGTERM sent to an attempt that has begun and is not known to have ended."""
@@ -138,6 +149,10 @@ class Starter:
     def _forget(self, attempt: int) -> None:
         start = self._starts.pop(attempt)
         del self._slots[attempt]
+        os.close(start.output)
+
+    def give_up(self, start: Start) -> None:
+        """Drop a start that cannot be handed over."""
         os.close(start.output)
 
     def kill(self) -> None:
@@ -169,7 +184,8 @@ class Starter:
         if results:
             # It had come as far as a task, and that may have killed it: no fault of spawners.
             self._failures = 0
-        self._unsent = list(self._starts.values())
+        self._waiting.extendleft(reversed(self._starts.values()))
+        self._starts.clear()
         return results
 
     def replace(self) -> None:

@@ -25,7 +25,7 @@ from duly.agent.output import Output
 from duly.agent.spawners import Spawners
 from duly.agent.starter import Start, Starter
 from duly.agent.timers import Timers
-from duly.agent.tree import Tree, kill_descendants
+from duly.agent.tree import Nowhere, Tree, kill_descendants
 from duly.clock import monotonic
 
 FROZEN_LIMIT = 300.0
@@ -66,7 +66,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while self._serve():
             self._keep_time()
-            self._spawners.flush()
+            self._take_in(self._spawners.flush())
             if self._events:
                 self._agent.try_to_send(self._events)
                 self._events = []
@@ -112,23 +112,17 @@ class Supervisor:
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
             starter = self._spawners.choose(spec["disk"])
-            tree = self._enclose(spec, starter)
         except OSError as error:
             for fd in pipe:
                 os.close(fd)
             self._events.append(["exited", {"id": spec["id"], "failure": ["fork", error.errno]}])
             return
         os.set_blocking(reading, False)
-        attempt = Attempt(spec, tree, Output(reading, spec["spool"], spec["log_limit"]))
-        self._attempts[attempt.id] = attempt
-        group = tree if isinstance(tree, Group) else None
-        attempt.starter = starter
-        starter.add(Start(attempt.id, group, spec["begin"], writing))
-
-    def _enclose(self, spec: dict[str, Any], starter: Starter) -> Group | Tree:
-        if not self._layout.folders:
-            return Tree(spec["marker"], spec["own_uid"])
-        return self._spawners.enclose(starter, spec["memory"])
+        output = Output(reading, spec["spool"], spec["log_limit"])
+        is_grouped = bool(self._layout.folders)
+        tree = Nowhere() if is_grouped else Tree(spec["marker"], spec["own_uid"])
+        self._attempts[spec["id"]] = Attempt(spec, tree, output, starter)
+        starter.add(Start(spec["id"], spec["memory"], spec["begin"], writing))
 
     def _take_in(self, results: list[Any]) -> None:
         begun = []
@@ -139,6 +133,8 @@ class Supervisor:
                 begun.append(attempt)
             elif what == "ended":
                 self._end(attempt, *details)
+            elif what == "enclosed":
+                (attempt.tree,) = details
             else:
                 attempt.failure, attempt.ended_at = (details[0], details[1]), monotonic()
                 self._settle(attempt)
@@ -321,7 +317,7 @@ class Supervisor:
         self._events.append(["exited", describe(attempt)])
         if isinstance(attempt.tree, Group):
             self._groups.give_back(attempt.tree)
-        elif not self._attempts:
+        elif isinstance(attempt.tree, Tree) and not self._attempts:
             # Whoever hid from us belonged to one of those that ended.
             kill_descendants(self._spawners.pids)
 

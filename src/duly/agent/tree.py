@@ -99,6 +99,23 @@ def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
     return found
 
 
+class Nowhere:
+    """The tree of an attempt that no spawner has been handed yet: there is nothing of it."""
+
+    def is_empty(self) -> bool:
+        """Say so."""
+        return True
+
+    def kill(self) -> None:
+        """Do nothing, as all the rest here."""
+
+    freeze = thaw = kill
+
+    def measure(self) -> Measured:
+        """Say that nothing was used."""
+        return NOTHING
+
+
 class State:
     """What /proc tells of a living process."""
 
