@@ -57,11 +57,6 @@ def main() -> None:
     os.chdir("/")
     # Whoever stops the whole service signals us, too; but we go when the agent does.
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    # What is ignored stays so in a task, what is handled does not: Python ignores some, and so
-    # does a shell that starts us in the background.
-    for number in signal.valid_signals():
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
     open_files = _limit(config["processes"], config["own_uids"])
     try:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
