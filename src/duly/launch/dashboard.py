@@ -1,15 +1,11 @@
 """The pages as a part of `duly up`: a process of their own, and only another client."""
 
-import asyncio
 import secrets
 from collections.abc import Callable
 
 from duly.dashboard.options import Link, PagesOptions
-from duly.launch.part import Part, receive
+from duly.launch.part import Part, receive, say_started
 from duly.launch.ports import local_name, url_of
-
-LOOK = 0.1
-"""Seconds between two looks whether the pages answer."""
 
 
 class Pages:
@@ -23,8 +19,7 @@ class Pages:
 
     async def tell_link(self, tell: Callable[[str], None]) -> None:
         """Give the link to `tell` once the pages answer, and whenever it changes after that."""
-        while not await self._answers():  # noqa: ASYNC110 (another process; it cannot set an event)
-            await asyncio.sleep(LOOK)
+        await self.part.started.wait()
         self._told = tell
         tell(self._link())
 
@@ -37,14 +32,6 @@ class Pages:
     def _link(self) -> str:
         return f"{url_of(local_name(self._host), self._port)}/open?token={self._token}"
 
-    async def _answers(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection(local_name(self._host), self._port)
-        except OSError:
-            return False
-        writer.close()
-        return True
-
 
 def main() -> None:
     """Serve the pages, inside the process that `duly up` has started for them."""
@@ -52,7 +39,7 @@ def main() -> None:
     # Here, because the parent needs only the names above, and this takes a second to import.
     from duly.dashboard.app import run
 
-    run(options)
+    run(options, say_started)
 
 
 if __name__ == "__main__":
