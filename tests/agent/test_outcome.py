@@ -35,6 +35,13 @@ from duly.model.task import Outcome
          "command_not_executable", 126),
         (Exit(code=None, failure=Failure("workspace", errno.ENOSPC, "x")), None, Outcome.FAILED,
          "not_prepared", None),
+        (Exit(code=None, never_begun=True), None, Outcome.EXPIRED, "never_begun", None),
+        (Exit(code=None, never_begun=True), Outcome.LOST, Outcome.EXPIRED, "never_begun", None),
+        (Exit(code=None, never_begun=True), Outcome.CAPPED, Outcome.EXPIRED, "never_begun", None),
+        (Exit(code=None, never_begun=True), Outcome.CANCELLED, Outcome.CANCELLED,
+         "cancelled", None),
+        (Exit(code=None, never_begun=True), Outcome.PREEMPTED, Outcome.EXPIRED,
+         "agent_stopped", None),
     ],
 )  # fmt: skip
 def test_each_end_means_one_thing(end, intent, outcome, code, exit_code):

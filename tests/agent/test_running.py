@@ -1,5 +1,6 @@
 """Attempts from start to end, with a real supervisor and real processes."""
 
+import asyncio
 import ctypes
 import os
 import stat
@@ -306,11 +307,14 @@ async def test_an_exit_is_told_only_when_nothing_is_left(node, doorbell):
 
 
 async def test_a_cancel_during_the_very_start_takes_effect(node):
-    for _ in range(10):
+    for turn in range(10):
         ref = node.start("sleep", "1000", grace=20)
+        if turn % 2:
+            await asyncio.sleep(0)  # The order to start leaves by itself, and not with the next.
         node.command("terminate", ref)
         _, report = await node.end(ref, Outcome.CANCELLED)
-        assert (report.outcome, report.exit_code) == (Outcome.CANCELLED, 143)
+        assert report.outcome is Outcome.CANCELLED
+        assert report.exit_code in ((None, 143) if turn % 2 else (None,))
 
 
 async def test_a_file_beyond_the_disk_that_was_promised_ends_the_attempt(node):

@@ -18,7 +18,8 @@ class Attempt:
 
     __slots__ = (
         "capped", "code", "cpu", "doomed", "ended_at", "failure", "frozen_at", "id", "is_bare",
-        "output", "pause", "peak", "pid", "spec", "started_at", "starter", "stopped", "tree",
+        "never_begun", "output", "pause", "peak", "pid", "spec", "started_at", "starter", "stopped",
+        "tree",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +41,8 @@ class Attempt:
         self.is_bare = False
         """Its folder was empty at its end, and is gone, or ours again."""
         self.failure: tuple[str, int] | None = None
+        self.never_begun = False
+        """It was ended while it waited for a spawner, and has no processes."""
         self.stopped = False
         self.doomed = False
         """It is to be killed as soon as it is known to have begun."""
@@ -64,6 +67,7 @@ def describe(attempt: Attempt) -> dict[str, Any]:
         "capped": attempt.capped,
         "out_of_memory": measured.out_of_memory,
         "failure": attempt.failure,
+        "never_begun": attempt.never_begun,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
         "cpu_seconds": attempt.cpu if cpu is None else cpu,

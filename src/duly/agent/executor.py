@@ -221,6 +221,8 @@ class Executor:
             failure = Failure(step, number, local.program, local.interpreter)
             return Exit(code=None, failure=failure)
         local.ended_at = told["ended_at"]
+        if told["never_begun"]:
+            return Exit(code=None, never_begun=True)
         local.ran = max(0.0, told["ended_at"] - told["started_at"])
         peak = (told["peak_memory"] or 0) / 2**20
         local.usage = Usage(told["cpu_seconds"] or 0.0, round(peak, 3), local.ran)

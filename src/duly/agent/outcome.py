@@ -40,6 +40,8 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     disk_full: bool = False
     """There was no room on the disk of its node when it ended."""
     failure: Failure | None = None
+    never_begun: bool = False
+    """We ended it before it was its turn to be started."""
     ran: float | None = None
     execution_cap: float = 0.0
     memory_mb: int = 0
@@ -68,7 +70,7 @@ CANCELLED_BEFORE = Conclusion(
 NEVER_BEGUN = Conclusion(
     Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
 )
-UNBEGUN = {
+UNBEGUN: dict[Outcome | None, Conclusion] = {
     Outcome.CANCELLED: CANCELLED_BEFORE,
     Outcome.CAPPED: NEVER_BEGUN,
     Outcome.PREEMPTED: Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]),
@@ -83,6 +85,8 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     """Say how an attempt ended whose processes ended so, and which we meant to end as `intent`."""
     if end.failure is not None:
         return _not_started(end.failure)
+    if end.never_begun:
+        return UNBEGUN.get(intent, NEVER_BEGUN)
     code = None if end.code is None else end.code if end.code >= 0 else 128 - end.code
     if end.stopped and intent is Outcome.CANCELLED:
         return Conclusion(intent, INTENDED[intent], code)

@@ -14,7 +14,7 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from duly.agent.cgroup import Layout
+from duly.agent.cgroup import Group, Layout
 from duly.agent.groups import Groups
 from duly.agent.starter import Start, Starter
 
@@ -78,34 +78,39 @@ class Spawners:
         self._listen(made)
         return made
 
-    def flush(self) -> list[Any]:
+    def flush(self, *, may_begin: bool) -> list[Any]:
         """Hand over what they are to begin now; return which groups attempts have got for that."""
         results: list[Any] = []
         for starter in self._starters:
-            starts = []
-            for start in starter.take_next():
-                try:
-                    starts.append(self._enclose(starter, start))
-                except OSError as error:
-                    starter.give_up(start)
-                    results.append(("failed", start.attempt, "fork", error.errno or errno.EIO))
-            if starts:
-                results += [("enclosed", one.attempt, one.group) for one in starts if one.group]
-                if not starter.is_waited_for:
-                    self._find_stand(starter, starts[-1])
-                starter.hand_over(starts)
+            # Whatever is begun wakes us again. What cannot be does not, so the next are tried.
+            while may_begin and (starts := starter.take_next()):
+                begun = [start for start in starts if self._enclose(starter, start, results)]
+                if begun:
+                    if not starter.is_waited_for:
+                        self._find_stand(starter, begun[-1])
+                    starter.hand_over(begun)
             starter.frames.wait_for_room(self._poll)
         return results
 
-    def _enclose(self, starter: Starter, start: Start) -> Start:
+    def _enclose(self, starter: Starter, start: Start, results: list[Any]) -> bool:
         """Give a start its group: the one in which its spawner waits, if that will do."""
-        if start.group is not None or not self._layout.folders:
-            return start
+        if start.group is None and self._layout.folders:
+            try:
+                start.group = self._find_group(starter, start.memory)
+            except OSError as error:
+                starter.give_up(start)
+                results.append(("failed", start.attempt, "fork", error.errno or errno.EIO))
+                return False
+        if start.group is not None:
+            results.append(("enclosed", start.attempt, start.group))
+        return True
+
+    def _find_group(self, starter: Starter, memory: int) -> Group:
         stand = starter.stand
-        if stand is not None and stand.memory == start.memory:
+        if stand is not None and stand.memory == memory:
             starter.stand = None
-            return start._replace(group=stand)
-        return start._replace(group=self._groups.take(start.memory))
+            return stand
+        return self._groups.take(memory)
 
     def _find_stand(self, starter: Starter, last: Start) -> None:
         """Let a spawner wait in a group like that of its last start.

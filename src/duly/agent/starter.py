@@ -10,9 +10,9 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 from duly.agent.cgroup import Group
 from duly.agent.frames import Frames
@@ -32,17 +32,20 @@ MOST_FAILURES = 5
 """How many spawners may die one after the other without having touched a start."""
 
 
-class Start(NamedTuple):
+class Start:
     """A start that waits or is under way."""
 
-    attempt: int
-    memory: int
-    """What its group is to allow, in bytes."""
-    begin: tuple[Any, ...]
-    output: int
-    """The writing end of its output, ours until the start has a result."""
-    group: Group | None = None
-    """None before it is handed over, and where there are no groups."""
+    __slots__ = ("attempt", "begin", "group", "memory", "output")
+
+    def __init__(self, attempt: int, memory: int, begin: tuple[Any, ...], output: int) -> None:
+        self.attempt = attempt
+        self.memory = memory
+        """What its group is to allow, in bytes."""
+        self.begin = begin
+        self.output = output
+        """The writing end of its output, ours until the start has a result."""
+        self.group: Group | None = None
+        """None before it is handed over, and where there are no groups."""
 
 
 class Starter:
@@ -55,7 +58,7 @@ class Starter:
         self._folders = folders
         self._open_files = open_files
         self._lock = lock
-        self._waiting: deque[Start] = deque()
+        self._waiting: dict[int, Start] = {}
         self._starts: dict[int, Start] = {}
         """Those under way, in the order in which they are to begin."""
         self._slots: dict[int, int] = {}
@@ -103,12 +106,19 @@ class Starter:
 
     def add(self, start: Start) -> None:
         """Have something started when its turn has come."""
-        self._waiting.append(start)
+        self._waiting[start.attempt] = start
+
+    def withdraw(self, attempt: int) -> bool:
+        """Drop a start that waits; False if it does not: then a spawner may have begun it."""
+        start = self._waiting.pop(attempt, None)
+        if start is not None:
+            self.give_up(start)
+        return start is not None
 
     def take_next(self) -> list[Start]:
         """Take those that are to be handed over now."""
-        room = MOST_UNDER_WAY - len(self._starts)
-        return [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        first = list(islice(self._waiting, MOST_UNDER_WAY - len(self._starts)))
+        return [self._waiting.pop(attempt) for attempt in first]
 
     @property
     def is_waited_for(self) -> bool:
@@ -184,8 +194,8 @@ class Starter:
         if results:
             # It had come as far as a task, and that may have killed it: no fault of spawners.
             self._failures = 0
-        self._waiting.extendleft(reversed(self._starts.values()))
-        self._starts.clear()
+        self._waiting = self._starts | self._waiting
+        self._starts = {}
         return results
 
     def replace(self) -> None:

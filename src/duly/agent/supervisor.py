@@ -66,7 +66,8 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while self._serve():
             self._keep_time()
-            self._take_in(self._spawners.flush())
+            # Without a lease nothing more is begun: it may be running elsewhere by now.
+            self._take_in(self._spawners.flush(may_begin=not self._lapsed))
             if self._events:
                 self._agent.try_to_send(self._events)
                 self._events = []
@@ -168,6 +169,8 @@ class Supervisor:
         """Take over what a dead spawner leaves: its children are ours now."""
         self._take_in(results)
         for attempt in list(self._attempts.values()):
+            if attempt.starter is starter and attempt.stopped and self._withdraw(attempt):
+                continue  # It waits again, and was to be ended when it would have begun.
             if (
                 attempt.starter is starter
                 and attempt.pid
@@ -190,7 +193,7 @@ class Supervisor:
             os.killpg(attempt.pid, signal.SIGTERM)
 
     def _terminate(self, attempt: Attempt) -> None:
-        if attempt.code is not None or attempt.stopped:
+        if attempt.code is not None or attempt.stopped or self._withdraw(attempt):
             return
         attempt.stopped = True
         if attempt.pid in self._by_pid:
@@ -201,7 +204,17 @@ class Supervisor:
         killing = monotonic() + attempt.spec["grace"]
         self._timers.at(killing, attempt.id, lambda: self._kill(attempt))
 
+    def _withdraw(self, attempt: Attempt) -> bool:
+        """End an attempt that waits for a spawner, so that it never begins."""
+        if attempt.pid or not attempt.starter.withdraw(attempt.id):
+            return False
+        attempt.never_begun, attempt.ended_at = True, monotonic()
+        self._settle(attempt)
+        return True
+
     def _kill(self, attempt: Attempt) -> None:
+        if self._withdraw(attempt):
+            return
         if attempt.code is None:
             attempt.stopped = True
         if attempt.pid or attempt.failure is not None:
@@ -257,7 +270,7 @@ class Supervisor:
         now = monotonic()
         if now >= self._trusted_until:
             self._lapsed = True
-            for attempt in self._attempts.values():
+            for attempt in list(self._attempts.values()):
                 self._freeze(attempt)
         self._spawners.kill_stuck(now)
         if now >= self._timers.next():
@@ -303,7 +316,7 @@ class Supervisor:
 
     def _settle(self, attempt: Attempt) -> None:
         """Finish an attempt whose main process has ended, once nothing else of it is left."""
-        if not attempt.tree.is_empty():
+        if not attempt.never_begun and not attempt.tree.is_empty():
             attempt.tree.kill()
             again = monotonic() + attempt.pause
             attempt.pause = min(2 * attempt.pause, LONGEST_LOOK)
