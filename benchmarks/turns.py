@@ -33,6 +33,7 @@ LOOK = 0.005
 """Seconds between two looks at how many have ended."""
 ENDED = "select last_value from duly.entries"
 AT_REST = "select not exists (select from duly.live where status = 'running')"
+DRAIN = "select duly.drain_node($1, $2)"
 BACKENDS = """
 select pid
   from pg_stat_activity
@@ -98,7 +99,7 @@ class Side:
     async def turn(self, count: int) -> Turn:
         """Let about `count` tasks end, and put as many in their place."""
         start: int = await self._conn.fetchval(ENDED)
-        self._client.undrain_node(self._node)
+        await self._drain(False)
         early, began = await self._await(start + round(count * EARLY))
         before = await self._cpu()
         late, ended = await self._await(start + count)
@@ -115,8 +116,16 @@ class Side:
         return bool(ready)
 
     async def _rest(self) -> None:
-        self._client.drain_node(self._node)
+        await self._drain(True)
         await until(lambda: self._conn.fetchval(AT_REST))
+
+    async def _drain(self, draining: bool) -> None:
+        """Let the node rest, or work. The leader sees it when it looks next, within a second.
+
+        Not over HTTP: the answer tells what runs on the node, and where a snapshot is kept it takes
+        longer to count that than a turn.
+        """
+        await self._conn.execute(DRAIN, int(self._node), draining)
 
     async def _await(self, count: int) -> tuple[int, float]:
         """Wait until so many tasks have ended, ever; return how many it were, and when."""

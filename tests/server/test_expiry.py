@@ -149,6 +149,25 @@ async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_onc
     assert await node.heartbeat(ref) == []
 
 
+@pytest.mark.parametrize(("ago", "is_found"), [("9 min", True), ("11 min", False)])
+async def test_what_was_left_lately_is_found_while_a_look_at_all_takes_too_long(lab, ago, is_found):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.rejoin(node)
+    await lab.conn.execute(
+        "update incarnations set ended_at = duly.now() - $1::text::interval where id = $2",
+        ago,
+        node.incarnation,
+    )
+    sweep = lab.parts.queue_manager._sweep
+    sweep._next_at = float("inf")
+    await lab.sweep()
+    assert (await lab.attempts(ref.task) == [(1, "lost")]) is is_found
+    sweep.hurry()
+    await lab.sweep()
+    assert await lab.attempts(ref.task) == [(1, "lost")]
+
+
 async def test_joining_again_gives_back_what_the_former_incarnation_ran(lab):
     node = await lab.node()
     refs = [await lab.run(node) for _ in range(3)]

@@ -38,8 +38,10 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 BUSY = timedelta(milliseconds=50)
 """How long to leave tasks alone that are due and being changed by somebody."""
-LONGEST_SWEEP = timedelta(seconds=3)
-"""How long an attempt on an incarnation that has ended may be overlooked, at most."""
+LATELY = timedelta(minutes=10)
+"""How long after the end of an incarnation each look is for what it has left."""
+LONGEST_SWEEP = timedelta(seconds=60)
+"""How long an attempt on an incarnation that ended before that may be overlooked, at most."""
 
 
 class QueueManager(Service):
@@ -141,11 +143,11 @@ class QueueManager(Service):
         return lost
 
     async def _read_vitals(self, conn: Connection) -> Vitals:
-        """Look for orphans, too, unless the look itself takes long: it passes all that runs."""
+        """Look at all that runs, too, unless the look itself takes long."""
         if not self._sweep.is_due:
-            return await leases.read_vitals(conn, orphans=False)
+            return await leases.read_vitals(conn, lately=LATELY, whole=False)
         with self._sweep.step():
-            return await leases.read_vitals(conn, orphans=True)
+            return await leases.read_vitals(conn, lately=LATELY, whole=True)
 
     async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
         """End attempts whose agent has ended; their rows are locked."""

@@ -348,9 +348,12 @@ async def next_due(conn: Connection) -> tuple[timedelta | None, bool]:
     return until, row["has_ended"]
 
 
-async def read_vitals(conn: Connection, *, orphans: bool) -> Vitals:
-    """Return how PostgreSQL and the nodes are; with `orphans`, whether there are any."""
-    row = await conn.fetchrow(SQL["read_vitals"], orphans)
+async def read_vitals(conn: Connection, *, lately: timedelta, whole: bool) -> Vitals:
+    """Return how PostgreSQL and the nodes are, and whether there are orphans.
+
+    Those of incarnations that ended `lately` are always found, others by a look at the whole.
+    """
+    row = await conn.fetchrow(SQL["read_vitals"], whole, lately)
     assert row is not None  # noqa: S101 -- the clock has one row
     return Vitals(**row)
 

@@ -1982,6 +1982,8 @@ CREATE INDEX graphs_by_tenant ON duly.graphs USING btree (tenant_id, id);
 
 CREATE INDEX guesses_by_time ON duly.guesses USING btree (full_at);
 
+CREATE INDEX incarnations_by_end ON duly.incarnations USING btree (ended_at);
+
 CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id);
 
 CREATE INDEX incarnations_by_start ON duly.incarnations USING btree (started_at);

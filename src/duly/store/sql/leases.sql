@@ -282,7 +282,9 @@ select (select extract(epoch from ready_at - duly.now())::float8
 -- name: read_vitals
 -- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time; and
 -- whether there is anything to take back, so that a leader with nothing to do writes nothing.
---   $1 whether to look for orphans, which passes all that runs
+-- What an incarnation has left that ended lately is found by it. What all have left is found by
+-- passing all that runs, and all that has run and is in somebody's snapshot.
+--   $1 whether to pass all that runs, $2 how long ago is lately
 with clock as materialized (
         select duly.now() as now
      )
@@ -294,7 +296,19 @@ select pg_postmaster_start_time() as started_at,
          where ended_at is null
            and expires_at <= clock.now
        ) as has_silent,
-       $1 and exists (
+       exists (
+        select
+          from incarnations i
+         cross join lateral (
+                select
+                  from live l
+                 where l.incarnation_id = i.id
+                   and l.status = 'running'
+                 limit 1
+               ) as orphan
+         where i.ended_at > clock.now - $2::interval
+       )
+       or $1 and exists (
         select
           from live l
           join incarnations i on i.id = l.incarnation_id
