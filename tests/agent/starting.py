@@ -16,7 +16,7 @@ def start_of_true(attempt):
 @contextmanager
 def closing_at_end():
     lock = os.open("/dev/null", os.O_RDONLY)
-    starter = Starter([], resource.getrlimit(resource.RLIMIT_NOFILE), 0, lock)
+    starter = Starter([], resource.getrlimit(resource.RLIMIT_NOFILE), 1, 0, lock)
     try:
         yield starter
     finally:

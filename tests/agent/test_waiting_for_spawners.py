@@ -124,6 +124,7 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
     supervisor._start(
         {
             "id": 1,
+            "tenant": 1,
             "begin": (["true"], {}, "/", MADE, None, False),
             "disk": 0,
             "own_uid": None,
@@ -207,7 +208,7 @@ def stopped_spawner():
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
         spawners = Spawners(layout, groups, files, lock, poll, lambda *_: None)
         try:
-            starter = spawners.choose(0)
+            starter = spawners.choose(1, 0)
             os.kill(starter.pid, signal.SIGSTOP)
             yield spawners, starter, groups
         finally:

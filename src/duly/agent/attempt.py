@@ -5,7 +5,7 @@ from typing import Any
 
 from duly.agent.cgroup import Group
 from duly.agent.output import Output
-from duly.agent.starter import STARTER_DIED, Starter
+from duly.agent.starter import Starter
 from duly.agent.tree import Nowhere, Tree
 from duly.clock import monotonic
 
@@ -18,8 +18,8 @@ class Attempt:
 
     __slots__ = (
         "capped", "code", "cpu", "doomed", "ended_at", "failure", "frozen_at", "id", "is_bare",
-        "never_begun", "output", "pause", "peak", "pid", "spec", "started_at", "starter", "stopped",
-        "tree",
+        "is_unknown", "never_begun", "output", "pause", "peak", "pid", "spec", "started_at",
+        "starter", "stopped", "tree",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,8 @@ class Attempt:
         self.is_bare = False
         """Its folder was empty at its end, and is gone, or ours again."""
         self.failure: tuple[str, int] | None = None
+        self.is_unknown = False
+        """It may have run, but its spawner died before it could tell how it began or ended."""
         self.never_begun = False
         """It was ended while it waited for a spawner, and has no processes."""
         self.stopped = False
@@ -57,9 +59,9 @@ def describe(attempt: Attempt) -> dict[str, Any]:
     cpu, peak = measured.cpu_seconds, measured.peak_memory
     inline, notice = attempt.output.inline, attempt.output.notice
     size = attempt.output.size + len(notice)
-    if attempt.failure == STARTER_DIED and measured.out_of_memory:
+    if attempt.is_unknown and measured.out_of_memory:
         # There was not even room for the start, and the spawner was in the group, too.
-        attempt.failure, attempt.code = None, -signal.SIGKILL
+        attempt.is_unknown, attempt.code = False, -signal.SIGKILL
     return {
         "id": attempt.id,
         "code": attempt.code,
@@ -67,6 +69,7 @@ def describe(attempt: Attempt) -> dict[str, Any]:
         "capped": attempt.capped,
         "out_of_memory": measured.out_of_memory,
         "failure": attempt.failure,
+        "is_unknown": attempt.is_unknown,
         "never_begun": attempt.never_begun,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,

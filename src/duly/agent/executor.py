@@ -178,6 +178,7 @@ class Executor:
         user = local.user
         return {
             "id": local.id,
+            "tenant": assignment.tenant,
             "begin": (
                 environment.arguments(assignment.payload, local.workspace),
                 environment.build(
@@ -231,6 +232,7 @@ class Executor:
         local.log_notice = told["log_notice"]
         return Exit(
             code=told["code"],
+            is_unknown=told["is_unknown"],
             stopped=told["stopped"],
             capped=told["capped"],
             out_of_memory=told["out_of_memory"],

@@ -87,6 +87,18 @@ class Frames:
             self.received.extend(memoryview(descriptors).cast("i"))
         return self._decoder.feed(data)
 
+    def drain(self) -> list[Any]:
+        """Return all that the other side had sent before it was gone."""
+        items: list[Any] = []
+        while True:
+            try:
+                data = self.socket.recv(CHUNK)
+            except (BlockingIOError, ConnectionError):
+                return items
+            if not data:
+                return items
+            items += self._decoder.feed(data)
+
     def try_to_send(
         self, message: list[Any] | None = None, descriptors: Sequence[int] = ()
     ) -> None:

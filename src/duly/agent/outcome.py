@@ -40,6 +40,8 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     disk_full: bool = False
     """There was no room on the disk of its node when it ended."""
     failure: Failure | None = None
+    is_unknown: bool = False
+    """It may have run, and nobody can tell how it ended."""
     never_begun: bool = False
     """We ended it before it was its turn to be started."""
     ran: float | None = None
@@ -80,6 +82,14 @@ END_LOST = Conclusion(
     Outcome.LOST, Reason("end_lost", "It ended, but how it ended was lost with a database.")
 )
 
+OUTCOME_UNKNOWN = Conclusion(
+    Outcome.LOST,
+    Reason(
+        "outcome_unknown",
+        "The process that was starting it on its node died: whether it ran is not known.",
+    ),
+)
+
 
 def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     """Say how an attempt ended whose processes ended so, and which we meant to end as `intent`."""
@@ -90,6 +100,8 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     code = None if end.code is None else end.code if end.code >= 0 else 128 - end.code
     if end.stopped and intent is Outcome.CANCELLED:
         return Conclusion(intent, INTENDED[intent], code)
+    if end.is_unknown:
+        return OUTCOME_UNKNOWN
     if end.out_of_memory:
         return Conclusion(Outcome.OVERUSED, _memory(end), code)
     if end.capped or (end.stopped and intent is Outcome.CAPPED):

@@ -1,26 +1,28 @@
-"""The spawners of one supervisor: who begins what, where they wait, and who is done for.
+"""The pool of a supervisor's spawners: one per tenant, replaced when dead, retired when idle.
 
-What an attempt may write to disk is its spawner's limit, too, and that one's for life. So
-there are several of them, made when they are needed. `duly.agent.starter` is the line to
-each; here they are chosen, listened to and replaced.
+A task's user can signal its spawner for a moment while the task starts (`duly.agent.spawner`),
+so a spawner serves one tenant only: what a tenant does to it reaches no other tenant. The largest
+file that an attempt may write is its spawner's own limit, for life, so there is one per tenant
+and limit. `duly.agent.starter` is the connection to each of them.
 """
 
 # The supervisor imports no more than it must, so contextlib stays out.
 # ruff: noqa: SIM105
 
 import errno
-import os
 import select
 from collections.abc import Callable
 from typing import Any
 
 from duly.agent.cgroup import Group, Layout
 from duly.agent.groups import Groups
+from duly.agent.spawner import AT_ONCE
 from duly.agent.starter import Start, Starter
 
-ALIKE = 2
-"""Spawners with the same limit: while one waits for a program to begin, the other prepares."""
-MOST_SPAWNERS = 8
+MAX_ALIKE = 2
+"""Spawners for the same tenant and limit: one prepares while the other waits for an exec."""
+MAX_SPAWNERS = 32
+"""Beyond this many, those that were idle for longest are retired. Each has 2 MB of its own."""
 
 Mourn = Callable[[Starter, list[Any]], None]
 """Takes over what a dead spawner leaves, and the results that it could not tell any more."""
@@ -45,6 +47,7 @@ class Spawners:
         self._poll = poll
         self._mourn = mourn
         self._starters: list[Starter] = []
+        """The one that was chosen last is at the end."""
         self._lines: dict[int, Starter] = {}
 
     def __contains__(self, fd: int) -> bool:
@@ -54,29 +57,33 @@ class Spawners:
     @property
     def pids(self) -> set[int]:
         """Return which processes they are."""
-        return {starter.pid for starter in self._starters}
+        return {starter.pid for starter in self._lines.values()}
 
     @property
     def deadline(self) -> float:
         """Return when the next of them counts as stuck, if nothing is heard of it until then."""
         return min((starter.deadline for starter in self._starters), default=float("inf"))
 
-    def choose(self, disk: int) -> Starter:
-        """Return one whose limit is `disk`."""
-        alike = [starter for starter in self._starters if starter.disk == disk]
-        best = min(alike, key=Starter.load, default=None)
-        if best is not None and (best.load() == 0 or len(alike) >= ALIKE):
-            return best
-        if len(self._starters) >= MOST_SPAWNERS:
-            idle = next((one for one in self._starters if not one.load()), None)
-            if idle is not None:
-                idle.kill()
-                self._bury(idle)
-                self._starters.remove(idle)
-        made = Starter(self._layout.folders, self._open_files, disk, self._lock)
-        self._starters.append(made)
-        self._listen(made)
-        return made
+    def choose(self, tenant: int | None, disk: int) -> Starter:
+        """Return a spawner of this tenant whose largest file is `disk` bytes."""
+        alike = [one for one in self._starters if one.tenant == tenant and one.disk == disk]
+        starter = min(alike, key=Starter.load, default=None)
+        if starter is None or (starter.load() >= AT_ONCE and len(alike) < MAX_ALIKE):
+            self._retire_idle()
+            starter = Starter(self._layout.folders, self._open_files, tenant, disk, self._lock)
+            self._listen(starter)
+        else:
+            self._starters.remove(starter)
+        self._starters.append(starter)
+        return starter
+
+    def _retire_idle(self) -> None:
+        """Make room for one more. Those that are busy stay, however many they are."""
+        excess = len(self._starters) + 1 - MAX_SPAWNERS
+        idle = [starter for starter in self._starters if not starter.load()]
+        for starter in idle[: max(0, excess)]:
+            self._starters.remove(starter)
+            starter.retire()
 
     def flush(self, *, may_begin: bool) -> list[Any]:
         """Hand over what they are to begin now; return which groups attempts have got for that."""
@@ -129,12 +136,20 @@ class Spawners:
         starter = self._lines[fd]
         starter.frames.try_to_send()
         results = starter.hear()
-        if results is None:
-            self._bury(starter)
-            starter.replace()
-            self._listen(starter)
+        return self._replace(starter) if results is None else results
+
+    def _replace(self, starter: Starter) -> list[Any]:
+        """Bury a spawner, and make another one for its starts unless it was retired."""
+        self._bury(starter)
+        if starter not in self._starters:
             return []
-        return results
+        try:
+            starter.replace()
+        except OSError as error:
+            self._starters.remove(starter)
+            return [("failed", attempt, "fork", error.errno) for attempt in starter.give_up_all()]
+        self._listen(starter)
+        return []
 
     def _listen(self, starter: Starter) -> None:
         self._lines[starter.frames.socket.fileno()] = starter
@@ -155,19 +170,19 @@ class Spawners:
             if now >= starter.deadline:
                 starter.kill()
 
-    def take_note(self, pid: int, status: int) -> bool:
-        """Take in what was learnt of a child; False if it is none of the spawners."""
-        starter = next((one for one in self._starters if one.pid == pid), None)
-        if starter is None:
-            return False
-        if os.WIFSTOPPED(status):
-            starter.kill()
-        else:
-            starter.is_reaped = True
-        return True
+    def kill_stopped(self, pid: int) -> None:
+        """End the spawner `pid`, which somebody has stopped; do nothing if it is none."""
+        for starter in self._lines.values():
+            if starter.pid == pid:
+                starter.kill()
+
+    def bury_dead(self) -> list[Any]:
+        """Replace those that have died; return what became of starts that this left without one."""
+        dead = [starter for starter in self._lines.values() if starter.is_dead()]
+        return [result for starter in dead for result in self._replace(starter)]
 
     def close(self) -> None:
         """End all of them."""
-        for starter in self._starters:
+        for starter in list(self._lines.values()):
             starter.kill()
             self._bury(starter)

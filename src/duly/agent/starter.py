@@ -4,7 +4,6 @@ A start waits until the spawner has nearly caught up. Then it is handed over, an
 its result is here. Until then nothing is done to its cgroup, because the spawner may be in it.
 """
 
-import errno
 import mmap
 import os
 import signal
@@ -26,8 +25,6 @@ them. Each has a group, and a spawner keeps the files open of every group that i
 process that it starts inherits them, and closes them again."""
 PATIENCE = 10.0
 """Seconds without any result after which a spawner with something to do counts as stuck."""
-STARTER_DIED = "start", errno.EIO
-"""The step and the error of a start in the middle of which its spawner died."""
 MOST_FAILURES = 5
 """How many spawners may die one after the other without having touched a start."""
 
@@ -52,8 +49,14 @@ class Starter:
     """One spawner after the other, and what they are to start."""
 
     def __init__(
-        self, folders: list[str], open_files: tuple[int, int], disk: int, lock: int
+        self,
+        folders: list[str],
+        open_files: tuple[int, int],
+        tenant: int | None,
+        disk: int,
+        lock: int,
     ) -> None:
+        self.tenant = tenant
         self.disk = disk
         self._folders = folders
         self._open_files = open_files
@@ -150,11 +153,14 @@ class Starter:
         results = self.frames.receive()
         if results:
             self._heard_at = monotonic()
-            for result in results:
-                if result[0] != "ended":
-                    self._forget(result[1])
-                    self._failures = 0
+            self._note(results)
         return results
+
+    def _note(self, results: list[Any]) -> None:
+        for result in results:
+            if result[0] != "ended":
+                self._forget(result[1])
+                self._failures = 0
 
     def _forget(self, attempt: int) -> None:
         start = self._starts.pop(attempt)
@@ -165,6 +171,21 @@ class Starter:
         """Drop a start that cannot be handed over."""
         os.close(start.output)
 
+    def give_up_all(self) -> list[int]:
+        """Drop every start that waits, and return the attempts."""
+        attempts = list(self._waiting)
+        for attempt in attempts:
+            self.withdraw(attempt)
+        return attempts
+
+    def retire(self) -> None:
+        """Let the spawner leave by itself, after it has told of every end that it knows."""
+        self.frames.socket.shutdown(socket.SHUT_WR)
+
+    def is_dead(self) -> bool:
+        """Tell whether the spawner has ended and is to be buried."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def kill(self) -> None:
         """End the spawner, whatever it is doing."""
         if not self.is_reaped:
@@ -173,18 +194,20 @@ class Starter:
     def bury(self) -> list[Any]:
         """Deal with a spawner that is gone: what it left is below us by now.
 
-        Returns the results that it could not tell any more. What it had not touched stays under
-        way, for the next one. The one that it was about to start may run or not, and is given up.
+        Returns the results that were not read yet, and those that it could not tell any more. What
+        it had not touched waits for the next one. Of what it was in the middle of starting nobody
+        can tell whether it runs.
         """
         if not self.is_reaped:
             os.waitpid(self.pid, 0)
             self.is_reaped = True
+        results = self.frames.drain()
+        self._note(results)
         self.frames.socket.close()
-        results: list[Any] = []
         for attempt, slot in list(self._slots.items()):
             found = self._board[slot]
             if found == UNDER_WAY:
-                results.append(("failed", attempt, *STARTER_DIED))
+                results.append(("unknown", attempt))
             elif found:
                 results.append(("begun", attempt, found, monotonic()))
             else:

@@ -112,7 +112,7 @@ class Supervisor:
         pipe: tuple[int, ...] = ()
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
-            starter = self._spawners.choose(spec["disk"])
+            starter = self._spawners.choose(spec["tenant"], spec["disk"])
         except OSError as error:
             for fd in pipe:
                 os.close(fd)
@@ -136,6 +136,8 @@ class Supervisor:
                 self._end(attempt, *details)
             elif what == "enclosed":
                 (attempt.tree,) = details
+            elif what == "unknown":
+                self._give_up_on_outcome(attempt)
             else:
                 attempt.failure, attempt.ended_at = (details[0], details[1]), monotonic()
                 self._settle(attempt)
@@ -178,19 +180,23 @@ class Supervisor:
                 and attempt.pid not in self._by_pid
             ):
                 self._adopt(attempt)
-        self._reap()
+        os.write(self._wake, b"\0")  # Those that we have adopted may have ended before.
 
     def _adopt(self, attempt: Attempt) -> None:
         try:
             os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             # It had ended, and how was known to the spawner only.
-            attempt.failure = "exit", errno.ECHILD
-            self._settle(attempt)
+            self._give_up_on_outcome(attempt)
             return
         self._by_pid[attempt.pid] = attempt
         if attempt.stopped:
             os.killpg(attempt.pid, signal.SIGTERM)
+
+    def _give_up_on_outcome(self, attempt: Attempt) -> None:
+        """End an attempt that may have run, or ended, in a way that nobody can tell any more."""
+        attempt.is_unknown, attempt.ended_at = True, monotonic()
+        self._settle(attempt)
 
     def _terminate(self, attempt: Attempt) -> None:
         if attempt.code is not None or attempt.stopped or self._withdraw(attempt):
@@ -217,7 +223,7 @@ class Supervisor:
             return
         if attempt.code is None:
             attempt.stopped = True
-        if attempt.pid or attempt.failure is not None:
+        if attempt.pid or attempt.failure is not None or attempt.is_unknown:
             attempt.tree.kill()
         else:
             attempt.doomed = True
@@ -299,17 +305,19 @@ class Supervisor:
         self._flush_at = float("inf")
 
     def _reap(self) -> None:
-        """Take in the ends of our own children: the spawners, and what earlier ones have left."""
-        while True:
+        """Take in the ends of our own children: the spawners, and what dead spawners have left."""
+        while (pid := find_changed_child()) is not None:
+            if pid not in self._by_pid:
+                # A spawner, or the orphan of one that has just died. That one is buried first:
+                # then it is known whose the orphan is, and how it ended is not lost.
+                self._take_in(self._spawners.bury_dead())
             try:
-                pid, status, rusage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
+                _, status, rusage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if self._spawners.take_note(pid, status) or os.WIFSTOPPED(status):
-                continue
-            if (attempt := self._by_pid.pop(pid, None)) is not None:
+                continue  # It was a spawner, and is buried.
+            if os.WIFSTOPPED(status):
+                self._spawners.kill_stopped(pid)
+            elif (attempt := self._by_pid.pop(pid, None)) is not None:
                 cpu = rusage.ru_utime + rusage.ru_stime
                 code = os.waitstatus_to_exitcode(status)
                 self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic(), False)
@@ -343,7 +351,7 @@ class Supervisor:
             for attempt in list(self._attempts.values()):
                 if not attempt.pid and attempt.failure is None:
                     attempt.failure = "start", errno.ECANCELED  # No spawner has touched it.
-                if attempt.code is None and attempt.failure is None:
+                if attempt.code is None and attempt.failure is None and not attempt.is_unknown:
                     attempt.tree.kill()
                 else:
                     self._settle(attempt)
@@ -352,3 +360,12 @@ class Supervisor:
         self._groups.close()
         if not self._layout.folders:
             kill_descendants(set())
+
+
+def find_changed_child() -> int | None:
+    """Return a child that has ended or was stopped, without reaping it; None if there is none."""
+    try:
+        changed = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if changed is None else changed.si_pid

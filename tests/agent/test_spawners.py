@@ -1,0 +1,138 @@
+"""The pool of spawners: what a tenant does to its own reaches no other tenant."""
+
+import asyncio
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+from contextlib import contextmanager, suppress
+
+from duly.agent.boot import PR_SET_CHILD_SUBREAPER
+from duly.agent.cgroup import Layout
+from duly.agent.spawner import AT_ONCE, MADE
+from duly.agent.spawners import MAX_ALIKE, MAX_SPAWNERS
+from duly.agent.supervisor import Supervisor
+from duly.model.task import Outcome
+from tests.agent.node import is_alive, spawners
+
+
+async def test_stopping_its_spawner_costs_no_other_tenant_an_attempt(node, doorbell):
+    log = node.data / "log"
+    log.touch()
+    log.chmod(0o666)
+    victims = []
+    for number in range(8):
+        attacker = node.start("sh", "-c", f"echo $PPID > {doorbell.path}", tenant=1)
+        spawner = int(await doorbell.ring())
+        others = range(10 * number, 10 * number + 10)
+        victims += [node.start("sh", "-c", f"echo {n} >> {log}", tenant=2) for n in others]
+        await asyncio.sleep(0)  # The commands leave; the spawner is stopped while they are obeyed.
+        with suppress(ProcessLookupError):
+            os.kill(spawner, signal.SIGSTOP)
+            os.kill(spawner, signal.SIGCONT)
+        await node.end(attacker)
+    reports = [report for _, report in [await node.end(ref) for ref in victims]]
+    assert {report.outcome for report in reports} == {Outcome.SUCCEEDED}
+    assert sorted(map(int, log.read_text().split())) == list(range(80))
+
+
+async def test_a_stopped_spawner_holds_up_no_other_tenant(node):
+    await node.run("true", tenant=1)
+    (stopped,) = spawners(node)
+    await node.run("true", tenant=2)
+    os.kill(node.supervisor, signal.SIGSTOP)
+    os.kill(stopped, signal.SIGSTOP)
+    waiting = node.start("true", tenant=1)
+    os.kill(node.supervisor, signal.SIGCONT)
+    assert (await node.run("true", tenant=2)).outcome is Outcome.SUCCEEDED
+    _, report = await node.end(waiting)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert not is_alive(stopped)
+
+
+async def test_each_tenant_has_spawners_of_its_own(node, doorbell):
+    parents = []
+    for tenant in (1, 2, 1):
+        await node.run("sh", "-c", f"echo $PPID > {doorbell.path}", tenant=tenant)
+        parents.append(await doorbell.ring())
+    first, other, again = parents
+    assert first == again != other
+
+
+async def test_spawners_that_are_idle_for_longest_are_retired(best_node, doorbell):
+    lasting = best_node.start("sh", "-c", f"echo > {doorbell.path}; sleep 1; exit 7", tenant=0)
+    await doorbell.ring()
+    for tenant in range(1, MAX_SPAWNERS + 4):
+        report = await best_node.run("true", tenant=tenant)
+        assert report.outcome is Outcome.SUCCEEDED
+    async with asyncio.timeout(20):
+        while len(spawners(best_node)) > MAX_SPAWNERS:
+            await asyncio.sleep(0.01)
+    # The spawner of the first one was among them. How its task ends is known all the same.
+    _, report = await best_node.end(lasting)
+    assert (report.outcome, report.exit_code) == (Outcome.FAILED, 7)
+
+
+async def test_a_tenant_that_starts_much_at_once_has_two_spawners(best_node):
+    refs = [best_node.start("true") for _ in range(4 * AT_ONCE)]
+    for ref in refs:
+        await best_node.end(ref)
+    assert len(spawners(best_node)) == MAX_ALIKE
+
+
+def test_how_the_orphan_of_a_dead_spawner_ended_is_known_even_if_it_is_reaped_first(tmp_path):
+    os.mkfifo(tmp_path / "go")
+    with lone_supervisor() as supervisor:
+        supervisor._start(spec_of("sh", "-c", "read line < go; exit 7", cwd=str(tmp_path)))
+        (attempt,) = supervisor._attempts.values()
+        supervisor._spawners.flush(may_begin=True)
+        while not attempt.pid:
+            fd = attempt.starter.frames.socket.fileno()
+            assert select.select([fd], [], [], 20)[0]
+            supervisor._take_in(supervisor._spawners.hear(fd))
+        attempt.starter.kill()
+        os.waitid(os.P_PID, attempt.starter.pid, os.WEXITED | os.WNOWAIT)
+        (tmp_path / "go").write_text("now\n")
+        os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOWAIT)
+        supervisor._reap()
+        supervisor._reap()
+        ((name, told),) = supervisor._events
+        assert (name, told["code"], told["is_unknown"]) == ("exited", 7, False)
+
+
+def spec_of(*command, cwd):
+    return {
+        "id": 1,
+        "tenant": 1,
+        "begin": (list(command), {"PATH": "/usr/bin:/bin"}, cwd, MADE, None, False),
+        "disk": 0,
+        "own_uid": None,
+        "marker": "nobody",
+        "memory": 0,
+        "execution_cap": 60.0,
+        "spool": "/nowhere",
+        "log_limit": 100,
+    }
+
+
+@contextmanager
+def lone_supervisor():
+    """Give a supervisor in this process, which takes in orphans meanwhile as a supervisor does."""
+    lock = os.open("/dev/null", os.O_RDONLY)
+    ours, theirs = socket.socketpair()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    supervisor = Supervisor(theirs.detach(), Layout(), 10, files, lock)
+    try:
+        yield supervisor
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        supervisor._spawners.close()
+        supervisor._agent.socket.close()
+        supervisor._poll.close()
+        for fd in (supervisor._woken, supervisor._wake, lock):
+            os.close(fd)
+        ours.close()
