@@ -11,6 +11,7 @@ import pytest
 from duly.agent import workspace
 from duly.agent.boot import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
 from duly.agent.output import NOTICE
+from duly.agent.spawner import MAX_PATH_FOLDERS
 from duly.agent.users import RANGES
 from duly.model.task import Outcome
 from tests.agent.node import FIRST_PORT, is_alive, running
@@ -80,6 +81,15 @@ async def test_a_script_of_a_foreign_system_says_what_it_lacks(best_node):
 
 async def test_programs_are_found_in_the_path_of_the_task(best_node):
     report = await best_node.run("sh", "-c", "exit 0", env={"PATH": "/nowhere"})
+    assert report.exit_code == 127
+
+
+async def test_a_long_path_is_searched_up_to_its_bound_and_each_folder_once(best_node):
+    near = ["/nowhere"] * 20_000 + [f"/nowhere/{n}" for n in range(MAX_PATH_FOLDERS - 2)]
+    report = await best_node.run("sh", "-c", "exit 0", env={"PATH": ":".join([*near, "/bin"])})
+    assert report.exit_code == 0
+    far = [f"/{n}" for n in range(20_000)]
+    report = await best_node.run("sh", "-c", "exit 0", env={"PATH": ":".join([*far, "/bin"])})
     assert report.exit_code == 127
 
 

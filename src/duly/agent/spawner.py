@@ -21,6 +21,7 @@ import signal
 # signal.pthread_sigmask makes a name of each of 64 signals, which takes longer than all the rest.
 from _signal import pthread_sigmask as set_mask  # type: ignore[import-not-found]
 from collections import deque
+from itertools import islice
 from typing import Any, NamedTuple
 
 from duly.agent.frames import Frames
@@ -44,6 +45,9 @@ PLAIN, LEVEL = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)
 MADE, MAKE, RENEW = range(3)
 """What there is of a task's folder: all of it, nothing, or one that was another task's before."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+MAX_PATH_FOLDERS = 256
+"""How many different folders of a PATH are searched; servers admit no more
+(`duly.model.request`)."""
 STEPS_ON = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 """Errors after which the next folder of a PATH is tried."""
 
@@ -209,7 +213,8 @@ class Spawner:
         if "/" in program:
             return spawn(program, argv, env, output)
         found = errno.ENOENT
-        for folder in env.get("PATH", DEFAULT_PATH).split(":"):
+        folders = dict.fromkeys(env.get("PATH", DEFAULT_PATH).split(":"))
+        for folder in islice(folders, MAX_PATH_FOLDERS):
             path = f"{folder or '.'}/{program}"
             try:
                 os.stat(path)  # A look costs less than a process that finds nothing.

@@ -31,6 +31,8 @@ MAX_LABELS = 50
 MAX_KEY = 200
 MAX_ENV = 1000
 MAX_ENV_BYTES = 256 * 1024
+MAX_PATH_FOLDERS = 256
+"""Different folders in a task's PATH: its node looks for the program in one after the other."""
 MAX_ARGUMENTS = 10_000
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """Linux takes no single argument of more than 128 KiB, its closing NUL included."""
@@ -397,6 +399,8 @@ def _env(env: dict[str, str]) -> dict[str, str]:
         total += len(name) + len(check_text(value, f"env.{name}").encode())
     if total > MAX_ENV_BYTES:
         raise Invalid("env", f"env may have at most {MAX_ENV_BYTES} bytes in all.")
+    if len(set(env.get("PATH", "").split(":"))) > MAX_PATH_FOLDERS:
+        raise Invalid("env.PATH", f"env.PATH may name at most {MAX_PATH_FOLDERS} folders.")
     return env
 
 
