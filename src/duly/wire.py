@@ -74,6 +74,8 @@ class Assignment(msgspec.Struct, kw_only=True):
     """Bytes that the results of its upstreams may have together; None: there are none to fetch."""
     tenant: int | None = None
     """Whose it is: what one attempt has used, only others of the same tenant may use again."""
+    caps_cpu: bool = False
+    """Whether its cpu is the most that it gets, and not only its share when others want it, too."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,6 +67,8 @@ class Node:
         env: dict[str, str] | None = None,
         cap: float = 60.0,
         grace: float = 0.3,
+        cpu_milli: int = 100,
+        caps_cpu: bool = False,
         memory_mb: int = 256,
         disk_mb: int = 0,
         log_limit: int = 2**20,
@@ -86,7 +88,9 @@ class Node:
                 script_path=script_path,
                 env=env or {},
             ),
-            resources=Resources(cpu_milli=100, memory_mb=memory_mb, disk_mb=disk_mb, ports=ports),
+            resources=Resources(
+                cpu_milli=cpu_milli, memory_mb=memory_mb, disk_mb=disk_mb, ports=ports
+            ),
             execution_cap=cap,
             grace=grace,
             idempotency_key=f"key-{task}",
@@ -94,6 +98,7 @@ class Node:
             result_limit=1024,
             inputs_limit=None if inputs is None else 1024,
             tenant=tenant,
+            caps_cpu=caps_cpu,
         )
         if inputs is not None:
             results = [Input(name, result) for name, result in inputs.items()]

@@ -4,13 +4,14 @@ import os
 import resource
 from contextlib import contextmanager
 
+from duly.agent.cgroup import Limits
 from duly.agent.spawner import MADE
 from duly.agent.starter import Start, Starter
 
 
 def start_of_true(attempt):
     begin = (["true"], {}, "/", MADE, None, False)
-    return Start(attempt, 0, begin, os.open("/dev/null", os.O_WRONLY))
+    return Start(attempt, Limits(), begin, os.open("/dev/null", os.O_WRONLY))
 
 
 @contextmanager

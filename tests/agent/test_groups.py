@@ -1,11 +1,12 @@
 """Groups that are used again: those of the kinds that are asked for."""
 
+import select
 from dataclasses import dataclass
 
 import pytest
 
 from duly.agent import groups
-from duly.agent.cgroup import Layout
+from duly.agent.cgroup import Layout, Limits
 from duly.agent.groups import Groups
 
 
@@ -15,8 +16,9 @@ class Folder:
 
     layout: Layout
     name: str
-    memory: int
+    limits: Limits
     processes: int
+    oom_event: int | None = None
     is_removed: bool = False
     is_worn: bool = False
 
@@ -32,40 +34,49 @@ def three(monkeypatch):
     """Groups of which three are kept."""
     monkeypatch.setattr(groups, "Group", Folder)
     monkeypatch.setattr(groups, "MOST_IDLE", 3)
-    return Groups(Layout(), processes=10)
+    with select.epoll() as poll:
+        yield Groups(Layout(), 10, poll)
 
 
 def test_a_group_is_used_again_by_what_needs_the_same(three):
-    first = three.take(16)
+    first = three.take(Limits(16))
     three.give_back(first)
-    assert three.take(32) is not first
-    assert three.take(16) is first
-    assert three.take(16) is not first
+    assert three.take(Limits(32)) is not first
+    assert three.take(Limits(16)) is first
+    assert three.take(Limits(16)) is not first
+
+
+def test_groups_of_the_same_memory_and_another_share_of_cpu_are_of_another_kind(three):
+    first = three.take(Limits(16, 500))
+    three.give_back(first)
+    assert three.take(Limits(16, 1500)) is not first
+    assert three.take(Limits(16, 500, caps_cpu=True)) is not first
+    assert three.take(Limits(16, 500)) is first
 
 
 def test_a_kind_that_nobody_asks_for_makes_room(three):
-    old = [three.take(16) for _ in range(3)]
-    new = [three.take(32) for _ in range(4)]
+    old = [three.take(Limits(16)) for _ in range(3)]
+    new = [three.take(Limits(32)) for _ in range(4)]
     for group in old + new:
         three.give_back(group)
     assert [group.is_removed for group in old] == [True] * 3
     assert [group.is_removed for group in new] == [True, False, False, False]
-    assert [three.take(32) for _ in range(3)] == new[:0:-1]
+    assert [three.take(Limits(32)) for _ in range(3)] == new[:0:-1]
 
 
 def test_what_was_asked_for_last_is_kept_for_longest(three):
-    small, large, more = three.take(16), three.take(32), three.take(64)
+    small, large, more = three.take(Limits(16)), three.take(Limits(32)), three.take(Limits(64))
     three.give_back(small)
     three.give_back(large)
-    three.give_back(three.take(16))
+    three.give_back(three.take(Limits(16)))
     three.give_back(more)
-    three.give_back(three.take(128))
+    three.give_back(three.take(Limits(128)))
     assert (small.is_removed, large.is_removed, more.is_removed) == (False, True, False)
 
 
 def test_a_group_that_is_not_as_it_was_is_removed(three):
-    worn = three.take(16)
+    worn = three.take(Limits(16))
     worn.is_worn = True
     three.give_back(worn)
     assert worn.is_removed
-    assert three.take(16) is not worn
+    assert three.take(Limits(16)) is not worn

@@ -110,7 +110,7 @@ def spec_of(*command, cwd):
         "disk": 0,
         "own_uid": None,
         "marker": "nobody",
-        "memory": 0,
+        "limits": (0, 0, False),
         "execution_cap": 60.0,
         "spool": "/nowhere",
         "log_limit": 100,

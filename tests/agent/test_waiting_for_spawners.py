@@ -129,7 +129,7 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
             "disk": 0,
             "own_uid": None,
             "marker": "nobody",
-            "memory": 0,
+            "limits": (0, 0, False),
             "spool": "/nowhere",
             "log_limit": 100,
         }
@@ -182,7 +182,7 @@ def test_groups_are_for_what_a_spawner_begins_and_not_for_what_waits():
 
 
 def test_all_that_get_no_group_fail_at_once(monkeypatch):
-    def refuse(_memory):
+    def refuse(_limits):
         raise OSError(errno.ENOSPC, "no more groups")
 
     with stopped_spawner() as (spawners, starter, groups):
@@ -203,8 +203,8 @@ def stopped_spawner():
     if not layout.folders:
         pytest.skip("no cgroup can be had here")
     lock = os.open("/dev/null", os.O_RDONLY)
-    groups = Groups(layout, processes=10)
     with select.epoll() as poll:
+        groups = Groups(layout, 10, poll)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
         spawners = Spawners(layout, groups, files, lock, poll, lambda *_: None)
         try:

@@ -17,9 +17,9 @@ class Attempt:
     """One attempt and its processes."""
 
     __slots__ = (
-        "capped", "code", "cpu", "doomed", "ended_at", "failure", "frozen_at", "id", "is_bare",
-        "is_unknown", "never_begun", "output", "pause", "peak", "pid", "spec", "started_at",
-        "starter", "stopped", "tree",
+        "capped", "code", "cpu", "disk_usage", "doomed", "ended_at", "failure", "frozen_at", "id",
+        "is_bare", "is_out_of_memory", "is_unknown", "never_begun", "output", "pause", "peak",
+        "pid", "sampled_peak", "spec", "started_at", "starter", "stopped", "tree",
     )  # fmt: skip
 
     def __init__(
@@ -38,9 +38,15 @@ class Attempt:
         self.code: int | None = None
         self.cpu: float | None = None
         self.peak: int | None = None
+        self.sampled_peak = 0
+        """The most memory that was seen, in bytes, where no cgroup counts it."""
+        self.disk_usage: tuple[Any, ...] | None = None
+        """What its folder held at its end, if that was measured (`duly.agent.disk_usage`)."""
         self.is_bare = False
         """Its folder was empty at its end, and is gone, or ours again."""
         self.failure: tuple[str, int] | None = None
+        self.is_out_of_memory = False
+        """It was ended because it used more memory than it was given."""
         self.is_unknown = False
         """It may have run, but its spawner died before it could tell how it began or ended."""
         self.never_begun = False
@@ -57,24 +63,28 @@ def describe(attempt: Attempt) -> dict[str, Any]:
     """Return what the agent is told of an attempt that has ended."""
     measured = attempt.tree.measure()
     cpu, peak = measured.cpu_seconds, measured.peak_memory
+    if peak is None:
+        peak = max(attempt.peak or 0, attempt.sampled_peak)
     inline, notice = attempt.output.inline, attempt.output.notice
     size = attempt.output.size + len(notice)
-    if attempt.is_unknown and measured.out_of_memory:
+    out_of_memory = measured.out_of_memory or attempt.is_out_of_memory
+    if out_of_memory and (attempt.is_unknown or attempt.failure):
         # There was not even room for the start, and the spawner was in the group, too.
-        attempt.is_unknown, attempt.code = False, -signal.SIGKILL
+        attempt.is_unknown, attempt.failure, attempt.code = False, None, -signal.SIGKILL
     return {
         "id": attempt.id,
         "code": attempt.code,
         "stopped": attempt.stopped,
         "capped": attempt.capped,
-        "out_of_memory": measured.out_of_memory,
+        "out_of_memory": out_of_memory,
         "failure": attempt.failure,
         "is_unknown": attempt.is_unknown,
         "never_begun": attempt.never_begun,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
         "cpu_seconds": attempt.cpu if cpu is None else cpu,
-        "peak_memory": attempt.peak if peak is None else peak,
+        "peak_memory": peak,
+        "disk_usage": attempt.disk_usage,
         "log_size": size if inline is None else len(inline),
         "log": inline,
         "log_notice": notice,

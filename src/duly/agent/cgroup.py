@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 LEFT_BEHIND = 4 * 2**20
 """A group that still has this many bytes charged to it (shared memory) is not used again."""
+CPU_PERIOD = 100_000
+"""Microseconds over which a cap on processor time is counted, the kernel's default."""
 LONGEST = 4096
 """Bytes of a file of the kernel's that says a few lines."""
 
@@ -26,7 +28,7 @@ LONGEST = 4096
 class Layout(NamedTuple):
     """The folders in which this agent makes its groups, by what they can do.
 
-    `unified` is on cgroup v2 and `controllers` are those that it has there; the other three
+    `unified` is on cgroup v2 and `controllers` are those that it has there; the other four
     are on v1. A task joins every one of them that is not None.
     """
 
@@ -35,13 +37,14 @@ class Layout(NamedTuple):
     freezer: str | None = None
     memory: str | None = None
     pids: str | None = None
+    cpu: str | None = None
 
     @property
     def folders(self) -> list[str]:
         """Return every folder in which a group has a part."""
         return [
             folder
-            for folder in (self.unified, self.freezer, self.memory, self.pids)
+            for folder in (self.unified, self.freezer, self.memory, self.pids, self.cpu)
             if folder is not None
         ]
 
@@ -52,8 +55,24 @@ class Layout(NamedTuple):
 
     @property
     def limits_memory(self) -> bool:
-        """Tell whether going over a memory limit is noticed."""
+        """Tell whether the kernel limits the memory of attempts."""
         return self.memory is not None or "memory" in self.controllers
+
+    @property
+    def shares_cpu(self) -> bool:
+        """Tell whether the kernel shares processors between attempts by what they were given."""
+        return self.cpu is not None or "cpu" in self.controllers
+
+
+class Limits(NamedTuple):
+    """What a group allows."""
+
+    memory: int = 0
+    """In bytes; 0 means no limit."""
+    cpu_milli: int = 0
+    """Its share of the processors when they are contended, in thousandths of one; 0: one."""
+    caps_cpu: bool = False
+    """Whether that is also the most that it gets when they are not."""
 
 
 class Measured(NamedTuple):
@@ -67,8 +86,10 @@ class Measured(NamedTuple):
 class Group:
     """The cgroup of one attempt, in every hierarchy of the layout."""
 
-    def __init__(self, layout: Layout, name: str, memory: int, processes: int) -> None:
-        self.memory = memory
+    def __init__(self, layout: Layout, name: str, limits: Limits, processes: int) -> None:
+        self.limits = limits
+        self.oom_event: int | None = None
+        """Readable when the group has run out of memory; None where nothing tells of that."""
         self._layout = layout
         self._folders = [f"{folder}/{name}" for folder in layout.folders]
         self._main = self._folders[0]
@@ -82,19 +103,29 @@ class Group:
         for folder in self._folders:
             os.mkdir(folder)
         self.name = name
-        if memory:
-            self._limit_memory(memory)
+        if limits.memory:
+            self._limit_memory(limits.memory)
         self._limit_processes(processes)
+        self._limit_cpu(limits)
 
     def is_empty(self) -> bool:
         """Tell whether no process is left in it."""
         if self._layout.unified is not None:
             return b"populated 0" in self._read("cgroup.events")
-        return not self._pids()
+        return not self.pids()
+
+    def pids(self) -> list[int]:
+        """Return the processes that are in it at this moment."""
+        # Opened afresh each time: v1 answers a second read of one open file from a cache.
+        fd = self._open(f"{self._main}/cgroup.procs", os.O_RDONLY)
+        try:
+            return [int(line) for line in os.read(fd, 2**20).split()]
+        finally:
+            os.close(fd)
 
     def signal(self, number: int) -> None:
         """Send a signal to every process that is in it at this moment."""
-        for pid in self._pids():
+        for pid in self.pids():
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -140,10 +171,20 @@ class Group:
         self._peak_before = peak or LEFT_BEHIND
         return measured
 
+    def clear_oom_event(self) -> None:
+        """Forget that memory has run out, so that it is told of the next time only."""
+        if self.oom_event is not None:
+            try:
+                os.eventfd_read(self.oom_event)
+            except BlockingIOError:
+                pass
+
     def renew(self) -> bool:
         """Make an empty group ready for another attempt; False means that it cannot be."""
         if self._frozen:
             self.thaw()
+        # Whoever ran out of memory here is dead, and was told of before: what comes is the next's.
+        self.clear_oom_event()
         if self._layout.memory is not None:
             left = self._peak_before
             if left >= LEFT_BEHIND:
@@ -157,6 +198,9 @@ class Group:
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
+        if self.oom_event is not None:
+            os.close(self.oom_event)
+            self.oom_event = None
         for folder in self._folders:
             try:
                 os.rmdir(folder)
@@ -168,10 +212,37 @@ class Group:
         if self._layout.memory is not None:
             self._write_path(f"{self._memory}/memory.limit_in_bytes", text)
             self._write_path(f"{self._memory}/memory.memsw.limit_in_bytes", text)
+            self.oom_event = self._open_oom_event()
         elif "memory" in self._layout.controllers:
             self._write("memory.max", text)
             self._write("memory.swap.max", b"0")
             self._write("memory.oom.group", b"1")
+
+    def _open_oom_event(self) -> int | None:
+        """Ask to be told when memory runs out: v1 kills a single process then, and goes on."""
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        control = self._open(f"{self._memory}/memory.oom_control", os.O_RDONLY)
+        try:
+            request = f"{event} {control}".encode()
+            if self._write_path(f"{self._memory}/cgroup.event_control", request):
+                return event
+        finally:
+            os.close(control)
+        os.close(event)
+        return None
+
+    def _limit_cpu(self, limits: Limits) -> None:
+        cpu_milli = limits.cpu_milli or 1000
+        quota = max(1000, cpu_milli * CPU_PERIOD // 1000) if limits.caps_cpu else None
+        if self._layout.cpu is not None:
+            folder = f"{self._layout.cpu}/{self.name}"
+            self._write_path(f"{folder}/cpu.shares", str(cpu_shares(cpu_milli)).encode())
+            if quota is not None:
+                self._write_path(f"{folder}/cpu.cfs_quota_us", str(quota).encode())
+        elif "cpu" in self._layout.controllers:
+            self._write("cpu.weight", str(cpu_weight(cpu_milli)).encode())
+            if quota is not None:
+                self._write("cpu.max", f"{quota} {CPU_PERIOD}".encode())
 
     def _limit_processes(self, limit: int) -> None:
         text = str(limit).encode()
@@ -179,14 +250,6 @@ class Group:
             self._write_path(f"{self._layout.pids}/{self.name}/pids.max", text)
         elif "pids" in self._layout.controllers:
             self._write("pids.max", text)
-
-    def _pids(self) -> list[int]:
-        # Opened afresh each time: v1 answers a second read of one open file from a cache.
-        fd = self._open(f"{self._main}/cgroup.procs", os.O_RDONLY)
-        try:
-            return [int(line) for line in os.read(fd, 2**20).split()]
-        finally:
-            os.close(fd)
 
     def _cpu(self) -> float | None:
         if self._layout.unified is None:
@@ -255,3 +318,13 @@ class Group:
     @staticmethod
     def _open(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC)
+
+
+def cpu_shares(cpu_milli: int) -> int:
+    """Return the v1 weight of a group, of which one processor has 1024."""
+    return min(max(2, cpu_milli * 1024 // 1000), 262_144)
+
+
+def cpu_weight(cpu_milli: int) -> int:
+    """Return the v2 weight of a group, of which one processor has 100."""
+    return min(max(1, cpu_milli // 10), 10_000)

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from duly.agent import environment, workspace
 from duly.agent.callers import Caller, workspace_of
+from duly.agent.disk_usage import DiskUsage
+from duly.agent.disk_watch import Folder
 from duly.agent.link import Link
 from duly.agent.outcome import Conclusion, Exit, Failure
 from duly.agent.ports import Ports
@@ -52,6 +54,8 @@ class Local:
     """All of its output, unless that is in the spool file."""
     log_notice: bytes = b""
     """What is to be said after what is in the spool file, which could not hold it."""
+    disk_usage: DiskUsage | None = None
+    """What its folder held when it was last measured, if it was."""
     ended_at: float | None = None
     ran: float | None = None
     usage: Usage | None = None
@@ -79,7 +83,9 @@ class Executor:
         ports: Ports,
         remove: Callable[[str], None],
         socket: str | None = None,
+        caps_cpu: bool = False,
     ) -> None:
+        self._caps_cpu = caps_cpu
         self._work = str(work)
         self._no_inputs = f"{work}/{workspace.NO_INPUTS}"
         self._spool = str(spool)
@@ -112,6 +118,13 @@ class Executor:
             return alike[0] if alike else None
         found = workspace_of(caller.pid, self._work)
         return next((local for local in alike if local.workspace == found), None)
+
+    def folders(self) -> list[Folder]:
+        """Return the folders of the attempts that run, with the bytes that each may hold."""
+        return [
+            Folder(local.id, local.workspace, local.resources.disk_mb * 2**20)
+            for local in self._by_id.values()
+        ]
 
     def inputs_of(self, ref: AttemptRef) -> str:
         """Return the folder for the inputs of an attempt, before it is started.
@@ -196,7 +209,11 @@ class Executor:
             "disk": local.resources.disk_mb * 2**20,
             "own_uid": user.uid if user is not None and self._users.own_uids else None,
             "marker": environment.marker(local.workspace),
-            "memory": local.resources.memory_mb * 2**20,
+            "limits": (
+                local.resources.memory_mb * 2**20,
+                local.resources.cpu_milli,
+                self._caps_cpu or assignment.caps_cpu,
+            ),
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
@@ -230,12 +247,17 @@ class Executor:
         local.log_size = told["log_size"]
         local.log = told["log"]
         local.log_notice = told["log_notice"]
+        if told["disk_usage"] is not None:
+            local.disk_usage = DiskUsage(*told["disk_usage"])
+        disk_limit = local.resources.disk_mb * 2**20
         return Exit(
             code=told["code"],
             is_unknown=told["is_unknown"],
             stopped=told["stopped"],
             capped=told["capped"],
             out_of_memory=told["out_of_memory"],
+            disk_exceeded=local.disk_usage is not None and local.disk_usage.exceeds(disk_limit),
+            disk_usage=local.disk_usage,
             disk_full=bool(told["code"]) and workspace.is_full(self._work),
             ran=local.ran,
             execution_cap=local.execution_cap,

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from duly.agent.cgroup import Layout
+from duly.agent.cgroup import Layout, cpu_shares, cpu_weight
 
 log = logging.getLogger(__name__)
 
-V1_CONTROLLERS = ("freezer", "memory", "pids")
-V2_CONTROLLERS = ("memory", "pids")
+V1_CONTROLLERS = ("freezer", "memory", "pids", "cpu")
+V2_CONTROLLERS = ("memory", "pids", "cpu")
 SWEEP_PATIENCE = 10.0
 """Seconds that killed processes have to disappear before we give up on them."""
 
@@ -86,7 +86,22 @@ def find(name: str, *, limit_processes: bool = True) -> Layout:
         _remove(Path(version1.pop("freezer")))
     if not limit_processes and "pids" in version1:
         _remove(Path(version1.pop("pids")))
-    return Layout(unified=unified, controllers=controllers, **version1)
+    layout = Layout(unified=unified, controllers=controllers, **version1)
+    _weigh(layout)
+    return layout
+
+
+def _weigh(layout: Layout) -> None:
+    """Let all tasks together weigh as much as the processors that there are.
+
+    Else they would have to share one processor's weight wherever anything else is busy.
+    """
+    cpu_milli = 1000 * (os.cpu_count() or 1)
+    with contextlib.suppress(OSError):
+        if layout.cpu is not None:
+            Path(layout.cpu, "cpu.shares").write_text(str(cpu_shares(cpu_milli)))
+        elif "cpu" in layout.controllers:
+            Path(layout.unified or "", "cpu.weight").write_text(str(cpu_weight(cpu_milli)))
 
 
 def _make_unified(mount: Mount, name: str) -> tuple[str | None, tuple[str, ...]]:

@@ -12,6 +12,7 @@ import signal
 
 import msgspec
 
+from duly.agent.disk_usage import MAX_DEPTH, MAX_FILES, DiskUsage
 from duly.model.task import Outcome, Reason
 
 NOT_FOUND = 127
@@ -37,6 +38,9 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     capped: bool = False
     """That signal was sent because the execution cap was reached."""
     out_of_memory: bool = False
+    disk_exceeded: bool = False
+    """Its folder held more than its disk space, or a file in it was longer."""
+    disk_usage: DiskUsage | None = None
     disk_full: bool = False
     """There was no room on the disk of its node when it ended."""
     failure: Failure | None = None
@@ -108,12 +112,12 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
         return _capped(end, code)
     if end.stopped and intent is not None:
         return Conclusion(intent, INTENDED[intent], code)
+    if end.disk_exceeded or end.code == -signal.SIGXFSZ:
+        return Conclusion(Outcome.OVERUSED, _disk(end), code)
     if end.code == 0:
         return Conclusion(Outcome.SUCCEEDED, None, 0)
     if end.code is not None and end.code > 0:
         return Conclusion(Outcome.FAILED, _exit_code(end, end.code), code)
-    if end.code == -signal.SIGXFSZ:
-        return Conclusion(Outcome.OVERUSED, _disk(end), code)
     return Conclusion(Outcome.FAILED, _signal(-(end.code or 0)), code)
 
 
@@ -145,11 +149,17 @@ def _memory(end: Exit) -> Reason:
 
 
 def _disk(end: Exit) -> Reason:
-    return Reason(
-        "disk_exceeded",
-        f"Wrote a file larger than its {end.disk_mb} MiB of disk.",
-        {"disk_mb": end.disk_mb},
-    )
+    usage, limit = end.disk_usage, end.disk_mb * 2**20
+    if usage is None or usage.largest > limit:
+        message = f"Wrote a file larger than its {end.disk_mb} MiB of disk."
+    elif not usage.is_countable:
+        message = f"Its folder holds more than {MAX_FILES} files, or {MAX_DEPTH} folders in depth."
+    else:
+        message = f"Used {usage.size / 2**20:.1f} MiB of disk, more than its {end.disk_mb} MiB."
+    details: dict[str, float] = {"disk_mb": end.disk_mb}
+    if usage is not None:
+        details["used_mb"] = round(usage.size / 2**20, 1)
+    return Reason("disk_exceeded", message, details)
 
 
 def _cap(end: Exit) -> Reason:

@@ -14,6 +14,8 @@ from typing import Any
 from duly.agent import events, state
 from duly.agent.bundle_cache import BundleCache
 from duly.agent.bundles import BundleFetcher
+from duly.agent.disk_usage import DiskUsage
+from duly.agent.disk_watch import DiskWatch
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.inputs import InputFetcher
@@ -75,6 +77,7 @@ class Session:
         self._preparing = PreparingSender(gateway)
         self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
         self._bundles = BundleFetcher(gateway, cache, users, self._unpacked, executor.remove)
+        self._disk_watch = DiskWatch(executor.folders, self._end_over_disk)
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
@@ -101,6 +104,13 @@ class Session:
     def attempt_says(self, ref: AttemptRef, progress: Progress) -> None:
         """Take in what a running attempt says through its socket."""
         self._progress.say(ref, progress)
+
+    def _end_over_disk(self, number: int, usage: DiskUsage) -> None:
+        """End an attempt that holds too much on disk; its exit tells the rest."""
+        local = self._executor.by_id(number)
+        if local is not None:
+            local.disk_usage = usage
+            self.link.send("kill", number)
 
     def _do(self, effect: events.Effect) -> None:
         # The three that every attempt has come first: cases are tried one after the other.
@@ -209,6 +219,7 @@ class Session:
                     lambda: self._logs.run(joined.incarnation),
                     self._progress.run,
                     self._preparing.run,
+                    self._disk_watch.run,
                     self._inputs.run,
                     self._bundles.run,
                     *(self._bundles.unpack,) * UNPACKING,

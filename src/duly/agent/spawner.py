@@ -24,6 +24,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, NamedTuple
 
+from duly.agent.disk_usage import measure
 from duly.agent.frames import Frames
 from duly.agent.spares import reclaim
 from duly.clock import monotonic
@@ -73,8 +74,10 @@ class Spawner:
         self._frames, self._board, self._folders, open_files, disk, self._supervisor = setting
         self._orders: deque[tuple[Any, ...]] = deque()
         self._results: list[tuple[Any, ...]] = []
-        self._children: dict[int, tuple[int, str | None, tuple[int, int] | None]] = {}
-        """The attempt of each process, its folder if we made it, whose that is if it is kept."""
+        self._disk = disk
+        self._children: dict[int, tuple[int, str, bool, tuple[int, int] | None]] = {}
+        """The attempt of each process, its folder, whether we made that, whose it is if it is
+        kept."""
         self._doors: dict[str, list[int]] = {}
         doors = min(MOST_DOORS, open_files[0] // 2)
         self._most_groups = max(1, doors // max(1, len(self._folders)))
@@ -90,7 +93,8 @@ class Spawner:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
         if disk:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (disk, disk))
+            # A byte more, so that a file that hit the limit is longer than one that may be there.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (disk + 1, disk + 1))
         if os.geteuid() == 0:
             os.setgroups([])
         self._recover()
@@ -168,7 +172,7 @@ class Spawner:
         finally:
             os.close(output)
         self._board[slot] = pid
-        self._children[pid] = attempt, None if folder == MADE else cwd, user if is_kept else None
+        self._children[pid] = attempt, cwd, folder != MADE, user if is_kept else None
         self._results.append(("begun", attempt, pid, at))
 
     def _prepare(self, cwd: str, folder: int, user: tuple[int, int] | None) -> None:
@@ -259,13 +263,13 @@ class Spawner:
             if pid == 0:
                 return
             at = monotonic()
-            attempt, cwd, user = self._children.pop(pid)
+            attempt, cwd, is_ours, user = self._children.pop(pid)
             cpu = rusage.ru_utime + rusage.ru_stime
-            is_bare = cwd is not None and (reclaim(cwd, user) if user else remove_bare(cwd))
+            is_bare = is_ours and (reclaim(cwd, user) if user else remove_bare(cwd))
+            disk_usage = None if is_bare or not self._disk else tuple(measure(cwd))
             code = os.waitstatus_to_exitcode(status)
-            self._results.append(
-                ("ended", attempt, code, cpu, rusage.ru_maxrss * 1024, at, is_bare)
-            )
+            peak = rusage.ru_maxrss * 1024
+            self._results.append(("ended", attempt, code, cpu, peak, at, is_bare, disk_usage))
 
 
 def spawn(path: str, argv: list[str], env: dict[str, str], output: int) -> int:

@@ -14,7 +14,7 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from duly.agent.cgroup import Group, Layout
+from duly.agent.cgroup import Group, Layout, Limits
 from duly.agent.groups import Groups
 from duly.agent.spawner import AT_ONCE
 from duly.agent.starter import Start, Starter
@@ -103,7 +103,7 @@ class Spawners:
         """Give a start its group: the one in which its spawner waits, if that will do."""
         if start.group is None and self._layout.folders:
             try:
-                start.group = self._find_group(starter, start.memory)
+                start.group = self._find_group(starter, start.limits)
             except OSError as error:
                 starter.give_up(start)
                 results.append(("failed", start.attempt, "fork", error.errno or errno.EIO))
@@ -112,12 +112,12 @@ class Spawners:
             results.append(("enclosed", start.attempt, start.group))
         return True
 
-    def _find_group(self, starter: Starter, memory: int) -> Group:
+    def _find_group(self, starter: Starter, limits: Limits) -> Group:
         stand = starter.stand
-        if stand is not None and stand.memory == memory:
+        if stand is not None and stand.limits == limits:
             starter.stand = None
             return stand
-        return self._groups.take(memory)
+        return self._groups.take(limits)
 
     def _find_stand(self, starter: Starter, last: Start) -> None:
         """Let a spawner wait in a group like that of its last start.
@@ -127,7 +127,7 @@ class Spawners:
         """
         if last.group is not None and starter.stand is None:
             try:
-                starter.stand = self._groups.take(last.memory)
+                starter.stand = self._groups.take(last.limits)
             except OSError:
                 pass  # It waits in its own group, and the next start takes longer.
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from duly.agent.cgroup import Group
+from duly.agent.cgroup import Group, Limits
 from duly.agent.frames import Frames
 from duly.agent.spawner import AT_ONCE, HOME, UNDER_WAY, Setting, Spawner
 from duly.clock import monotonic
@@ -32,12 +32,12 @@ MOST_FAILURES = 5
 class Start:
     """A start that waits or is under way."""
 
-    __slots__ = ("attempt", "begin", "group", "memory", "output")
+    __slots__ = ("attempt", "begin", "group", "limits", "output")
 
-    def __init__(self, attempt: int, memory: int, begin: tuple[Any, ...], output: int) -> None:
+    def __init__(self, attempt: int, limits: Limits, begin: tuple[Any, ...], output: int) -> None:
         self.attempt = attempt
-        self.memory = memory
-        """What its group is to allow, in bytes."""
+        self.limits = limits
+        """What its group is to allow."""
         self.begin = begin
         self.output = output
         """The writing end of its output, ours until the start has a result."""

@@ -18,9 +18,10 @@ import socket
 from typing import Any
 
 from duly.agent.attempt import LONGEST_LOOK, Attempt, describe
-from duly.agent.cgroup import Group, Layout
+from duly.agent.cgroup import Group, Layout, Limits
 from duly.agent.frames import Frames
 from duly.agent.groups import Groups
+from duly.agent.memory_sampler import SAMPLE_INTERVAL, find_over_limit
 from duly.agent.output import Output
 from duly.agent.spawners import Spawners
 from duly.agent.starter import Start, Starter
@@ -42,7 +43,6 @@ class Supervisor:
     ) -> None:
         self._agent = Frames(socket.socket(fileno=link))
         self._layout = layout
-        self._groups = Groups(layout, processes)
         self._attempts: dict[int, Attempt] = {}
         self._by_pid: dict[int, Attempt] = {}
         self._outputs: dict[int, Attempt] = {}
@@ -51,11 +51,13 @@ class Supervisor:
         self._lapsed = True
         self._written: set[int] = set()
         self._flush_at = float("inf")
+        self._sample_at = float("inf") if layout.limits_memory else 0.0
         self._events: list[Any] = []
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._agent.socket, select.EPOLLIN)
         self._poll.register(self._woken, select.EPOLLIN)
+        self._groups = Groups(layout, processes, self._poll)
         self._spawners = Spawners(
             layout, self._groups, open_files, lock, self._poll, self._take_over
         )
@@ -91,6 +93,9 @@ class Supervisor:
                 self._reap()
             elif fd in self._outputs:  # It may have ended earlier in this round.
                 self._read_output(self._outputs[fd])
+            elif (group := self._groups.out_of_memory(fd)) is not None:
+                for attempt in [one for one in self._attempts.values() if one.tree is group]:
+                    self._end_out_of_memory(attempt)
         return True
 
     def _obey(self, verb: str, subject: Any) -> None:
@@ -123,7 +128,7 @@ class Supervisor:
         is_grouped = bool(self._layout.folders)
         tree = Nowhere() if is_grouped else Tree(spec["marker"], spec["own_uid"])
         self._attempts[spec["id"]] = Attempt(spec, tree, output, starter)
-        starter.add(Start(spec["id"], spec["memory"], spec["begin"], writing))
+        starter.add(Start(spec["id"], Limits(*spec["limits"]), spec["begin"], writing))
 
     def _take_in(self, results: list[Any]) -> None:
         begun = []
@@ -161,10 +166,18 @@ class Supervisor:
             attempt.starter.terminate(attempt.id)
 
     def _end(
-        self, attempt: Attempt, code: int, cpu: float, peak: int, at: float, is_bare: bool
+        self,
+        attempt: Attempt,
+        code: int,
+        cpu: float,
+        peak: int,
+        at: float,
+        is_bare: bool = False,
+        disk_usage: tuple[Any, ...] | None = None,
     ) -> None:
         attempt.code, attempt.ended_at = code, at
         attempt.cpu, attempt.peak, attempt.is_bare = cpu, peak, is_bare
+        attempt.disk_usage = disk_usage
         self._settle(attempt)
 
     def _take_over(self, starter: Starter, results: list[Any]) -> None:
@@ -233,6 +246,11 @@ class Supervisor:
             attempt.capped = True
             self._terminate(attempt)
 
+    def _end_out_of_memory(self, attempt: Attempt) -> None:
+        """End all of an attempt; the kernel may have killed a single process of it."""
+        attempt.is_out_of_memory = True
+        self._kill(attempt)
+
     def _trust(self, until: float) -> None:
         """Let everything run until then; what is not ours any more was killed before."""
         self._trusted_until = until
@@ -267,7 +285,7 @@ class Supervisor:
         """Return the seconds until something has to be done by the clock; -1 if nothing has."""
         if not self._attempts:
             return -1
-        due = min(self._timers.next(), self._flush_at, self._spawners.deadline)
+        due = min(self._timers.next(), self._flush_at, self._sample_at, self._spawners.deadline)
         if not self._lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
@@ -284,6 +302,13 @@ class Supervisor:
             self._timers.run(now)
         if now >= self._flush_at:
             self._tell_of_output()
+        if now >= self._sample_at:
+            self._sample_at = now + SAMPLE_INTERVAL
+            for attempt in find_over_limit(self._running()):
+                self._end_out_of_memory(attempt)
+
+    def _running(self) -> list[Attempt]:
+        return [one for one in self._attempts.values() if one.pid and one.code is None]
 
     def _read_output(self, attempt: Attempt) -> None:
         before = attempt.output.size
@@ -320,7 +345,7 @@ class Supervisor:
             elif (attempt := self._by_pid.pop(pid, None)) is not None:
                 cpu = rusage.ru_utime + rusage.ru_stime
                 code = os.waitstatus_to_exitcode(status)
-                self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic(), False)
+                self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic())
 
     def _settle(self, attempt: Attempt) -> None:
         """Finish an attempt whose main process has ended, once nothing else of it is left."""

@@ -58,18 +58,13 @@ class Tree:
         return NOTHING
 
     def _pids(self) -> list[int]:
-        """Return the living processes of the attempt, those of its descendants included."""
-        parents: dict[int, int] = {}
-        found: set[int] = set()
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                state = read_state(int(name))
-                if state is not None:
-                    parents[int(name)] = state.parent
-                    if self._is_ours(int(name), state):
-                        found.add(int(name))
+        return self.members(living_processes())
+
+    def members(self, processes: "dict[int, State]") -> list[int]:
+        """Return those of `processes` that belong to the attempt, with all their descendants."""
+        found = {pid for pid, state in processes.items() if self._is_ours(pid, state)}
         found.discard(os.getpid())
-        return sorted(descendants(found, parents))
+        return sorted(descendants(found, processes))
 
     def _is_ours(self, pid: int, state: "State") -> bool:
         if self._uid is not None:
@@ -79,22 +74,17 @@ class Tree:
 
 def kill_descendants(spared: set[int]) -> None:
     """Kill every process below this one but `spared`: a subreaper keeps what its children leave."""
-    parents = {
-        int(name): state.parent
-        for name in os.listdir("/proc")
-        if name.isdigit() and (state := read_state(int(name))) is not None
-    }
-    for pid in descendants({os.getpid()}, parents) - {os.getpid()} - spared:
+    for pid in descendants({os.getpid()}, living_processes()) - {os.getpid()} - spared:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
 
 
-def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
+def descendants(roots: set[int], processes: "dict[int, State]") -> set[int]:
     """Return `roots` and every process that comes from one of them."""
     found = set(roots)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+    while more := {pid for pid, state in processes.items() if state.parent in found} - found:
         found |= more
     return found
 
@@ -111,6 +101,10 @@ class Nowhere:
 
     freeze = thaw = kill
 
+    def pids(self) -> list[int]:
+        """Return none."""
+        return []
+
     def measure(self) -> Measured:
         """Say that nothing was used."""
         return NOTHING
@@ -124,6 +118,12 @@ class State:
     def __init__(self, parent: int, session: int) -> None:
         self.parent = parent
         self.session = session
+
+
+def living_processes() -> dict[int, State]:
+    """Return where every process of this machine belongs."""
+    found = ((int(name), read_state(int(name))) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: state for pid, state in found if state is not None}
 
 
 def read_state(pid: int) -> State | None:
