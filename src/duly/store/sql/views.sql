@@ -213,7 +213,8 @@ select l.attempt, n.name, null, null, null, l.leased_at, l.leased_at, null, null
 
 -- name: read_log_end
 -- Return what is known of the log of one attempt, the latest when none is named. A running
--- attempt has no end yet; no row comes back when the tenant has no such task.
+-- attempt has no end yet, and of one that was lost with its node nobody knows the end; no row
+-- comes back when the tenant has no such task.
 --   $1 tenant_id, $2 task_id, $3 attempt
 with task as (
         select t.id,
@@ -230,7 +231,8 @@ select task.is_live, task.latest,
        coalesce($3::int, task.latest) as attempt,
        task.is_running and task.latest = coalesce($3::int, task.latest) as is_running,
        coalesce(a.log_size, 0) as size,
-       coalesce(a.log_tail, ''::bytea) as tail
+       coalesce(a.log_tail, ''::bytea) as tail,
+       coalesce(a.reason ->> 'code' = 'node_lost', false) as is_lost
   from task
   left join attempts a on a.task_id = $2 and a.attempt = coalesce($3::int, task.latest)
 
