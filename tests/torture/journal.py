@@ -53,8 +53,14 @@ SCHEMA = """
     end $$;
     create trigger journal_insert after insert or delete on duly.live
         for each row execute function journal.note_live();
+    -- What was measured of a running attempt is no step of its task.
     create trigger journal_update after update on duly.live
-        for each row when (old.* is distinct from new.*) execute function journal.note_live();
+        for each row when (
+            to_jsonb(old) - '{measured_token,running_since,cpu_seconds,peak_memory_mb}'::text[]
+            is distinct from
+            to_jsonb(new) - '{measured_token,running_since,cpu_seconds,peak_memory_mb}'::text[]
+        )
+        execute function journal.note_live();
 
     create function journal.note_end() returns trigger language plpgsql security definer as $$
     declare

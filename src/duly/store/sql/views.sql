@@ -194,7 +194,7 @@ select task.*
 select exists (select 1 from live where id = $2 and tenant_id = $1)
 
 -- name: read_attempts
--- Return the attempts at a task in order, the running one last.
+-- Return the attempts at a task in order, the running one last, with what its node has told of it.
 --   $1 tenant_id, $2 task_id
 select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
        a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
@@ -203,9 +203,16 @@ select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at,
  where a.task_id = $2
    and exists (select 1 from tasks t where t.id = $2 and t.tenant_id = $1)
  union all
-select l.attempt, n.name, null, null, null, l.leased_at, l.leased_at, null, null, null, null
+select l.attempt, n.name, null, null, null, l.leased_at,
+       coalesce(measured.running_since, l.leased_at), null,
+       measured.cpu_seconds, measured.peak_memory_mb,
+       extract(epoch from duly.now() - measured.running_since)::real
   from live l
   left join nodes n on n.id = l.node_id
+  left join lateral (
+        select l.running_since, l.cpu_seconds, l.peak_memory_mb
+         where l.measured_token = l.token
+       ) as measured on true
  where l.id = $2
    and l.tenant_id = $1
    and l.status = 'running'
