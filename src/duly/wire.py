@@ -220,6 +220,24 @@ class Preparing(msgspec.Struct, kw_only=True):
     refs: list[AttemptRef]
 
 
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """For how many seconds an attempt has run, and what it has used by now, if that is known."""
+
+    ref: AttemptRef
+    ran: float
+    cpu_seconds: float | None = None
+    peak_memory_mb: float | None = None
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/running: what is known by now of attempts that have run for a while.
+
+    Their reports tell all of it in the end. If the node is lost, there are no reports.
+    """
+
+    measured: list[Measured]
+
+
 class AttemptKey(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/attempt-key: the key with this SHA-256 speaks for the attempt from now on.
 

@@ -1,11 +1,15 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from duly import wire
 from duly.config import ExecutionSettings, RetrySettings, Settings
+from duly.model.resources import Resources
 from duly.model.task import Outcome
+from duly.server.logbook import REST_LOST
+from tests.api.conftest import Agent
 
 
 @pytest.fixture
@@ -114,3 +118,41 @@ async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over
             assert (await real.get(f"/v1/tasks/{task}"))["status"] == "running"
             assert await agent.finish(ref, log=b"one\ntwo\nthree\n")
             assert [text async for text in lines] == [b"three\n"]
+
+
+async def lose(agent):
+    """Let the agent of a node begin anew, so that what it ran is lost."""
+    capacity = Resources(cpu_milli=4000, memory_mb=8192, disk_mb=8192)
+    asked = wire.Join(name="node-a", capacity=capacity)
+    answer = await agent.api.call("POST", "/v1/nodes", content=msgspec.json.encode(asked))
+    assert answer.status_code == 201, answer.text
+    return Agent(agent.api, wire.Joined(**answer.json()))
+
+
+async def test_what_a_lost_attempt_wrote_is_kept_as_far_as_it_was_received(api, agent):
+    task = (await api.submit())["id"]
+    first = await agent.start()
+    assert (await agent.log(first, 0, b"one ")).status_code == 204
+    assert (await agent.log(first, 4, b"two\n")).status_code == 204
+    assert await log(api, task, "?attempt=1") == b"one two\n"
+
+    agent = await lose(agent)
+    assert await agent.finish(await agent.start(), log=b"again")
+    assert await log(api, task, "?attempt=1") == b"one two\n" + REST_LOST
+    assert await log(api, task) == b"again"
+    assert (await agent.log(first, 8, b"late")).status_code == 409
+    assert await log(api, task, "?attempt=1") == b"one two\n" + REST_LOST
+
+
+async def test_following_tells_once_that_the_rest_was_lost_with_the_node(api, agent):
+    task = (await api.submit())["id"]
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(log(api, task, "?follow=true"))
+        first = await agent.start()
+        assert (await agent.log(first, 0, b"one\n")).status_code == 204
+        agent = await lose(agent)
+        assert await agent.finish(await agent.start(), log=b"two")
+        async with asyncio.timeout(10):
+            whole = await following
+    # The first attempt may be over before anybody looks; what is seen of it is seen whole.
+    assert whole in (b"one\n" + REST_LOST + b"two", b"two")

@@ -6,6 +6,7 @@ import signal
 import psutil
 import pytest
 
+from duly.server.logbook import REST_LOST
 from duly.store.embedded import EmbeddedPostgres
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
@@ -30,6 +31,29 @@ def test_a_killed_agent_takes_its_processes_along_and_its_task_runs_again(lab: L
     ended = lab.client().wait(task, timeout=30)
     assert (ended["status"], ended["failures"], ended["losses"]) == ("done", 0, 1)
     assert [one.attempt for one in lab.ledger.starts(task)] == [1, 2]
+    assert lab.violations([task]) == []
+
+
+def test_what_a_lost_attempt_wrote_and_used_is_kept(lab: Lab) -> None:
+    lab.start_server()
+    agent, client = lab.start_agent(), lab.client()
+    work = "if [ $DULY_ATTEMPT = 1 ]; then echo before; sleep 60; else echo again; fi"
+    task = submit(lab, work)
+    until(lambda: client.read_logs(task) == b"before\n", "its output to be shown")
+    until(lambda: client.list_attempts(task)[0]["usage"] is not None, "its usage to be shown")
+    [shown] = client.list_attempts(task)
+
+    agent.kill()
+    lab.start_agent()
+
+    client.wait(task, timeout=30)
+    assert client.read_logs(task, attempt=1) == b"before\n" + REST_LOST
+    assert client.read_logs(task, attempt=2) == b"again\n"
+    lost = client.list_attempts(task)[0]
+    assert (lost["outcome"], lost["started_at"]) == ("lost", shown["started_at"])
+    assert lost["usage"] is not None and shown["usage"] is not None
+    assert lost["usage"]["peak_memory_mb"] >= shown["usage"]["peak_memory_mb"] > 0
+    assert lost["usage"]["wall_seconds"] > shown["usage"]["wall_seconds"]
     assert lab.violations([task]) == []
 
 

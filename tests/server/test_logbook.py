@@ -1,7 +1,7 @@
 import pytest
 
 from duly.errors import ConfigError, TooLarge
-from duly.server.logbook import Logbook, day_of
+from duly.server.logbook import REST_LOST, Logbook, day_of
 from duly.wire import AttemptRef
 
 DAY = 86_400 << 31
@@ -92,3 +92,15 @@ async def test_dropping_days_of_an_empty_store_does_nothing(logbook):
 def test_a_store_that_cannot_be_used_is_a_configuration_error():
     with pytest.raises(ConfigError, match="nonsense"):
         Logbook("nonsense://secret@place", limit=1)
+
+
+@pytest.mark.parametrize("start", [0, 2, 6, 10, 6 + len(REST_LOST), 500])
+async def test_of_a_lost_attempt_what_was_received_is_read_and_then_a_notice(logbook, start):
+    await keep(logbook, 0, b"abc")
+    await keep(logbook, 3, b"def")
+    await keep(logbook, 9, b"after a gap")
+    assert await read(logbook.read_lost(TASK, 1, start)) == (b"abcdef" + REST_LOST)[start:]
+
+
+async def test_of_a_lost_attempt_that_sent_nothing_only_the_notice_is_read(logbook):
+    assert await read(logbook.read_lost(TASK, 1)) == REST_LOST

@@ -57,6 +57,14 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Something that must not have happened, with what was written down around it."""
+
+    message: str
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Chronicle:
     """Everything about one run."""
 
@@ -69,7 +77,7 @@ class Chronicle:
     """How many calls of the clients ended how."""
     episodes: tuple[Episode, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
-    violations: tuple[str, ...] = ()
+    violations: tuple[Finding, ...] = ()
     happenings: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """When tasks were submitted, started and ended."""
     leases: tuple[Lease, ...] = ()

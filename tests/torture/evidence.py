@@ -27,7 +27,11 @@ from tests.torture.journal import Step
 from tests.torture.ledger import MARK, Entry
 
 BLUR = 0.05
-"""Seconds by which two times may seem out of order: /proc/uptime counts in hundredths."""
+"""Seconds by which two times may seem out of order: /proc/uptime counts in hundredths.
+
+A comparison of two clocks needs it at both ends of a span: what happened right after an instant
+may seem to have happened right before it.
+"""
 CONVERGED = 30.0
 """Seconds after the end of a fault in which its consequences may still be felt."""
 
@@ -64,6 +68,10 @@ class Violation(msgspec.Struct, frozen=True):
     invariant: int
     message: str
     task: int | None = None
+    incarnation: int | None = None
+    schedule: int | None = None
+    at: float | None = None
+    """When it happened, if that is known, by CLOCK_BOOTTIME."""
 
     def __str__(self) -> str:
         about = "" if self.task is None else f"task {self.task}: "
@@ -182,7 +190,9 @@ class Evidence:
     def clock_stepped(self, since: float, until: float) -> bool:
         """Say whether PostgreSQL's clock was set between the two times, or was still wrong."""
         return any(
-            one.kind == "database_clock" and one.began <= until and since <= one.healed
+            one.kind == "database_clock"
+            and one.began - BLUR <= until
+            and since <= one.healed + BLUR
             for one in self.troubles
         )
 

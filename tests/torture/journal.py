@@ -21,6 +21,7 @@ SCHEMA = """
         at timestamptz not null default clock_timestamp(),
         boot float8 not null
             default split_part(pg_read_file('/proc/uptime'), ' ', 1)::float8,
+        computed_ago float8 not null default 0,
         what text not null,
         op text not null,
         task bigint, status text, attempt int, token bigint, term bigint, server int,
@@ -28,6 +29,12 @@ SCHEMA = """
         cancel_requested boolean, is_awaited boolean, is_paused boolean, outcome text, reason text,
         schedule bigint, row jsonb
     );
+
+    -- A row is journaled some time after the clock was read that its values are computed from: a
+    -- trigger runs at the end of its statement, and a statement may be slow.
+    create function journal.seconds_since(instant timestamptz) returns float8 language sql as $$
+        select greatest(0, extract(epoch from duly.now() - instant))::float8
+    $$;
 
     create function journal.note_live() returns trigger language plpgsql security definer as $$
     declare
@@ -46,8 +53,14 @@ SCHEMA = """
     end $$;
     create trigger journal_insert after insert or delete on duly.live
         for each row execute function journal.note_live();
+    -- What was measured of a running attempt is no step of its task.
     create trigger journal_update after update on duly.live
-        for each row when (old.* is distinct from new.*) execute function journal.note_live();
+        for each row when (
+            to_jsonb(old) - '{measured_token,running_since,cpu_seconds,peak_memory_mb}'::text[]
+            is distinct from
+            to_jsonb(new) - '{measured_token,running_since,cpu_seconds,peak_memory_mb}'::text[]
+        )
+        execute function journal.note_live();
 
     create function journal.note_end() returns trigger language plpgsql security definer as $$
     declare
@@ -90,9 +103,10 @@ SCHEMA = """
     create function journal.note_incarnation() returns trigger
         language plpgsql security definer as $$
     begin
-        insert into journal.steps (what, op, incarnation, node, status, reason)
+        insert into journal.steps (what, op, incarnation, node, status, reason, computed_ago)
         values ('incarnation', lower(tg_op), new.id, new.node_id,
-                case when new.ended_at is null then 'alive' else 'ended' end, new.end_reason);
+                case when new.ended_at is null then 'alive' else 'ended' end, new.end_reason,
+                journal.seconds_since(coalesce(new.ended_at, new.renewed_at)));
         return null;
     end $$;
     create trigger journal_insert after insert on duly.incarnations
@@ -102,8 +116,9 @@ SCHEMA = """
 
     create function journal.note_renewal() returns trigger language plpgsql security definer as $$
     begin
-        insert into journal.steps (what, op, incarnation, node)
-        values ('renewal', lower(tg_op), new.id, new.node_id);
+        insert into journal.steps (what, op, incarnation, node, computed_ago)
+        values ('renewal', lower(tg_op), new.id, new.node_id,
+                journal.seconds_since(new.renewed_at));
         return null;
     end $$;
     create trigger journal_renewal after update on duly.incarnations
@@ -115,8 +130,9 @@ SCHEMA = """
         row jsonb := to_jsonb(coalesce(new, old));
         id bigint := coalesce(row ->> 'schedule_id', row ->> 'id');
     begin
-        insert into journal.steps (what, op, schedule, row)
-        values (tg_argv[0], lower(tg_op), id, row - 'task');
+        insert into journal.steps (what, op, schedule, row, computed_ago)
+        values (tg_argv[0], lower(tg_op), id, row - 'task',
+                coalesce(journal.seconds_since((row ->> 'recorded_at')::timestamptz), 0));
         return null;
     end $$;
     do $$ begin
@@ -157,6 +173,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     xid: int = 0
     boot: float = 0.0
+    computed_ago: float = 0.0
+    """Seconds between the reading of the clock that the row was computed from and `boot`.
+
+    Known of incarnations, their renewals, and what became of fire times.
+    """
     what: str
     op: str
     task: int | None = None
@@ -179,6 +200,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     schedule: int | None = None
     row: dict[str, Any] | None = None
     """All of the row, of a schedule and of what became of its fire times."""
+
+    @property
+    def computed_at(self) -> float:
+        """When the clock was read that the times in the row are computed from."""
+        return self.boot - self.computed_ago
 
 
 COLUMNS = Step.__struct_fields__

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.torture import books, history, ledger, recoveries, watch
 from tests.torture.books import Books
-from tests.torture.chronicle import Chronicle, Episode
+from tests.torture.chronicle import Chronicle, Episode, Finding
 from tests.torture.evidence import Evidence, Trouble
+from tests.torture.excerpt import excerpt
 from tests.torture.history import Call
 from tests.torture.invariants import judge
 from tests.torture.ledger import Entry
@@ -75,7 +76,10 @@ def tell(folder: Path) -> Chronicle:
         calls=dict(sorted(Counter(f"{one.op}, {one.outcome}" for one in calls).items())),
         episodes=tuple(_shifted(one, record.began) for one in record.episodes),
         recoveries=tuple(replace(one, since=one.since - record.began) for one in found),
-        violations=(*record.mishaps, *(str(one) for one in judge(evidence))),
+        violations=(
+            *(Finding(one) for one in record.mishaps),
+            *(Finding(str(one), excerpt(evidence, one, record.began)) for one in judge(evidence)),
+        ),
         happenings=_happenings(record.began, stored, calls, entries),
         leases=recoveries.leases_of(traces, record.began),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tests.torture.chronicle import Episode, Lease, Recovery
+from tests.torture.evidence import BLUR
 from tests.torture.history import Call
 from tests.torture.journal import Step
 from tests.torture.ledger import Entry
@@ -113,7 +114,7 @@ def rerun(episode: Episode, traces: Traces) -> Iterator[float | None]:
     Nothing is told when none was: then nothing was at work there, or what was is not repeated.
     What was leased to the node once it was back is lost to a later fault.
     """
-    later = {step.token for step in traces.leases if step.boot >= episode.healed}
+    later = {step.token for step in traces.leases if step.boot >= episode.healed - BLUR}
     again = [
         at
         for step in traces.losses

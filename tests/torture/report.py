@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.torture import timeline
-from tests.torture.chronicle import Chronicle, Recovery
+from tests.torture.chronicle import Chronicle, Finding, Recovery
 
 SHOWN = 50
 """How many violations are written out for people; all of them are in the JSON."""
@@ -105,12 +105,17 @@ def _recoveries(recoveries: Iterable[Recovery]) -> str:
     return _table(head, rows)
 
 
-def _violations(violations: Sequence[str]) -> str:
+def _violations(violations: Sequence[Finding]) -> str:
     if not violations:
         return "None.\n"
-    lines = [f"- {one}" for one in violations[:SHOWN]]
+    lines = ["\n".join([f"- {one.message}", *_indented(one.steps)]) for one in violations[:SHOWN]]
     left = len(violations) - len(lines)
     return "\n".join([*lines, *([f"- and {left} more"] if left else [])]) + "\n"
+
+
+def _indented(steps: Sequence[str]) -> list[str]:
+    """Return lines as a block of code within an item of a list."""
+    return ["", *(f"      {step}" for step in steps), ""] if steps else []
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

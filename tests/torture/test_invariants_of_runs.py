@@ -67,6 +67,26 @@ def test_a_lease_of_a_node_that_ends_before_its_time_is_found(
     assert judged(story, 6)[-1] == "incarnation 1 was renewed after its end"
 
 
+@pytest.mark.parametrize(("late", "lasted", "violations"), [(0.13, 15.0, 0), (0.13, 14.8, 1)])
+def test_a_renewal_counts_from_the_time_that_it_was_computed_from(
+    late: float, lasted: float, violations: int
+) -> None:
+    story = told()
+    story.note(what="renewal", op="update", incarnation=1, computed_ago=late)
+    story.wait(lasted - late - 1)
+    story.note(what="incarnation", op="update", incarnation=1, status="ended", reason="expired")
+    assert len(judged(story, 6)) == violations
+
+
+def test_an_end_that_is_journaled_late_does_not_lengthen_a_lease() -> None:
+    story = told()
+    story.note(what="renewal", op="update", incarnation=1)
+    story.wait(15.1 - 1)
+    ended = {"what": "incarnation", "op": "update", "status": "ended", "reason": "expired"}
+    story.note(**ended, incarnation=1, computed_ago=0.5)
+    assert judged(story, 6) == ["incarnation 1 expired 14.60 s after it was renewed"]
+
+
 def test_a_word_of_an_attempt_after_a_later_one_has_begun_is_found() -> None:
     story = told(lost, run, lambda story: story.write("beat", TASK, token=1))
     assert judged(story, 7) == ["token 1 wrote after token 2 began"]

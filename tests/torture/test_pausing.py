@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
 import pytest
 
 from tests.torture.books import GraphRow
@@ -167,3 +168,50 @@ def test_of_a_cancelled_graph_only_what_had_ended_may_have_ended_otherwise():
     assert wrong(finish_the_first, end_the_second, cancelled) == []
     found = wrong(finish_the_first, cancelled, start_the_second)
     assert found == ["[14] task 2: was leased 1.00 s after its cancellation was told"]
+
+
+def at(instant: Callable[[Story], float], do: Telling) -> Telling:
+    """Tell of something that the journal has at that instant."""
+
+    def tell(story: Story) -> None:
+        now, story.now = story.now, instant(story)
+        steps = len(story.steps)
+        do(story)
+        story.steps[steps:] = [
+            msgspec.structs.replace(step, boot=instant(story)) for step in story.steps[steps:]
+        ]
+        story.now = max(now, story.now)
+
+    return tell
+
+
+def before_the_call(seconds: float) -> Callable[[Story], float]:
+    return lambda story: story.calls[-1].invoked - seconds
+
+
+def before_the_answer(seconds: float) -> Callable[[Story], float]:
+    return lambda story: (story.calls[-1].returned or 0.0) - seconds
+
+
+@pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
+def test_a_lease_is_before_the_resume_only_if_the_clocks_can_tell(early, violations):
+    def resume_and_start(story: Story) -> None:
+        story.resume(FIRST)
+        story.lease(FIRST)
+
+    told = (pause_first, alone("pause"), lambda story: story.wait(5), alone("resume"))
+    found = wrong(*told, at(before_the_call(early), resume_and_start))
+    assert len(found) == violations, found
+
+
+@pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
+@pytest.mark.parametrize(
+    ("told", "then"),
+    [
+        ((pause_first, alone("pause")), resume_first),
+        ((pause_first, alone("pause"), resume_first, alone("resume")), pause_first),
+    ],
+)
+def test_a_change_right_after_an_answer_is_not_what_the_answer_told(told, then, early, violations):
+    found = wrong(*told, at(before_the_answer(early), then))
+    assert len(found) == violations, found

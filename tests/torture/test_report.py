@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from tests.torture import report, timeline
-from tests.torture.chronicle import Chronicle, Episode, Lease, Recovery, rates
+from tests.torture.chronicle import Chronicle, Episode, Finding, Lease, Recovery, rates
 
 EPISODES = (
     Episode("leader killed", "server", "server-0", ("server-0",), 10.0, 16.0),
@@ -32,7 +32,7 @@ def test_a_run_is_good_without_violations_and_with_every_recovery_in_time() -> N
     late = replace(IN_TIME, took=5.5)
     never = replace(IN_TIME, took=None)
     assert RUN.is_good
-    assert not replace(RUN, violations=("[1] lost",)).is_good
+    assert not replace(RUN, violations=(Finding("[1] lost"),)).is_good
     assert not replace(RUN, recoveries=(IN_TIME, late)).is_good
     assert not replace(RUN, recoveries=(never,)).is_good
 
@@ -47,12 +47,14 @@ def test_percentiles_are_values_that_were_seen_and_never_stands_for_infinity() -
 
 
 def test_the_report_is_written_for_people_and_for_programs(tmp_path: Path) -> None:
-    bad = replace(RUN, violations=tuple(f"[1] task {n}" for n in range(60)))
+    steps = ("1.000  journal  live insert: waiting (attempt 0)",)
+    bad = replace(RUN, violations=tuple(Finding(f"[1] task {n}", steps) for n in range(60)))
     report.write(bad, tmp_path)
     told = msgspec.json.decode((tmp_path / "report.json").read_bytes())
     assert (told["is_good"], len(told["violations"]), told["seed"]) == (False, 60, 7)
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# NOT GOOD: 1,234 tasks, 2 faults, 60 violations, 0 of 1 recoveries")
+    assert f"- [1] task 0\n\n      {steps[0]}\n" in text
     assert "- and 10 more" in text
     assert "| leader killed | dispatch | 1 | 0 | 3.25 | 3.25 | 3.25 | 5.0 |" in text
 

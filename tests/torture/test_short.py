@@ -45,7 +45,7 @@ def after_losing_fire_times(folder: Path, stored: Books) -> tuple[str, ...]:
     first = {row.schedule_id: row for row in reversed(stored.occurrences)}.values()
     left = [row for row in stored.occurrences if row not in first]
     msgspec.structs.replace(stored, occurrences=left).save(folder / records.BOOKS)
-    return records.tell(folder).violations
+    return messages(folder)
 
 
 def after_losing_a_task(folder: Path, stored: Books) -> tuple[str, ...]:
@@ -54,4 +54,8 @@ def after_losing_a_task(folder: Path, stored: Books) -> tuple[str, ...]:
     told = next(call for call in calls if (call.op, call.outcome) == ("submit", "ok"))
     left = [row for row in stored.tasks if row.id != int((told.result or {})["id"])]
     msgspec.structs.replace(stored, tasks=left).save(folder / records.BOOKS)
-    return records.tell(folder).violations
+    return messages(folder)
+
+
+def messages(folder: Path) -> tuple[str, ...]:
+    return tuple(one.message for one in records.tell(folder).violations)

@@ -179,6 +179,11 @@ class Group:
             except BlockingIOError:
                 pass
 
+    def used(self) -> tuple[float | None, int | None]:
+        """Return the cpu seconds and the peak of memory so far, without measuring for good."""
+        cpu = self._cpu()
+        return None if cpu is None else cpu - self._cpu_before, self._peak()
+
     def renew(self) -> bool:
         """Make an empty group ready for another attempt; False means that it cannot be."""
         if self._frozen:

@@ -6,8 +6,8 @@ and ended is the state machine's to say.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,6 +56,7 @@ class Local:
     """What is to be said after what is in the spool file, which could not hold it."""
     disk_usage: DiskUsage | None = None
     """What its folder held when it was last measured, if it was."""
+    assigned_at: float = field(default_factory=monotonic)
     ended_at: float | None = None
     ran: float | None = None
     usage: Usage | None = None
@@ -105,6 +106,11 @@ class Executor:
     def by_id(self, number: int) -> Local | None:
         """Return the attempt that the supervisor knows by this number, unless it has ended."""
         return self._by_id.get(number)
+
+    @property
+    def running(self) -> Collection[Local]:
+        """The attempts that have been handed to the supervisor and have not ended."""
+        return self._by_id.values()
 
     def by_caller(self, caller: Caller) -> Local | None:
         """Return the running attempt that a process belongs to; None if it belongs to none."""

@@ -21,6 +21,7 @@ from duly.agent.gateway import Backoff, Gateway
 from duly.agent.inputs import InputFetcher
 from duly.agent.link import Link
 from duly.agent.logs import LogSender
+from duly.agent.measuring import MeasurementSender
 from duly.agent.outcome import Conclusion
 from duly.agent.preparing import PreparingSender
 from duly.agent.progress import ProgressSender
@@ -75,6 +76,7 @@ class Session:
         self._logs = LogSender(gateway)
         self._progress = ProgressSender(gateway)
         self._preparing = PreparingSender(gateway)
+        self._measuring = MeasurementSender(gateway, executor, self._measure)
         self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
         self._bundles = BundleFetcher(gateway, cache, users, self._unpacked, executor.remove)
         self._disk_watch = DiskWatch(executor.folders, self._end_over_disk)
@@ -100,6 +102,8 @@ class Session:
             local = self._executor.by_id(subject[0])
             if local is not None:
                 self._logs.written(local, subject[1])
+        elif name == "measured":
+            self._measuring.take(subject)
 
     def attempt_says(self, ref: AttemptRef, progress: Progress) -> None:
         """Take in what a running attempt says through its socket."""
@@ -177,6 +181,9 @@ class Session:
     def _fetched(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
         self.take(events.Fetched(ref, refusal))
 
+    def _measure(self, identities: list[int]) -> None:
+        self.link.send("measure", identities)
+
     def _command(self, verb: str, ref: AttemptRef) -> None:
         self.link.send(verb, self._executor.find(ref).id)
 
@@ -220,6 +227,7 @@ class Session:
                     self._progress.run,
                     self._preparing.run,
                     self._disk_watch.run,
+                    lambda: self._measuring.run(joined.heartbeat_interval),
                     self._inputs.run,
                     self._bundles.run,
                     *(self._bundles.unpack,) * UNPACKING,

@@ -103,6 +103,8 @@ class Supervisor:
             self._start(subject)
         elif verb == "trust":
             self._trust(subject)
+        elif verb == "measure":
+            self._measure(subject)
         elif (attempt := self._attempts.get(subject)) is not None:
             if verb == "terminate":
                 self._terminate(attempt)
@@ -129,6 +131,16 @@ class Supervisor:
         tree = Nowhere() if is_grouped else Tree(spec["marker"], spec["own_uid"])
         self._attempts[spec["id"]] = Attempt(spec, tree, output, starter)
         starter.add(Start(spec["id"], Limits(*spec["limits"]), spec["begin"], writing))
+
+    def _measure(self, identities: list[int]) -> None:
+        """Tell since when attempts run, and what they have used by now."""
+        running = [
+            attempt
+            for identity in identities
+            if (attempt := self._attempts.get(identity)) is not None and attempt.pid
+        ]
+        told = [[one.id, one.started_at, *one.tree.used()] for one in running]
+        self._events.append(["measured", told])
 
     def _take_in(self, results: list[Any]) -> None:
         begun = []

@@ -57,6 +57,10 @@ class Tree:
         """Say that nothing is known; what the kernel tells at the end has to do."""
         return NOTHING
 
+    def used(self) -> tuple[float | None, int | None]:
+        """Say that nothing is known while it runs."""
+        return None, None
+
     def _pids(self) -> list[int]:
         return self.members(living_processes())
 
@@ -108,6 +112,10 @@ class Nowhere:
     def measure(self) -> Measured:
         """Say that nothing was used."""
         return NOTHING
+
+    def used(self) -> tuple[float | None, int | None]:
+        """Say that nothing is known."""
+        return None, None
 
 
 class State:

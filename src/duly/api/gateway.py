@@ -100,6 +100,14 @@ async def note_preparing(request: ApiRequest) -> Answer:
     return no_content()
 
 
+@_message("running", "Tell what running attempts have used", wire.Running, None)
+async def note_running(request: ApiRequest) -> Answer:
+    """Keep what is told of those that are still this node's, in case that it is lost."""
+    message = await _read(request, wire.Running)
+    await parts_of(request).measurements.note(_node(request), message.measured)
+    return no_content()
+
+
 @_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
 async def register_attempt_key(request: ApiRequest) -> Answer:
     """Take the key if the attempt is still this node's."""
@@ -141,6 +149,7 @@ HANDLERS = [
     read_inputs,
     read_artifact,
     note_preparing,
+    note_running,
     register_attempt_key,
     leave,
 ]

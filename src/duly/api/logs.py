@@ -1,7 +1,8 @@
 """Logs: what a task has written, or is writing just now.
 
 Following a log reads the same places as reading it: chunks from the object store
-while the attempt runs, and the tail of its report once it has ended.
+while the attempt runs, and the tail of its report once it has ended. An attempt that was
+lost with its node has no report, and its log ends with the last chunk that arrived.
 """
 
 from collections.abc import AsyncIterator
@@ -68,13 +69,13 @@ async def _read(parts: Parts, task_id: int, end: LogEnd, start: int) -> AsyncIte
     """Yield what there is of one attempt's log from `start` on."""
     if end.attempt == 0:
         return
-    text = (
-        parts.logbook.read(task_id, end.attempt, start)
-        if end.is_running
-        else parts.logbook.read_ended(
-            task_id, end.attempt, size=end.size, tail=end.tail, start=start
-        )
-    )
+    logbook, attempt = parts.logbook, end.attempt
+    if end.is_running:
+        text = logbook.read(task_id, attempt, start)
+    elif end.is_lost:
+        text = logbook.read_lost(task_id, attempt, start)
+    else:
+        text = logbook.read_ended(task_id, attempt, size=end.size, tail=end.tail, start=start)
     async for data in text:
         yield data
 

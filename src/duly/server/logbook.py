@@ -22,6 +22,8 @@ from duly.wire import AttemptRef
 
 NOTICE_BYTES = 4096
 """Room beyond the limit of a log for the notice that the rest was cut off."""
+REST_LOST = b"\n[duly: the node was lost; what was written after this was lost with it]\n"
+"""What is said after as much of a log as had been received when its node was lost."""
 AT_ONCE = 32
 """Tasks whose logs are deleted at the same time; an object store far away takes its time."""
 SECONDS_OF_A_DAY = 86_400
@@ -99,6 +101,18 @@ class Logbook:
         if position < size:
             yield tail[position - begins :]
 
+    async def read_lost(self, task: int, attempt: int, start: int = 0) -> AsyncIterator[bytes]:
+        """Yield what was received of an attempt that was lost with its node, and a notice.
+
+        The notice counts as the last bytes of the log, so that whoever follows is told once.
+        """
+        received = _end(await self._chunks(task, attempt))
+        if start < received:
+            async for data in self.read(task, attempt, start):
+                yield data
+        if start < received + len(REST_LOST):
+            yield REST_LOST[max(start - received, 0) :]
+
     async def drop_before(self, day: int, *, keep: Collection[int] = ()) -> None:
         """Delete the logs of tasks from before `day`, except those of the tasks in `keep`."""
         listing = await obstore.list_with_delimiter_async(self._store, "logs")
@@ -146,6 +160,16 @@ def open_store(url: str) -> Any:
 def day_of(task: int) -> int:
     """Return the day, counted from 2026-01-01, in which a task's id was minted."""
     return (task >> BITS_BELOW_THE_SECOND) // SECONDS_OF_A_DAY
+
+
+def _end(chunks: Sequence[Chunk]) -> int:
+    """Return up to where chunks in order are without a gap."""
+    position = 0
+    for chunk in chunks:
+        if chunk.offset > position:
+            break
+        position = max(position, chunk.end)
+    return position
 
 
 def _prefix(task: int, attempt: int) -> str:

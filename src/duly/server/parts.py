@@ -20,6 +20,7 @@ from duly.server.inputs import Inputs
 from duly.server.keys import Keys
 from duly.server.logbook import Logbook
 from duly.server.logins import Logins
+from duly.server.measurements import Measurements
 from duly.server.occurrences import Occurrences
 from duly.server.passwords import Passwords
 from duly.server.pauser import Pauser
@@ -70,6 +71,7 @@ class Parts:
     artifacts: Artifacts
     downloads: TenantRooms
     preparations: Preparations
+    measurements: Measurements
     resource_manager: ResourceManager
     queue_manager: QueueManager
     rate_limiter: RateLimiter
@@ -157,6 +159,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         artifacts=Artifacts(database, settings.requests, sequencer, archive),
         downloads=TenantRooms(DOWNLOADS, TOO_MANY_DOWNLOADS),
         preparations=Preparations(database, settings.execution.grace),
+        measurements=Measurements(database),
         resource_manager=core.resource_manager,
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,

@@ -13,7 +13,7 @@ from random import Random
 
 from duly import telemetry, wire
 from duly.config import Settings
-from duly.model.task import Outcome, Reason, Status
+from duly.model.task import Outcome, Reason, Status, Usage
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.endings import Endings
@@ -164,9 +164,9 @@ class QueueManager(Service):
             outcome = Outcome.EXPIRED
             reason = Reason("node_left", "Its node left before it began it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
-        return self._endings.decide(
-            held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at
-        )
+        ran, usage = _known(held, at)
+        report = wire.AttemptReport(ref=ref, outcome=outcome, reason=reason, ran=ran, usage=usage)
+        return self._endings.decide(held, report, at)
 
     def hear(self, told: News) -> None:
         """Take in what another server told: times that come, tasks that somebody here waits for."""
@@ -263,6 +263,16 @@ class QueueManager(Service):
 async def _expire(conn: Connection, at: datetime) -> None:
     for incarnation, node in await leases.expire_incarnations(conn, at):
         log.warning("node %s is lost (incarnation %s)", node, incarnation)
+
+
+def _known(held: Held, at: datetime) -> tuple[float | None, Usage | None]:
+    """Return how long a lost attempt has run, and what it has used, as far as its node told."""
+    if held.running_since is None:
+        return None, None
+    ran = max(0.0, (at - held.running_since).total_seconds())
+    if held.cpu_seconds is None or held.peak_memory_mb is None:
+        return ran, None
+    return ran, Usage(held.cpu_seconds, held.peak_memory_mb, ran)
 
 
 def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:

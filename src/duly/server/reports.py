@@ -30,8 +30,8 @@ def storable(report: wire.AttemptReport) -> wire.AttemptReport:
         report,
         exit_code=None if report.exit_code is None else max(-INT4, min(report.exit_code, INT4)),
         reason=None if report.reason is None else _reason(report.reason),
-        ran=None if report.ran is None else _within(report.ran, LONGEST),
-        ended_ago=_within(report.ended_ago, LONGEST),
+        ran=None if report.ran is None else within(report.ran, LONGEST),
+        ended_ago=within(report.ended_ago, LONGEST),
         usage=None if report.usage is None else _usage(report.usage),
         tail=report.tail[-wire.TAIL_BYTES :],
         log_size=max(0, min(report.log_size, INT8)),
@@ -61,13 +61,14 @@ def is_possible(ref: wire.AttemptRef) -> bool:
 
 def _usage(usage: Usage) -> Usage:
     return Usage(
-        cpu_seconds=_within(usage.cpu_seconds, MOST),
-        peak_memory_mb=_within(usage.peak_memory_mb, MOST),
-        wall_seconds=_within(usage.wall_seconds, MOST),
+        cpu_seconds=within(usage.cpu_seconds, MOST),
+        peak_memory_mb=within(usage.peak_memory_mb, MOST),
+        wall_seconds=within(usage.wall_seconds, MOST),
     )
 
 
-def _within(value: float, most: float) -> float:
+def within(value: float, most: float) -> float:
+    """Return the nearest value from 0 to `most`; what is not a number counts as 0."""
     return 0.0 if math.isnan(value) else max(0.0, min(value, most))
 
 

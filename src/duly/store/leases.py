@@ -104,6 +104,10 @@ class Held(msgspec.Struct, frozen=True):
     execution_cap: timedelta
     cancel_requested_at: datetime | None
     node_id: int
+    running_since: datetime | None = None
+    """Since when it runs, as far as its node has told; it tells only of those that run long."""
+    cpu_seconds: float | None = None
+    peak_memory_mb: float | None = None
     has_left: bool = False
     """Whether the agent has said that it goes, and so never began this attempt."""
 
@@ -289,7 +293,7 @@ async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
 
 async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
     """Record ended attempts and move their tasks on; the rows are locked."""
-    usages = [one.usage or Usage() for one in ended]
+    usages = [one.usage for one in ended]
     await conn.execute(
         SQL["end_attempts"],
         [one.held.id for one in ended],
@@ -300,9 +304,9 @@ async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
         [_optional_json(one.reason) for one in ended],
         [one.started_at for one in ended],
         [one.finished_at for one in ended],
-        [usage.cpu_seconds for usage in usages],
-        [usage.peak_memory_mb for usage in usages],
-        [usage.wall_seconds for usage in usages],
+        [usage and usage.cpu_seconds for usage in usages],
+        [usage and usage.peak_memory_mb for usage in usages],
+        [usage and usage.wall_seconds for usage in usages],
         [one.log_size for one in ended],
         [one.log_tail or None for one in ended],
         [one.status for one in ended],

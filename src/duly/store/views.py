@@ -112,6 +112,8 @@ class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
     is_running: bool
     size: int
     tail: bytes
+    is_lost: bool
+    """Whether its node was lost, so that nobody told how its log ends."""
 
 
 class TaskResult(msgspec.Struct, frozen=True):

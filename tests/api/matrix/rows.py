@@ -321,6 +321,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/gateway/preparing"): Row(
         Access.NODE, ok=204, good=message(lambda _, ref: wire.Preparing(refs=[ref]))
     ),
+    ("POST", "/v1/gateway/running"): Row(
+        Access.NODE,
+        ok=204,
+        good=message(lambda _, ref: wire.Running(measured=[wire.Measured(ref, 1.0)])),
+    ),
     ("POST", "/v1/gateway/leave"): Row(
         Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
     ),

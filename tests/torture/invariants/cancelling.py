@@ -15,7 +15,7 @@ def cancel(evidence: Evidence) -> list[Violation]:
     after it, does not count towards the grace.
     """
     return [
-        Violation(14, message, task)
+        Violation(14, message, task, at=call.returned)
         for call in evidence.calls
         if call.outcome == "ok" and call.returned is not None
         for task in _cancelled(evidence, call)

@@ -36,9 +36,8 @@ def _leased(evidence: Evidence) -> Iterator[Violation]:
         if step.incarnation in room and not step.cancel_requested:
             short = room[step.incarnation].shortage(used[step.incarnation])
             if short:
-                yield Violation(
-                    11, f"incarnation {step.incarnation} was given {short} too much", step.task
-                )
+                message = f"incarnation {step.incarnation} was given {short} too much"
+                yield Violation(11, message, step.task, at=step.boot)
 
 
 def _ran(evidence: Evidence) -> Iterator[Violation]:
@@ -58,9 +57,8 @@ def _ran(evidence: Evidence) -> Iterator[Violation]:
         for at, cpu, entry in sorted(moments, key=lambda one: one[:2]):
             running += cpu
             if cpu > 0 and running > rooms[node]:
-                yield Violation(
-                    11, f"{node} ran {running} of {rooms[node]} m cpu at {at:.2f}", entry.task
-                )
+                message = f"{node} ran {running} of {rooms[node]} m cpu at {at:.2f}"
+                yield Violation(11, message, entry.task, at=at)
 
 
 def _capacities(evidence: Evidence) -> dict[int, Resources]:

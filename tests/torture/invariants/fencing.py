@@ -21,35 +21,44 @@ def _stale(evidence: Evidence) -> Iterator[Violation]:
         for step in steps:
             if is_lease(holder, step):
                 if holder is not None and (step.token or 0) <= (holder.token or 0):
-                    yield Violation(6, f"token {step.token} came after token {holder.token}", task)
+                    message = f"token {step.token} came after token {holder.token}"
+                    yield Violation(6, message, task, at=step.boot)
                 holder = step
             elif step.what == "attempt" and (holder is None or key(step) != key(holder)):
-                yield Violation(6, f"{told(step)} while {_holds(holder)} was the holder", task)
+                message = f"{told(step)} while {_holds(holder)} was the holder"
+                yield Violation(6, message, task, at=step.boot)
 
 
 def _robbed(evidence: Evidence) -> Iterator[Violation]:
-    renewed: dict[int | None, float] = {}
+    renewed: dict[int | None, Step] = {}
     ended: set[int | None] = set()
     for step in evidence.books.journal:
         if step.what == "renewal" or (step.what == "incarnation" and step.status == "alive"):
             if step.incarnation in ended:
-                yield Violation(6, f"incarnation {step.incarnation} was renewed after its end")
-            renewed[step.incarnation] = step.boot
+                yield _about(step, f"incarnation {step.incarnation} was renewed after its end")
+            renewed[step.incarnation] = step
         elif step.what == "incarnation":
             ended.add(step.incarnation)
             yield from _too_early(evidence, step, renewed.get(step.incarnation))
         elif step.reason == "node_lost" and step.incarnation not in ended:
-            yield Violation(6, f"{told(step)} while its node was alive", step.task)
+            yield Violation(6, f"{told(step)} while its node was alive", step.task, at=step.boot)
 
 
-def _too_early(evidence: Evidence, step: Step, renewed: float | None) -> Iterator[Violation]:
-    if step.reason != "expired" or renewed is None or evidence.clock_stepped(renewed, step.boot):
+def _too_early(evidence: Evidence, end: Step, renewal: Step | None) -> Iterator[Violation]:
+    """Compare the times that the renewal and the expiry were computed from."""
+    if end.reason != "expired" or renewal is None:
         return
-    lasted = step.boot - renewed
+    if evidence.clock_stepped(renewal.computed_at, end.boot):
+        return
+    lasted = end.computed_at - renewal.computed_at
     if lasted < evidence.rules.ttl - BLUR:
-        yield Violation(
-            6, f"incarnation {step.incarnation} expired {lasted:.2f} s after it was renewed"
+        yield _about(
+            end, f"incarnation {end.incarnation} expired {lasted:.2f} s after it was renewed"
         )
+
+
+def _about(step: Step, message: str) -> Violation:
+    return Violation(6, message, incarnation=step.incarnation, at=step.boot)
 
 
 def _holds(holder: Step | None) -> str:

@@ -34,7 +34,8 @@ def one_end(evidence: Evidence) -> list[Violation]:
         ended: Step | None = None
         for step in steps:
             if ended is not None and step.xid != ended.xid:
-                found.append(Violation(3, f"{told(step)} after it had ended {ended.status}", task))
+                message = f"{told(step)} after it had ended {ended.status}"
+                found.append(Violation(3, message, task, at=step.boot))
             if step.what == "end":
                 if step.op != "insert" or ended is not None:
                     found.append(Violation(3, f"its end was changed: {told(step)}", task))
@@ -64,7 +65,12 @@ def leader(evidence: Evidence) -> list[Violation]:
         elif step.what == "live" and step.task is not None:
             if is_lease(last.get(step.task), step) and step.term != term:
                 found.append(
-                    Violation(17, f"leased in term {step.term}, during term {term}", step.task)
+                    Violation(
+                        17,
+                        f"leased in term {step.term}, during term {term}",
+                        step.task,
+                        at=step.boot,
+                    )
                 )
             last[step.task] = step
     return found

@@ -29,7 +29,7 @@ def pause(evidence: Evidence) -> list[Violation]:
         if call.op in CONTRARY:
             calls[_meant(evidence, call)].append(call)
     return [
-        Violation(23, message, task)
+        Violation(23, message, task, at=call.returned)
         for tasks, ones in calls.items()
         for call in ones
         if call.outcome == "ok" and call.returned is not None
@@ -66,7 +66,7 @@ def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
         return
     before: Step | None = None
     for step in steps:
-        is_late = told + BLUR < step.boot < until
+        is_late = told + BLUR < step.boot < until - BLUR
         if call.op.startswith("pause") and is_late and is_lease(before, step):
             yield f"was leased {step.boot - told:.2f} s after its pause was told"
         before = step if step.what == "live" else before
@@ -74,11 +74,21 @@ def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
 
 
 def _not_done(steps: Sequence[Step], call: Call, told: float) -> Iterator[str]:
-    """Look at how a task was left when a client was told that all is done."""
-    before = [step for step in steps if step.what == "live" and step.boot <= told]
-    if not before or before[-1].op == "delete" or before[-1].cancel_requested:
+    """Look at how a task was left when a client was told that all is done.
+
+    It is enough if it was so at any time that may have been that of the answer.
+    """
+    left = _left(steps, told)
+    if not left or any(step.op == "delete" or step.cancel_requested for step in left):
         return
-    is_paused = bool(before[-1].is_paused)
-    if is_paused != call.op.startswith("pause"):
-        how = "still" if is_paused else "not"
+    is_pause = call.op.startswith("pause")
+    if all(bool(step.is_paused) != is_pause for step in left):
+        how = "not" if is_pause else "still"
         yield f"was {how} paused when its {call.op.removesuffix(' graph')} was told"
+
+
+def _left(steps: Sequence[Step], at: float) -> Sequence[Step]:
+    """Return as what a task may be seen at an instant, as precisely as the clocks can tell."""
+    live = [step for step in steps if step.what == "live" and step.boot <= at + BLUR]
+    settled = sum(step.boot <= at - BLUR for step in live)
+    return live[max(settled - 1, 0) :]

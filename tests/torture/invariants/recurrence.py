@@ -29,7 +29,7 @@ BECAUSE = {
 def recurrence(evidence: Evidence) -> list[Violation]:
     """9: no fire time is left out, none is seen to twice, half or late, and none is made up."""
     found = [
-        Violation(9, f"schedule {life.schedule}: {message}")
+        Violation(9, f"schedule {life.schedule}: {message}", schedule=life.schedule)
         for life in lives(evidence)
         for check in (_left_out, _made_up, _reasons, _late, wholes.wholes, overlaps.overlaps)
         for message in check(evidence, life)
@@ -89,7 +89,7 @@ def _late(evidence: Evidence, life: Life) -> Iterator[str]:
             continue
         recorded = datetime.fromisoformat((claim.row or {})["recorded_at"])
         late = (recorded - at).total_seconds()
-        since = claim.boot - max(late, 0.0)
+        since = claim.computed_at - max(late, 0.0)
         if evidence.clock_stepped(since, claim.boot):
             continue
         if late < 0:
@@ -106,7 +106,8 @@ def _twice(evidence: Evidence) -> Iterator[Violation]:
     recorded = Counter((row.schedule_id, row.fire_at) for row in evidence.books.occurrences)
     for (schedule, at), count in recorded.items():
         if count > 1:
-            yield Violation(9, f"schedule {schedule}: {at} was seen to {count} times")
+            message = f"schedule {schedule}: {at} was seen to {count} times"
+            yield Violation(9, message, schedule=schedule)
     stored = Counter(
         (row.name, row.run_at)
         for row in evidence.books.tasks
@@ -130,7 +131,8 @@ def _unheard(evidence: Evidence) -> Iterator[Violation]:
         schedule = int(call.result["schedule"])
         life = known.get(schedule)
         if life is None or not any(_is_it(call.op, one) for one in life.versions):
-            yield Violation(9, f"schedule {schedule}: {call.op} was acknowledged, and was not done")
+            message = f"schedule {schedule}: {call.op} was acknowledged, and was not done"
+            yield Violation(9, message, schedule=schedule, at=call.returned)
 
 
 def _is_it(op: str, version: Version) -> bool:

@@ -83,7 +83,7 @@ def _was_frozen(evidence: Evidence, entry: Entry) -> bool:
     return any(
         one.kind == "node_frozen"
         and one.host == evidence.node_of(entry)
-        and one.began <= entry.at <= one.healed + THAW + BLUR
+        and one.began - BLUR <= entry.at <= one.healed + THAW + BLUR
         for one in evidence.troubles
     )
 

@@ -86,7 +86,8 @@ def _kept(
         return
     if steps[0].boot > call.returned + BLUR:
         late = steps[0].boot - call.returned
-        yield Violation(1, f"it was acknowledged {late:.2f} s before it was stored", task)
+        message = f"it was acknowledged {late:.2f} s before it was stored"
+        yield Violation(1, message, task, at=call.returned)
 
 
 def _differences(row: TaskRow, fields: Mapping[str, Any]) -> list[str]:

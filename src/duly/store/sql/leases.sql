@@ -357,7 +357,10 @@ select held.*, orphan.has_left
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
-               l.node_id
+               l.node_id,
+               case when l.measured_token = l.token then l.running_since end as running_since,
+               case when l.measured_token = l.token then l.cpu_seconds end as cpu_seconds,
+               case when l.measured_token = l.token then l.peak_memory_mb end as peak_memory_mb
           from live l
          where l.id = orphan.id
            and l.token = orphan.token

@@ -194,7 +194,7 @@ select task.*
 select exists (select 1 from live where id = $2 and tenant_id = $1)
 
 -- name: read_attempts
--- Return the attempts at a task in order, the running one last.
+-- Return the attempts at a task in order, the running one last, with what its node has told of it.
 --   $1 tenant_id, $2 task_id
 select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
        a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
@@ -203,9 +203,16 @@ select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at,
  where a.task_id = $2
    and exists (select 1 from tasks t where t.id = $2 and t.tenant_id = $1)
  union all
-select l.attempt, n.name, null, null, null, l.leased_at, l.leased_at, null, null, null, null
+select l.attempt, n.name, null, null, null, l.leased_at,
+       coalesce(measured.running_since, l.leased_at), null,
+       measured.cpu_seconds, measured.peak_memory_mb,
+       extract(epoch from duly.now() - measured.running_since)::real
   from live l
   left join nodes n on n.id = l.node_id
+  left join lateral (
+        select l.running_since, l.cpu_seconds, l.peak_memory_mb
+         where l.measured_token = l.token
+       ) as measured on true
  where l.id = $2
    and l.tenant_id = $1
    and l.status = 'running'
@@ -213,7 +220,8 @@ select l.attempt, n.name, null, null, null, l.leased_at, l.leased_at, null, null
 
 -- name: read_log_end
 -- Return what is known of the log of one attempt, the latest when none is named. A running
--- attempt has no end yet; no row comes back when the tenant has no such task.
+-- attempt has no end yet, and of one that was lost with its node nobody knows the end; no row
+-- comes back when the tenant has no such task.
 --   $1 tenant_id, $2 task_id, $3 attempt
 with task as (
         select t.id,
@@ -230,7 +238,8 @@ select task.is_live, task.latest,
        coalesce($3::int, task.latest) as attempt,
        task.is_running and task.latest = coalesce($3::int, task.latest) as is_running,
        coalesce(a.log_size, 0) as size,
-       coalesce(a.log_tail, ''::bytea) as tail
+       coalesce(a.log_tail, ''::bytea) as tail,
+       coalesce(a.reason ->> 'code' = 'node_lost', false) as is_lost
   from task
   left join attempts a on a.task_id = $2 and a.attempt = coalesce($3::int, task.latest)
 
