@@ -263,6 +263,20 @@ async def test_a_program_or_interpreter_that_is_not_there_is_told_of(best_node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="tasks run as the user of the agent")
+async def test_nothing_outside_of_a_bundle_is_opened_for_its_interpreter(best_node, tmp_path):
+    """A pipe that nobody writes to would stop the agent, and with it all that runs here."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    written = b"#!/interpreter of somebody else\n".ljust(1000)
+    held = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    os.write(held, written)
+    report = await best_node.run("../" * 40 + str(pipe)[1:], bundle=JOB)
+    assert report.reason.code == "command_not_executable"
+    assert os.read(held, 4096) == written
+    os.close(held)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="tasks run as the user of the agent")
 async def test_no_other_task_reads_the_bundle_of_one(best_node):
     ref = best_node.start("sleep", "60", bundle=JOB)
     folder = Path(best_node.executor.bundle_of(ref))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.agent import workspace
-from duly.agent.environment import build, marker
+from duly.agent.environment import build, interpreter_in, marker
 from duly.agent.users import User
 from duly.model.resources import Resources
 from duly.model.task import Payload
@@ -153,6 +153,20 @@ def test_a_task_cannot_replace_what_is_ours():
     assert env["DULY_TASK_ID"] == "7"
     assert "DULY_PORTS" not in env
     assert f"DULY_RESULT={env['DULY_RESULT']}".startswith(marker("/w/7-2-99"))
+
+
+def test_the_interpreter_of_a_script_is_told_only_if_the_script_is_in_the_bundle(tmp_path):
+    folder = tmp_path / "bundle"
+    (folder / "bin").mkdir(parents=True)
+    for path in (tmp_path / "foreign", folder / "bin" / "own", folder / "bin" / "own.sh"):
+        path.write_bytes(b"#!/usr/bin/env sh\n")
+    (folder / "link").symlink_to("../foreign")
+    (folder / "linked").hardlink_to(tmp_path / "foreign")
+    (folder / "bin" / "none").write_bytes(b"ELF")
+    assert interpreter_in(str(folder), "bin/own") == "/usr/bin/env"
+    assert interpreter_in(str(folder), "./bin/own.sh") == "/usr/bin/env"
+    for program in ("own", "bin/none", "./link", "./linked", "../foreign", f"{tmp_path}/foreign"):
+        assert interpreter_in(str(folder), program) is None
 
 
 def test_a_result_is_a_plain_file_of_its_own_and_anything_else_is_told_from_none(tmp_path):

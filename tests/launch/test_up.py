@@ -19,6 +19,7 @@ import pytest
 from duly.store import postmaster
 from tests.conftest import plant
 from tests.launch.running_up import DULY, Machine, Up, until
+from tests.launch.still import standing_still
 
 pytestmark = pytest.mark.faults
 
@@ -176,6 +177,21 @@ def test_a_part_that_is_killed_comes_back(lasting, part):
         link = lasting.wait_for(r"^pages: (\S+)")[1]
         until(lambda: _opens(link), "the new link to open")
     assert is_served(lasting)
+
+
+@pytest.mark.usefixtures("planted")
+def test_an_agent_that_stands_still_is_replaced_and_what_ran_there_runs_again(machine):
+    quick = {"DULY_LEASES__TTL": "4s", "DULY_LEASES__HEARTBEAT": "1s"}
+    up = machine.up("--no-dashboard", env=quick).ready()
+    with up.client() as client:
+        nap = client.submit(command=["sleep", "600"], max_attempts=1)["id"]
+    until(lambda: status_of(up, nap) == "running", "the task to run")
+    pid = up.child("launch.agent")
+    with standing_still(pid) as has_ended:
+        until(has_ended, "the agent to end itself")
+    until(lambda: _second_attempt_runs(up, nap), "the task to run again")
+    assert "the event loop stands still and the lease is lost" in up.warnings
+    assert up.stop() == 0
 
 
 def _other_child(up: Up, part: str, pid: int) -> bool:

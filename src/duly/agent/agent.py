@@ -20,6 +20,7 @@ from duly.agent.ports import Ports
 from duly.agent.session import Session, SupervisorLost
 from duly.agent.sweep import sweep
 from duly.agent.task_socket import TaskSocket
+from duly.agent.watchdog import Watchdog
 from duly.clock import monotonic
 from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
 from duly.model.resources import Resources
@@ -96,7 +97,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
         )
         try:
-            with _listening(listener, executor, session):
+            with _listening(listener, executor, session), Watchdog(session.lease_ends_at):
                 return await _work(options, data, gateway, session, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing what it left")

@@ -1,8 +1,8 @@
 """What a task sees: its command line and its environment, and nothing of ours."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from duly.agent.safe_open import read_file
 from duly.agent.workspace import RESULT, SCRIPT
 from duly.model.task import Payload
 from duly.wire import Assignment
@@ -30,12 +30,14 @@ def interpreter(payload: Payload) -> str | None:
 
 
 def interpreter_in(folder: str, program: str) -> str | None:
-    """Return what the first line of a script names that lies in a bundle; None if none does."""
-    if "/" not in program or program.startswith("/"):
+    """Return what the first line of a script names that lies in a bundle; None if none does.
+
+    Of what lies elsewhere nothing is told: it may not be the task's to read.
+    """
+    if "/" not in program:
         return None
     try:
-        with Path(folder, program).open("rb") as file:
-            start = file.read(LONGEST_LINE).decode(errors="replace")
+        start = read_file(folder, program, LONGEST_LINE).decode(errors="replace")
     except OSError:
         return None
     return _named_in(start) if start.startswith("#!") else None

@@ -85,6 +85,10 @@ class Session:
         self._assignment: Assignment | None = None
         self._latest = 0
 
+    def lease_ends_at(self) -> float:
+        """Return when others may be given what we hold, on our clock; any thread may ask."""
+        return self._state.trusted_until + state.MARGIN
+
     # Events in, effects out.
 
     def take(self, event: events.Event) -> None:

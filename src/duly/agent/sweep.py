@@ -29,7 +29,7 @@ def sweep(mark: str, work: Path, spool: Path, users: Users) -> list[str]:
     Returns empty folders that were kept for others, and for which there was no time.
     """
     hierarchies.sweep(mark)
-    uids = {folder.stat().st_uid for folder in _entries(work)}
+    uids = {folder.lstat().st_uid for folder in _entries(work)}
     _kill(work, {uid for uid in uids if users.owns(uid)})
     left, deadline = [], time.monotonic() + TIDYING
     for folder in _entries(work):

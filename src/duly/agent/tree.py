@@ -19,6 +19,8 @@ import signal
 from duly.agent.cgroup import Measured
 
 NOTHING = Measured(None, None, False)
+MAX_ENVIRONMENT_BYTES = 512 * 1024
+"""More than a task is ever given. A process can make its own look as large as all of its memory."""
 
 
 class Tree:
@@ -163,6 +165,6 @@ def read_environment(pid: int) -> bytes:
     """Return the environment that a process was started with; empty if it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
+            return file.read(MAX_ENVIRONMENT_BYTES)
     except OSError:
         return b""

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from duly.agent import workspace
+from duly.agent.safe_open import open_folder
 from duly.agent.users import User
 from duly.errors import Invalid
 from duly.model.bundle import MOST_ENTRIES, refuse, say
 from duly.model.tar import CHUNK, Entry, Tar, plain
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
@@ -139,7 +139,7 @@ class Place:
         self._user = user
         self._made = 0
         self._names: list[str] = []
-        self._folders = [os.open(folder, FOLDER)]
+        self._folders = [open_folder(folder)]
 
     def __enter__(self) -> "Place":
         return self
@@ -182,12 +182,12 @@ class Place:
         try:
             os.mkdir(name, 0o700, dir_fd=above)
         except FileExistsError:
-            return os.open(name, FOLDER, dir_fd=above)
+            return open_folder(name, dir_fd=above)
         # A name of a file makes up to as many as it is deep, which no entry counts for.
         self._made += 1
         if self._made > MOST_ENTRIES:
             raise refuse(f"It has more than {MOST_ENTRIES} folders.")
-        fd = os.open(name, FOLDER, dir_fd=above)
+        fd = open_folder(name, dir_fd=above)
         try:
             self._hand_over(fd, 0o755)
         except BaseException:

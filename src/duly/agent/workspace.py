@@ -1,7 +1,7 @@
 """The folder in which an attempt runs: made for it, its own, and gone after it.
 
-While a task lives, its folder is hostile ground: links and pipes may lie anywhere
-in it. So nothing is opened there but by descriptors and without following links.
+While a task lives, its folder is hostile ground. So nothing is opened there but with
+`duly.agent.safe_open`.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from duly.agent.safe_open import make_private, open_folder, read_file
 from duly.agent.users import User
 from duly.wire import Input
 
@@ -22,7 +23,6 @@ NO_INPUTS = "no-inputs"
 FALLBACK = Path("/var/lib/duly")
 FULL = 64 * 1024
 """Bytes: a disk on which less is left is full."""
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def root(data: Path, mark: str, *, shared: bool) -> Path:
@@ -80,7 +80,7 @@ def write_inputs(folder: str, results: Sequence[Input]) -> None:
     Nobody but us can enter it, and nothing in it can be changed by whom it is shown to later.
     """
     Path(folder).mkdir(mode=0o700, exist_ok=True)
-    top = os.open(folder, FOLDER)
+    top = open_folder(folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         for one in results:
@@ -107,21 +107,12 @@ def read_result(path: str, limit: int) -> bytes | None:
     Of one that is too large there is a byte more than `limit`, and of one that is no plain file
     there is no byte: enough to tell.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(f"{path}/{RESULT}", flags)
+        return read_file(path, RESULT, limit + 1) or None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
         return b""
-    try:
-        found = os.fstat(fd)
-        # A hard link could be to somebody else's file.
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            return b""
-        return os.read(fd, limit + 1) or None
-    finally:
-        os.close(fd)
 
 
 def is_full(path: str) -> bool:
@@ -143,12 +134,12 @@ def remove(path: str) -> None:
     """
     if _remove_bare(Path(path)):
         return
-    top = os.open(path, FOLDER)
+    top = open_folder(path)
     try:
         names = (f".{secrets.token_hex(8)}" for _ in itertools.count())
         while folders := _empty(top, top, names):
             for name in folders:
-                folder = os.open(name, FOLDER, dir_fd=top)
+                folder = open_folder(name, dir_fd=top)
                 try:
                     _empty(folder, top, names)
                 finally:
@@ -183,7 +174,7 @@ def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
                 os.unlink(entry.name, dir_fd=folder)
                 continue
             # A folder that may not be read cannot be opened, but by root.
-            os.chmod(entry.name, 0o700, dir_fd=folder)
+            make_private(entry.name, dir_fd=folder)
             folders.append(entry.name)
             if folder != top:
                 os.rename(entry.name, next(names), src_dir_fd=folder, dst_dir_fd=top)
