@@ -30,14 +30,13 @@ class Groups:
         self._idle: dict[int, list[Group]] = {}
         """By the memory that they allow; what was asked for last is at the end."""
         self._count = 0
-        self._made = 0
 
     def take(self, memory: int) -> Group:
         """Return an empty group that allows `memory` bytes; 0 means no limit."""
         idle = self._idle.pop(memory, None)
         if idle is None:
-            self._made += 1
-            return Group(self._layout, str(self._made), memory, self._processes)
+            # A task can read the name, which therefore counts nothing.
+            return Group(self._layout, os.urandom(8).hex(), memory, self._processes)
         self._count -= 1
         group = idle.pop()
         if idle:
