@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from duly.agent.spawner import MAX_PATH_FOLDERS
 from duly.agent.users import RANGES
 from duly.model.task import Outcome
 from tests.agent.node import FIRST_PORT, is_alive, running
+from tests.agent.test_unpack import entry, tar
 
 HOG = "f() { head -c $1 /dev/zero | tail >/dev/null; }; f"
 """Holds as many bytes in memory as its argument says: tail looks for the ends of lines."""
@@ -147,6 +149,34 @@ async def test_the_environment_is_the_tasks_own_and_nothing_of_ours(node, monkey
         "DULY_SOCKET": node.socket,
         "DULY_PORTS": f"{FIRST_PORT},{FIRST_PORT + 1}",
     }
+
+
+@pytest.mark.parametrize("kind", ["command", "source", "bundle"])
+async def test_nothing_that_a_task_sees_of_its_node_is_a_count_of_attempts(best_node, kind):
+    script = "#!/bin/sh\nenv; pwd; cat /proc/self/cgroup\n"
+    options = {
+        "command": {},
+        "source": {"source": script, "inputs": {"first": b"1"}},
+        "bundle": {"bundle": tar(entry("hello", script.encode(), mode=0o755))},
+    }[kind]
+    command = {"command": ("sh", "-c", script), "source": (), "bundle": ("./hello",)}[kind]
+    for _ in range(2):
+        ref = best_node.start(*command, **options)
+        _, report = await best_node.end(ref)
+        assert report.outcome is Outcome.SUCCEEDED
+        seen = report.tail.decode()
+        assert str(ref.token) not in seen
+        folders = re.findall(rf"{best_node.work}/([^/\n]+)", seen)
+        assert folders
+        groups = re.findall(rf":.*/{best_node.mark}/(.+)", seen)
+        assert bool(groups) == bool(best_node.layout.folders)
+        for name in (*folders, *groups):
+            assert name == "no-inputs" or re.fullmatch(r"[0-9a-f]{16}(\.inputs)?", name), name
+
+
+async def test_the_fencing_token_of_a_task_is_that_of_its_own_attempts(node):
+    report = await node.run("sh", "-c", "echo $DULY_ATTEMPT $DULY_FENCING_TOKEN")
+    assert report.tail == b"1 1\n"
 
 
 async def test_a_task_has_no_open_files_but_its_streams(best_node):

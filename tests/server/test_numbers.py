@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from duly.errors import Conflict, Unavailable
-from duly.server.sequencer import AHEAD, EPOCH, SEQUENCE_BITS, SERVER_BITS, Sequencer
+from duly.server.sequencer import AHEAD, EPOCH, SERVER_BITS, TICK_BITS, TICKS, Sequencer
 from tests.server.lab import seconds
 
 LOW_BITS = 31
@@ -20,7 +20,7 @@ def second_of(task):
 
 
 def number_of(task):
-    return (task >> SEQUENCE_BITS) & ((1 << SERVER_BITS) - 1)
+    return (task >> TICK_BITS) & ((1 << SERVER_BITS) - 1)
 
 
 async def test_servers_have_numbers_of_their_own(lab):
@@ -118,9 +118,10 @@ async def test_nothing_is_minted_beyond_the_stored_mark(lab, sequencer):
 
 async def test_a_burst_borrows_from_the_next_second(lab, sequencer):
     sequencer.extend(sequencer.next_mark, lab.clock.now)
-    many = (1 << SEQUENCE_BITS) + 5
-    ids = [sequencer.mint() for _ in range(many)]
+    many = TICKS + 5
+    before = sequencer.mint()
+    ids = sequencer.mint_many(many)
     assert len(set(ids)) == many
-    assert ids == sorted(ids)
-    assert {second_of(task) for task in ids[-5:]} == {second_of(ids[0]) + 1}
+    assert [before, *ids] == sorted([before, *ids])
+    assert second_of(ids[-1]) > second_of(before)
     assert {number_of(task) for task in ids} == {5}

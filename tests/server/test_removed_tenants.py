@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from duly.errors import Conflict, NotFound
-from duly.server.minting import mint
+from duly.server.minting import new_task
 from duly.store import tasks, tenants
 from duly.store.database import _prepare
 from tests.server.lab import answers
@@ -32,7 +32,7 @@ async def client(lab, request):
 
 
 def new(lab, client, shape=1):
-    return mint(lab.parts.submitter._sequencer, client, lab.spec(), shape)
+    return new_task(lab.parts.submitter._sequencer.mint(), client, lab.spec(), shape)
 
 
 async def storing(lab, client):

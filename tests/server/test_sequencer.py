@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duly import clock
 from duly.errors import Unavailable
-from duly.server.sequencer import EPOCH, SEQUENCE_BITS, Sequencer
+from duly.server.sequencer import EPOCH, TICK_BITS, TICKS, Sequencer
 
 START = 27_500_000
 
@@ -37,6 +37,17 @@ def time(monkeypatch):
 
 def second_of(minted):
     return minted >> 31
+
+
+def position_of(minted):
+    return second_of(minted) * TICKS + minted % TICKS
+
+
+def started(time, *, above=0):
+    sequencer = Sequencer()
+    sequencer.begin(1, above=above, now=time.now)
+    sequencer.extend(sequencer.next_mark, time.now)
+    return sequencer
 
 
 def test_a_number_mints_nothing_before_its_mark_is_stored(time):
@@ -69,14 +80,69 @@ def test_a_burst_borrows_from_the_next_second_up_to_the_mark(time):
     with pytest.raises(Unavailable):
         while True:
             minted.append(sequencer.mint())
-    assert len(minted) == len(set(minted)) == 2 << SEQUENCE_BITS
+    assert len(minted) == len(set(minted)) == 2 << TICK_BITS
     assert minted == sorted(minted)
     assert second_of(minted[-1]) == mark
+
+
+@pytest.mark.parametrize("others", [0, 1, 500])
+def test_an_id_tells_when_it_was_minted_and_not_how_many_others_were(time, others):
+    sequencer = started(time)
+    for _ in range(3):
+        time.monotonic += 0.01
+        assert position_of(sequencer.mint()) == int((START + time.monotonic - 1000.0) * TICKS)
+        time.monotonic += 0.01
+        if others:
+            sequencer.mint_many(others)
+
+
+@pytest.mark.parametrize("others", [0, 1, 500])
+def test_ids_tell_as_little_after_the_clock_was_set_back(time, others):
+    sequencer = started(time)
+    before = position_of(sequencer.mint())
+    time.ahead -= 3600
+    sequencer.extend(sequencer.next_mark, time.now)
+    time.monotonic += 1
+    if others:
+        sequencer.mint_many(others)
+    time.monotonic += 1
+    after = position_of(sequencer.mint())
+    # At half the clock's speed, by the tick that each has to itself at the least.
+    assert TICKS <= after - before <= TICKS + 2
+
+
+def test_ids_that_are_ahead_are_caught_up_with_by_the_clock(time):
+    sequencer = started(time, above=time.second() + 5)
+    for _ in range(15):
+        time.monotonic += 1
+        sequencer.extend(sequencer.next_mark, time.now)
+        last = sequencer.mint()
+    assert second_of(last) == time.second()
+
+
+def test_a_number_that_mints_rarely_while_ahead_of_the_clock_is_not_stopped_by_its_mark(time):
+    sequencer = started(time, above=time.second() + 3600)
+    time.monotonic += 600
+    sequencer.extend(sequencer.next_mark, time.now)
+    assert second_of(sequencer.mint()) > time.second() + 3000
+
+
+def test_many_ids_at_once_rise_also_across_a_second(time):
+    sequencer = started(time)
+    time.monotonic += 1.001
+    minted = sequencer.mint_many(500)
+    assert [position_of(one) for one in minted] == list(
+        range(position_of(minted[0]), position_of(minted[0]) + 500)
+    )
+    assert second_of(minted[0]) == time.second() - 1
+    assert second_of(minted[-1]) == time.second()
+    assert sequencer.mint() > minted[-1]
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("mint"), st.integers(1, 50)),
+        st.tuples(st.just("mint at once"), st.integers(1, 300_000)),
         st.tuples(st.just("pass"), st.floats(0, 20)),
         st.tuples(st.just("jump"), st.floats(-100, 100)),
         st.tuples(st.just("extend"), st.just(0)),
@@ -108,15 +174,18 @@ def test_ids_rise_under_a_number_and_never_pass_its_stored_mark(steps):
                 case "change":
                     number = amount
                     sequencer.begin(number, above=marks[number], now=time.now)
-                case "mint":
-                    for _ in range(amount):
+                case "mint" | "mint at once":
+                    rounds, count = (amount, 1) if step == "mint" else (1, amount)
+                    for _ in range(rounds):
                         try:
-                            minted = sequencer.mint()
+                            minted = sequencer.mint_many(count)
                         except Unavailable:
                             break
-                        assert minted not in seen
-                        assert minted > last.get(number, 0)
-                        assert second_of(minted) <= marks[number]
-                        assert (minted >> SEQUENCE_BITS) & 255 == number
-                        seen.add(minted)
-                        last[number] = minted
+                        assert len(minted) == count
+                        assert minted[0] > last.get(number, 0)
+                        assert second_of(minted[-1]) <= marks[number]
+                        for one in {minted[0], minted[-1]}:
+                            assert (one >> TICK_BITS) & 255 == number
+                            assert one not in seen
+                            seen.add(one)
+                        last[number] = minted[-1]

@@ -143,10 +143,10 @@ class Evidence:
 
     @cached_property
     def written(self) -> Mapping[tuple[int, int], Sequence[Entry]]:
-        """The ledger, by (task, token)."""
+        """The ledger, by (task, attempt)."""
         found: defaultdict[tuple[int, int], list[Entry]] = defaultdict(list)
         for entry in self.entries:
-            found[entry.task, entry.token].append(entry)
+            found[entry.task, entry.attempt].append(entry)
         return found
 
     @cached_property
@@ -160,10 +160,10 @@ class Evidence:
         return frozenset(one.task_id for one in self.books.events if one.kind in kinds)
 
     @cached_property
-    def _leased_to(self) -> Mapping[int, str]:
-        """The node of each token."""
+    def _leased_to(self) -> Mapping[tuple[int | None, int | None], str]:
+        """The node of each (task, attempt)."""
         return {
-            step.token: self.nodes[step.node]
+            (step.task, step.attempt): self.nodes[step.node]
             for step in self.books.journal
             if step.token is not None and step.node is not None and step.node in self.nodes
         }
@@ -181,7 +181,7 @@ class Evidence:
         """Return the node that an entry was written on: as its folder says, or else its lease."""
         if entry.node in self.nodes.values():
             return entry.node
-        return self._leased_to.get(entry.token, entry.node)
+        return self._leased_to.get((entry.task, entry.attempt), entry.node)
 
     def writes_ledger(self, task: int) -> bool:
         """Say whether a task's payload is one that writes the ledger."""

@@ -103,8 +103,10 @@ def submit(episode: Episode, traces: Traces) -> Iterator[float | None]:
     """
     since = episode.since
     admitted = next((told for told, asked in traces.admissions if asked >= since), None)
-    leased = {step.token for step in traces.leases if step.boot >= since}
-    started = _steadily([one.at for one in traces.starts if one.token in leased], episode)
+    leased = {(step.task, step.attempt) for step in traces.leases if step.boot >= since}
+    started = _steadily(
+        [one.at for one in traces.starts if (one.task, one.attempt) in leased], episode
+    )
     yield None if admitted is None or started is None else max(admitted, started)
 
 
@@ -145,7 +147,7 @@ def _started_after(lost: Step, entries: Iterable[Entry]) -> float | None:
     starts = (
         one.at
         for one in entries
-        if one.task == lost.task and one.token > (lost.token or 0) and one.what == "start"
+        if one.task == lost.task and one.attempt > (lost.attempt or 0) and one.what == "start"
     )
     return next(starts, None)
 

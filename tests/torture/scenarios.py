@@ -22,7 +22,7 @@ from duly.client.sync import Client
 from duly.model.task import Outcome
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
-from tests.torture import history
+from tests.torture import books, history
 from tests.torture.evidence import Violation
 from tests.torture.history import Op, Recorder
 from tests.torture.invariants.recurrence import MARK
@@ -98,13 +98,18 @@ class Stage:
     def wait(self, task: str) -> None:
         self.recorder.call("wait", lambda: self.client.wait(task, timeout=30), args={"task": task})
 
-    def begun(self, task: str, attempt: int = 1) -> wire.AttemptRef:
-        """Wait until an attempt has begun, and return what names it."""
-        entry = until(
+    def begun(self, task: str, attempt: int = 1) -> None:
+        """Wait until an attempt has begun."""
+        until(
             lambda: [one for one in self.lab.ledger.starts(task) if one.attempt == attempt],
             f"attempt {attempt} to begin",
-        )[0]
-        return wire.AttemptRef(int(task), attempt, entry.token)
+        )
+
+    def held(self, task: str) -> wire.AttemptRef:
+        """Return what names the attempt that runs, as its node knows it and the task does not."""
+        live = {row.id: row for row in books.read(self.lab.dsn).live}[int(task)]
+        assert live.token is not None
+        return wire.AttemptRef(live.id, live.attempt, live.token)
 
     def report(self, node: str, ref: wire.AttemptRef, outcome: Outcome) -> None:
         """Report an attempt as a node that was thought dead would."""
@@ -126,7 +131,8 @@ def late_report(stage: Stage) -> None:
     stage.lab.start_server()
     agent = stage.lab.start_agent("node-a")
     task = stage.submit(f"{HOLDS_ON}; beats 20")
-    first = stage.begun(task)
+    stage.begun(task)
+    first = stage.held(task)
     agent.kill()
     stage.lab.start_agent("node-b")
     stage.begun(task, 2)
@@ -157,7 +163,8 @@ def reported_while_rescued(stage: Stage) -> None:
     server = stage.lab.start_server()
     agent = stage.lab.start_agent("node-a")
     task = stage.submit(f"{HOLDS_ON}; beats 60")
-    first = stage.begun(task)
+    stage.begun(task)
+    first = stage.held(task)
     agent.kill()
     stage.lab.start_agent("node-b")
     until(lambda: server.said("is lost"), "the node to be lost")

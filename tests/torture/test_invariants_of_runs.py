@@ -87,6 +87,11 @@ def test_an_end_that_is_journaled_late_does_not_lengthen_a_lease() -> None:
     assert judged(story, 6) == ["incarnation 1 expired 14.60 s after it was renewed"]
 
 
+def test_a_token_that_does_not_rise_for_the_task_that_sees_it_is_found() -> None:
+    story = told(failed, lease, lambda story: story.write("start", TASK, token=1))
+    assert judged(story, 6) == ["was shown token 1 after token 1"]
+
+
 def test_a_word_of_an_attempt_after_a_later_one_has_begun_is_found() -> None:
     story = told(lost, run, lambda story: story.write("beat", TASK, token=1))
     assert judged(story, 7) == ["token 1 wrote after token 2 began"]
@@ -264,7 +269,7 @@ def test_an_attempt_that_outruns_its_cap_is_found_unless_its_node_stood_still() 
     since = story.now
     story.wait(19)
     story.write("beat", TASK)
-    assert judged(story, 15) == ["token 1 ran 20.0 s of 16.0 s"]
+    assert judged(story, 15) == ["attempt 1 ran 20.0 s of 16.0 s"]
     trouble = Trouble(kind="node_frozen", host="node-2", began=since, healed=since + 5)
     story.troubles.append(trouble)
     assert len(judged(story, 15)) == 1

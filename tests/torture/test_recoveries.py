@@ -21,8 +21,8 @@ def episode(clock: str, hosts: tuple[str, ...] = (), since: float = 100.0) -> Ep
 def lease(at: float, task: int, term: int) -> Step:
     token = int(at * 10)
     return Step(
-        seq=token, boot=at, what="live", op="update", task=task, token=token, term=term,
-        status="running",
+        seq=token, boot=at, what="live", op="update", task=task, attempt=token, token=token,
+        term=term, status="running",
     )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def test_what_stops_again_before_the_fault_is_healed_does_not_work_yet() -> None
 
 def lost(at: float, task: int, node: int) -> Step:
     return Step(
-        seq=task, boot=at, what="attempt", op="insert", task=task, token=task, node=node,
-        outcome="lost",
+        seq=task, boot=at, what="attempt", op="insert", task=task, attempt=task, token=task,
+        node=node, outcome="lost",
     )  # fmt: skip
 
 

@@ -65,7 +65,8 @@ def build(
         **assignment.payload.env,
         "DULY_TASK_ID": str(ref.task),
         "DULY_ATTEMPT": str(ref.attempt),
-        "DULY_FENCING_TOKEN": str(ref.token),
+        # It rises for this task alone. The token of the servers counts the attempts of everybody.
+        "DULY_FENCING_TOKEN": str(ref.attempt),
         "DULY_IDEMPOTENCY_KEY": assignment.idempotency_key,
         "DULY_RESULT": f"{workspace}/{RESULT}",
         "DULY_INPUTS": inputs,

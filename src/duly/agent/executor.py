@@ -4,8 +4,10 @@ It knows files, users, ports and environments, and decides nothing: what is star
 and ended is the state machine's to say.
 """
 
+import hashlib
 import logging
 import os
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +100,7 @@ class Executor:
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
         self._last_id = 0
+        self._name_key = secrets.token_bytes(16)
 
     def find(self, ref: AttemptRef) -> Local:
         """Return what the attempt has here; it must have been started and not forgotten."""
@@ -137,11 +140,19 @@ class Executor:
 
         Not in its workspace: that is the task's to change.
         """
-        return f"{self._work}/{name_of(ref)}.inputs"
+        return f"{self._folder_of(ref)}.inputs"
 
     def bundle_of(self, ref: AttemptRef) -> str:
         """Return the folder for the bundle of an attempt, in which it is started then."""
-        return f"{self._work}/{name_of(ref)}"
+        return self._folder_of(ref)
+
+    def _folder_of(self, ref: AttemptRef) -> str:
+        """Return a folder that is always the same for an attempt, and whose name tells nothing.
+
+        Tasks see their folders, and must not learn from a token how many attempts others have had.
+        """
+        name = hashlib.blake2b(name_of(ref).encode(), key=self._name_key, digest_size=8)
+        return f"{self._work}/{name.hexdigest()}"
 
     def start(
         self, assignment: Assignment, link: Link, unpacked: Unpacked | None = None
@@ -155,7 +166,7 @@ class Executor:
         spare = self._spares.take(tenant)
         if tenant is not None and not self._spares.has_room():
             tenant = None
-        folder = f"{self._work}/{ref.token}-{self._last_id}" if spare is None else spare
+        folder = f"{self._work}/{secrets.token_hex(8)}" if spare is None else spare
         if unpacked is not None:
             folder = unpacked.folder
         program = environment.program(payload, folder)
@@ -335,9 +346,9 @@ def _interpreter(payload: Payload, folder: str, program: str) -> str | None:
 
 
 def name_of(ref: AttemptRef) -> str:
-    """Return what the files of an attempt are called.
+    """Return what an attempt is called where no task can look: in the spool, and in logs.
 
-    The token too: after a new join an attempt can come back with the same number.
+    The token too: a database that has lost its last commits gives the same number again.
     """
     return f"{ref.task}-{ref.attempt}-{ref.token}"
 

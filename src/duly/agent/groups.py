@@ -33,7 +33,6 @@ class Groups:
         self._idle: dict[Limits, list[Group]] = {}
         """By what they allow; what was asked for last is at the end."""
         self._count = 0
-        self._made = 0
 
     def take(self, limits: Limits) -> Group:
         """Return an empty group that allows `limits`."""
@@ -47,8 +46,8 @@ class Groups:
         return group
 
     def _make(self, limits: Limits) -> Group:
-        self._made += 1
-        group = Group(self._layout, str(self._made), limits, self._processes)
+        # A task can read the name, which therefore counts nothing.
+        group = Group(self._layout, os.urandom(8).hex(), limits, self._processes)
         if group.oom_event is not None:
             self._by_event[group.oom_event] = group
             self._poll.register(group.oom_event, select.EPOLLIN)

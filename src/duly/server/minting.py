@@ -1,15 +1,14 @@
-"""Makes of what is asked for a task that can be stored: with an id, and with who asks."""
+"""Makes of what is asked for a task that can be stored: with its id, and with who asks."""
 
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server import repeats
 from duly.server.linker import ALONE, Part
-from duly.server.sequencer import Sequencer
 from duly.store.tasks import NewTask
 
 
-def mint(
-    sequencer: Sequencer,
+def new_task(
+    task_id: int,
     credential: Credential,
     spec: TaskSpec,
     shape_id: int,
@@ -18,9 +17,9 @@ def mint(
     part: Part = ALONE,
     graph_id: int | None = None,
 ) -> NewTask:
-    """Give a task its id; `part` says what it is among those it is submitted with."""
+    """Return a task to be stored; `part` says what it is among those it is submitted with."""
     return NewTask(
-        id=sequencer.mint(),
+        id=task_id,
         tenant_id=credential.tenant_id,
         user_id=credential.user_id,
         shape_id=shape_id,

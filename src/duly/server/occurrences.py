@@ -131,10 +131,10 @@ class Occurrences:
         self._shapes.remember(made.shapes)
 
     def _mint(self, draft: Draft, plot: Plot) -> Occurrence:
-        graph = None
-        if draft.template.graph is not None:
-            graph = NewGraph(self._sequencer.mint(), plot.name)
-        return Occurrence(draft, plot, [self._sequencer.mint() for _ in plot.specs], graph)
+        if draft.template.graph is None:
+            return Occurrence(draft, plot, self._sequencer.mint_many(len(plot.specs)), None)
+        graph_id, *ids = self._sequencer.mint_many(1 + len(plot.specs))
+        return Occurrence(draft, plot, ids, NewGraph(graph_id, plot.name))
 
     async def _store(
         self,

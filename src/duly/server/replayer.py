@@ -10,7 +10,7 @@ from duly.server import bundles, repeats, unique
 from duly.server.backlog import Backlog
 from duly.server.cluster_manager import ClusterManager
 from duly.server.lines import EARLIEST
-from duly.server.minting import mint
+from duly.server.minting import new_task
 from duly.server.rate_limiter import RateLimiter
 from duly.server.sequencer import Sequencer
 from duly.server.shape_book import ShapeBook
@@ -53,7 +53,7 @@ class Replayer:
             raise Conflict("The task has not ended; only one that has can be replayed.")
         spec = repeat(old.spec, credential.plan, replay_of=task_id)
         (shape_id,) = await self._shapes.learn([spec])
-        new = mint(self._sequencer, credential, spec, shape_id)
+        new = new_task(self._sequencer.mint(), credential, spec, shape_id)
         self._rate_limiter.check(credential)
         await self._backlog.enter(
             credential, 1, partial(repeats.is_seen, self._database, credential, None)

@@ -25,7 +25,7 @@ from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
 from duly.server.linker import ALONE, Links
-from duly.server.minting import mint
+from duly.server.minting import new_task
 from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -124,7 +124,7 @@ class Submitter(Service):
             shape_id = await self._learn(spec)
         is_limited = rate_of(credential.plan) is not None
         request = self._line.join(
-            mint(self._sequencer, credential, spec, shape_id, is_limited=is_limited)
+            new_task(self._sequencer.mint(), credential, spec, shape_id, is_limited=is_limited)
         )
         # A timer alone: `asyncio.timeout` would cost several times as much for every request.
         timer = asyncio.get_running_loop().call_later(self._seconds, self._give_up, request)
@@ -350,12 +350,11 @@ class Submitter(Service):
         """Mint tasks in their order; with `links` that is the order of the links."""
         graph_id = None if graph is None else graph.id
         places = range(len(specs)) if links is None else links.order
+        ids = self._sequencer.mint_many(len(specs))
         new: list[NewTask] = []
-        for place, spec, shape_id in zip(places, specs, shapes, strict=True):
+        for task_id, place, spec, shape_id in zip(ids, places, specs, shapes, strict=True):
             if len(new) % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             part = ALONE if links is None else links.part_of(place)
-            new.append(
-                mint(self._sequencer, credential, spec, shape_id, part=part, graph_id=graph_id)
-            )
+            new.append(new_task(task_id, credential, spec, shape_id, part=part, graph_id=graph_id))
         return new

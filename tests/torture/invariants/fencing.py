@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.invariants.paths import is_lease, key, told
 from tests.torture.journal import Step
+from tests.torture.ledger import Entry
 
 
 def fence(evidence: Evidence) -> list[Violation]:
     """6: nothing is accepted on the account of an attempt but while it is the task's own.
 
-    And nobody loses an attempt, or the lease of a node, who may still rely on it.
+    And nobody loses an attempt, or the lease of a node, who may still rely on it. A store that
+    refuses lower tokens after higher ones takes what later attempts write, and nothing of earlier.
     """
-    return [*_stale(evidence), *_robbed(evidence)]
+    return [*_stale(evidence), *_robbed(evidence), *_not_rising(evidence)]
 
 
 def _stale(evidence: Evidence) -> Iterator[Violation]:
@@ -42,6 +44,19 @@ def _robbed(evidence: Evidence) -> Iterator[Violation]:
             yield from _too_early(evidence, step, renewed.get(step.incarnation))
         elif step.reason == "node_lost" and step.incarnation not in ended:
             yield Violation(6, f"{told(step)} while its node was alive", step.task, at=step.boot)
+
+
+def _not_rising(evidence: Evidence) -> Iterator[Violation]:
+    """Compare the tokens that a task was shown with those of its earlier attempts."""
+    latest: dict[int, Entry] = {}
+    for entry in evidence.entries:
+        before = latest.setdefault(entry.task, entry)
+        if entry.attempt > before.attempt:
+            latest[entry.task] = entry
+            if entry.token <= before.token:
+                yield Violation(
+                    6, f"was shown token {entry.token} after token {before.token}", entry.task
+                )
 
 
 def _too_early(evidence: Evidence, end: Step, renewal: Step | None) -> Iterator[Violation]:

@@ -53,7 +53,7 @@ def no_overlap(evidence: Evidence) -> list[Violation]:
 def cap(evidence: Evidence) -> list[Violation]:
     """15: nothing runs longer than its cap and the grace, and what ran too long is called so."""
     found = []
-    for (task, token), entries in evidence.written.items():
+    for (task, attempt), entries in evidence.written.items():
         if task not in evidence.tasks:
             continue
         first, last = entries[0], entries[-1]
@@ -61,15 +61,15 @@ def cap(evidence: Evidence) -> list[Violation]:
         ran = last.at - first.at - stood_still
         limit = evidence.tasks[task].execution_cap + evidence.rules.grace + SLACK
         if ran > limit:
-            found.append(Violation(15, f"token {token} ran {ran:.1f} s of {limit:.1f} s", task))
+            found.append(Violation(15, f"attempt {attempt} ran {ran:.1f} s of {limit:.1f} s", task))
     for row in evidence.books.attempts:
         found += _misnamed(evidence, row)
     return found
 
 
 def _untold(evidence: Evidence, row: AttemptRow) -> Iterator[str]:
-    entries = evidence.written.get((row.task_id, row.token), ())
-    ended = [one for one in entries if one.what == "end" and one.attempt == row.attempt]
+    entries = evidence.written.get((row.task_id, row.attempt), ())
+    ended = [one for one in entries if one.what == "end"]
     if not ended or not any(one.what == "start" for one in entries):
         yield f"attempt {row.attempt} succeeded without a trace"
         return
