@@ -81,7 +81,7 @@ class Place:
     async def _secrets(dsn: str) -> tuple[str, str]:
         async with await Database.connect(dsn) as database, database.connection() as conn:
             token = tenants.generate_key("dulyjoin")
-            await nodes.add_token(conn, tenants.digest(token), lasts=timedelta(hours=1))
+            await nodes.add_token(conn, tenants.digest(token), lasts=timedelta(hours=1), uses=1)
             return await tenants.create_admin_key(conn), token
 
     @contextmanager
