@@ -22,6 +22,7 @@ from tests.conftest import plant
 from tests.launch.running_up import DULY, Machine, Up, until
 
 pytestmark = pytest.mark.faults
+PARTS = ["agent", "dashboard"]
 
 
 @contextmanager
@@ -99,6 +100,17 @@ def test_no_secret_is_in_the_arguments_of_any_process(lasting):
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in machine.processes()]
     assert len(commands) > 3
     assert [text for text in commands for secret in secrets if secret in text] == []
+
+
+def test_no_process_leaves_a_file_open_to_others(lasting):
+    assert is_served(lasting)
+    machine = lasting.machine
+    parts = [lasting.process.pid, *(lasting.child(f"launch.{part}") for part in PARTS)]
+    for pid in (*parts, postmaster.find_postmaster(machine.data / "postgres")):
+        assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
+    files = [path for path in machine.data.rglob("*") if path.is_file()]
+    assert machine.data / "agent/node.json" in files
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 
 def test_a_new_link_is_printed_for_who_asks(lasting):
@@ -205,7 +217,7 @@ def _is_stopping(up: Up) -> bool:
     return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith("ShdPnd"))
 
 
-@pytest.mark.parametrize("part", ["agent", "dashboard"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_killed_comes_back(lasting, part):
     pid, before = lasting.child(f"launch.{part}"), lasting.machine.link
     os.kill(pid, signal.SIGKILL)

@@ -43,7 +43,9 @@ def dashboard(
     from duly.launch.logs import log_to_stderr
     from duly.launch.ports import choose_port, is_loopback, local_name, url_of
     from duly.launch.tls import find_certificate
+    from duly.private_file import close_to_others
 
+    close_to_others()
     log_to_stderr(verbose=verbose)
     trusted = str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None
     endpoint(url, None, trusted)

@@ -119,11 +119,9 @@ def _pages(options: UpOptions, place: Place) -> Pages | None:
 
 
 def _serve_options(options: UpOptions, place: Place, dsn: str) -> ServeOptions:
-    objects = place.data / "objects"
-    objects.mkdir(mode=0o700, exist_ok=True)
     return ServeOptions(
         dsn=dsn,
-        store_url=str(objects),
+        store_url=str(place.data / "objects"),
         host=options.host,
         port=place.port,
         settings=options.settings,
