@@ -1,12 +1,26 @@
 """Files that only their owner can read: keys, passwords, tokens.
 
 Each is written beside its final place and then renamed, so that a reader finds all of
-it or nothing, also after the machine has lost its power in between.
+it or nothing, also after the machine has lost its power in between. And what every process of
+ours does so that others on the machine can read nothing else of it either.
 """
 
 import os
 from pathlib import Path
 from typing import BinaryIO
+
+
+def close_to_others() -> None:
+    """Let nothing that this process makes be open to others, unless its mode is set afterwards."""
+    os.umask(0o077)
+
+
+def make_folder(folder: Path, mode: int = 0o700) -> None:
+    """Make `folder` and what is missing above it with exactly `mode`; what is there stays so."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+        path.chmod(mode)
 
 
 def write_private(file: Path, text: str) -> None:

@@ -5,6 +5,7 @@ import msgspec
 from duly import wire
 from duly.model.resources import Resources
 from duly.model.task import Outcome
+from duly.store import tenants
 
 CAPACITY = {"cpu": 4.0, "memory_mb": 8192, "disk_mb": 8192, "iops": 0, "bandwidth_mbps": 0,
             "ports": 0, "extra": {}}  # fmt: skip
@@ -110,6 +111,27 @@ async def test_a_token_tells_when_it_expires(api):
             "POST", "/v1/node-tokens", json={"expires_in": expires_in}
         )
         assert (status, error["details"]["field"]) == (422, "expires_in")
+
+
+async def test_a_token_tells_how_many_nodes_it_admits(api):
+    for uses, told in ((None, 1), (3, 3), ("unlimited", "unlimited")):
+        answer = await api.call("POST", "/v1/node-tokens", json={"uses": uses})
+        assert (answer.status_code, answer.json()["uses"]) == (201, told)
+    for uses in (0, -1, 10**7, "many", "3", ""):
+        status, error = await api.refused("POST", "/v1/node-tokens", json={"uses": uses})
+        assert (status, error["details"]["field"]) == (422, "uses")
+
+
+async def test_a_token_that_is_used_up_says_what_to_do(api):
+    token = (await api.call("POST", "/v1/node-tokens")).json()["token"]
+    bodies = [
+        {"name": name, "capacity": {}, "key": tenants.generate_key("dulynode")} for name in "ab"
+    ]
+    joined = await api.with_key(token).call("POST", "/v1/nodes", json=bodies[0])
+    assert joined.status_code == 201
+    status, error = await api.with_key(token).refused("POST", "/v1/nodes", json=bodies[1])
+    assert (status, error["code"]) == (401, "unauthenticated")
+    assert "`duly node token create`" in error["message"] and "--uses" in error["message"]
 
 
 async def test_a_bad_join_is_refused(api):

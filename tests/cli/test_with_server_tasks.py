@@ -198,6 +198,10 @@ def test_the_status_tells_the_whole(server):
 def test_a_join_token_is_made_for_an_agent(server):
     made = answer(server, "node", "token", "create", "--expires", "5m")
     assert made["token"]
+    assert made["uses"] == 1
+    for uses in (3, "unlimited"):
+        made = answer(server, "node", "token", "create", "--uses", str(uses))
+        assert made["uses"] == uses
     assert made["expires_at"]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from duly.dashboard.link import NAME, LinkFile
+
 ROOT = Path(__file__).parents[2]
 THROWAWAY = runpy.run_path(str(ROOT / "scripts" / "throwaway.py"))
 """With which the demo starts a Duly, too; scripts are no package."""
@@ -20,8 +22,8 @@ PAGES = """
 import sys
 from duly.dashboard.app import run
 from duly.dashboard.options import Link, PagesOptions
-url, key, host, port = sys.argv[1:]
-run(PagesOptions(url, host, int(port), Link("tok", key)))
+url, key, host, port, file = sys.argv[1:]
+run(PagesOptions(url, host, int(port), Link(file, key)))
 """
 FLAGS = [
     "--headless",
@@ -50,8 +52,9 @@ def place():
 
 @pytest.fixture
 def link(place):
-    """The one-time link that `duly up` printed."""
-    return place.await_output(re.compile(r"http://\S+/open\?token=\S+"))[0]
+    """The one-time link, which `duly up` has put into a file."""
+    place.await_output(re.compile(r"^pages: ", re.MULTILINE))
+    return (place.folder / "data" / NAME).read_text().strip()
 
 
 @contextlib.contextmanager
@@ -89,15 +92,16 @@ def process():
     return process
 
 
-@pytest.fixture(scope="session")
-def pages(process):
+@pytest.fixture
+def pages(process, tmp_path):
     """Runs the pages alone for as long as a block lasts; gives the link that opens them."""
+    file = tmp_path / NAME
 
     @contextlib.contextmanager
     def pages(url, port, key="no key"):
-        with process(sys.executable, "-c", PAGES, url, key, "127.0.0.1", str(port)):
+        with process(sys.executable, "-c", PAGES, url, key, "127.0.0.1", str(port), str(file)):
             await_listener(port)
-            yield f"http://127.0.0.1:{port}/open?token=tok"
+            yield LinkFile(file).renew(f"http://127.0.0.1:{port}")
 
     return pages
 

@@ -1,17 +1,18 @@
 """The gate in front of the pages, driven as a web server would."""
 
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from duly import clock
 from duly.dashboard.access import Gate
 from duly.dashboard.answers import HEADERS
 from duly.dashboard.entrance import SILENT, Entrance
+from duly.dashboard.link import LinkFile
 from duly.dashboard.options import Link
 from duly.dashboard.sessions import Sessions
 from duly.dashboard.visit import is_own_name, own_page
 
-TOKEN = "the-token-of-the-link"
 HOST = "127.0.0.1:8471"
 ORIGIN = f"http://{HOST}"
 NOWHERE = "http://127.0.0.1:9"
@@ -29,9 +30,23 @@ async def inner(scope, receive, send):
 
 
 @pytest.fixture
-def gate():
-    entrance = Entrance(NOWHERE, link=Link(TOKEN, "a key"))
-    return Gate(inner, entrance, Sessions(), "127.0.0.1", 8471)
+def link_file(tmp_path):
+    """The file that the pages find their link in."""
+    found = LinkFile(tmp_path / "pages.link")
+    found.renew(ORIGIN)
+    return found
+
+
+@pytest.fixture
+def gate(link_file):
+    entrance = Entrance(NOWHERE, link=Link(str(link_file.file), "a key"))
+    gate = Gate(inner, entrance, Sessions(), "127.0.0.1", 8471)
+    gate.link_query = query_of(link_file.file.read_text().strip())
+    return gate
+
+
+def query_of(link):
+    return urlsplit(link).query
 
 
 async def ask(
@@ -73,7 +88,7 @@ async def ask(
 
 async def let_in(gate):
     """Open the link, and return the cookie that it gave."""
-    _, headers, _ = await ask(gate, "/open", query=f"token={TOKEN}")
+    _, headers, _ = await ask(gate, "/open", query=gate.link_query)
     return headers[b"set-cookie"].decode().partition(";")[0]
 
 
@@ -89,18 +104,18 @@ async def test_a_stranger_is_led_to_the_form_from_every_path(gate):
         status, _, body = await ask(gate, path)
         assert status == 401
         assert 'content="0; url=/login"' in body
-        assert "open the link that <code>duly up</code> printed" in body
+        assert "open a link that <code>duly link</code> prints" in body
     assert await ask(gate, kind="websocket") == "websocket.close"
 
 
 async def test_the_link_is_exchanged_for_a_strict_cookie(gate):
-    status, headers, body = await ask(gate, "/open", query=f"token={TOKEN}")
+    status, headers, body = await ask(gate, "/open", query=gate.link_query)
     assert status == 200
     assert 'http-equiv="refresh"' in body
     cookie = headers[b"set-cookie"].decode()
     assert cookie.startswith("duly_pages_8471=")
     assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict")
-    assert TOKEN not in cookie
+    assert gate.link_query.removeprefix("token=") not in cookie
 
 
 async def test_the_cookie_opens_pages_and_websocket(gate):
@@ -112,21 +127,48 @@ async def test_the_cookie_opens_pages_and_websocket(gate):
 
 async def test_the_link_works_once(gate):
     await let_in(gate)
-    status, headers, body = await ask(gate, "/open", query=f"token={TOKEN}")
+    status, headers, body = await ask(gate, "/open", query=gate.link_query)
     assert status == 403
     assert b"set-cookie" not in headers
     assert "has been used" in body
 
 
-@pytest.mark.parametrize("query", ["", "token=", "token=wrong", f"token={TOKEN}x"])
+async def test_the_link_works_for_five_minutes(gate, link_file, monkeypatch):
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 301)
+    status, headers, body = await ask(gate, "/open", query=gate.link_query)
+    assert status == 403
+    assert b"set-cookie" not in headers
+    assert "has expired" in body and "<code>duly link</code>" in body
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 298)
+    assert (await ask(gate, "/open", query=gate.link_query))[0] == 200
+
+
+async def test_a_new_link_opens_and_voids_the_one_before(gate, link_file):
+    new = query_of(link_file.renew(ORIGIN))
+    status, _, body = await ask(gate, "/open", query=gate.link_query)
+    assert (status, "<code>duly link</code>" in body) == (403, True)
+    assert (await ask(gate, "/open", query=new))[0] == 200
+    assert (await ask(gate, "/open", query=new))[0] == 403
+    assert (await ask(gate, "/open", query=query_of(link_file.renew(ORIGIN))))[0] == 200
+
+
+async def test_without_its_file_no_link_opens(gate, link_file):
+    link_file.file.unlink()
+    for query in ("", "token=", gate.link_query):
+        assert (await ask(gate, "/open", query=query))[0] == 403
+
+
+@pytest.mark.parametrize("query", ["", "token=", "token=wrong", "{right}x", "{right}0"])
 async def test_a_wrong_token_lets_nobody_in_and_spends_nothing(gate, query):
+    query = query.format(right=gate.link_query)
     assert (await ask(gate, "/open", query=query))[0] == 403
-    assert (await ask(gate, "/open", query=f"token={TOKEN}"))[0] == 200
+    assert (await ask(gate, "/open", query=gate.link_query))[0] == 200
 
 
 async def test_only_a_get_spends_the_link(gate):
-    assert (await ask(gate, "/open", query=f"token={TOKEN}", method="HEAD"))[0] == 403
-    assert (await ask(gate, "/open", query=f"token={TOKEN}"))[0] == 200
+    assert (await ask(gate, "/open", query=gate.link_query, method="HEAD"))[0] == 403
+    assert (await ask(gate, "/open", query=gate.link_query))[0] == 200
 
 
 @pytest.mark.parametrize("cookie", ["duly_pages_8471=", "duly_pages_8471=guess", "x=1", "=;;="])
@@ -144,7 +186,7 @@ async def test_a_page_of_another_origin_gets_nothing_even_with_the_cookie(gate):
 
 
 async def test_a_name_that_was_rebound_to_this_machine_gets_nothing(gate):
-    status, _, _ = await ask(gate, "/open", query=f"token={TOKEN}", host="evil.example:8471")
+    status, _, _ = await ask(gate, "/open", query=gate.link_query, host="evil.example:8471")
     assert status == 403
     cookie = await let_in(gate)
     assert (await ask(gate, cookie=cookie, host="evil.example:8471"))[0] == 403
@@ -258,7 +300,7 @@ async def test_what_is_no_form_lets_nobody_in(gate, odd):
 
 
 async def test_the_cookie_is_for_tls_alone_where_there_is_tls(gate):
-    _, headers, _ = await ask(gate, "/open", query=f"token={TOKEN}", scheme="https")
+    _, headers, _ = await ask(gate, "/open", query=gate.link_query, scheme="https")
     assert headers[b"set-cookie"].endswith(b"; HttpOnly; SameSite=Strict; Secure")
 
 

@@ -46,10 +46,16 @@ class Machine:
         }
         self.ups: list[Up] = []
 
-    def up(self, *flags: str, port: int = 0, env: dict[str, str] | None = None) -> "Up":
+    def up(
+        self,
+        *flags: str,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        stdout: int = subprocess.PIPE,
+    ) -> "Up":
         """Start it, and return at once."""
         arguments = ["up", "--data", str(self.data), "--port", str(port), *flags]
-        self.ups.append(Up(self, arguments, {**self.env, **(env or {})}))
+        self.ups.append(Up(self, arguments, {**self.env, **(env or {})}, stdout))
         return self.ups[-1]
 
     def duly(self, *arguments: str, env: dict[str, str] | None = None) -> str:
@@ -63,6 +69,10 @@ class Machine:
     @property
     def key(self) -> str:
         return (self.data / "admin.key").read_text().strip()
+
+    @property
+    def link(self) -> str:
+        return (self.data / "pages.link").read_text().strip()
 
     def processes(self) -> list[int]:
         """Return everything that any `duly up` on this folder has started and that still runs."""
@@ -85,14 +95,16 @@ class Machine:
 class Up:
     """One `duly up`."""
 
-    def __init__(self, machine: Machine, arguments: list[str], env: dict[str, str]) -> None:
+    def __init__(
+        self, machine: Machine, arguments: list[str], env: dict[str, str], stdout: int
+    ) -> None:
         self.machine = machine
         self.errors = machine.home.with_name(f"errors-{len(machine.ups)}")
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [DULY, *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=stdout,
                 stderr=errors,
                 env=env,
                 text=True,
@@ -137,7 +149,8 @@ class Up:
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
-        self.process.stdout.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def _read(file: Path) -> bytes:

@@ -56,6 +56,29 @@ def test_a_full_disk_is_told(tmp_path, environment, monkeypatch):
     assert look(tmp_path, environment)["disk"].level is Level.MISSING
 
 
+def test_a_store_that_others_can_enter_is_told_with_the_fix(open_folder, environment):
+    found = examine(open_folder / "data", "127.0.0.1", 0, environment, str(open_folder / "store"))
+    assert {one.about: one for one in found}["store"].level is Level.OK
+    store = open_folder / "data" / "objects"
+    store.mkdir(parents=True)
+    store.chmod(0o755)
+    (found,) = [one for one in examine(store.parent, "", 0, environment) if one.about == "store"]
+    assert (found.level, found.fix) == (Level.MISSING, f"Run chmod o-rwx {store}.")
+    store.chmod(0o750)
+    (found,) = [one for one in examine(store.parent, "", 0, environment) if one.about == "store"]
+    assert found.level is Level.OK
+
+
+def test_a_secret_that_others_can_read_is_told_with_the_fix(tmp_path, environment):
+    key = tmp_path / "data" / "admin.key"
+    key.parent.mkdir()
+    key.touch(mode=0o600)
+    assert look(tmp_path, environment)["secrets"].level is Level.OK
+    key.chmod(0o640)
+    found = look(tmp_path, environment)["secrets"]
+    assert (found.level, found.fix) == (Level.WARNING, f"Run chmod 600 {key}.")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may remount anything")
 @pytest.mark.parametrize(("is_quick", "told"), [(True, "quickly"), (False, "remount,favordynmods")])
 def test_what_lets_tasks_start_sooner_is_told_and_is_no_fault(

@@ -1,6 +1,7 @@
 """`duly up`: everything on one machine with one command, and nothing lost by any ending."""
 
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from tests.launch.running_up import DULY, Machine, Up, until
 from tests.launch.still import standing_still
 
 pytestmark = pytest.mark.faults
+PARTS = ["agent", "dashboard"]
 
 
 @contextmanager
@@ -76,11 +78,15 @@ def test_a_newcomer_starts_it_pastes_a_command_opens_the_page_and_stops_it(machi
     done = subprocess.run(command, shell=True, env=machine.env, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
 
-    link = up.wait_for(r"^pages: (\S+)")[1]
+    up.wait_for("^pages: ")
+    link = machine.link
     with urllib.request.urlopen(link, timeout=10) as page:
         assert page.status == 200
+    assert link not in "".join(up.said) + up.warnings
+    assert str(machine.data / "pages.link") in up.said[-1]
     assert any(line.startswith("isolation: process") for line in up.said)
-    for private in (machine.data / "admin.key", machine.home / ".config/duly/config.toml"):
+    secret = [machine.data / name for name in ("admin.key", "pages.link", "agent/join.token")]
+    for private in (*secret, machine.home / ".config/duly/config.toml"):
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
 
     assert up.stop() == 0
@@ -95,6 +101,50 @@ def test_no_secret_is_in_the_arguments_of_any_process(lasting):
     commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in machine.processes()]
     assert len(commands) > 3
     assert [text for text in commands for secret in secrets if secret in text] == []
+
+
+def test_no_process_leaves_a_file_open_to_others(lasting):
+    assert is_served(lasting)
+    machine = lasting.machine
+    parts = [lasting.process.pid, *(lasting.child(f"launch.{part}") for part in PARTS)]
+    for pid in (*parts, postmaster.find_postmaster(machine.data / "postgres")):
+        assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
+    files = [path for path in machine.data.rglob("*") if path.is_file()]
+    assert machine.data / "agent/node.json" in files
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_a_new_link_is_printed_for_who_asks(lasting):
+    machine = lasting.machine
+    before = machine.link
+    link = machine.duly("link").strip()
+    assert link == machine.link != before
+    assert not _opens(before)
+    assert [_opens(link), _opens(link)] == [True, False]
+    assert machine.duly("link", "--data", str(machine.data)).strip() == machine.link
+
+
+def test_there_is_no_link_to_what_does_not_run(machine, tmp_path):
+    done = subprocess.run(
+        [DULY, "link", "--data", str(tmp_path)], env=machine.env, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"No `duly up` runs on {tmp_path}" in done.stderr
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_person_at_a_terminal_is_shown_the_link(machine):
+    ours, theirs = pty.openpty()
+    up = machine.up(stdout=theirs)
+    os.close(theirs)
+    try:
+        with os.fdopen(ours) as terminal:
+            line = next(line for line in terminal if line.startswith("pages: "))
+            assert f"pages: {machine.link} (works once, for 5 minutes" in line
+            assert _opens(machine.link)
+            assert up.stop() == 0
+    finally:
+        up.close()
 
 
 def test_a_second_one_on_the_same_folder_is_refused(lasting):
@@ -168,14 +218,15 @@ def _is_stopping(up: Up) -> bool:
     return all(int(line.split()[1], 16) == 0 for line in lines if line.startswith("ShdPnd"))
 
 
-@pytest.mark.parametrize("part", ["agent", "dashboard"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_killed_comes_back(lasting, part):
-    pid = lasting.child(f"launch.{part}")
+    pid, before = lasting.child(f"launch.{part}"), lasting.machine.link
     os.kill(pid, signal.SIGKILL)
     until(lambda: _other_child(lasting, part, pid), f"another {part}")
     if part == "dashboard":
-        link = lasting.wait_for(r"^pages: (\S+)")[1]
-        until(lambda: _opens(link), "the new link to open")
+        lasting.wait_for("^pages: ")
+        until(lambda: _opens(lasting.machine.link), "the new link to open")
+        assert not _opens(before)
     assert is_served(lasting)
 
 

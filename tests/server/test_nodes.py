@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from duly import wire
-from duly.errors import Fenced, Unauthenticated
+from duly.errors import Conflict, Fenced, Invalid, Unauthenticated
 from duly.model.task import Outcome
 from duly.store import nodes
 from duly.store.tenants import generate_key
@@ -37,6 +37,53 @@ async def test_joins_that_are_sent_twice_at_once_make_one_node(lab):
     assert len({one.node for one in joined}) == 1
     assert await lab.count("nodes") == 1
     assert await lab.count("incarnations where ended_at is null") == 1
+
+
+async def test_a_token_admits_one_node_however_many_try_at_once(lab):
+    manager = lab.parts.cluster_manager
+    token = await manager.create_token(HOUR)
+    requests = [asks(name=f"n{number}", key=generate_key()) for number in range(8)]
+    joined = await asyncio.gather(
+        *(manager.join(token, request) for request in requests), return_exceptions=True
+    )
+    refused = [one for one in joined if isinstance(one, Unauthenticated)]
+    assert len(refused) == 7
+    assert {"--uses" in one.message for one in refused} == {True}
+    assert await lab.count("nodes") == 1
+
+
+async def test_a_token_admits_as_many_nodes_as_it_was_made_for(lab):
+    manager = lab.parts.cluster_manager
+    token = await manager.create_token(HOUR, uses=2)
+    for name in ("a", "b"):
+        await manager.join(token, asks(name=name, key=generate_key()))
+    with pytest.raises(Unauthenticated, match="has been used"):
+        await manager.join(token, asks(name="c", key=generate_key()))
+    unlimited = await manager.create_token(HOUR, uses=None)
+    for name in ("c", "d", "e"):
+        await manager.join(unlimited, asks(name=name, key=generate_key()))
+    assert await lab.count("nodes") == 5
+
+
+async def test_a_join_that_is_refused_uses_no_token_up(lab):
+    manager = lab.parts.cluster_manager
+    await manager.join(await manager.create_token(HOUR), asks(name="a", key=generate_key()))
+    token = await manager.create_token(HOUR)
+    with pytest.raises(Conflict, match="--name"):
+        await manager.join(token, asks(name="a", key=generate_key()))
+    with pytest.raises(Invalid):
+        await manager.join(token, asks(name="b", key="short"))
+    await manager.join(token, asks(name="b", key=generate_key()))
+
+
+async def test_a_token_that_has_expired_repeats_no_join(lab):
+    manager, key = lab.parts.cluster_manager, generate_key()
+    token = await manager.create_token(HOUR)
+    joined = await manager.join(token, asks(key=key))
+    await lab.clock.move(HOUR)
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await manager.join(token, asks(key=key))
+    assert (await manager.join(key, asks())).node == joined.node
 
 
 async def test_a_node_that_stops_is_given_no_more_work(lab):
@@ -102,7 +149,7 @@ async def test_a_node_that_is_removed_is_fenced_at_once_and_its_tasks_go_to_anot
 
 async def test_a_node_that_was_removed_cannot_come_back_but_its_name_can(lab):
     manager, key = lab.parts.cluster_manager, generate_key()
-    token = await manager.create_token(HOUR)
+    token = await manager.create_token(HOUR, uses=2)
     joined = await manager.join(token, asks(key=key))
     await manager.remove(joined.node)
     for secret in (key, token):

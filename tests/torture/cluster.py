@@ -39,10 +39,10 @@ NODE_DISK = 256
 
 
 async def make_secrets(dsn: str) -> tuple[str, str]:
-    """Make an administrator's key and a join token."""
+    """Make an administrator's key and a join token for any number of nodes."""
     async with await Database.connect(dsn) as database, database.connection() as conn:
         token = generate_key("dulyjoin")
-        await nodes.add_token(conn, digest(token), lasts=timedelta(hours=2))
+        await nodes.add_token(conn, digest(token), lasts=timedelta(hours=2), uses=None)
         return await create_admin_key(conn), token
 
 

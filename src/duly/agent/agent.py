@@ -160,20 +160,23 @@ async def _ask_to_join(
     options: AgentOptions, data: Path, gateway: Gateway, message: Join
 ) -> Joined:
     known = identity.ensure(data)
+    advice = "Make a token with `duly node token create`, and give it with --join-token-file."
     for secret in _secrets(known, options.join_token):
         gateway.key = secret
         try:
             joined = await gateway.join(message, timeout=JOIN_TIMEOUT)
         except (Unauthenticated, Forbidden) as error:
             log.warning("not accepted", extra={"error": error.message})
+            if secret == options.join_token:
+                advice = error.message
             continue
         gateway.key = known.key
         if joined.node != known.node:
             identity.save(data, identity.Identity(joined.node, known.key))
         return joined
     raise ConfigError(
-        "No server accepts this node. Make a token with `duly node token create`, and give it "
-        f"with --join-token-file. If the node was removed, take {data / 'node.json'} away too."
+        f"No server accepts this node. {advice} "
+        f"If the node was removed, take {data / 'node.json'} away too."
     )
 
 

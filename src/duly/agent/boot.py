@@ -53,6 +53,8 @@ def main() -> None:
 
     config = json.loads(sys.argv[-1])
     os.set_inheritable(config["link"], False)
+    # For tasks, which inherit it. All that is made here itself is groups, which tasks may read, and
+    # what has a mode of its own.
     os.umask(0o022)
     os.chdir("/")
     # Whoever stops the whole service signals us, too; but we go when the agent does.

@@ -122,16 +122,20 @@ def _make_unified(mount: Mount, name: str) -> tuple[str | None, tuple[str, ...]]
 
 
 def _make(parent: Path, name: str) -> Path | None:
+    folder = parent / name
     try:
-        (parent / name).mkdir(exist_ok=True)
-        probe = parent / name / "probe"
+        if not folder.exists():
+            folder.mkdir()
+            # Programs read their limits in there.
+            folder.chmod(0o755)
+        probe = folder / "probe"
         probe.mkdir(exist_ok=True)
         writable = os.access(probe / "cgroup.procs", os.W_OK)
         probe.rmdir()
     except OSError:
         return None
     # A process may only be moved by one that can write where it comes from and where it goes.
-    return parent / name if writable and os.access(parent / "cgroup.procs", os.W_OK) else None
+    return folder if writable and os.access(parent / "cgroup.procs", os.W_OK) else None
 
 
 def _enable(folder: Path, controller: str) -> bool:

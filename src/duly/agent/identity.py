@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from duly.errors import ConfigError
+from duly.private_file import make_folder
 
 SUPERVISOR_PATIENCE = 3.0
 """Seconds that the supervisor of a dead agent has for going by itself."""
@@ -76,7 +77,8 @@ def mark(data: Path) -> str:
 
 def lock(data: Path) -> int:
     """Take the folder for this agent, and see its former supervisor off; keep what is returned."""
-    data.mkdir(parents=True, exist_ok=True)
+    # Tasks of root's are other users, and pass through to what is theirs; all else there is closed.
+    make_folder(data, 0o711 if os.geteuid() == 0 else 0o700)
     fd = _open_lock(data / "agent.lock")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

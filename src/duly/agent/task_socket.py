@@ -21,7 +21,7 @@ from duly.agent import lines
 from duly.agent.callers import Caller, caller_of
 from duly.agent.executor import Local
 from duly.agent.speaker import MOST_CONNECTIONS, MOST_LINES, Speaker
-from duly.agent.workspace import FALLBACK
+from duly.agent.workspace import FALLBACK, make_fallback
 from duly.clock import monotonic
 from duly.errors import DulyError, Forbidden, LimitExceeded, TooLarge
 from duly.model.progress import Progress
@@ -54,7 +54,8 @@ def listen(work: Path, mark: str, *, everybody: bool) -> socket.socket | None:
 
 
 def _bind(path: Path, mode: int) -> socket.socket:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if path.parent == FALLBACK:
+        make_fallback()
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

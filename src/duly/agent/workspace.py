@@ -43,12 +43,18 @@ def _is_open(folder: Path) -> bool:
 
 def make_root(path: Path) -> None:
     """Make the folder of all workspaces; others may pass through it, and not look around."""
+    if path.parent == FALLBACK:
+        make_fallback()
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711)
     (path / NO_INPUTS).mkdir(exist_ok=True)
     (path / NO_INPUTS).chmod(0o555)
-    if path.parent == FALLBACK:
-        FALLBACK.chmod(0o755)
+
+
+def make_fallback() -> None:
+    """Make the folder outside of the agent's own, and let tasks through, whatever made it first."""
+    FALLBACK.mkdir(parents=True, exist_ok=True)
+    FALLBACK.chmod(0o755)
 
 
 def remove_root(path: Path) -> None:

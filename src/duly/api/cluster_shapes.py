@@ -110,6 +110,8 @@ class NodeToken(msgspec.Struct, frozen=True):
 
     token: str
     expires_at: datetime
+    uses: int | str
+    """How many nodes it admits: a number, or "unlimited"."""
 
 
 def server(view: ServerView) -> Server:

@@ -16,6 +16,7 @@ from duly.api.tasks import PAGE
 from duly.duration import parse_duration
 from duly.errors import Invalid
 from duly.model.amounts import ResourcesRequest, kinds_of
+from duly.model.node import UNLIMITED
 from duly.model.request import check_text
 from duly.store import database, overview
 from duly.store.database import Connection
@@ -25,6 +26,7 @@ from duly.store.views import LARGEST_ID
 ONE = "/v1/nodes/{id:str}"
 TOKEN_LASTS = timedelta(hours=1)
 LONGEST_TOKEN = timedelta(days=365)
+MAX_TOKEN_USES = 1_000_000
 
 
 class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -38,9 +40,14 @@ class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/node-tokens: how long the token may be used, an hour by default."""
+    """The body of POST /v1/node-tokens.
+
+    A token lasts for an hour and admits one node by default; `uses` is another number of nodes,
+    or "unlimited".
+    """
 
     expires_in: float | str | None = None
+    uses: int | str | None = None
 
 
 JOIN = msgspec.json.Decoder(wire.Join)
@@ -160,7 +167,7 @@ async def find_node(conn: Connection, text: str) -> NodeView:
     errors=(413, 422),
 )
 async def create_token(request: ApiRequest) -> Answer:
-    """Return a token with which new nodes may join until it expires."""
+    """Return a token with which new nodes may join until it expires or is used up."""
     parts = parts_of(request)
     query_of(request)
     body = await read_body(request, parts.settings.requests.body_limit)
@@ -170,11 +177,25 @@ async def create_token(request: ApiRequest) -> Answer:
         lasts = parse_duration(asked.expires_in, "expires_in")
     if not timedelta(0) < lasts <= LONGEST_TOKEN:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
+    uses = _uses(asked.uses)
     async with overseeing(parts) as conn:
         now = await database.now(conn)
-    making = parts.cluster_manager.create_token(lasts, credential_of(request))
+    making = parts.cluster_manager.create_token(lasts, credential_of(request), uses=uses)
     token = await parts.timeouts.writing(making)
-    return as_json(cluster_shapes.NodeToken(token, now + lasts), 201)
+    told = UNLIMITED if uses is None else uses
+    return as_json(cluster_shapes.NodeToken(token, now + lasts, told), 201)
+
+
+def _uses(asked: int | str | None) -> int | None:
+    """Return how many nodes a token is to admit; None means any number."""
+    if asked == UNLIMITED:
+        return None
+    uses = 1 if asked is None else asked
+    if isinstance(uses, str) or not 1 <= uses <= MAX_TOKEN_USES:
+        raise Invalid(
+            "uses", f'uses must be a number from 1 to {MAX_TOKEN_USES}, or "{UNLIMITED}".'
+        )
+    return uses
 
 
 HANDLERS = [join, list_nodes, get_node, change_node, remove_node, create_token]

@@ -1,4 +1,4 @@
-"""The command that serves the pages for people with passwords."""
+"""The commands that serve the pages, and that open those of `duly up`."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.connect import say
-from duly.cli.processes import HostFlag, PortFlag, VerboseFlag, tell
+from duly.cli.processes import DataFlag, HostFlag, PortFlag, VerboseFlag, tell
 
 
 def dashboard(
@@ -43,7 +43,9 @@ def dashboard(
     from duly.launch.logs import log_to_stderr
     from duly.launch.ports import choose_port, is_loopback, local_name, url_of
     from duly.launch.tls import find_certificate
+    from duly.private_file import close_to_others
 
+    close_to_others()
     log_to_stderr(verbose=verbose)
     trusted = str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None
     endpoint(url, None, trusted)
@@ -65,3 +67,16 @@ def dashboard(
     address = url_of(name or local_name(host), options.port, scheme=scheme)
     with contextlib.suppress(KeyboardInterrupt):
         run(options, lambda: tell(f"ready: {address}"))
+
+
+def link(data: DataFlag = None) -> None:
+    """Print a new one-time link to the pages of `duly up`.
+
+    It works once, for five minutes, and opens the pages as the administrator; the link before
+    it is void. It takes whoever can write the data folder of the `duly up` that runs here: the
+    one that your configuration is of, unless --data says otherwise.
+    """
+    from duly.launch.pages_link import new_link
+    from duly.launch.user_config import find_data
+
+    tell(new_link((data or find_data(os.environ)).absolute()))

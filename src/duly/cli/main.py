@@ -97,6 +97,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "dashboard": Entry(
             "dashboard:dashboard", "Serve the pages, on which people log in with a password."
         ),
+        "link": Entry("dashboard:link", "Print a new one-time link to the pages of `duly up`."),
         "db": Entry("processes:db", "Set up and look at the database."),
         "doctor": Entry(
             "processes:doctor",

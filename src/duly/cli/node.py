@@ -11,7 +11,7 @@ from duly.cli.flags import ResourceFlags, with_resource_flags
 from duly.cli.output import Output, OutputFlag, print_items, print_value
 from duly.cli.request import duration, resource_fields
 from duly.cli.text import now
-from duly.client.shapes import Node
+from duly.client.shapes import Node, TokenUses
 
 node = typer.Typer(
     name="node", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -47,16 +47,30 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it is good for; 1h if not said.")
     ] = None,
+    uses: Annotated[
+        str | None,
+        typer.Option(metavar="N|unlimited", help="How many nodes may join with it; 1 if not said."),
+    ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """Print a token for `duly agent --join-token-file`; it is shown only this once."""
     seconds = None if expires is None else duration("--expires", expires)
     with connect() as client:
-        made = client.create_node_token(seconds)
+        made = client.create_node_token(seconds, _uses(uses))
     if output in (Output.JSON, Output.JSONL):
         print_value(made, output)
     else:
         print(made["token"])
+
+
+def _uses(text: str | None) -> TokenUses | None:
+    if text is None:
+        return None
+    if text == "unlimited":
+        return "unlimited"
+    if not text.isascii() or not text.isdecimal() or int(text) == 0:
+        raise typer.BadParameter("--uses is a number of nodes, or unlimited.")
+    return int(text)
 
 
 @node.command()

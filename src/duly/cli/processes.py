@@ -188,12 +188,17 @@ def doctor(
     data: DataFlag = None,
     host: HostFlag = "127.0.0.1",
     port: PortFlag = 8470,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="Object store of `duly serve`, to look at."),
+    ] = None,
 ) -> None:
     """Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it."""
     from duly.launch.data_folder import default_data
     from duly.launch.doctor import Level, examine
 
-    findings = examine((data or default_data()).absolute(), host, port, os.environ)
+    folder = (data or default_data()).absolute()
+    findings = examine(folder, host, port, os.environ, store)
     for finding in findings:
         tell(f"{finding.level:<8} {finding.about}: {finding.text}")
         if finding.fix and finding.level is not Level.OK:

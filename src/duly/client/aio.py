@@ -34,6 +34,7 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TokenUses,
     UsageTold,
 )
 from duly.client.tries import Servers, Tries
@@ -250,9 +251,11 @@ class AsyncClient(
         """Take a node away for good: what runs there is handed over, and it cannot come back."""
         await self._send(calls.remove_node(node))
 
-    async def create_node_token(self, expires_in: Duration | None = None) -> NodeToken:
-        """Return a token with which new nodes may join, for an hour unless told."""
-        return await self._send(calls.create_node_token(expires_in))
+    async def create_node_token(
+        self, expires_in: Duration | None = None, uses: TokenUses | None = None
+    ) -> NodeToken:
+        """Return a token with which one new node, or `uses` of them, may join within an hour."""
+        return await self._send(calls.create_node_token(expires_in, uses))
 
     async def list_resources(
         self, *, limit: int | None = None, cursor: str | None = None

@@ -22,6 +22,7 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TokenUses,
     UsageTold,
 )
 from duly.errors import Invalid
@@ -197,9 +198,10 @@ def remove_node(node: str) -> Call[None]:
     return Call("DELETE", f"/v1/nodes/{_segment(node)}", lambda body: None)
 
 
-def create_node_token(expires_in: Duration | None) -> Call[NodeToken]:
+def create_node_token(expires_in: Duration | None, uses: TokenUses | None) -> Call[NodeToken]:
     """Ask for a token with which new nodes may join."""
-    body = encode({} if expires_in is None else {"expires_in": expires_in})
+    asked = {"expires_in": expires_in, "uses": uses}
+    body = encode({name: value for name, value in asked.items() if value is not None})
     return Call("POST", "/v1/node-tokens", parse_json, body=body)
 
 

@@ -217,11 +217,16 @@ class Cancelled(TypedDict):
     more: bool
 
 
+TokenUses = int | Literal["unlimited"]
+"""How many new nodes a join token admits."""
+
+
 class NodeToken(TypedDict):
     """What a new node joins with; it is told only this once."""
 
     token: str
     expires_at: str
+    uses: TokenUses
 
 
 class Node(TypedDict):

@@ -1,8 +1,8 @@
 """Who may look at the pages: who opened the one-time link, or has logged in.
 
-The link carries a token that works once. Whoever opens it first gets a session
-cookie, and the token is void from then on, so that a link in a shell history or a
-shared screen is worth nothing. Everybody else says with a password who he is. The
+The link carries a token that works once, within five minutes. Whoever opens it first gets
+a session cookie, and the token is void from then on, so that a link in a shell history or
+a shared screen is worth nothing. Everybody else says with a password who he is. The
 gate stands in front of everything, the websocket included, and lets no request
 through that a foreign page could have made.
 """
@@ -12,7 +12,8 @@ from math import ceil
 from duly.dashboard import login_page
 from duly.dashboard.answers import App, Headers, Receive, Reply, Scope, Send, go_on, guarded
 from duly.dashboard.entrance import Entrance, refusal
-from duly.dashboard.login_page import FOREIGN, NOTES, OPENED, USED
+from duly.dashboard.link import Opening
+from duly.dashboard.login_page import EXPIRED, FOREIGN, NEW_LINK, NOTES, OPENED, VOID
 from duly.dashboard.sessions import Session, Sessions
 from duly.dashboard.visit import Visit, own_page, read_form
 from duly.errors import DulyError
@@ -73,12 +74,13 @@ class Gate:
         return login_page.closed(visit.where, has_link=self._entrance.has_link)
 
     async def _open(self, visit: Visit) -> Reply:
-        session = None
+        session: Session | Opening = Opening.VOID
         if visit.method == "GET":
             session = self._entrance.open_link(visit.query.get("token", ""))
-        if session is None:
+        if isinstance(session, Opening):
+            why = EXPIRED if session is Opening.EXPIRED else VOID
             known = self._session(visit) is not None
-            return login_page.page(403, f"<p>{USED} {OPENED if known else ''}</p>")
+            return login_page.page(403, f"<p>{why} {OPENED if known else NEW_LINK}</p>")
         # A page that goes on by itself, not a redirect: a strict cookie would not follow a
         # redirect that began with a click on some other page.
         return login_page.page(

@@ -1,12 +1,12 @@
 """Lets people in: by a password that the server checks, or once by the link."""
 
 import asyncio
-import hashlib
-import hmac
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from duly.client.aio import AsyncClient
 from duly.client.retry import Patience
+from duly.dashboard.link import LinkFile, Opening
 from duly.dashboard.options import Link
 from duly.dashboard.sessions import Session
 from duly.dashboard.visitor import ADMINISTRATOR, Visitor
@@ -27,6 +27,7 @@ class Entrance:
         self._url = url
         self._ca_file = ca_file
         self._link = link
+        self._file = None if link is None else LinkFile(Path(link.file))
 
     @property
     def has_link(self) -> bool:
@@ -41,13 +42,14 @@ class Entrance:
         lasts = _instant(key["expires_at"]) - _instant(key["created_at"])
         return Session(self._client(key["key"]), visitor, lasts.total_seconds())
 
-    def open_link(self, token: str) -> Session | None:
-        """Return the session of whoever has the link, the first time; None from then on."""
-        link = self._link
-        if link is None or not link.token or not _matches(token, link.token):
-            return None
-        self._link = Link(token="", key="")
-        return Session(self._client(link.key), ADMINISTRATOR)
+    def open_link(self, token: str) -> Session | Opening:
+        """Return the session of whoever has the link, the first time; else why there is none."""
+        if self._link is None or self._file is None:
+            return Opening.VOID
+        opening = self._file.open(token)
+        if opening is not Opening.LET_IN:
+            return opening
+        return Session(self._client(self._link.key), ADMINISTRATOR)
 
     def _client(self, key: str | None) -> AsyncClient:
         return AsyncClient(self._url, key, ca_file=self._ca_file, patience=IMPATIENT)
@@ -74,8 +76,3 @@ def refusal(error: Exception) -> tuple[int, str, timedelta | None]:
 
 def _instant(text: str | None) -> datetime:
     return datetime.fromisoformat(text or "")
-
-
-def _matches(given: str, known: str) -> bool:
-    one, other = (hashlib.sha256(text.encode()).digest() for text in (given, known))
-    return hmac.compare_digest(one, other)

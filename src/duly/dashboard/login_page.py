@@ -7,8 +7,15 @@ from urllib.parse import urlencode
 
 from duly.dashboard.answers import Headers, Reply
 
-OR_LINK = "Or open the link that <code>duly up</code> printed when it started."
-USED = "This link has been used. It works once; start <code>duly up</code> again for a new one."
+OR_LINK = (
+    "Or open a link that <code>duly link</code> prints on the machine of <code>duly up</code>."
+)
+VOID = "This link has been used, or there is a newer one: a link works once."
+EXPIRED = "This link has expired: a link works for five minutes."
+NEW_LINK = (
+    "Run <code>duly link</code> on the machine of <code>duly up</code>, as the same user, for a "
+    "new one, or <a href='/login'>log in with a password</a>."
+)
 OPENED = "You are in. <a href='/'>Go to the overview.</a>"
 FOREIGN = "This address is not served here, or another page has sent you. Open the pages yourself."
 NOTES = {

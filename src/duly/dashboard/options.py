@@ -4,9 +4,9 @@ import msgspec
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What the one-time link opens the pages with: its token, and the key that they then use."""
+    """What the one-time link opens the pages with: its file, and the key that they then use."""
 
-    token: str
+    file: str
     key: str
 
 

@@ -1,8 +1,9 @@
 """The pages as a part of `duly up`: a process of their own, and only another client."""
 
-import secrets
 from collections.abc import Callable
+from pathlib import Path
 
+from duly.dashboard.link import NAME, LinkFile
 from duly.dashboard.options import Link, PagesOptions
 from duly.launch.part import Part, receive, say_started
 from duly.launch.ports import local_name, url_of
@@ -11,26 +12,26 @@ from duly.launch.ports import local_name, url_of
 class Pages:
     """The process and the link that opens it, which is another one after every start."""
 
-    def __init__(self, url: str, key: str, host: str, port: int) -> None:
+    def __init__(self, url: str, key: str, host: str, port: int, data: Path) -> None:
         self._url, self._key, self._host, self._port = url, key, host, port
-        self._token = ""
+        self._link = LinkFile(data / NAME)
         self._told: Callable[[str], None] | None = None
+        self.address = url_of(local_name(host), port)
         self.part = Part("dashboard", "duly.launch.dashboard", self._options)
 
     async def tell_link(self, tell: Callable[[str], None]) -> None:
-        """Give the link to `tell` once the pages answer, and whenever it changes after that."""
+        """Give a link to `tell` once the pages answer, and whenever they are started again."""
         await self.part.started.wait()
         self._told = tell
-        tell(self._link())
+        tell(self._link.renew(self.address))
 
     def _options(self) -> PagesOptions:
-        self._token = secrets.token_urlsafe(16)
+        # A link of an earlier start is void from the beginning.
+        link = self._link.renew(self.address)
         if self._told:
-            self._told(self._link())
-        return PagesOptions(self._url, self._host, self._port, Link(self._token, self._key))
-
-    def _link(self) -> str:
-        return f"{url_of(local_name(self._host), self._port)}/open?token={self._token}"
+            self._told(link)
+        opened = Link(str(self._link.file), self._key)
+        return PagesOptions(self._url, self._host, self._port, opened)
 
 
 def main() -> None:

@@ -44,6 +44,21 @@ def claim(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def is_claimed(folder: Path) -> bool:
+    """Say whether a `duly up` runs on `folder`; raises OSError if that cannot be seen."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _lock(folder: Path, lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

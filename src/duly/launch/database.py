@@ -100,10 +100,10 @@ async def _make_admin_key(conn: Connection) -> str:
 
 
 async def create_join_token(dsn: str) -> str:
-    """Make a token that lets an agent join as a node, soon."""
+    """Make a token that lets one agent join as a node, soon."""
     token = tenants.generate_key("join")
     async with _connection(dsn) as conn:
-        await nodes.add_token(conn, tenants.digest(token), lasts=TOKEN_LASTS)
+        await nodes.add_token(conn, tenants.digest(token), lasts=TOKEN_LASTS, uses=1)
     return token
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +17,9 @@ from duly.client.endpoint import config_file, find_endpoint
 from duly.client.retry import Patience
 from duly.client.sync import Client
 from duly.errors import ConfigError, DulyError, Unauthenticated, Unreachable
+from duly.launch import store_folder
 from duly.launch.ports import choose_port
+from duly.server.logbook import folder_of
 from duly.store.postgres_programs import Programs, bundled_programs
 from duly.store.system_user import NAME as SYSTEM_USER
 from duly.store.system_user import find_user
@@ -24,6 +27,15 @@ from duly.store.system_user import find_user
 NEEDED_DISK = 500 * 2**20
 WANTED_DISK = 5 * 2**30
 OLDEST_PYTHON = (3, 11)
+SECRET_FILES = (
+    "admin.key",
+    "pages.link",
+    "postgres.password",
+    "postgres.superuser.password",
+    "agent/node.json",
+    "agent/join.token",
+)
+"""In the data folder: each is as good as the key of an administrator or of a node."""
 AT_ONCE = Patience(total=timedelta(0))
 
 
@@ -44,8 +56,10 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-def examine(data: Path, host: str, port: int, environment: Mapping[str, str]) -> list[Finding]:
-    """Look at everything that `duly up` on `data` and `port` would need."""
+def examine(
+    data: Path, host: str, port: int, environment: Mapping[str, str], store: str | None = None
+) -> list[Finding]:
+    """Look at everything that `duly up` on `data` and `port` would need, and at `store`."""
     looks: list[Callable[[], Finding]] = [
         _python,
         _system,
@@ -54,6 +68,8 @@ def examine(data: Path, host: str, port: int, environment: Mapping[str, str]) ->
         lambda: _disk(data),
         _postgresql,
         lambda: _data(data),
+        lambda: _store(store or str(data / "objects")),
+        lambda: _secrets(data, environment),
         lambda: _configuration(environment),
     ]
     findings = [look() for look in looks]
@@ -178,6 +194,37 @@ def _data(data: Path) -> Finding:
     except OSError as error:
         return Finding("data", Level.MISSING, f"{data}: {error.strerror}", "Use another --data.")
     return Finding("data", Level.OK, f"{data}, made by PostgreSQL {found}")
+
+
+def _store(url: str) -> Finding:
+    folder = folder_of(url)
+    if folder is None:
+        return Finding("store", Level.OK, "no folder of this machine")
+    try:
+        if not store_folder.is_open(folder):
+            return Finding("store", Level.OK, f"{folder} is closed to others")
+    except FileNotFoundError:
+        return Finding("store", Level.OK, f"{folder} is new")
+    except OSError as error:
+        return Finding("store", Level.MISSING, f"{folder}: {error.strerror}", "Use another one.")
+    text = f"everybody on this machine can get into {folder}, with all tenants' logs and artifacts"
+    return Finding("store", Level.MISSING, text, f"Run {store_folder.how_to_close(folder)}.")
+
+
+def _secrets(data: Path, environment: Mapping[str, str]) -> Finding:
+    files = [*(data / name for name in SECRET_FILES), config_file(environment)]
+    found = [file for file in files if _is_shared(file)]
+    if not found:
+        return Finding("secrets", Level.OK, "no file that holds one is open to others")
+    names = " ".join(shlex.quote(str(file)) for file in found)
+    return Finding("secrets", Level.WARNING, f"others can read {names}", f"Run chmod 600 {names}.")
+
+
+def _is_shared(file: Path) -> bool:
+    try:
+        return bool(file.stat().st_mode & 0o077)
+    except OSError:
+        return False
 
 
 def _port(host: str, port: int) -> Finding:

@@ -12,6 +12,16 @@ def isolation_line(isolation: str, *, is_root: bool) -> str:
     return f"isolation: {isolation} (tasks run {whose})"
 
 
+def pages_line(link: str, *, address: str, file: Path, is_terminal: bool) -> str:
+    """Say how to open the pages; the link itself is only for a terminal, not for a log."""
+    if is_terminal:
+        return f"pages: {link} (works once, for 5 minutes; `{_program()} link` prints another)"
+    return (
+        f"pages: {address} (open the link in {shlex.quote(str(file))}, which works once, for 5 "
+        f"minutes; `{_program()} link` prints another)"
+    )
+
+
 def commands(*, url: str, key_file: Path, is_configured: bool) -> list[str]:
     """Return commands to paste; without a configuration file, they say where the server is."""
     duly = _program()

@@ -20,6 +20,7 @@ import msgspec
 
 from duly.clock import monotonic
 from duly.errors import ConfigError
+from duly.private_file import close_to_others
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ async def kept(part: Part, patience: float, hurry: asyncio.Event) -> AsyncIterat
 
 def receive(kind: type[T]) -> T:
     """Read, inside the part, what it was told; from now on it dies with its parent."""
+    close_to_others()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message[kind])  # type: ignore[valid-type]
     if os.getppid() != message.parent:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from duly.private_file import close_to_others
+
 T = TypeVar("T")
 SELDOM = (10_000, 20, 50)
 """After how many new objects the collector looks at the youngest; then at those that stay."""
@@ -14,6 +16,7 @@ SELDOM = (10_000, 20, 50)
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run `work`, and let the first error of a group of them stand for all."""
+    close_to_others()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)

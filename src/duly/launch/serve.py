@@ -16,6 +16,7 @@ from duly.api.turnstile import Turnstile
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
 from duly.http_server import HttpServer
+from duly.launch import store_folder
 from duly.launch.running import spare_the_collector
 from duly.launch.tls import Certificate
 from duly.server import parts as server_parts
@@ -66,6 +67,7 @@ async def serve(
     sock = sock or listen(options.host, options.port)
     async with AsyncExitStack() as stack:
         stack.callback(sock.close)
+        store_folder.prepare(options.store_url)
         database = await Database.connect(options.dsn, options.settings.database)
         stack.push_async_callback(database.close)
         parts = server_parts.build(database, options.settings, options.store_url)

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from duly.config import Settings
+from duly.dashboard.link import NAME
 from duly.errors import ConfigError
 from duly.launch import greeting
 from duly.launch.agent_part import agent_part, check_isolation
@@ -95,7 +97,7 @@ async def _run(options: UpOptions, hurry: asyncio.Event, say: Say, warn: Say) ->
         key = await ensure_admin_key(dsn, data / "admin.key")
         place = Place(data, url_of(local_name(options.host), port), port, key)
         await stack.enter_async_context(serving(_serve_options(options, place, dsn), sock))
-        pages = Pages(place.url, key, options.host, port + 1) if options.dashboard else None
+        pages = _pages(options, place)
         if pages:
             await stack.enter_async_context(kept(pages.part, DASHBOARD_PATIENCE, hurry))
         agent = await _agent(options, place, dsn)
@@ -104,16 +106,22 @@ async def _run(options: UpOptions, hurry: asyncio.Event, say: Say, warn: Say) ->
         await _until_joined(agent)
         _greet(options, place, say, warn)
         if pages:
-            await pages.tell_link(lambda link: say(f"pages: {link} (works once)"))
+            line = partial(greeting.pages_line, address=pages.address, file=data / NAME)
+            await pages.tell_link(lambda link: say(line(link, is_terminal=sys.stdout.isatty())))
         await asyncio.Event().wait()
 
 
+def _pages(options: UpOptions, place: Place) -> Pages | None:
+    if options.dashboard:
+        return Pages(place.url, place.key, options.host, place.port + 1, place.data)
+    (place.data / NAME).unlink(missing_ok=True)
+    return None
+
+
 def _serve_options(options: UpOptions, place: Place, dsn: str) -> ServeOptions:
-    objects = place.data / "objects"
-    objects.mkdir(mode=0o700, exist_ok=True)
     return ServeOptions(
         dsn=dsn,
-        store_url=str(objects),
+        store_url=str(place.data / "objects"),
         host=options.host,
         port=place.port,
         settings=options.settings,

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from duly.client.endpoint import config_file
+from duly.launch.data_folder import default_data
 from duly.private_file import write_private
 
 
@@ -35,6 +36,16 @@ def write_user_config(
     except (OSError, RuntimeError, UnicodeEncodeError) as error:
         return Written.FAILED, str(error)
     return Written.WRITTEN, str(file)
+
+
+def find_data(environment: Mapping[str, str]) -> Path:
+    """Return the data folder of the `duly up` that this user's file is of, or the usual one."""
+    try:
+        values = tomllib.loads(config_file(environment).read_text(encoding="utf-8"))
+    except (OSError, RuntimeError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        values = {}
+    found = values.get("data")
+    return Path(found) if isinstance(found, str) and found else default_data()
 
 
 def _is_ours(file: Path, data: Path) -> bool:

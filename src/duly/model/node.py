@@ -7,6 +7,9 @@ import msgspec
 
 from duly.model.resources import NOTHING, Resources
 
+UNLIMITED = "unlimited"
+"""What is written for the uses of a join token that admits any number of nodes."""
+
 
 class NodeStatus(StrEnum):
     """Where a node is, as an operator sees it."""

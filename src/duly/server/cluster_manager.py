@@ -18,6 +18,7 @@ from duly import clock, telemetry, wire
 from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
 from duly.model.amounts import MAX_AMOUNT, check_extra
+from duly.model.node import UNLIMITED
 from duly.model.request import check_labels, check_text
 from duly.model.tenant import Credential
 from duly.server.herald import Herald
@@ -36,6 +37,11 @@ MAX_TEXT = 100
 SILENCE = timedelta(seconds=10)
 """How long a silent server keeps its number."""
 KEY = re.compile(r"[A-Za-z0-9_-]{32,200}")
+NOT_INVITED = "The join token is unknown or has expired; create one with `duly node token create`."
+USED_UP = (
+    "The join token has been used by as many nodes as it was made for; create another one with "
+    "`duly node token create`, or one for several nodes with `--uses N`."
+)
 REMOVED = "This node has been removed; its key is not accepted any more."
 
 
@@ -143,12 +149,21 @@ class ClusterManager(Service):
                 self._led_since = sent
             self._trusted_until = sent + (ttl - margin).total_seconds()
 
-    async def create_token(self, lasts: timedelta, by: Credential | None = None) -> str:
-        """Return a new join token, good for `lasts`; the audit log has who asked for it, not it."""
+    async def create_token(
+        self, lasts: timedelta, by: Credential | None = None, *, uses: int | None = 1
+    ) -> str:
+        """Return a new join token; the audit log has who asked for it, not the token.
+
+        It admits `uses` new nodes, or any number of them if that is None, until `lasts` is over.
+        """
         token = generate_key("dulyjoin")
+        details = {
+            "expires_in": lasts.total_seconds(),
+            "uses": UNLIMITED if uses is None else uses,
+        }
         async with self._database.transaction(Lane.GUEST) as conn:
-            await nodes.add_token(conn, digest(token), lasts=lasts)
-            await _record(conn, by, "token", "", {"expires_in": lasts.total_seconds()})
+            await nodes.add_token(conn, digest(token), lasts=lasts, uses=uses)
+            await _record(conn, by, "token", "", details)
         return token
 
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
@@ -232,24 +247,17 @@ async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:
     """Return the node that asks to join: known by its key, or new with a join token."""
     known = await nodes.by_key(conn, digest(secret))
     if known is None:
-        if not await nodes.is_token_valid(conn, digest(secret)):
-            raise Unauthenticated(
-                "The join token is unknown or has expired; create one with "
-                "`duly node token create`."
-            )
+        token = await nodes.find_token(conn, digest(secret))
+        if token is None:
+            raise Unauthenticated(NOT_INVITED)
         key = digest(_key_of(secret, request))
-        made = await nodes.add(conn, request.name, key, request.labels)
-        if made is not None:
-            await audit_log.note(
-                conn,
-                actor=f"node:{request.name}",
-                action="node.join",
-                target=request.name,
-                tenant_id=None,
-                details={"id": str(made)},
-            )
-            return made
+        # A join whose answer was lost is repeated, perhaps with a token that it has used up.
         known = await nodes.by_key(conn, key)
+        if known is None:
+            made = await _admit(conn, digest(secret), token, key, request)
+            if made is not None:
+                return made
+            known = await nodes.by_key(conn, key)
     if known is None:
         raise Conflict(
             f"There is a node named {request.name!r} already; choose another with "
@@ -258,6 +266,32 @@ async def _node_of(conn: Connection, secret: str, request: wire.Join) -> int:
     if known.is_removed:
         raise Unauthenticated(REMOVED)
     return known.id
+
+
+async def _admit(
+    conn: Connection, secret: bytes, token: nodes.Token, key: bytes, request: wire.Join
+) -> int | None:
+    """Make a new node with a join token, and return its id; None if its name or key is taken.
+
+    The token is used last: whatever else refuses the join takes no use, and of joins that are
+    sent twice at once the second one waits for the node, and finds it.
+    """
+    if token.uses_left == 0:
+        raise Unauthenticated(USED_UP)
+    made = await nodes.add(conn, request.name, key, request.labels)
+    if made is None:
+        return None
+    if token.uses_left is not None and not await nodes.use_token(conn, secret):
+        raise Unauthenticated(USED_UP)
+    await audit_log.note(
+        conn,
+        actor=f"node:{request.name}",
+        action="node.join",
+        target=request.name,
+        tenant_id=None,
+        details={"id": str(made)},
+    )
+    return made
 
 
 async def _record(

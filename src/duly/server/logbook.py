@@ -147,14 +147,21 @@ class Logbook:
 
 def open_store(url: str) -> Any:
     """Return the object store at `url`: a folder, `file://…`, `s3://…` and the like."""
-    parts = urlsplit(url)
     try:
-        if parts.scheme in ("", "file"):
-            return LocalStore(Path(parts.path if parts.scheme else url), mkdir=True)
-        return from_url(url)
+        folder = folder_of(url)
+        return from_url(url) if folder is None else LocalStore(folder, mkdir=True)
     except (BaseError, ValueError, OSError) as error:
         # Without the rest of the URL, which may carry a secret.
-        raise ConfigError(f"Cannot use the object store at {parts.scheme}://…: {error}") from error
+        scheme = url.partition(":")[0]
+        raise ConfigError(f"Cannot use the object store at {scheme}://…: {error}") from error
+
+
+def folder_of(url: str) -> Path | None:
+    """Return the folder that `url` means; None if the store is elsewhere."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("", "file"):
+        return None
+    return Path(parts.path if parts.scheme else url)
 
 
 def day_of(task: int) -> int:

@@ -22,6 +22,12 @@ class Node(msgspec.Struct, frozen=True):
     is_removed: bool = False
 
 
+class Token(msgspec.Struct, frozen=True):
+    """A join token, and how many more nodes it admits; None means any number."""
+
+    uses_left: int | None
+
+
 class HeldAttempt(msgspec.Struct, frozen=True):
     """An attempt that an incarnation should be running, and whether it should stop."""
 
@@ -47,14 +53,20 @@ class Start(msgspec.Struct, frozen=True):
     """Whether results of its upstreams are to be fetched first."""
 
 
-async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta) -> None:
-    """Store a join token, by its SHA-256."""
-    await conn.execute(SQL["add_token"], digest, lasts)
+async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta, uses: int | None) -> None:
+    """Store a join token, by its SHA-256; it admits `uses` nodes, or any number if that is None."""
+    await conn.execute(SQL["add_token"], digest, lasts, uses)
 
 
-async def is_token_valid(conn: Connection, digest: bytes) -> bool:
-    """Say whether a join token is known and has not expired."""
-    return bool(await conn.fetchval(SQL["is_token_valid"], digest))
+async def find_token(conn: Connection, digest: bytes) -> Token | None:
+    """Return a join token that has not expired, used up or not."""
+    row = await conn.fetchrow(SQL["find_token"], digest)
+    return None if row is None else Token(*row)
+
+
+async def use_token(conn: Connection, digest: bytes) -> bool:
+    """Take one of the uses of a token that has a limited number; False when none is left."""
+    return await conn.fetchval(SQL["use_token"], digest) is not None
 
 
 async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -> int | None:

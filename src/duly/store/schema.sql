@@ -1451,7 +1451,9 @@ CREATE TABLE duly.migrations (
 CREATE TABLE duly.node_tokens (
     hash bytea NOT NULL,
     created_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    uses_left integer,
+    CONSTRAINT node_tokens_uses_left_check CHECK ((uses_left >= 0))
 );
 
 CREATE TABLE duly.nodes (

@@ -1,12 +1,26 @@
 -- name: add_token
 -- Store a join token (as its SHA-256) that may be used until it expires.
---   $1 hash, $2 how long
-insert into node_tokens (hash, created_at, expires_at)
-values ($1, duly.now(), duly.now() + $2::interval)
+--   $1 hash, $2 how long, $3 how many nodes it admits (null: any number)
+insert into node_tokens (hash, created_at, expires_at, uses_left)
+values ($1, duly.now(), duly.now() + $2::interval, $3)
 
--- name: is_token_valid
+-- name: find_token
+-- Return what is left of a token that has not expired.
 --   $1 hash
-select exists (select 1 from node_tokens where hash = $1 and expires_at > duly.now())
+select uses_left
+  from node_tokens
+ where hash = $1
+   and expires_at > duly.now()
+
+-- name: use_token
+-- Take one of the uses of a token that admits so many nodes; no row comes back when none is left.
+-- Concurrent joins wait for each other here, and each sees what the one before has left.
+--   $1 hash
+update node_tokens
+   set uses_left = uses_left - 1
+ where hash = $1
+   and uses_left > 0
+returning uses_left
 
 -- name: add_node
 -- Make a node; no row comes back when the name or the key is taken.
