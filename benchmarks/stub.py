@@ -43,7 +43,9 @@ class Stub:
         """Be a node."""
         self._gateway.key = token
         key = f"dulynode_{secrets.token_urlsafe(32)}"
-        join = wire.Join(name=f"stub-{secrets.token_hex(4)}", key=key, capacity=CAPACITY)
+        join = wire.Join(
+            name=f"stub-{secrets.token_hex(4)}", key=key, capacity=wire.capacity(CAPACITY)
+        )
         joined = await self._gateway.join(join, timeout=10)
         self._gateway.key = key
         async with asyncio.TaskGroup() as group:

@@ -38,7 +38,16 @@ class Resting(LimitedHttp):
 async def app(scope, receive, send):
     """Answer at once, without a look at the body: with a word, or more than anything holds."""
     assert scope["type"] == "http"
-    words = {"/": [b"hello"], "/large": [b"l" * LARGE], "/parts": [b"p" * 2**20] * 64}
+    if scope["path"] == "/headers":
+        while (await receive()).get("more_body"):
+            pass
+    names = b",".join(name for name, _ in scope["headers"])
+    words = {
+        "/": [b"hello"],
+        "/headers": [names],
+        "/large": [b"l" * LARGE],
+        "/parts": [b"p" * 2**20] * 64,
+    }
     parts = words[scope["path"]]
     size = str(sum(map(len, parts))).encode()
     await send(
@@ -134,6 +143,17 @@ async def test_a_body_that_nobody_reads_is_not_taken_for_ever(impatient):
             while True:
                 writer.write(b"1000\r\n" + b"b" * 4096 + b"\r\n")
                 await writer.drain()
+    writer.close()
+
+
+async def test_trailers_are_no_headers(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n"
+    for trailer in (b"Authorization: Bearer k\r\n", b""):
+        writer.write(b"GET /headers HTTP/1.1\r\nX-Head: 1\r\n" + chunked + trailer + b"\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert await reader.readexactly(24) == b"x-head,transfer-encoding"
     writer.close()
 
 

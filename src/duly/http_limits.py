@@ -45,6 +45,7 @@ class LimitedHttp(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
+        self._in_head = False
         self._got_on = False
         self._deadline = Deadline(self.loop, self._give_up)
         self._rests = False
@@ -88,12 +89,21 @@ class LimitedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Count the head from here on."""
-        self._got_on = True
+        self._got_on = self._in_head = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, unless it is a trailer: it comes after the head was acted on.
+
+        A proxy that checks or sets headers does so in the head alone (RFC 9110, 6.5.1).
+        """
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Count no further: this was the head."""
         self._got_on = True
+        self._in_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

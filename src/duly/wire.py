@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from duly.errors import Malformed
+from duly.model.amounts import ResourcesRequest, told_resources
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Reason, Usage
 
@@ -33,7 +34,14 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
     token: int
 
 
-class Join(msgspec.Struct, kw_only=True):
+class Capacity(ResourcesRequest, omit_defaults=True, kw_only=True):
+    """What a node has, as a task's `resources` say it; what is left out, it has none of."""
+
+    cpu_milli: int | None = None
+    """Thousandths of a core, which earlier versions say instead; counts only without `cpu`."""
+
+
+class Join(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/nodes (JSON): the bearer is a join token, or the key of an earlier join.
 
     Joining begins a new incarnation and ends the node's previous one. A new node makes its
@@ -44,10 +52,15 @@ class Join(msgspec.Struct, kw_only=True):
     name: str
     key: str | None = None
     """The key that the node has made for itself; needed with a join token."""
-    capacity: Resources
+    capacity: Capacity
     labels: dict[str, str] = {}
     isolation: str = "process"
     version: str = ""
+
+
+def capacity(resources: Resources) -> Capacity:
+    """Return what a node has as it says so when it joins, to servers of any version."""
+    return Capacity(**told_resources(resources), cpu_milli=resources.cpu_milli)
 
 
 class Joined(msgspec.Struct, kw_only=True):

@@ -46,7 +46,7 @@ async def test_a_join_is_json_both_ways(server):
     async with Gateway([server.url]) as gateway:
         answer = b'{"node": 1, "incarnation": 2, "lease_ttl": 15, "heartbeat_interval": 3}'
         server.prepare(201, answer, "application/json")
-        message = Join(name="n", capacity=Resources(cpu_milli=1000))
+        message = Join(name="n", capacity=wire.capacity(Resources(cpu_milli=1000)))
         assert await gateway.join(message, timeout=5) == Joined(
             node=1, incarnation=2, lease_ttl=15.0, heartbeat_interval=3.0
         )

@@ -248,7 +248,10 @@ def join_over() -> Join:
         answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
         asked = wire.Join(
-            name=name, capacity=capacity, labels={"zone": "a"}, key=tenants.generate_key("dulynode")
+            name=name,
+            capacity=wire.capacity(capacity),
+            labels={"zone": "a"},
+            key=tenants.generate_key("dulynode"),
         )
         answer = await api.with_key(answer.json()["token"]).call(
             "POST", "/v1/nodes", content=msgspec.json.encode(asked)

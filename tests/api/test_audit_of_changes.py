@@ -75,6 +75,20 @@ async def test_a_plan_is_told_as_it_was_and_as_it_is(api):
     assert told["plan.remove"]["grants"]["max_waiting"] == 7
 
 
+async def test_amounts_are_told_as_people_write_them(api, join):
+    await join("node-a")
+    amounts = {"cpu": 1.5, "memory_mb": 512, "extra": {"gpu": 1}}
+    await made(api, "/v1/plans", name="team", max_resources=amounts, price_per_task=1e-7)
+    await made(api, "/v1/tiers", name="small", everyone=True, resources=amounts)
+    reserved = {"cpu": 1.5, "memory_mb": 512}
+    await made(api, "/v1/resources", node="node-a", resources=reserved)
+    found = {one["action"]: one["details"] for one in (await api.get("/v1/audit"))["items"]}
+    assert found["plan.create"]["grants"]["max_resources"] == amounts
+    assert found["plan.create"]["grants"]["price_per_task"] == "0.0000001"
+    assert found["tier.create"]["resources"] == amounts
+    assert found["reservation.create"]["resources"] == reserved
+
+
 async def test_what_is_done_to_nodes_is_noted_and_no_secret_is(api, join):
     token = (await made(api, "/v1/node-tokens", expires_in="2h"))["token"]
     agent = await join("node-a")
@@ -90,7 +104,7 @@ async def test_what_is_done_to_nodes_is_noted_and_no_secret_is(api, join):
         ("node:node-a", "node.join"),
     ]
     assert all(one["details"]["id"] == str(agent.joined.node) for one in found[:5])
-    assert found[1]["details"]["capacity"] == {"cpu_milli": 1000}
+    assert found[1]["details"]["capacity"] == {"cpu": 1.0}
     (first, *_) = [one for one in reversed(found) if one["action"] == "node.token"]
     assert (first["actor"], first["target"]) == ("default/admin", "")
     assert first["details"] == {"expires_in": 7200.0}
@@ -120,4 +134,4 @@ async def test_what_is_reserved_is_noted_with_what_and_where_and_what_is_refused
         (f"reservation.{verb}", one) for verb in ("create", "update", "release")
     ]
     told = [(one["details"]["node"], one["details"]["resources"]) for one in noted[1:]]
-    assert told == [(node, {"cpu_milli": cpu}) for cpu in (2000, 1000)]
+    assert told == [(node, {"cpu": cpu}) for cpu in (2, 1)]

@@ -1,14 +1,17 @@
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 
 from duly import wire
 from duly.model.resources import Resources
 from duly.model.task import Outcome
 from duly.store import tenants
+from duly.store.tenants import generate_key
 
 CAPACITY = {"cpu": 4.0, "memory_mb": 8192, "disk_mb": 8192, "iops": 0, "bandwidth_mbps": 0,
             "ports": 0, "extra": {}}  # fmt: skip
+KEY = generate_key("dulynode")
 
 
 async def test_a_node_that_joined_is_listed(api, agent):
@@ -73,7 +76,7 @@ async def test_a_node_that_was_removed_is_nowhere_and_not_accepted(api, agent):
     assert (await api.refused("DELETE", f"/v1/nodes/{agent.joined.node}"))[0] == 404
     beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[ref])
     assert (await agent.send("heartbeat", beat)).status_code == 409
-    again = {"name": "node-a", "capacity": {"cpu_milli": 1000}}
+    again = {"name": "node-a", "capacity": {"cpu": 1}}
     assert (await agent.api.refused("POST", "/v1/nodes", json=again))[0] == 401
 
 
@@ -141,14 +144,47 @@ async def test_a_bad_join_is_refused(api):
         {"name": "a"},
         {"name": "", "capacity": {}},
         {"name": "a\0", "capacity": {}},
-        {"name": "a", "capacity": {"cpu_milli": "many"}},
+        {"name": "a", "capacity": {"cpu": "many"}},
         {"name": "a", "capacity": {}, "labels": {"\0": "x"}},
         {"name": "a", "capacity": {}},
         {"name": "a", "capacity": {}, "key": "short"},
         {"name": "a", "capacity": {}, "key": token},
+        {"name": "a", "capacity": {"cpus": 1}, "key": KEY},
+        {"name": "a", "capacity": {"cpu": 1}, "zone": "b", "key": KEY},
     ):
         assert (await api.with_key(token).refused("POST", "/v1/nodes", json=body))[0] == 422
     assert (await api.get("/v1/nodes"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "told"),
+    [
+        (
+            {"cpu": 1.5, "memory": "2GiB", "disk_mb": 7, "ports": 3, "extra": {"gpu": 2}},
+            {"cpu": 1.5, "memory_mb": 2048, "disk_mb": 7, "ports": 3, "extra": {"gpu": 2}},
+        ),
+        ({"cpu_milli": 1500, "memory_mb": 64}, {"cpu": 1.5, "memory_mb": 64}),
+    ],
+)
+async def test_a_node_says_what_it_has_as_tasks_say_what_they_need(api, capacity, told):
+    token = (await api.call("POST", "/v1/node-tokens")).json()["token"]
+    body = {"name": "n", "capacity": capacity, "key": KEY}
+    assert (await api.with_key(token).call("POST", "/v1/nodes", json=body)).status_code == 201
+    assert (await api.get("/v1/nodes/n"))["capacity"] == {
+        **dict.fromkeys(("disk_mb", "iops", "bandwidth_mbps", "ports"), 0), "extra": {}, **told,
+    }  # fmt: skip
+
+
+async def test_a_capacity_that_cannot_be_is_refused_with_its_field(api, agent):
+    for method, path, more in (
+        ("PUT", "/v1/nodes/node-a", {}),
+        ("POST", "/v1/nodes", {"name": "n"}),
+    ):
+        for kind, value in (("cpu", -1), ("memory", "much"), ("ports", -1)):
+            by = api if method == "PUT" else agent.api
+            body = {"capacity": {kind: value}, **more}
+            status, error = await by.refused(method, path, json=body)
+            assert (status, error["details"]["field"]) == (422, f"capacity.{kind}")
 
 
 async def test_a_heartbeat_renews_and_repeats_what_is_to_be_ended(api, agent):
@@ -165,7 +201,7 @@ async def test_a_heartbeat_renews_and_repeats_what_is_to_be_ended(api, agent):
 async def test_an_incarnation_that_was_replaced_is_fenced(api, agent):
     capacity = Resources(cpu_milli=1000)
     answer = await agent.api.call(
-        "POST", "/v1/nodes", json={"name": "node-a", "capacity": {"cpu_milli": 1000}}
+        "POST", "/v1/nodes", json={"name": "node-a", "capacity": {"cpu": 1}}
     )
     assert answer.status_code == 201
     assert answer.json()["node"] == agent.joined.node

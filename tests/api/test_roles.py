@@ -104,7 +104,9 @@ class World:
     def node(self):
         token = self.make("/v1/node-tokens", expires_in="1h")["token"]
         capacity = Resources(cpu_milli=4000, memory_mb=4096, disk_mb=4096)
-        asked = wire.Join(name="node-a", capacity=capacity, key=generate_key("dulynode"))
+        asked = wire.Join(
+            name="node-a", capacity=wire.capacity(capacity), key=generate_key("dulynode")
+        )
         joined = httpx.post(
             f"{self.url}/v1/nodes",
             content=msgspec.json.encode(asked),

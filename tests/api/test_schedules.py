@@ -57,6 +57,17 @@ async def test_a_bad_expression_is_refused_with_the_position_of_the_mistake(api)
     assert answer["error"]["details"] == {"field": "cron", "position": 4}
 
 
+@pytest.mark.parametrize("after", [PAST, "2100-01-01T00:00:00Z"])
+async def test_a_preview_of_what_never_fires_is_refused_wherever_it_begins(api, after):
+    answer = await call(api, "POST", "/preview", 422, cron="0 0 31 2 *", after=after)
+    assert answer["error"]["details"] == {"field": "cron", "position": 4}
+
+
+async def test_a_preview_that_begins_after_the_last_fire_time_is_empty(api):
+    end = {"daily": "02:30", "end_at": "2050-01-01T00:00:00Z", "after": "2060-01-01T00:00:00Z"}
+    assert await call(api, "POST", "/preview", 200, **end) == {"times": []}
+
+
 async def test_a_preview_stores_nothing(api):
     told = await call(
         api, "POST", "/preview", 200, daily="02:30", timezone="Europe/Berlin", count=2,

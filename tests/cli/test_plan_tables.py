@@ -1,6 +1,8 @@
 """What people see of their limits."""
 
-from duly.cli.plan_tables import draw_limits
+import pytest
+
+from duly.cli.plan_tables import draw_limits, say
 
 AMOUNTS = {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}}
 LIMITS = {
@@ -53,3 +55,19 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "result 65536 bytes",
         "an artifact 100000000 bytes",
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("price_per_task", 0.00001, "0.00001"),
+        ("price_per_cpu_hour", 2.0, "2"),
+        (
+            "max_resources",
+            {"cpu": 1234.567, "memory_mb": 2**24, "extra": {"gpu": 8}},
+            "1234.567 cpu, 16777216 MiB memory, 8 gpu",
+        ),
+    ],
+)
+def test_amounts_of_a_plan_are_written_without_exponents(field, value, said):
+    assert say(field, value) == said

@@ -131,7 +131,7 @@ class World:
 
     async def _join(self, name: str) -> wire.Joined:
         capacity = Resources(cpu_milli=1500, memory_mb=32768, disk_mb=65536)
-        request = wire.Join(name=name, capacity=capacity)
+        request = wire.Join(name=name, capacity=wire.capacity(capacity))
         return await self._any_server().cluster_manager.join(name, request)
 
     def _any_server(self) -> Server:

@@ -1,7 +1,12 @@
 """What processes say while they run is for an operator to read."""
 
+import logging
 import subprocess
 import sys
+from functools import partial
+
+from duly import clock
+from duly.launch.logs import LINES_PER_WINDOW, WINDOW_SECONDS, RateLimit
 
 SAYING = """
 import logging
@@ -18,3 +23,21 @@ def test_a_database_that_is_away_is_told_in_lines_of_ours_alone():
     ).stderr
     assert "traceback" not in said
     assert said.endswith("WARNING duly.server: PostgreSQL is away (error=\\x1b[2J)\n")
+
+
+def test_what_strangers_can_cause_is_written_at_a_bounded_rate(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    limit = RateLimit()
+    record = partial(logging.LogRecord, level=logging.WARNING, msg="", args=(), exc_info=None)
+
+    def written(name, line, times):
+        made = (record(name, pathname="a.py", lineno=line) for _ in range(times))
+        return [getattr(one, "left_out", 0) for one in made if limit.filter(one)]
+
+    assert written("uvicorn.error", 1, 25) == [0] * LINES_PER_WINDOW
+    assert written("uvicorn.error", 2, 1) == [0]
+    assert written("duly.server.monitor", 3, 25) == [0] * 25
+    now = WINDOW_SECONDS
+    assert written("uvicorn.error", 1, 2) == [25 - LINES_PER_WINDOW, 0]
+    assert written("uvicorn.error", 2, 1) == [0]

@@ -162,13 +162,14 @@ class Lab:
         token = await manager.create_token(timedelta(hours=1))
         key = tenants.generate_key("dulynode")
         joined = await manager.join(
-            token, wire.Join(name=name, capacity=capacity, labels=labels or {}, key=key)
+            token,
+            wire.Join(name=name, capacity=wire.capacity(capacity), labels=labels or {}, key=key),
         )
         return Node(self.parts, name, key, joined)
 
     async def rejoin(self, node: Node, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
         """Start the agent of a node anew; `node` is what its former incarnation was."""
-        request = wire.Join(name=node.name, capacity=capacity_of(cpu, memory_mb))
+        request = wire.Join(name=node.name, capacity=wire.capacity(capacity_of(cpu, memory_mb)))
         joined = await self.parts.cluster_manager.join(node.key, request)
         return Node(self.parts, node.name, node.key, joined)
 

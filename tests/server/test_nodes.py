@@ -17,7 +17,7 @@ HOUR = timedelta(hours=1)
 
 
 def asks(name="a", key=None, cpu=4.0):
-    return wire.Join(name=name, key=key, capacity=capacity_of(cpu, 4096))
+    return wire.Join(name=name, key=key, capacity=wire.capacity(capacity_of(cpu, 4096)))
 
 
 async def test_a_join_whose_answer_was_lost_is_repeated(lab):

@@ -195,7 +195,9 @@ async def test_a_node_may_come_back_with_another_capacity(lab):
 async def test_a_name_is_one_nodes_and_a_token_must_be_known(lab):
     node = await lab.node()
     manager = lab.parts.cluster_manager
-    request = wire.Join(name=node.name, capacity=capacity_of(1, 1024), key=generate_key())
+    request = wire.Join(
+        name=node.name, capacity=wire.capacity(capacity_of(1, 1024)), key=generate_key()
+    )
     with pytest.raises(Conflict):
         await manager.join(await manager.create_token(seconds(60)), request)
     with pytest.raises(Unauthenticated):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
+from duly import wire
 from duly.agent import bundle_cache, hierarchies, identity, link, task_socket, users, workspace
 from duly.agent.bundle_cache import BundleCache
 from duly.agent.executor import Executor
@@ -140,7 +141,7 @@ async def _join(
     message = Join(
         name=options.name,
         key=identity.ensure(data).key,
-        capacity=options.capacity,
+        capacity=wire.capacity(options.capacity),
         labels=options.labels,
         isolation=options.isolation,
         version=duly.__version__,

@@ -124,7 +124,7 @@ async def change_node(request: ApiRequest) -> Answer:
     async with overseeing(parts) as conn:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
-        kinds = {} if change.capacity is None else kinds_of(change.capacity)
+        kinds = {} if change.capacity is None else kinds_of(change.capacity, "capacity")
         saying = parts.cluster_manager.override_capacity(node.id, kinds, credential)
         await parts.timeouts.writing(saying)
     if change.drain is not msgspec.UNSET:

@@ -10,7 +10,7 @@ from duly.api.shapes import Amounts, amounts
 from duly.config import Settings
 from duly.duration import LONGEST
 from duly.model.allowance import allowed_tiers
-from duly.model.plan_request import told_amounts
+from duly.model.amounts import told_amounts
 from duly.model.queue import ASKABLE
 from duly.model.resources import TIERS
 from duly.model.tenant import Plan
@@ -136,7 +136,7 @@ def plan(view: PlanView) -> PlanAnswer:
             "price_per_task": float(found.price_per_task),
             "price_per_cpu_hour": float(found.price_per_cpu_hour),
             "price_per_gib_hour": float(found.price_per_gib_hour),
-            "max_resources": told_amounts(found.max_resources),
+            "max_resources": _bounds(found.max_resources),
             "max_execution_cap": _longest_cap(found),
             "created_at": view.created_at,
             "tenants": view.tenants,
@@ -210,7 +210,11 @@ def _count(limit: int | None, used: int) -> Count:
 def _resources(limit: Mapping[str, int] | None, used: Used) -> ResourceCount:
     taken = dict(used.resources.items())
     left = {kind: max(0, most - taken.get(kind, 0)) for kind, most in (limit or {}).items()} or None
-    return ResourceCount(told_amounts(limit), amounts(used.resources), told_amounts(left))
+    return ResourceCount(_bounds(limit), amounts(used.resources), _bounds(left))
+
+
+def _bounds(kinds: Mapping[str, int] | None) -> dict[str, Any] | None:
+    return None if kinds is None else told_amounts(kinds)
 
 
 def _smaller(granted: Least | None, most: Least) -> Least:

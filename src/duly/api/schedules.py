@@ -147,8 +147,7 @@ async def preview_schedule(request: ApiRequest) -> Answer:
         at = await database.now(conn)
     recurrence = read_recurrence(asked, now=at)
     after = at if asked.after is None else parse_time(asked.after, "after")
-    if asked.after is None:
-        first_after(recurrence, at)
+    first_after(recurrence, min(at, after))
     return as_json(_times(recurrence, after, count))
 
 

@@ -9,6 +9,7 @@ from duly.cli.exits import signal_of
 from duly.cli.text import say_age, say_span, say_time
 from duly.client.shapes import Audit, Drift, Node, Status, Task
 from duly.duration import format_duration
+from duly.model.resources import plain
 
 Pairs = Iterator[tuple[str, str]]
 
@@ -129,7 +130,7 @@ def say_resources(resources: Mapping[str, Any], capacity: Mapping[str, Any] | No
         "ports": "ports",
     }
     parts = [
-        f"{resources.get(kind, 0):g} {unit}" for kind, unit in units.items() if kinds.get(kind)
+        f"{plain(resources.get(kind, 0))} {unit}" for kind, unit in units.items() if kinds.get(kind)
     ]
     parts += [f"{amount} {kind}" for kind, amount in (resources.get("extra") or {}).items()]
     return ", ".join(parts) or "none"

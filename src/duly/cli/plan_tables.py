@@ -8,9 +8,11 @@ from duly.cli.details import say_resources
 from duly.cli.tables import draw, draw_pairs
 from duly.client.plan_shapes import Count, Limits, Plan, ResourceCount, Tier
 from duly.duration import format_duration
+from duly.model.resources import plain
 
 NO_LIMIT = "no limit"
 BYTES = ("max_log_bytes", "max_result_bytes", "max_artifact_bytes", "artifact_bytes")
+PRICES = ("price_per_task", "price_per_cpu_hour", "price_per_gib_hour")
 TIMES = (
     "delay_tolerance",
     "max_delay_tolerance",
@@ -105,8 +107,8 @@ def _resources(count: ResourceCount) -> Iterator[tuple[str, str, str]]:
         if kind != "extra":
             yield (
                 kind.replace("_mb", " (MiB)"),
-                f"{used.get(kind, 0):g} / {flat[kind]:g}",
-                (f"{rest[kind]:g}"),
+                f"{plain(used.get(kind, 0))} / {plain(flat[kind])}",
+                plain(rest[kind]),
             )
 
 
@@ -149,6 +151,8 @@ def say(name: str, value: Any) -> str:
         return ", ".join(said) or "none"
     if name == "max_resources":
         return say_resources(value)
+    if name in PRICES:
+        return plain(value)
     return (", ".join(value) or "none") if isinstance(value, list) else f"{value}"
 
 

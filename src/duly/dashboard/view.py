@@ -16,6 +16,7 @@ import msgspec
 
 from duly.client.shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
+from duly.model.resources import plain
 
 STATUSES = (
     "scheduled",
@@ -188,8 +189,8 @@ def bar(kind: str, used: float, whole: float) -> Bar:
 def amount(kind: str, value: float) -> str:
     """Write an amount of a kind of resource as briefly as it can be read."""
     if kind in ("memory_mb", "disk_mb"):
-        return f"{value / 1024:.1f} GiB" if value >= 1024 else f"{value:g} MiB"
-    return f"{round(value, 3):g}"
+        return f"{value / 1024:.1f} GiB" if value >= 1024 else f"{plain(value)} MiB"
+    return plain(round(value, 3))
 
 
 def resources(needs: Mapping[str, Any], tier: str | None) -> str:

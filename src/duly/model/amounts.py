@@ -4,12 +4,14 @@ They replace those of a tier, or of whatever else there is to begin with, kind b
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.resources import KINDS, Resources
+from duly.model.resources import KINDS, Resources, in_field
+from duly.model.resources import field as field_of
 
 MAX_AMOUNT = 1_000_000_000
 MAX_CORES = 100_000
@@ -33,24 +35,47 @@ class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     extra: dict[str, int] | None = None
 
 
-def amounts_of(asked: ResourcesRequest | None, base: Resources) -> Resources:
-    """Return `base` with the kinds replaced that are asked for; raises Invalid for a bad one."""
+def amounts_of(
+    asked: ResourcesRequest | None, base: Resources, field: str = "resources"
+) -> Resources:
+    """Return `base` with the kinds replaced that are asked for; raises Invalid for a bad one.
+
+    `field` is where in the request the amounts are.
+    """
     if asked is None:
         return base
     return Resources(
-        cpu_milli=_cpu(asked.cpu, base.cpu_milli),
-        memory_mb=_sized(asked.memory_mb, asked.memory, "memory", base.memory_mb),
-        disk_mb=_sized(asked.disk_mb, asked.disk, "disk", base.disk_mb),
-        iops=_amount(asked.iops, "iops", base.iops),
-        bandwidth_mbps=_amount(asked.bandwidth_mbps, "bandwidth_mbps", base.bandwidth_mbps),
-        ports=_amount(asked.ports, "ports", base.ports),
-        extra=base.extra if asked.extra is None else check_extra(asked.extra),
+        cpu_milli=_cpu(asked.cpu, f"{field}.cpu", base.cpu_milli),
+        memory_mb=_sized(asked.memory_mb, asked.memory, f"{field}.memory", base.memory_mb),
+        disk_mb=_sized(asked.disk_mb, asked.disk, f"{field}.disk", base.disk_mb),
+        iops=_amount(asked.iops, f"{field}.iops", base.iops),
+        bandwidth_mbps=_amount(
+            asked.bandwidth_mbps, f"{field}.bandwidth_mbps", base.bandwidth_mbps
+        ),
+        ports=_amount(asked.ports, f"{field}.ports", base.ports),
+        extra=base.extra if asked.extra is None else check_extra(asked.extra, f"{field}.extra"),
     )
 
 
-def kinds_of(asked: ResourcesRequest) -> dict[str, Any]:
+def told_amounts(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return amounts by kind in the words of a request: cpu in cores, kinds of one's own apart."""
+    told: dict[str, Any] = {}
+    for kind, amount in kinds.items():
+        if kind in ResourcesRequest.__struct_fields__ or kind in KINDS:
+            told[field_of(kind)] = in_field(kind, amount)
+        else:
+            told.setdefault("extra", {})[kind] = amount
+    return told
+
+
+def told_resources(resources: Resources) -> dict[str, Any]:
+    """Return the kinds of which there is any, in the words of a request."""
+    return told_amounts({kind: amount for kind, amount in resources.items() if amount})
+
+
+def kinds_of(asked: ResourcesRequest, field: str = "resources") -> dict[str, Any]:
     """Return only what is asked for, by kind, as it replaces part of a stored capacity."""
-    whole = amounts_of(asked, Resources())
+    whole = amounts_of(asked, Resources(), field)
     named = {name for name, value in msgspec.structs.asdict(asked).items() if value is not None}
     kinds = {SAID_AS.get(name, name) for name in named}
     return {kind: getattr(whole, kind) for kind in (*KINDS, "extra") if kind in kinds}
@@ -65,43 +90,40 @@ def parse_size(value: str, field: str) -> int:
     return -int(-float(match[1]) * SIZE_UNITS[unit] // 2**20)
 
 
-def _cpu(value: float | None, default: int) -> int:
+def _cpu(value: float | None, field: str, default: int) -> int:
     if value is None:
         return default
     # The comparison also refuses NaN, which is neither below nor above anything.
     if not 0 < value <= MAX_CORES:
         raise Invalid(
-            "resources.cpu",
-            f"resources.cpu must be above 0 and at most {MAX_CORES}, in cores, not {value}.",
+            field,
+            f"{field} must be above 0 and at most {MAX_CORES}, in cores, not {value}.",
         )
     return max(1, round(value * 1000))
 
 
-def _sized(amount: int | None, text: str | None, name: str, default: int) -> int:
+def _sized(amount: int | None, text: str | None, field: str, default: int) -> int:
     if text is not None:
         if amount is not None:
-            raise Invalid(
-                f"resources.{name}", f"Give resources.{name} or resources.{name}_mb, not both."
-            )
-        amount = parse_size(text, f"resources.{name}")
-    return default if amount is None else _amount(amount, f"{name}_mb", default)
+            raise Invalid(field, f"Give {field} or {field}_mb, not both.")
+        amount = parse_size(text, field)
+    return default if amount is None else _amount(amount, f"{field}_mb", default)
 
 
-def _amount(value: int | None, name: str, default: int) -> int:
+def _amount(value: int | None, field: str, default: int) -> int:
     if value is None:
         return default
     if not 0 <= value <= MAX_AMOUNT:
-        field = f"resources.{name}"
         raise Invalid(field, f"{field} must be between 0 and {MAX_AMOUNT}, not {value}.")
     return value
 
 
-def check_extra(extra: dict[str, int]) -> dict[str, int]:
+def check_extra(extra: dict[str, int], field: str = "resources.extra") -> dict[str, int]:
     """Return the kinds of which there is any; refuses names and amounts that cannot be."""
     if len(extra) > 20:
-        raise Invalid("resources.extra", "resources.extra may have at most 20 kinds.")
+        raise Invalid(field, f"{field} may have at most 20 kinds.")
     for name, amount in extra.items():
         if not EXTRA_NAME.fullmatch(name) or name in KINDS:
-            raise Invalid("resources.extra", f"Not a name of a resource: {name[:60]!r}.")
-        _amount(amount, f"extra.{name}", 0)
+            raise Invalid(field, f"Not a name of a resource: {name[:60]!r}.")
+        _amount(amount, f"{field}.{name}", 0)
     return {name: amount for name, amount in sorted(extra.items()) if amount}

@@ -14,7 +14,7 @@ import msgspec
 from duly.duration import LONGEST, format_duration, parse_duration
 from duly.errors import Invalid
 from duly.model.allowance import DELAY_TOLERANCE, EXECUTION_CAP
-from duly.model.amounts import ResourcesRequest, check_extra, kinds_of
+from duly.model.amounts import ResourcesRequest, check_extra, kinds_of, told_amounts
 from duly.model.plan_names import check_name
 from duly.model.queue import ASKABLE
 from duly.model.tenant import Plan
@@ -128,23 +128,9 @@ def _as_request(plan: Plan) -> dict[str, Any]:
         fields[name] = float(value) if isinstance(value, Decimal) else value
     if plan.max_execution_cap >= LONGEST:
         fields["max_execution_cap"] = None
-    fields["max_resources"] = told_amounts(plan.max_resources)
+    if plan.max_resources is not None:
+        fields["max_resources"] = told_amounts(plan.max_resources)
     return fields
-
-
-def told_amounts(kinds: Mapping[str, int] | None) -> dict[str, Any] | None:
-    """Return bounds by kind in the words of a request: cpu in cores, kinds of one's own apart."""
-    if kinds is None:
-        return None
-    told: dict[str, Any] = {}
-    for kind, amount in kinds.items():
-        if kind == "cpu_milli":
-            told["cpu"] = amount / 1000
-        elif kind in ResourcesRequest.__struct_fields__:
-            told[kind] = amount
-        else:
-            told.setdefault("extra", {})[kind] = amount
-    return told
 
 
 def _check_rate(rate: int | None, burst: int | None) -> None:

@@ -5,6 +5,7 @@ number of tasks are exact and a node is full exactly when it is full.
 """
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 
 import msgspec
@@ -105,11 +106,16 @@ def in_field(kind: str, amount: int) -> float:
     return amount / 1000 if kind == "cpu_milli" else amount
 
 
+def plain(number: float | Decimal) -> str:
+    """Write a number as a person does: all of its digits, and no exponent."""
+    return f"{Decimal(str(number)).normalize():f}"
+
+
 def describe(kind: str, amount: int) -> str:
     """Say an amount as a person would: 0.5 cpu, 256 MiB memory, 2 ports."""
     match kind:
         case "cpu_milli":
-            return f"{amount / 1000:g} cpu"
+            return f"{plain(amount / 1000)} cpu"
         case "memory_mb":
             return f"{amount} MiB memory"
         case "disk_mb":

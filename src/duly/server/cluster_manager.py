@@ -13,13 +13,16 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 import duly
 from duly import clock, telemetry, wire
 from duly.config import LeaseSettings
 from duly.errors import Conflict, Fenced, Invalid, NotFound, Unauthenticated
-from duly.model.amounts import MAX_AMOUNT, check_extra
+from duly.model.amounts import amounts_of, told_amounts
 from duly.model.node import UNLIMITED
 from duly.model.request import check_labels, check_text
+from duly.model.resources import NOTHING, Resources
 from duly.model.tenant import Credential
 from duly.server.herald import Herald
 from duly.server.news import News
@@ -168,13 +171,13 @@ class ClusterManager(Service):
 
     async def join(self, secret: str, request: wire.Join) -> wire.Joined:
         """Begin a new incarnation of the node whose key or join token is `secret`."""
-        check_join(request)
+        capacity = check_join(request)
         async with self._database.transaction(Lane.NODE) as conn:
             node_id = await _node_of(conn, secret, request)
             incarnation = await nodes.join(
                 conn,
                 node_id,
-                request.capacity,
+                capacity,
                 request.labels,
                 request.isolation,
                 request.version,
@@ -229,7 +232,7 @@ class ClusterManager(Service):
         async with self._database.transaction(Lane.GUEST) as conn:
             if not await nodes.override_capacity(conn, node_id, kinds):
                 raise NotFound("There is no such node.")
-            details = {"id": str(node_id), "capacity": dict(kinds)}
+            details = {"id": str(node_id), "capacity": told_amounts(kinds)}
             await _record(conn, by, "capacity", await nodes.name_of(conn, node_id), details)
         self._herald.announce(News(work=True))
 
@@ -315,8 +318,8 @@ def _key_of(secret: str, request: wire.Join) -> str:
     return request.key
 
 
-def check_join(request: wire.Join) -> None:
-    """Refuse what a node cannot be called or have; raises Invalid."""
+def check_join(request: wire.Join) -> Resources:
+    """Return what a node has; raises Invalid for what it cannot be called or have."""
     if not request.name.strip():
         raise Invalid("name", "A node's name must not be empty.")
     texts = {"name": request.name, "isolation": request.isolation, "version": request.version}
@@ -324,7 +327,7 @@ def check_join(request: wire.Join) -> None:
         if len(check_text(text, field)) > MAX_TEXT:
             raise Invalid(field, f"{field} may have at most {MAX_TEXT} characters.")
     check_labels(request.labels)
-    check_extra(request.capacity.extra)
-    for kind, amount in request.capacity.items():
-        if not 0 <= amount <= MAX_AMOUNT:
-            raise Invalid(f"capacity.{kind}", f"A node cannot have {amount} of {kind}.")
+    asked = request.capacity
+    if asked.cpu is None and asked.cpu_milli:
+        asked = msgspec.structs.replace(asked, cpu=asked.cpu_milli / 1000)
+    return amounts_of(asked, NOTHING, "capacity")

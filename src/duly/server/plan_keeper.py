@@ -7,15 +7,16 @@ They are told of a change; whoever does not hear of it knows it when that moment
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
-from duly.model.amounts import ResourcesRequest
+from duly.model.amounts import ResourcesRequest, told_amounts, told_resources
 from duly.model.plan_request import change_plan, check_retention
-from duly.model.resources import TIERS, Resources
+from duly.model.resources import TIERS, Resources, plain
 from duly.model.tenant import Credential, Plan
 from duly.model.tier_request import MOST_TIERS, tier_from
 from duly.server.herald import Herald
@@ -130,7 +131,7 @@ class PlanKeeper:
             if name not in said.here and len(said.here) >= MOST_TIERS:
                 raise Conflict(f"There may be at most {MOST_TIERS} tiers; remove one first.")
             await tiers.put(conn, tenant_id, name, resources)
-            details = {"everyone": everyone, "resources": msgspec.to_builtins(resources)}
+            details = {"everyone": everyone, "resources": told_resources(resources)}
             await _record(conn, credential, action, name, details, tenant_id)
         self._herald.announce(News(credentials=True))
 
@@ -161,11 +162,18 @@ class PlanKeeper:
 def _granted(plan: Plan) -> dict[str, Any]:
     """Return what a plan says, for the audit log: a plan that is gone can be made again."""
     said = {name: getattr(plan, name) for name in plans.FIELDS}
-    return {
-        name: value.total_seconds() if isinstance(value, timedelta) else msgspec.to_builtins(value)
-        for name, value in said.items()
-        if value not in (None, {})
-    }
+    return {name: _told(name, value) for name, value in said.items() if value not in (None, {})}
+
+
+def _told(name: str, value: Any) -> Any:
+    """Return a field of a plan as a request says it."""
+    if name == "max_resources":
+        return told_amounts(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return plain(value)
+    return msgspec.to_builtins(value)
 
 
 def _changed(old: Plan, new: Plan) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import msgspec
 
 from duly.errors import Conflict, LimitExceeded, NotFound
 from duly.model.allowance import check_resources
+from duly.model.amounts import told_resources
 from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
@@ -163,7 +164,7 @@ async def _record(
     if made is not None:
         details = {
             "node": str(made.node_id),
-            "resources": {kind: amount for kind, amount in made.resources.items() if amount},
+            "resources": told_resources(made.resources),
             "expires_at": made.expires_at and made.expires_at.isoformat(),
         }
     await audit_log.record(

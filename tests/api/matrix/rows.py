@@ -92,7 +92,9 @@ def message(make: Callable[[int, wire.AttemptRef | None], Any]) -> Good:
 def joining(_world: World, own: Holding) -> Options:
     """Return a good request to join, as a node that nobody knows yet."""
     capacity = Resources(cpu_milli=1000, memory_mb=512, disk_mb=512)
-    asked = wire.Join(name=f"{own.tenant}-node", capacity=capacity, key=generate_key("dulynode"))
+    asked = wire.Join(
+        name=f"{own.tenant}-node", capacity=wire.capacity(capacity), key=generate_key("dulynode")
+    )
     return {"content": msgspec.json.encode(asked)}
 
 
