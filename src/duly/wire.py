@@ -56,6 +56,8 @@ class Join(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     labels: dict[str, str] = {}
     isolation: str = "process"
     version: str = ""
+    enforcement: dict[str, str] = {}
+    """How each kind of limit is enforced there (`duly.agent.enforcement`)."""
 
 
 def capacity(resources: Resources) -> Capacity:
@@ -87,7 +89,7 @@ class Assignment(msgspec.Struct, kw_only=True):
     """Bytes that the results of its upstreams may have together; None: there are none to fetch."""
     tenant: int | None = None
     """Whose it is: what one attempt has used, only others of the same tenant may use again."""
-    caps_cpu: bool = False
+    cpu_quota: bool = False
     """Whether its cpu is the most that it gets, and not only its share when others want it, too."""
 
 
@@ -122,12 +124,14 @@ class Orders(msgspec.Struct, kw_only=True):
 class Heartbeat(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/heartbeat: renews the lease of the incarnation.
 
-    Once `stopping` has been said, the incarnation is given no more work.
+    Once `stopping` has been said, the incarnation is given no more work. It is given none while it
+    has a `shortage`: something of its own that it could not start tasks without.
     """
 
     incarnation: int
     held: list[AttemptRef]
     stopping: bool = False
+    shortage: str | None = None
 
 
 class Renewed(msgspec.Struct, kw_only=True):

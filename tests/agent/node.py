@@ -70,7 +70,7 @@ class Node:
         cap: float = 60.0,
         grace: float = 0.3,
         cpu_milli: int = 100,
-        caps_cpu: bool = False,
+        cpu_quota: bool = False,
         memory_mb: int = 256,
         disk_mb: int = 0,
         log_limit: int = 2**20,
@@ -100,7 +100,7 @@ class Node:
             result_limit=1024,
             inputs_limit=None if inputs is None else 1024,
             tenant=tenant,
-            caps_cpu=caps_cpu,
+            cpu_quota=cpu_quota,
         )
         if inputs is not None:
             results = [Input(name, result) for name, result in inputs.items()]

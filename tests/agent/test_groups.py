@@ -50,7 +50,7 @@ def test_groups_of_the_same_memory_and_another_share_of_cpu_are_of_another_kind(
     first = three.take(Limits(16, 500))
     three.give_back(first)
     assert three.take(Limits(16, 1500)) is not first
-    assert three.take(Limits(16, 500, caps_cpu=True)) is not first
+    assert three.take(Limits(16, 500, cpu_quota=True)) is not first
     assert three.take(Limits(16, 500)) is first
 
 

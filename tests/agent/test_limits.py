@@ -93,7 +93,7 @@ async def test_a_cap_on_cpu_holds_while_processors_are_idle():
     async with running("cgroup") as node:
         if not node.layout.shares_cpu:
             pytest.skip("no cpu controller can be had here")
-        capped = node.start(*SPIN, cpu_milli=200, caps_cpu=True, cap=2.0)
+        capped = node.start(*SPIN, cpu_milli=200, cpu_quota=True, cap=2.0)
         _, report = await node.end(capped)
         assert report.usage.cpu_seconds < 0.2 * 2.0 + 0.15
 

@@ -252,6 +252,7 @@ def join_over() -> Join:
             capacity=wire.capacity(capacity),
             labels={"zone": "a"},
             key=tenants.generate_key("dulynode"),
+            enforcement={"memory": "sampled"},
         )
         answer = await api.with_key(answer.json()["token"]).call(
             "POST", "/v1/nodes", content=msgspec.json.encode(asked)

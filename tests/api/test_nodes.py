@@ -21,6 +21,7 @@ async def test_a_node_that_joined_is_listed(api, agent):
     assert node == {
         "id": str(agent.joined.node), "name": "node-a", "status": "ready", "capacity": CAPACITY,
         "free": CAPACITY, "labels": {"zone": "a"}, "tasks": 0,
+        "enforcement": {"memory": "sampled"}, "shortage": None,
     }  # fmt: skip
     assert (await api.get(f"/v1/nodes/{node['id']}"))["name"] == "node-a"
     assert (await api.get("/v1/nodes/node-a"))["id"] == node["id"]
@@ -65,6 +66,24 @@ async def test_what_a_node_has_can_be_said_while_it_works(api, agent):
     for capacity in ({"cpu": -1}, {"extra": {"G": 1}}, {"memory": "much"}, {"cpus": 2}):
         refused = await api.refused("PUT", "/v1/nodes/node-a", json={"capacity": capacity})
         assert refused[0] == 422
+
+
+async def test_a_node_that_is_short_of_something_is_given_no_work_until_it_has_more(api, agent):
+    def beat(shortage):
+        return wire.Heartbeat(incarnation=agent.joined.incarnation, held=[], shortage=shortage)
+
+    assert (await agent.send("heartbeat", beat("open files"))).status_code == 200
+    node = await api.get("/v1/nodes/node-a")
+    assert (node["status"], node["shortage"]) == ("ready", "open files")
+    task = (await api.submit())["id"]
+    why = await api.get(f"/v1/tasks/{task}/why")
+    assert (why["code"], why["details"]["short_of"]) == ("nodes_short", "open files")
+    assert why["message"] == ("node-a is short of open files and takes no tasks until it has more.")
+    assert (await agent.send("heartbeat", beat(None))).status_code == 200
+    assert (await agent.start()).task == int(task)
+    assert (await api.get(f"/v1/tasks/{task}"))["enforcement"] == {"memory": "sampled"}
+    refused = await agent.send("heartbeat", beat("x" * 101))
+    assert refused.status_code == 422
 
 
 async def test_a_node_that_was_removed_is_nowhere_and_not_accepted(api, agent):

@@ -54,7 +54,7 @@ class GraphWorld:
         self.shape = (await tasks.intern_shapes(self.conn, {key: Shape(needs)}))[key]
         self.node = await nodes.add(self.conn, "n", b"n", {})
         self.incarnation = await nodes.join(
-            self.conn, self.node, Resources(), {}, "process", "1", ttl=AGES
+            self.conn, self.node, Resources(), {}, "process", "1", {}, ttl=AGES
         )
 
     async def submit(self, asked):

@@ -80,7 +80,7 @@ class Laws(RuleBasedStateMachine):
 
     def _join(self, node):
         incarnation = self.run(
-            nodes.join(self.conn, node, Resources(), {}, "process", "1", ttl=TTL)
+            nodes.join(self.conn, node, Resources(), {}, "process", "1", {}, ttl=TTL)
         )
         was = self.world.nodes[node]
         self.world.nodes[node] = Node(incarnation, self.world.now + TTL, drains=was.drains)
@@ -239,7 +239,7 @@ class Laws(RuleBasedStateMachine):
     @rule(node=st.sampled_from([0, 1]))
     def renew(self, node):
         node_id, known = list(self.world.nodes.items())[node]
-        alive = self.run(nodes.renew(self.conn, [(known.incarnation, node_id, False)], ttl=TTL))
+        alive = self.run(nodes.renew(self.conn, [nodes.Beat(known.incarnation, node_id)], ttl=TTL))
         assert alive == ({known.incarnation} if known.is_alive else set())
         if known.is_alive:
             known.expires_at = self.world.now + TTL

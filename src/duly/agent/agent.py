@@ -14,6 +14,7 @@ import duly
 from duly import wire
 from duly.agent import bundle_cache, hierarchies, identity, link, task_socket, users, workspace
 from duly.agent.bundle_cache import BundleCache
+from duly.agent.enforcement import enforcement
 from duly.agent.executor import Executor
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.janitor import Janitor
@@ -48,6 +49,8 @@ class AgentOptions:
     tasks_as: str | None = None
     port_range: tuple[int, int] | None = None
     isolation: str = "process"
+    cpu_quota: bool = False
+    """Whether tasks get no more cpu than they asked for even while processors are idle."""
     on_joined: Callable[[], None] | None = None
     """Called whenever a server has accepted this node."""
 
@@ -78,7 +81,8 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
     spool.mkdir(mode=0o700, exist_ok=True)
     layout = hierarchies.find(mark, limit_processes=not chosen.own_uids)
     if not layout.folders:
-        log.warning("no cgroup can be used here: memory is not limited, and attempts not frozen")
+        log.warning("no cgroup can be used here: memory is only sampled, and attempts not frozen")
+    enforced = enforcement(layout, chosen, cpu_quota=options.cpu_quota)
     async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
         for folder in left:
             janitor.remove(folder)
@@ -91,6 +95,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
             ports=ports,
             remove=janitor.remove,
             socket=None if listener is None else listener.getsockname(),
+            cpu_quota=options.cpu_quota,
         )
         cache = BundleCache(data / "bundles", bundle_cache.room_on(data))
         session = Session(gateway, executor, cache, chosen, freezer=layout.can_freeze)
@@ -99,7 +104,7 @@ async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
         )
         try:
             with _listening(listener, executor, session), Watchdog(session.lease_ends_at):
-                return await _work(options, data, gateway, session, stop)
+                return await _work(options, data, gateway, session, enforced, stop)
         except SupervisorLost:
             log.critical("the supervisor died; killing what it left")
             return 1
@@ -120,11 +125,16 @@ def _listening(
 
 
 async def _work(
-    options: AgentOptions, data: Path, gateway: Gateway, session: Session, stop: asyncio.Event
+    options: AgentOptions,
+    data: Path,
+    gateway: Gateway,
+    session: Session,
+    enforced: dict[str, str],
+    stop: asyncio.Event,
 ) -> int:
     """Join, serve, and join again whenever an incarnation is over."""
     while True:
-        sent_at, joined = await _join(options, data, gateway, stop)
+        sent_at, joined = await _join(options, data, gateway, enforced, stop)
         if joined is None:
             return 0
         log.info("joined", extra={"node": joined.node, "incarnation": joined.incarnation})
@@ -135,7 +145,11 @@ async def _work(
 
 
 async def _join(
-    options: AgentOptions, data: Path, gateway: Gateway, stop: asyncio.Event
+    options: AgentOptions,
+    data: Path,
+    gateway: Gateway,
+    enforced: dict[str, str],
+    stop: asyncio.Event,
 ) -> tuple[float, Joined | None]:
     """Join as the node that we are, or as a new one; None means that we were told to stop."""
     message = Join(
@@ -145,6 +159,7 @@ async def _join(
         labels=options.labels,
         isolation=options.isolation,
         version=duly.__version__,
+        enforcement=enforced,
     )
     backoff = Backoff()
     while not stop.is_set():

@@ -71,7 +71,7 @@ class Limits(NamedTuple):
     """In bytes; 0 means no limit."""
     cpu_milli: int = 0
     """Its share of the processors when they are contended, in thousandths of one; 0: one."""
-    caps_cpu: bool = False
+    cpu_quota: bool = False
     """Whether that is also the most that it gets when they are not."""
 
 
@@ -238,7 +238,7 @@ class Group:
 
     def _limit_cpu(self, limits: Limits) -> None:
         cpu_milli = limits.cpu_milli or 1000
-        quota = max(1000, cpu_milli * CPU_PERIOD // 1000) if limits.caps_cpu else None
+        quota = max(1000, cpu_milli * CPU_PERIOD // 1000) if limits.cpu_quota else None
         if self._layout.cpu is not None:
             folder = f"{self._layout.cpu}/{self.name}"
             self._write_path(f"{folder}/cpu.shares", str(cpu_shares(cpu_milli)).encode())

@@ -86,9 +86,9 @@ class Executor:
         ports: Ports,
         remove: Callable[[str], None],
         socket: str | None = None,
-        caps_cpu: bool = False,
+        cpu_quota: bool = False,
     ) -> None:
-        self._caps_cpu = caps_cpu
+        self._cpu_quota = cpu_quota
         self._work = str(work)
         self._no_inputs = f"{work}/{workspace.NO_INPUTS}"
         self._spool = str(spool)
@@ -229,7 +229,7 @@ class Executor:
             "limits": (
                 local.resources.memory_mb * 2**20,
                 local.resources.cpu_milli,
-                self._caps_cpu or assignment.caps_cpu,
+                self._cpu_quota or assignment.cpu_quota,
             ),
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,

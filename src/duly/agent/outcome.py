@@ -13,6 +13,7 @@ import signal
 import msgspec
 
 from duly.agent.disk_usage import MAX_DEPTH, MAX_FILES, DiskUsage
+from duly.agent.shortage import find_shortage
 from duly.model.task import Outcome, Reason
 
 NOT_FOUND = 127
@@ -27,6 +28,11 @@ class Failure(msgspec.Struct, frozen=True):
     program: str
     interpreter: str | None = None
     """Of a script that was sent along: what its first line names."""
+
+    @property
+    def shortage(self) -> str | None:
+        """Return what the node itself is short of, if that is the reason."""
+        return find_shortage(self.step, self.error)
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +187,9 @@ def _signal(number: int) -> Reason:
 def _not_started(failure: Failure) -> Conclusion:
     program = failure.program
     details = {"program": program[:200]}
+    if (lacking := failure.shortage) is not None:
+        message = f"Its node is short of {lacking} and could not start it."
+        return Conclusion(Outcome.EXPIRED, Reason("node_short", message, {"short_of": lacking}))
     if failure.step != "exec":
         message = (
             f"Could not be prepared on its node ({failure.step}): {os.strerror(failure.error)}."

@@ -22,10 +22,11 @@ from duly.agent.inputs import InputFetcher
 from duly.agent.link import Link
 from duly.agent.logs import LogSender
 from duly.agent.measuring import MeasurementSender
-from duly.agent.outcome import Conclusion
+from duly.agent.outcome import Conclusion, Exit
 from duly.agent.preparing import PreparingSender
 from duly.agent.progress import ProgressSender
 from duly.agent.reports import ReportSender
+from duly.agent.shortage import HAND_BACK_DELAY, Shortage
 from duly.agent.users import Users
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
@@ -80,6 +81,8 @@ class Session:
         self._inputs = InputFetcher(gateway, self._fetched, executor.remove)
         self._bundles = BundleFetcher(gateway, cache, users, self._unpacked, executor.remove)
         self._disk_watch = DiskWatch(executor.folders, self._end_over_disk)
+        self._shortage = Shortage()
+        self._beat_now = asyncio.Event()
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._assignment: Assignment | None = None
@@ -101,7 +104,7 @@ class Session:
         if name == "exited":
             ended = self._executor.exited(subject)
             if ended is not None:
-                self.take(events.Exited(*ended))
+                self._exited(*ended)
         elif name == "output":
             local = self._executor.by_id(subject[0])
             if local is not None:
@@ -160,7 +163,19 @@ class Session:
             assignment = self._assigned(ref) if unpacked is None else unpacked.assignment
         failed = self._executor.start(assignment, self.link, unpacked)
         if failed is not None:
-            self.take(events.Exited(ref, failed))
+            self._exited(ref, failed)
+
+    def _exited(self, ref: AttemptRef, end: Exit) -> None:
+        """Take in an exit; one for want of what the node lacks only when servers know of that."""
+        lacking = None if end.failure is None else end.failure.shortage
+        if lacking is None:
+            self.take(events.Exited(ref, end))
+            return
+        if self._shortage.current(monotonic()) is None:
+            log.error("short of %s: taking no work for a while", lacking)
+        self._shortage.begin(lacking, monotonic())
+        self._beat_now.set()
+        asyncio.get_running_loop().call_later(HAND_BACK_DELAY, self.take, events.Exited(ref, end))
 
     def _assigned(self, ref: AttemptRef) -> Assignment:
         assignment = self._assignment
@@ -312,9 +327,13 @@ class Session:
         # has renewed the lease all the same.
         backoff = Backoff(joined.heartbeat_interval)
         while True:
+            self._beat_now.clear()
             sent_at, stopping = monotonic(), stop.is_set()
             message = Heartbeat(
-                incarnation=joined.incarnation, held=self._state.held, stopping=stopping
+                incarnation=joined.incarnation,
+                held=self._state.held,
+                stopping=stopping,
+                shortage=self._shortage.current(sent_at),
             )
             try:
                 renewed = await self._gateway.call(
@@ -332,7 +351,7 @@ class Session:
             self.take(events.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
             self._executor.tidy()
             pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
-            await (asyncio.sleep(pause) if stopping else _wait(stop, pause))
+            await _wait(self._beat_now, pause)
 
     async def _tick(self) -> None:
         while True:
@@ -342,6 +361,7 @@ class Session:
     async def _stop_when(self, stop: asyncio.Event) -> None:
         """Once told to stop, end what runs, and wait for the last reports, but not for ever."""
         await stop.wait()
+        self._beat_now.set()
         self.take(events.StopRequested())
         patience = STOP_PATIENCE
         while patience > 0:

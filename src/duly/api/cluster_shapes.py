@@ -20,6 +20,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     last_heartbeat_at: datetime | None
     tasks: int
+    enforcement: dict[str, str]
+    """How each kind of limit is enforced there."""
+    shortage: str | None
+    """What the node itself lacks, so that it is given no work for now."""
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -151,4 +155,6 @@ def node(view: NodeView) -> Node:
         labels=view.labels,
         last_heartbeat_at=view.last_heartbeat_at,
         tasks=view.tasks,
+        enforcement=view.enforcement,
+        shortage=view.shortage,
     )

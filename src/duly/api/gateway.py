@@ -44,7 +44,9 @@ async def heartbeat(request: ApiRequest) -> Answer:
     """Renew the lease, and repeat everything that is to be ended."""
     parts, node_id = parts_of(request), _node(request)
     beat = await _read(request, wire.Heartbeat)
-    ttl = await parts.cluster_manager.renew(node_id, beat.incarnation, stopping=beat.stopping)
+    ttl = await parts.cluster_manager.renew(
+        node_id, beat.incarnation, stopping=beat.stopping, shortage=beat.shortage
+    )
     stop = await parts.polls.stops_for(node_id, beat)
     return _answer(wire.Renewed(ttl=ttl, stop=stop))
 

@@ -98,6 +98,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     unique: UniqueKey | None
     admitted_by: str | None
     usage: Usage | None = None
+    enforcement: dict[str, str] | None = None
+    """How limits are enforced on its node, once it has one."""
     progress: ProgressAnswer | None = None
     command: list[str] | None = None
     script_path: str | None = None
@@ -236,6 +238,7 @@ def task(
         unique=_unique(view.unique),
         admitted_by=view.admitted_by,
         usage=view.usage,
+        enforcement=view.enforcement,
         progress=_progress(view.progress),
         schedule=None if view.schedule_id is None else str(view.schedule_id),
         fire_at=view.fire_at,

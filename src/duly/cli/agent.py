@@ -43,6 +43,9 @@ BandwidthFlag = Annotated[int, typer.Option(metavar="MBIT", min=0, help="Network
 PortRangeFlag = Annotated[
     str | None, typer.Option(metavar="A-B", help="TCP ports that tasks may be given.")
 ]
+CpuQuotaFlag = Annotated[
+    bool, typer.Option("--cpu-quota", help="Give tasks no more cpu than they asked for, ever.")
+]
 ExtraFlag = Annotated[
     list[str] | None, typer.Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
 ]
@@ -65,6 +68,7 @@ def agent(
     iops: IopsFlag = 0,
     bandwidth: BandwidthFlag = 0,
     port_range: PortRangeFlag = None,
+    cpu_quota: CpuQuotaFlag = False,
     extra: ExtraFlag = None,
     label: LabelFlag = None,
     verbose: VerboseFlag = False,
@@ -95,6 +99,7 @@ def agent(
         iops=iops,
         bandwidth_mbps=bandwidth,
         port_range=read_range(port_range),
+        cpu_quota=cpu_quota,
         extra=read_amounts(extra or []),
         labels=read_pairs(label or [], "--label"),
         verbose=verbose,

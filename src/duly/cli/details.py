@@ -69,6 +69,10 @@ def node_details(node: Node, now: datetime) -> Pairs:
     yield "free", say_resources(node["free"], node["capacity"])
     if labels := node["labels"]:
         yield "labels", "\n".join(f"{name}={value}" for name, value in labels.items())
+    if enforcement := node.get("enforcement"):
+        yield "limits", "\n".join(f"{kind}: {how}" for kind, how in enforcement.items())
+    if shortage := node.get("shortage"):
+        yield "short of", f"{shortage}; it is given no work for now"
     yield "last heartbeat", say_time(node["last_heartbeat_at"], now) or "never"
 
 

@@ -7,6 +7,8 @@ with its own exit code, 128 + n for signal n, 124 at its cap, and 125 for all th
 is Duly's and not the task's.
 """
 
+from collections.abc import Mapping
+
 from duly.cli.text import clean, say_span
 from duly.client.shapes import Task
 from duly.errors import DulyError, Unreachable
@@ -58,7 +60,18 @@ def describe_end(task: Task) -> str:
         parts.append(f"peak memory {usage['peak_memory_mb']:.0f} MiB")
     if task["attempt"] > 1:
         parts.append(f"{task['attempt']} attempts")
+    if task["started_at"] and (weak := say_weak_limits(task.get("enforcement") or {})):
+        parts.append(f"on a node that {weak}")
     return f"{_end(task)}: {', '.join(parts)}" if parts else _end(task)
+
+
+def say_weak_limits(enforcement: Mapping[str, str]) -> str:
+    """Say which limits a node does not enforce as well as nodes can; nothing if there are none."""
+    unlimited = [kind for kind in ("cpu", "processes") if enforcement.get(kind) == "none"]
+    said = ["only samples memory"] if enforcement.get("memory") == "sampled" else []
+    if unlimited:
+        said.append(f"does not limit {' or '.join(unlimited)}")
+    return " and ".join(said)
 
 
 def _end(task: Task) -> str:

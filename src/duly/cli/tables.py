@@ -154,7 +154,7 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
             (
                 str(node["id"]),
                 node["name"],
-                node["status"],
+                f"short of {short}" if (short := node.get("shortage")) else node["status"],
                 str(node["tasks"]),
                 say_resources(node["free"], node["capacity"]),
                 say_resources(node["capacity"]),

@@ -181,6 +181,8 @@ class Task(TypedDict):
     unique: UniqueFields | None
     admitted_by: str | None
     usage: Usage | None
+    enforcement: NotRequired[dict[str, str] | None]
+    """Left out by servers that do not know how nodes enforce limits."""
     progress: NotRequired[Progress | None]
     """Left out by servers older than `DULY_SOCKET`."""
     command: list[str] | None
@@ -240,6 +242,9 @@ class Node(TypedDict):
     labels: dict[str, str]
     last_heartbeat_at: str | None
     tasks: int
+    enforcement: NotRequired[dict[str, str]]
+    shortage: NotRequired[str | None]
+    """Both left out by servers that do not know how nodes enforce limits."""
 
 
 class Duty(TypedDict):

@@ -56,6 +56,7 @@ def _options(flags: AgentFlags, joined: Callable[[], None]) -> AgentOptions:
         tasks_as=flags.tasks_as,
         port_range=flags.port_range,
         isolation=flags.isolation,
+        cpu_quota=flags.cpu_quota,
         on_joined=joined,
     )
 

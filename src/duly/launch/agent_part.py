@@ -32,6 +32,7 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
     iops: int = 0
     bandwidth_mbps: int = 0
     port_range: tuple[int, int] | None = None
+    cpu_quota: bool = False
     extra: dict[str, int] = {}
     labels: dict[str, str] = {}
     verbose: bool = False

@@ -41,7 +41,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """How long it is at most until the first of these tasks ends, by its cap."""
     labels: dict[str, str] = {}
     draining: bool = False
+    shortage: str | None = None
+    """What the node itself lacks, so that it cannot start tasks for now."""
     penalty: int = 0
     """How much later than others it is asked, because it had trouble lately."""
     revision: int = 0
     """Rises when what the node has to give changes; a placement names the one it was made by."""
+
+    @property
+    def takes_work(self) -> bool:
+        """Tell whether anything may be placed there at all."""
+        return not self.draining and self.shortage is None

@@ -177,7 +177,9 @@ def _waiting(facts: Facts) -> Reason:
         return _too_large(facts.needs, labelled)
     if barred is not None:
         return over_limit(barred)
-    taking = [offer for offer in large_enough if not offer.draining]
+    taking = [offer for offer in large_enough if offer.takes_work]
+    if not taking and (short := [offer for offer in large_enough if not offer.draining]):
+        return _short(short)
     if not taking:
         one = len(large_enough) == 1
         return Reason(
@@ -205,6 +207,17 @@ def _waiting(facts: Facts) -> Reason:
         "not_its_turn",
         "There is room for it; it is placed in one of the next rounds, unless that room is kept"
         " for a larger task that must start earlier.",
+    )
+
+
+def _short(offers: Sequence[Offer]) -> Reason:
+    """Say that the nodes that could run a task are short of something of their own."""
+    first = offers[0]
+    others = f", like {len(offers) - 1} more" if len(offers) > 1 else ""
+    return Reason(
+        "nodes_short",
+        f"{first.name} is short of {first.shortage} and takes no tasks until it has more{others}.",
+        {"nodes": len(offers), "node": first.name, "short_of": first.shortage},
     )
 
 

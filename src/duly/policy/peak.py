@@ -42,7 +42,7 @@ class Load:
         self._total: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
         for offer in offers:
-            if not offer.draining:
+            if offer.takes_work:
                 self._total.update(dict(offer.capacity.items()))
                 self._used.update(dict(offer.capacity.items()))
                 self._used.subtract(dict(offer.free.items()))

@@ -117,7 +117,7 @@ def held_back(
 
 def _times(offer: Offer, ask: Ask, hold: Resources | None, most: int) -> int:
     """Return how many tasks that ask the same a node can take beside a hold, up to `most`."""
-    if offer.draining or ask.shape.missing(offer.labels):
+    if not offer.takes_work or ask.shape.missing(offer.labels):
         return 0
     free = offer.free
     if hold is not None and ask.cap >= offer.next_end:
@@ -154,7 +154,7 @@ def _missing_share(shape: Shape, offer: Offer) -> float:
 def fits(shape: Shape, offer: Offer) -> bool:
     """Say whether `offer` can take a task of this shape now."""
     return (
-        not offer.draining
+        offer.takes_work
         and not offer.free.shortage(shape.needs, offer.capacity)
         and not shape.missing(offer.labels)
     )
@@ -187,6 +187,8 @@ def reasons_against(shape: Shape, offer: Offer) -> list[str]:
     """Say why `offer` cannot take a task of this shape now; an empty list means that it can."""
     if offer.draining:
         return ["draining"]
+    if offer.shortage is not None:
+        return [f"short of {offer.shortage}"]
     if missing := shape.missing(offer.labels):
         return [f"not {name}={value}" for name, value in missing.items()]
     if never := offer.capacity.shortage(shape.needs):

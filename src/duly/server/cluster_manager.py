@@ -181,6 +181,7 @@ class ClusterManager(Service):
                 request.labels,
                 request.isolation,
                 request.version,
+                request.enforcement,
                 ttl=self._settings.ttl,
             )
         if incarnation is None:
@@ -194,17 +195,27 @@ class ClusterManager(Service):
             heartbeat_interval=self._settings.heartbeat.total_seconds(),
         )
 
-    async def renew(self, node_id: int, incarnation: int, *, stopping: bool = False) -> float:
+    async def renew(
+        self,
+        node_id: int,
+        incarnation: int,
+        *,
+        stopping: bool = False,
+        shortage: str | None = None,
+    ) -> float:
         """Renew the lease of an incarnation and return its length in seconds.
 
-        One that is `stopping` is given no more work.
+        One that is `stopping` is given no more work, and one that has a `shortage` none meanwhile.
 
         Raises Fenced when it has been ended: another incarnation owns the node now, or it
         was silent for too long and its attempts have been given away.
         """
         ttl = self._settings.ttl
         async with self._database.connection(Lane.LEASE) as conn:
-            alive = await nodes.renew(conn, [(incarnation, node_id, stopping)], ttl=ttl)
+            beat = nodes.Beat(
+                incarnation, node_id, stopping, shortage and _check_shortage(shortage)
+            )
+            alive = await nodes.renew(conn, [beat], ttl=ttl)
         if incarnation not in alive:
             raise Fenced("This incarnation has been ended; join again.")
         return ttl.total_seconds()
@@ -318,6 +329,12 @@ def _key_of(secret: str, request: wire.Join) -> str:
     return request.key
 
 
+def _check_shortage(shortage: str) -> str:
+    if len(check_text(shortage, "shortage")) > MAX_TEXT:
+        raise Invalid("shortage", f"shortage may have at most {MAX_TEXT} characters.")
+    return shortage
+
+
 def check_join(request: wire.Join) -> Resources:
     """Return what a node has; raises Invalid for what it cannot be called or have."""
     if not request.name.strip():
@@ -327,6 +344,7 @@ def check_join(request: wire.Join) -> Resources:
         if len(check_text(text, field)) > MAX_TEXT:
             raise Invalid(field, f"{field} may have at most {MAX_TEXT} characters.")
     check_labels(request.labels)
+    check_labels(request.enforcement, "enforcement")
     asked = request.capacity
     if asked.cpu is None and asked.cpu_milli:
         asked = msgspec.structs.replace(asked, cpu=asked.cpu_milli / 1000)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -88,6 +88,7 @@ async def join(
     labels: dict[str, str],
     isolation: str,
     version: str,
+    enforcement: dict[str, str],
     *,
     ttl: timedelta,
 ) -> int | None:
@@ -98,18 +99,28 @@ async def join(
     fresh: int | None = await conn.fetchval(
         SQL["join_node"], node_id, msgspec.to_builtins(capacity), labels, isolation, version, ttl
     )
+    if fresh is not None:
+        await conn.execute(SQL["note_enforcement"], node_id, enforcement)
     return fresh
 
 
-async def renew(
-    conn: Connection, beats: Sequence[tuple[int, int, bool]], *, ttl: timedelta
-) -> set[int]:
-    """Renew (incarnation, node, stopping), and return the incarnations that are still alive."""
+class Beat(NamedTuple):
+    """A sign of life of an incarnation, and what it says of itself."""
+
+    incarnation_id: int
+    node_id: int
+    is_stopping: bool = False
+    shortage: str | None = None
+
+
+async def renew(conn: Connection, beats: Sequence[Beat], *, ttl: timedelta) -> set[int]:
+    """Renew the leases of incarnations, and return those that are still alive."""
     rows = await conn.fetch(
         SQL["renew"],
-        [one for one, _, _ in beats],
-        [node for _, node, _ in beats],
-        [stopping for _, _, stopping in beats],
+        [beat.incarnation_id for beat in beats],
+        [beat.node_id for beat in beats],
+        [beat.is_stopping for beat in beats],
+        [beat.shortage for beat in beats],
         ttl,
     )
     return {row["id"] for row in rows}

@@ -29,6 +29,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     last_heartbeat_at: datetime | None
     tasks: int
+    enforcement: dict[str, str]
+    shortage: str | None
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
@@ -140,6 +142,8 @@ async def read_nodes(
                 labels=row["labels"],
                 last_heartbeat_at=row["last_heartbeat_at"],
                 tasks=running,
+                enforcement=row["enforcement"],
+                shortage=row["shortage"] if row["is_alive"] else None,
             )
         )
     return views

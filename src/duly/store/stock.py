@@ -28,6 +28,7 @@ class Declared(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     draining: bool
     revision: int
+    shortage: str | None = None
 
 
 class InUse(msgspec.Struct, frozen=True):
@@ -136,5 +137,6 @@ def _offer(
         next_end=next_end,
         labels=one.labels,
         draining=one.draining,
+        shortage=one.shortage,
         revision=one.revision,
     )

@@ -39,6 +39,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     admitted_by: str | None
     node: str | None
+    enforcement: dict[str, str] | None
+    """How limits are enforced on that node."""
     payload: Payload | None
     tier: str | None
     needs: Resources

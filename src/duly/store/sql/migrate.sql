@@ -79,7 +79,7 @@ grant select (
         expires_at, revoked_at, is_login
        ), insert, update
    on keys to duly_request;
-grant select (id, name) on nodes to duly_request;
+grant select (id, name, enforcement) on nodes to duly_request;
 
 -- name: look_at_request_role
 -- Say what there is of the role of requests: whether it exists, whether we may take it on,

@@ -40,16 +40,25 @@ select id, name, removed_at is not null as is_removed
 --   $1 node_id, $2 capacity, $3 labels, $4 isolation, $5 version, $6 ttl
 select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval)
 
+-- name: note_enforcement
+-- Keep how a node enforces each kind of limit.
+--   $1 node_id, $2 enforcement
+update nodes
+   set enforcement = $2::jsonb
+ where id = $1
+
 -- name: renew
 -- Push back the expiry of incarnations, and return those that have not been ended. One whose
 -- time has run out may still renew: what fences it is being ended, not the clock.
 -- One that has said that it stops is not believed when it says otherwise afterwards.
---   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 ttl
+--   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 what they are short of, $5 ttl
 update incarnations
    set renewed_at = duly.now(),
-       expires_at = duly.now() + $4::interval,
-       is_stopping = is_stopping or given.stops
-  from unnest($1::bigint[], $2::bigint[], $3::boolean[]) as given (id, node_id, stops)
+       expires_at = duly.now() + $5::interval,
+       is_stopping = is_stopping or given.stops,
+       shortage = given.shortage
+  from unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[])
+    as given (id, node_id, stops, shortage)
  where incarnations.id = given.id
    and incarnations.id = any($1)
    and incarnations.node_id = given.node_id

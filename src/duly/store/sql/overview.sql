@@ -4,7 +4,7 @@
 select n.id, n.name, n.labels, i.id as incarnation_id,
        i.capacity || n.capacity_override as capacity,
        n.draining or coalesce(i.is_stopping, false) as draining,
-       i.renewed_at as last_heartbeat_at,
+       i.renewed_at as last_heartbeat_at, n.enforcement, i.shortage,
        coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive
   from nodes n
   left join lateral (

@@ -9,7 +9,7 @@
 select json_build_object(
         'offers', (
             select coalesce(json_agg(offer), '[]')
-              from (select i.id as incarnation_id, i.node_id, n.name, n.labels, n.draining,
+              from (select i.id as incarnation_id, i.node_id, n.name, n.labels, n.draining, i.shortage,
                            i.capacity || n.capacity_override as capacity, i.revision
                       from incarnations i
                       join nodes n on n.id = i.node_id

@@ -146,6 +146,8 @@ select task.*
                (select u.name from users u where u.id = t.user_id) as "user",
                'server-' || t.admitted_by as admitted_by,
                (select n.name from nodes n where n.id = coalesce(l.node_id, e.node_id)) as node,
+               (select n.enforcement from nodes n where n.id = coalesce(l.node_id, e.node_id))
+               as enforcement,
                coalesce(l.status, e.status) as status,
                coalesce(l.blocked_by, 0) as blocked_by,
                coalesce(l.ready_at, e.ready_at) as ready_at,
