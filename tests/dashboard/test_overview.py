@@ -44,7 +44,7 @@ def test_the_overview_shows_what_happens_and_nothing_of_it_as_code(link, client,
 
     # Without the link there is nothing to see.
     assert page.goto(root).status == 401
-    expect(page.locator("body")).to_contain_text("open the link that duly up printed")
+    expect(page.locator("body")).to_contain_text("open a link that duly link prints")
 
     # The link opens it; a newcomer is told what to type.
     page.goto(link)

@@ -59,7 +59,12 @@ def test_neither_a_task_nor_a_stranger_reads_the_store(place):
         assert read_by_nobody(store) == []
 
 
-def test_a_task_reaches_what_is_its_own_and_nothing_else_of_the_node(place):
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_task_reaches_what_is_its_own_and_nothing_else_of_the_node(place, is_closed):
+    above = place.folder / "above"
+    above.mkdir()
+    above.chmod(0o700 if is_closed else 0o755)
+    node = above / "node"
     script = """
         umask
         cat data "$DULY_INPUTS"/*.json
@@ -83,7 +88,10 @@ def test_a_task_reaches_what_is_its_own_and_nothing_else_of_the_node(place):
         },
     }  # fmt: skip
     (place.folder / "both.yaml").write_text(json.dumps(manifest))
-    with place.server(None) as url, place.start(*place.agent(url)) as agent:
+    with (
+        place.server(None) as url,
+        place.start(*place.agent(url, "--data", str(node))) as agent,
+    ):
         assert agent.stdout.readline() == "joined\n"
         env = place.env | {"DULY_URL": url}
         submit = [DULY, "submit", "-f", "both.yaml", "--wait", "--output", "json"]
@@ -91,9 +99,9 @@ def test_a_task_reaches_what_is_its_own_and_nothing_else_of_the_node(place):
         assert done.returncode == 0, done.stdout + done.stderr
         second = json.loads(done.stdout)["ids"]["second"]
         said = subprocess.check_output([DULY, "logs", second], env=env, text=True)
-        node = place.folder / "node"
         assert said.split() == ["0022", "bundle", '"input"', "socket", "group"]
-        assert (node / "work").is_dir()
+        # Where others cannot come to its folder, they have a place elsewhere.
+        assert (node / "work").is_dir() is not is_closed
         assert read_by_nobody(node) == []
 
 

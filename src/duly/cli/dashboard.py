@@ -73,8 +73,8 @@ def link(data: DataFlag = None) -> None:
     """Print a new one-time link to the pages of `duly up`.
 
     It works once, for five minutes, and opens the pages as the administrator; the link before
-    it is void. It takes whoever can write the data folder of the `duly up` that runs here: the
-    one that your configuration is of, unless --data says otherwise.
+    it is void. Run it as the user who started `duly up`. Its data folder is the one that your
+    configuration names, unless --data says otherwise.
     """
     from duly.launch.pages_link import new_link
     from duly.launch.user_config import find_data

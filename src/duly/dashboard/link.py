@@ -1,6 +1,6 @@
 """The one-time link to the pages, kept in a file that only its owner can read.
 
-Whoever can write the file can make a new link: the process that runs the pages, and `duly link`
+Whoever can write the file can make a new link: `duly up`, which starts the pages, and `duly link`
 beside it. The file holds the newest link, so an older one is void. That a link has been used is
 known to the pages alone; there is another link whenever they are started again.
 """
@@ -40,7 +40,7 @@ class LinkFile:
 
     def renew(self, address: str) -> str:
         """Put a new link to the pages at `address` into the file, and return it."""
-        until = int((timedelta(seconds=clock.monotonic()) + LINK_LASTS).total_seconds())
+        until = int(clock.monotonic() + LINK_LASTS.total_seconds())
         # When it ends is part of what is compared, so nobody can make it last longer.
         link = f"{address}{PATH}?token={secrets.token_urlsafe(16)}.{until}"
         write_private(self.file, link + "\n")
@@ -54,8 +54,8 @@ class LinkFile:
     def open(self, token: str) -> Opening:
         """Say whether `token` lets somebody in; if it does, it has been used from then on."""
         known = self._token()
-        given, known_digest = _digest(token), _digest(known)
-        if not known or given == self._used or not hmac.compare_digest(given, known_digest):
+        given = _digest(token)
+        if not known or given == self._used or not hmac.compare_digest(given, _digest(known)):
             return Opening.VOID
         if clock.monotonic() >= int(known.rpartition(".")[2]):
             return Opening.EXPIRED

@@ -1,5 +1,7 @@
 """The pages as a part of `duly up`: a process of their own, and only another client."""
 
+import contextlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +9,8 @@ from duly.dashboard.link import NAME, LinkFile
 from duly.dashboard.options import Link, PagesOptions
 from duly.launch.part import Part, receive, say_started
 from duly.launch.ports import local_name, url_of
+
+log = logging.getLogger(__name__)
 
 
 class Pages:
@@ -23,15 +27,25 @@ class Pages:
         """Give a link to `tell` once the pages answer, and whenever they are started again."""
         await self.part.started.wait()
         self._told = tell
-        tell(self._link.renew(self.address))
+        self._renew()
 
     def _options(self) -> PagesOptions:
         # A link of an earlier start is void from the beginning.
-        link = self._link.renew(self.address)
-        if self._told:
-            self._told(link)
+        self._renew()
         opened = Link(str(self._link.file), self._key)
         return PagesOptions(self._url, self._host, self._port, opened)
+
+    def _renew(self) -> None:
+        """Make a new link, and tell it; a disk that is full is no reason for anything to end."""
+        try:
+            link = self._link.renew(self.address)
+        except OSError as error:
+            log.warning("no link to the pages could be written: %s", error)
+            with contextlib.suppress(OSError):
+                self._link.file.unlink()
+        else:
+            if self._told:
+                self._told(link)
 
 
 def main() -> None:

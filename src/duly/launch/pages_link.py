@@ -1,5 +1,7 @@
 """A new link to the pages of a `duly up` that runs."""
 
+import errno
+import os
 from pathlib import Path
 
 from duly.dashboard.link import NAME, LinkFile
@@ -15,6 +17,9 @@ def new_link(data: Path) -> str:
             raise ConfigError(
                 f"No `duly up` runs on {data}. Start it, or name its folder with --data."
             )
+        if link.file.stat().st_uid != os.geteuid():
+            # The pages could not read what we write.
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         return link.renew(link.address())
     except FileNotFoundError as error:
         raise ConfigError(
