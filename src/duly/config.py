@@ -111,7 +111,10 @@ class RequestSettings(msgspec.Struct, frozen=True):
     open_limit: int = 2000
     """Requests of clients that are worked on at once."""
     waiting_limit: int = 2000
-    """Requests of clients that wait for a task to end, or follow a log."""
+    """Requests of clients that wait for a task to end, or follow a log.
+
+    A tenant holds no more of them than are still free.
+    """
     artifact_limit: int = 2 * 2**30
     """Bytes of an artifact, whatever a plan says."""
     bodies_limit: int = 128 * 2**20

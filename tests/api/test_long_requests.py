@@ -7,10 +7,16 @@ import httpx
 import pytest
 
 from duly.api import body
+from duly.config import RequestSettings, Settings
 from duly.model.tenant import Scope
 
 DATA = b"x" * 100_000
 HASH = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def settings():
+    return Settings(requests=RequestSettings(waiting_limit=2))
 
 
 async def lent(api, *scopes):
@@ -83,3 +89,33 @@ async def test_what_is_sent_slowly_is_refused_if_the_key_is_revoked_meanwhile(
     answer = await api.call(method, path, content=slowly(), headers=guest)
     assert answer.status_code == 401, answer.text
     assert (await api.get(path.removesuffix(f"/{HASH}") + "?tenant=acme"))["items"] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks/{}?wait=25", "/v1/tasks/{}/logs?follow=true"])
+async def test_what_a_client_waits_for_ends_when_it_hangs_up(real, path):
+    task = (await real.submit())["id"]
+    url, key = real.client.base_url, real.client.headers["authorization"]
+    request = f"GET {path.format(task)} HTTP/1.1\r\nAuthorization: {key}\r\n\r\n".encode()
+
+    async def has_room():
+        asked = await real.call("GET", f"/v1/tasks/{task}?wait=0.01")
+        return asked.status_code == 200
+
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(request)
+        # The one place of the tenant may be taken by the question whether it is.
+        while await has_room():
+            if reader._buffer.startswith(b"HTTP/1.1 503"):
+                reader._buffer.clear()
+                writer.write(request)
+        writer.close()
+        while not await has_room():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_waits_takes_no_body(real):
+    task = (await real.submit())["id"]
+    async with asyncio.timeout(5):
+        answer = await real.call("GET", f"/v1/tasks/{task}?wait=25", content=b"x" * 10)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed")

@@ -11,6 +11,7 @@ from litestar.types import Receive, Scope, Send
 
 from duly.api.auth import guard
 from duly.api.operation import ApiRequest, credential_of, parts_of
+from duly.server.room import SharedRoom, TenantRooms
 
 
 class Download:
@@ -22,8 +23,10 @@ class Download:
         data: AsyncIterator[bytes],
         media_type: str,
         headers: Mapping[str, str] | None = None,
+        *,
+        room: TenantRooms | SharedRoom | None = None,
     ) -> None:
-        self._room = parts_of(request).downloads
+        self._room = room or parts_of(request).downloads
         self._tenant_id = credential_of(request).tenant_id
         self._answer = ASGIStreamingResponse(
             iterator=guarded(request, data),

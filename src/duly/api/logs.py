@@ -7,11 +7,10 @@ lost with its node has no report, and its log ends with the last chunk that arri
 
 from collections.abc import AsyncIterator
 
-from litestar.response.streaming import ASGIStreamingResponse
 from litestar.types import ASGIApp
 
 from duly.api.auth import Access, guard
-from duly.api.download import Download, guarded
+from duly.api.download import Download
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
@@ -53,8 +52,7 @@ async def read_logs(request: ApiRequest) -> ASGIApp:
     if attempt is not None and attempt > end.latest and not (follow and end.is_live):
         raise not_found(f"attempt {attempt} of task", task_id)
     if follow:
-        text = _follow(request, task_id, attempt)
-        return ASGIStreamingResponse(iterator=text, media_type=TEXT, status_code=200)
+        return Download(request, _follow(request, task_id, attempt), TEXT, room=parts.waits)
     return Download(request, _read(parts, task_id, end, 0), TEXT)
 
 
@@ -92,7 +90,7 @@ async def _follow(request: ApiRequest, task_id: int, attempt: int | None) -> Asy
                 return
             if end.attempt > 0 and end.attempt <= end.latest:
                 current = end.attempt
-                async for data in guarded(request, _read(parts, task_id, end, position)):
+                async for data in _read(parts, task_id, end, position):
                     position += len(data)
                     yield data
             if attempt is None and current is not None and current < end.latest:

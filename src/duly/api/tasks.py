@@ -9,6 +9,7 @@ from duly.api import shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access, guard
 from duly.api.body import decode, read_body
+from duly.api.connected import while_connected
 from duly.api.garbage import left_alone
 from duly.api.many_tasks import Batch, complete_all, decode_batch
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
@@ -194,7 +195,8 @@ async def get_task(request: ApiRequest) -> Answer:
     task_id = id_of(request, "task")
     seconds = _wait(query_of(request).one("wait"))
     if seconds:
-        await _until_final(request, task_id, seconds)
+        with parts.waits.inside(credential.tenant_id):
+            await while_connected(request, _until_final(request, task_id, seconds))
     return await answer_task(parts, credential, task_id)
 
 

@@ -34,7 +34,7 @@ from duly.server.replayer import Replayer
 from duly.server.reservations import Reservations
 from duly.server.resource_manager import ResourceManager
 from duly.server.retention import Retention
-from duly.server.room import TenantRooms
+from duly.server.room import SharedRoom, TenantRooms
 from duly.server.schedules import Schedules
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
@@ -53,6 +53,8 @@ DOWNLOADS = 32
 """Artifacts and logs that are handed out to one tenant at once: slow readers keep no others out."""
 TOO_MANY_DOWNLOADS = f"The tenant downloads {DOWNLOADS} artifacts and logs here already; try again."
 
+TOO_MANY_WAITS = "The tenant waits for as many tasks and logs here as its share allows; try again."
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -70,6 +72,7 @@ class Parts:
     inputs: Inputs
     artifacts: Artifacts
     downloads: TenantRooms
+    waits: SharedRoom
     preparations: Preparations
     measurements: Measurements
     resource_manager: ResourceManager
@@ -158,6 +161,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         inputs=Inputs(database),
         artifacts=Artifacts(database, settings.requests, sequencer, archive),
         downloads=TenantRooms(DOWNLOADS, TOO_MANY_DOWNLOADS),
+        waits=SharedRoom(settings.requests.waiting_limit, TOO_MANY_WAITS),
         preparations=Preparations(database, settings.execution.grace),
         measurements=Measurements(database),
         resource_manager=core.resource_manager,

@@ -56,3 +56,43 @@ class TenantRooms:
         self.used[tenant_id] -= 1
         if not self.used[tenant_id]:
             del self.used[tenant_id]
+
+
+class SharedRoom:
+    """A room that tenants share, in which there is always a place for one more of them.
+
+    A tenant may hold no more than is still free (a dynamic threshold, as switches share their
+    buffers). Alone it gets half of the room, and of `n` greedy tenants each gets 1 / (n + 1),
+    so that whoever comes next finds as much.
+    """
+
+    def __init__(self, most: int, full: str) -> None:
+        self._full = full
+        self._free = most
+        self.used: dict[int, int] = {}
+        """How much each tenant holds."""
+
+    @contextmanager
+    def inside(self, tenant_id: int) -> Iterator[None]:
+        """Hold one place for as long as the block lasts; raises Unavailable when there is none."""
+        self.take(tenant_id)
+        try:
+            yield
+        finally:
+            self.give_back(tenant_id)
+
+    def take(self, tenant_id: int, amount: int = 1) -> None:
+        """Let a tenant hold that much more; raises Unavailable when it is too much."""
+        used = self.used.get(tenant_id, 0)
+        # What it would hold against what would be left, to the last place.
+        if used + amount > self._free - amount + 1:
+            raise Unavailable(self._full)
+        self._free -= amount
+        self.used[tenant_id] = used + amount
+
+    def give_back(self, tenant_id: int, amount: int = 1) -> None:
+        """Let a tenant hold that much less."""
+        self._free += amount
+        self.used[tenant_id] -= amount
+        if not self.used[tenant_id]:
+            del self.used[tenant_id]
