@@ -200,3 +200,28 @@ async def test_a_time_in_the_past_is_now(lab):
     task = await lab.submit(run_at=lab.clock.now - seconds(3600))
     row = await lab.live(task)
     assert (row["status"], row["ready_at"]) == ("waiting", lab.clock.now)
+
+
+async def test_the_number_of_an_attempt_rises_however_the_one_before_ended(lab):
+    node = await lab.node()
+    ref = await lab.run(node, max_attempts=9)
+    refs = [ref]
+
+    async def start_again():
+        await wait_out(lab, ref.task)
+        await node.heartbeat()
+        refs.append(await lab.start(node, ref.task))
+
+    for outcome in (Outcome.FAILED, Outcome.EXPIRED, Outcome.CAPPED, Outcome.PREEMPTED):
+        await node.report(refs[-1], outcome)
+        await start_again()
+    node = await lose(lab, node)
+    await start_again()
+    await lab.parts.pauser.pause(lab.client, [ref.task])
+    await node.report(refs[-1], Outcome.FAILED)
+    assert await lab.status(ref.task) == "paused"
+    await lab.parts.pauser.resume(lab.client, [ref.task])
+    await start_again()
+    # By it a task is told apart from its former selves: `DULY_FENCING_TOKEN`.
+    assert [one.attempt for one in refs] == [1, 2, 3, 4, 5, 6, 7]
+    assert [one.token for one in refs] == sorted({one.token for one in refs})

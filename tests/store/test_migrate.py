@@ -168,3 +168,37 @@ async def test_the_oldest_supported_postgresql_takes_the_schema(postgres_15):
     conn = await asyncpg.connect(with_database(postgres_15, "template_duly"))
     assert (await migrate.status(conn)).pending == []
     await conn.close()
+
+
+async def test_what_was_numbered_keeps_its_id_and_comes_before_all_that_is_new(blank, monkeypatch):
+    conn, steps = await blank(), migrate.migrations()
+    before = next(place for place, one in enumerate(steps) if "ids_by_the_clock" in one.name)
+    add = """
+        with tenant as (insert into tenants (name, plan) values ($1, 'free') returning id),
+             person as (
+                insert into users (tenant_id, name)
+                select id, $1 from tenant
+                returning id, tenant_id
+             ),
+             entry as (
+                insert into audit_log (tenant_id, actor, action, target)
+                select tenant_id, 'x', 'x', 'x' from person
+             )
+        insert into keys (tenant_id, user_id, prefix, hash, scopes)
+        select tenant_id, id, 'x', $1::bytea, '{}' from person
+    """
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda: steps[:before])
+        await migrate.migrate(conn, "")
+    await conn.execute("set search_path to duly")
+    await conn.execute(add, "old")
+    tables = {"keys": "id", "audit_log": "id", "users": "public_id", "tenants": "public_id"}
+    old = {table: await conn.fetchval(f"select max(id) from {table}") for table in tables}
+    await migrate.migrate(conn, "")
+    await conn.execute(add, "new")
+    for table, column in tables.items():
+        ids = [
+            row[0] for row in await conn.fetch(f"select {column} from {table} order by {column}")
+        ]
+        assert ids[-2] == old[table]
+        assert ids[-1] >> 31 > 27_000_000

@@ -120,7 +120,7 @@ async def get_key(request: ApiRequest) -> Answer:
     """Return a key by its id or its prefix."""
     query_of(request)
     credential = credential_of(request)
-    key_id, prefix = id_or_name(request, keys.NEWEST)
+    key_id, prefix = id_or_name(request)
     async with reading(parts_of(request), credential) as conn:
         which = KeyFilter(key_id=key_id, prefix=prefix)
         found = await keys.read(conn, credential.tenant_id, which, limit=2)
@@ -144,7 +144,7 @@ async def update_key(request: ApiRequest) -> Answer:
     """Change a key that can be used; who holds it stays, and it may do no more than the caller."""
     query_of(request)
     parts, credential = parts_of(request), credential_of(request)
-    key_id, prefix = id_or_name(request, keys.NEWEST)
+    key_id, prefix = id_or_name(request)
     change = _change(await read_as(request, CHANGE))
     changed = await parts.timeouts.writing(
         parts.keys.update(credential, change, key_id=key_id, prefix=prefix)
@@ -161,7 +161,7 @@ async def revoke_key(request: ApiRequest) -> Answer:
     """Let a key open nothing any more, on every server in a moment."""
     query_of(request)
     parts = parts_of(request)
-    key_id, prefix = id_or_name(request, keys.NEWEST)
+    key_id, prefix = id_or_name(request)
     await parts.timeouts.writing(
         parts.keys.revoke(credential_of(request), key_id=key_id, prefix=prefix)
     )

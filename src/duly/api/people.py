@@ -13,6 +13,7 @@ from duly.errors import Forbidden, Invalid, NotFound
 from duly.model.request import check_text
 from duly.model.tenant import Credential, Scope
 from duly.store import audit_log, keys, tenants, users, views
+from duly.store.views import LARGEST_ID
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 def tenant_answer(found: tenants.Tenant) -> Tenant:
     """Return what is told of a tenant."""
     return Tenant(
-        id=str(found.id),
+        id=str(found.public_id),
         name=found.name,
         plan=found.plan,
         status="active" if found.suspended_at is None else "suspended",
@@ -91,7 +92,7 @@ def tenant_answer(found: tenants.Tenant) -> Tenant:
 def user_answer(found: users.User, tenant: str) -> User:
     """Return what is told of a user."""
     return User(
-        id=str(found.id),
+        id=str(found.public_id),
         name=found.name,
         tenant=tenant,
         scopes=sorted(found.scopes),
@@ -144,11 +145,11 @@ def scopes_of(names: list[str]) -> frozenset[Scope]:
     return frozenset(Scope(name) for name in names)
 
 
-def id_or_name(request: ApiRequest, largest: int) -> tuple[int | None, str | None]:
+def id_or_name(request: ApiRequest) -> tuple[int | None, str | None]:
     """Return what the path names a thing by: digits are an id, all else a name."""
     text = check_text(request.path_params["id"], "id")
     # An id too large to be one is the id of nothing.
-    return (min(int(text), largest), None) if ID.fullmatch(text) else (None, text)
+    return (min(int(text), LARGEST_ID), None) if ID.fullmatch(text) else (None, text)
 
 
 def _key_fields(found: keys.Key, tenant: str) -> dict[str, Any]:

@@ -70,11 +70,11 @@ async def create_tenant(request: ApiRequest) -> Answer:
 async def list_tenants(request: ApiRequest) -> Answer:
     """Return a page of the tenants; of its own alone to whoever is no administrator."""
     query = query_of(request)
-    limit, before = query.limit(), min(query.before(), tenants.NEWEST)
+    limit, before = query.limit(), query.before()
     own = None if _sees_all(request) else credential_of(request).tenant_id
     async with _seeing(request) as conn:
         found = await tenants.read(conn, tenant_id=own, before=before, limit=limit + 1)
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
+    cursor = write_cursor(found[limit - 1].public_id) if len(found) > limit else None
     return as_json(Page([tenant_answer(one) for one in found[:limit]], cursor))
 
 
@@ -155,8 +155,8 @@ async def _look_up(request: ApiRequest) -> tenants.Tenant:
 
 
 async def _find(conn: Connection, request: ApiRequest) -> tenants.Tenant:
-    tenant_id, name = id_or_name(request, tenants.NEWEST)
-    found = await tenants.read(conn, tenant_id=tenant_id, name=name)
+    public_id, name = id_or_name(request)
+    found = await tenants.read(conn, public_id=public_id, name=name)
     if not found or not (_sees_all(request) or found[0].id == credential_of(request).tenant_id):
         raise not_found("tenant", request.path_params["id"])
     return found[0]

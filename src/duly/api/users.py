@@ -8,7 +8,7 @@ from duly.api.body import read_as
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import User, for_tenant, id_or_name, scopes_of, user_answer
 from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, reading
+from duly.api.reading import reading
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -82,10 +82,10 @@ async def create_user(request: ApiRequest) -> Answer:
 async def list_users(request: ApiRequest) -> Answer:
     """Return a page of the users."""
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), min(query.before(), users.NEWEST)
+    limit, before = query.limit(), query.before()
     async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, before=before, limit=limit + 1)
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
+    cursor = write_cursor(found[limit - 1].public_id) if len(found) > limit else None
     return as_json(Page([user_answer(one, credential.tenant) for one in found[:limit]], cursor))
 
 
@@ -137,10 +137,10 @@ def _password(text: str | None) -> str | None:
 
 async def _look_up(request: ApiRequest) -> users.User:
     query_of(request)
-    user_id, name = id_or_name(request, users.NEWEST)
+    public_id, name = id_or_name(request)
     credential = credential_of(request)
     async with reading(parts_of(request), credential) as conn:
-        found = await users.read(conn, credential.tenant_id, user_id=user_id, name=name)
+        found = await users.read(conn, credential.tenant_id, public_id=public_id, name=name)
     if not found:
         raise unknown(credential, "user", request.path_params["id"])
     return found[0]
@@ -152,7 +152,7 @@ async def _answer(
     async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, user_id=user_id)
     if not found:
-        raise not_found("user", user_id)
+        raise users.gone()
     return as_json(user_answer(found[0], credential.tenant), status)
 
 

@@ -118,7 +118,7 @@ async def _lock(
     found = await keys.lock(conn, credential.tenant_id, key_id=key_id, prefix=prefix)
     if not found:
         # No more than a prefix: what was given may be a whole key.
-        raise unknown(credential, "key", (prefix or str(key_id))[: tenants.PREFIX])
+        raise unknown(credential, "key", key_id if prefix is None else prefix[: tenants.PREFIX])
     if len(found) > 1:
         raise Conflict("More than one key begins like this; name it by its id.")
     return found[0]

@@ -4,7 +4,7 @@ from duly.errors import Conflict
 from duly.model.names import check_user
 from duly.model.tenant import Credential, Scope
 from duly.policy.grants import OF_A_TENANT, grantable
-from duly.server.administrators import check_grant, check_reach, keeping_one, unknown
+from duly.server.administrators import check_grant, check_reach, keeping_one
 from duly.server.herald import Herald
 from duly.server.news import News
 from duly.server.passwords import Passwords
@@ -83,7 +83,7 @@ async def _lock(conn: Connection, credential: Credential, user_id: int) -> User:
     await tenants.hold(conn, credential.tenant_id)
     found = await users.lock(conn, credential.tenant_id, user_id=user_id)
     if found is None:
-        raise unknown(credential, "user", user_id)
+        raise users.gone()
     # A key of the user goes, or is narrowed, with it.
     check_reach(credential, found.reach, "user")
     return found

@@ -20,13 +20,14 @@ SQL = load_statements("tenants.sql")
 ADMIN_SCOPES = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.ADMIN})
 PREFIX = 12
 """Characters of a key that are kept as they are, to find it by."""
-NEWEST = 2**31 - 1
+NEWEST = 2**63 - 1
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who submits and is billed."""
+    """Who submits and is billed; people see the public id, which counts nothing."""
 
     id: int
+    public_id: int
     name: str
     plan: str
     suspended_at: datetime | None
@@ -121,11 +122,12 @@ async def read(
     *,
     tenant_id: int | None = None,
     name: str | None = None,
+    public_id: int | None = None,
     before: int = NEWEST,
     limit: int = 1,
 ) -> list[Tenant]:
-    """Return tenants, newest first."""
-    rows = await conn.fetch(SQL["read"], before, limit, tenant_id, name)
+    """Return tenants, newest first; `before` is a public id."""
+    rows = await conn.fetch(SQL["read"], before, limit, tenant_id, name, public_id)
     return [msgspec.convert(dict(row), Tenant) for row in rows]
 
 

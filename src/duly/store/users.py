@@ -9,17 +9,19 @@ from datetime import datetime
 
 import msgspec
 
+from duly.errors import NotFound
 from duly.model.tenant import Scope
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("users.sql")
-NEWEST = 2**31 - 1
+NEWEST = 2**63 - 1
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody of a tenant."""
+    """Somebody of a tenant; people see the public id, which counts nothing."""
 
     id: int
+    public_id: int
     name: str
     scopes: frozenset[Scope]
     created_at: datetime
@@ -52,11 +54,12 @@ async def read(
     *,
     user_id: int | None = None,
     name: str | None = None,
+    public_id: int | None = None,
     before: int = NEWEST,
     limit: int = 1,
 ) -> list[User]:
-    """Return users of a tenant, newest first."""
-    rows = await conn.fetch(SQL["read"], tenant_id, before, limit, user_id, name)
+    """Return users of a tenant, newest first; `before` is a public id."""
+    rows = await conn.fetch(SQL["read"], tenant_id, before, limit, user_id, name, public_id)
     return [msgspec.convert(dict(row), User) for row in rows]
 
 
@@ -99,6 +102,11 @@ async def change_password(conn: Connection, user_id: int, password_hash: str | N
 async def remove(conn: Connection, user_id: int) -> int:
     """Remove a user; return how many keys were revoked with it."""
     return len(await conn.fetch(SQL["remove"], user_id))
+
+
+def gone() -> NotFound:
+    """Return what whoever comes too late is told."""
+    return NotFound("There is no such user any more.")
 
 
 async def to_log_in(conn: Connection, tenant: str, name: str) -> tuple[int, str] | None:

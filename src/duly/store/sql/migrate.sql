@@ -72,7 +72,9 @@ grant update (by_ref) on edges to duly_request;
 grant select, insert
    on shapes, audit_log, former_specs, edges, graphs, ended_upstreams
    to duly_request;
-grant select (id, tenant_id, name, scopes, has_password, created_at, removed_at), insert, update
+grant select (
+        id, public_id, tenant_id, name, scopes, has_password, created_at, removed_at
+       ), insert, update
    on users to duly_request;
 grant select (
         id, tenant_id, user_id, prefix, scopes, name, service, created_by, created_at,

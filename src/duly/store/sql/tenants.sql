@@ -87,22 +87,23 @@ returning id
 
 -- name: read
 -- Return a page of tenants, newest first.
---   $1 below this id, $2 how many, $3 tenant_id, $4 name
-select t.id, t.name, t.plan, t.created_at, t.suspended_at,
+--   $1 below this public id, $2 how many, $3 tenant_id, $4 name, $5 public_id
+select t.id, t.public_id, t.name, t.plan, t.created_at, t.suspended_at,
        (select count(*) from users u where u.tenant_id = t.id and u.removed_at is null) as users
   from tenants t
- where t.id < $1
+ where t.public_id < $1
    and t.removed_at is null
    and ($3::int is null or t.id = $3)
    and ($4::text is null or t.name = $4)
- order by t.id desc
+   and ($5::bigint is null or t.public_id = $5)
+ order by t.public_id desc
  limit $2
 
 -- name: lock
 -- Let nobody else change a tenant before the commit. Who stores its tasks is not waited for:
 -- there may always be somebody.
 --   $1 tenant_id
-select id, name, plan, created_at, suspended_at
+select id, public_id, name, plan, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null
@@ -111,7 +112,7 @@ select id, name, plan, created_at, suspended_at
 -- name: lock_for_good
 -- Wait for all who are storing something for a tenant, and let nobody begin to.
 --   $1 tenant_id
-select id, name, plan, created_at, suspended_at
+select id, public_id, name, plan, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null

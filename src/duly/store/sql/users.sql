@@ -1,7 +1,7 @@
 -- name: read
 -- Return a page of a tenant's users, newest first.
---   $1 tenant_id, $2 below this id, $3 how many, $4 user_id, $5 name
-select u.id, u.name, u.scopes, u.has_password, u.created_at,
+--   $1 tenant_id, $2 below this public id, $3 how many, $4 user_id, $5 name, $6 public_id
+select u.id, u.public_id, u.name, u.scopes, u.has_password, u.created_at,
        (select count(*)
           from keys k
          where k.user_id = u.id
@@ -10,11 +10,12 @@ select u.id, u.name, u.scopes, u.has_password, u.created_at,
            and (k.expires_at is null or k.expires_at > duly.now())) as keys
   from users u
  where u.tenant_id = $1
-   and u.id < $2
+   and u.public_id < $2
    and u.removed_at is null
    and ($4::int is null or u.id = $4)
    and ($5::text is null or u.name = $5)
- order by u.id desc
+   and ($6::bigint is null or u.public_id = $6)
+ order by u.public_id desc
  limit $3
 
 -- name: add
@@ -34,7 +35,7 @@ returning id
 -- name: lock
 -- Let nobody else change a user before the commit.
 --   $1 tenant_id, $2 user_id, $3 name
-select id, name, scopes, created_at,
+select id, public_id, name, scopes, created_at,
        array(
         select distinct unnest(k.scopes)
           from keys k
