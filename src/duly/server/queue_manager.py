@@ -13,7 +13,7 @@ from random import Random
 
 from duly import telemetry, wire
 from duly.config import Settings
-from duly.model.task import Outcome, Reason, Status
+from duly.model.task import NO_LOST_STARTS, LostStarts, Outcome, Reason, Status
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.endings import Endings
@@ -154,18 +154,20 @@ class QueueManager(Service):
         if not orphans:
             return []
         at = await now(conn)
-        ended = [self._lost(held, at) for held in orphans]
+        again = [held.id for held in orphans if held.losses and not held.has_left]
+        starts = await leases.read_lost_starts(conn, again) if again else {}
+        ended = [self._lost(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans]
         await leases.end_attempts(conn, ended)
         return ended
 
-    def _lost(self, held: Held, at: datetime) -> Ended:
+    def _lost(self, held: Held, at: datetime, starts: LostStarts) -> Ended:
         outcome, reason = Outcome.LOST, Reason("node_lost", "Its node stopped answering.")
         if held.has_left:
             outcome = Outcome.EXPIRED
             reason = Reason("node_left", "Its node left before it began it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
         return self._endings.decide(
-            held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at
+            held, wire.AttemptReport(ref=ref, outcome=outcome, reason=reason), at, starts
         )
 
     def hear(self, told: News) -> None:

@@ -364,6 +364,29 @@ select held.*, orphan.has_left
            for update
        ) as held
 
+-- name: read_lost_starts
+-- Count who was lost with tasks before anybody had heard that they had begun: their nodes, the
+-- incarnations of these, and beside them all nodes that there are. What tasks run as now is
+-- counted as lost, too.
+--   $1 task ids
+select given.id, count(distinct lost.node_id)::int as nodes,
+       count(distinct lost.incarnation_id)::int as incarnations,
+       (select count(*)::int from nodes where removed_at is null) as cluster
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (
+        select l.node_id, l.incarnation_id
+          from live l
+         where l.id = given.id
+         union all
+        select a.node_id, a.incarnation_id
+          from attempts a
+         where a.task_id = given.id
+           and a.outcome = 'lost'
+           and a.started_at is null
+           and a.reason ->> 'code' = 'node_lost'
+       ) as lost
+ group by given.id
+
 -- name: lock_unplaceable
 -- Lock waiting tasks of a shape that have been ready since before $3. Those that somebody else
 -- has locked may be about to ask for something else; their turn is the next one. Only the lines
