@@ -80,6 +80,25 @@ async def test_an_attempt_that_had_begun_does_not_count(lab):
     assert await lab.status(task) == "scheduled"
 
 
+async def test_a_node_that_lived_on_for_long_was_not_lost_as_it_began_the_task(lab):
+    nodes = [await lab.node() for _ in range(3)]
+    task = await lab.submit()
+    await lose(lab, task, nodes[0], nodes)
+    await lose(lab, task, nodes[1], nodes)
+    await lab.clock.set((await lab.live(task))["ready_at"])
+    await lab.sweep()
+    await lab.parts.cluster_manager.drain(nodes[2].id, draining=False)
+    last = await lab.rejoin(nodes[2])
+    await lab.start(last, task)
+    for _ in range(13):
+        await lab.clock.move(seconds(5))
+        await last.heartbeat()
+    await lab.rejoin(last)
+    await lab.sweep()
+    assert await lab.status(task) == "waiting"
+    assert await lab.tally(task) == (0, 3)
+
+
 async def test_what_a_living_node_reports_as_lost_does_not_count(lab):
     node = await lab.node()
     task = await lab.submit()

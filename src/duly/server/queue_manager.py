@@ -43,6 +43,9 @@ LATELY = timedelta(minutes=10)
 LONGEST_SWEEP = timedelta(seconds=60)
 """How long an attempt on an incarnation that ended before that may be overlooked, at most."""
 
+LONGEST_START = timedelta(minutes=1)
+"""How long after a lease a node may be heard of that counts as lost while it began the task."""
+
 
 class QueueManager(Service):
     """Releases due tasks, takes back lost ones, and finishes what is reported."""
@@ -155,7 +158,9 @@ class QueueManager(Service):
             return []
         at = await now(conn)
         again = [held.id for held in orphans if held.losses and not held.has_left]
-        starts = await leases.read_lost_starts(conn, again) if again else {}
+        starts = {}
+        if again:
+            starts = await leases.read_lost_starts(conn, again, within=LONGEST_START)
         ended = [self._lost(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans]
         await leases.end_attempts(conn, ended)
         return ended

@@ -287,12 +287,14 @@ async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
     return [_held(row[:]) for row in await conn.fetch(SQL["lock_orphans"], limit)]
 
 
-async def read_lost_starts(conn: Connection, ids: Sequence[int]) -> dict[int, LostStarts]:
-    """Return who was lost with tasks before they were known to have begun there.
+async def read_lost_starts(
+    conn: Connection, ids: Sequence[int], *, within: timedelta
+) -> dict[int, LostStarts]:
+    """Return who was lost with tasks `within` some time, before they were known to have begun.
 
-    Their running attempts, whose rows are locked, count as well.
+    Their running attempts, whose rows are locked, count as well; where these do not, nothing does.
     """
-    rows = await conn.fetch(SQL["read_lost_starts"], list(ids))
+    rows = await conn.fetch(SQL["read_lost_starts"], list(ids), within)
     return {row[0]: LostStarts(*row[1:]) for row in rows}
 
 
