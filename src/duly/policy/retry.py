@@ -124,7 +124,7 @@ def _after_loss(policy: RetryPolicy, suspects: int, now: datetime, jitter: float
     another while: then the next node is lost with the one that is guilty, and with few others.
     """
     if suspects >= policy.max_lost_starts:
-        message = f"It has lost {suspects} nodes that had just been given it."
+        message = f"{suspects} agents were lost like this, each as it began this task."
         return DeadLetter(Reason("lost_at_start", message))
     if suspects > 1:
         return Retry(at=now + backoff(policy, suspects, jitter), is_its_turn=False)

@@ -42,7 +42,6 @@ LATELY = timedelta(minutes=10)
 """How long after the end of an incarnation each look is for what it has left."""
 LONGEST_SWEEP = timedelta(seconds=60)
 """How long an attempt on an incarnation that ended before that may be overlooked, at most."""
-
 LONGEST_START = timedelta(minutes=1)
 """How long after a lease a node may be heard of that counts as lost while it began the task."""
 
@@ -157,10 +156,8 @@ class QueueManager(Service):
         if not orphans:
             return []
         at = await now(conn)
-        again = [held.id for held in orphans if held.losses and not held.has_left]
-        starts = {}
-        if again:
-            starts = await leases.read_lost_starts(conn, again, within=LONGEST_START)
+        lost = [held.id for held in orphans if not held.has_left]
+        starts = await leases.read_lost_starts(conn, lost, within=LONGEST_START)
         ended = [self._lost(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans]
         await leases.end_attempts(conn, ended)
         return ended
