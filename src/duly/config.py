@@ -64,6 +64,8 @@ class RetrySettings(msgspec.Struct, frozen=True):
     base_delay: timedelta = timedelta(seconds=5)
     max_delay: timedelta = timedelta(hours=1)
     max_losses: int = 10
+    max_lost_starts: int = 3
+    """Nodes that may be lost with a task of which nobody has heard that it had begun there."""
 
 
 class RetentionSettings(msgspec.Struct, frozen=True):

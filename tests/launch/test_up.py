@@ -230,6 +230,21 @@ def test_a_part_that_is_killed_comes_back(lasting, part):
     assert is_served(lasting)
 
 
+def test_a_pipe_for_a_program_stops_its_task_and_not_the_node(lasting):
+    home = lasting.machine.home
+    pipe, job = home / "pipe", home / "job"
+    os.mkfifo(pipe)
+    job.mkdir()
+    (job / "data").write_text("x")
+    with lasting.client() as client:
+        way = "../" * 40 + str(pipe)[1:]
+        task = client.submit(command=[way], artifact=client.upload(job), max_attempts=1)["id"]
+        ended = client.wait(task, timeout=30)
+    assert (ended["status"], ended["losses"]) == ("failed", 0)
+    assert ended["reason"]["code"] == "command_not_executable"
+    assert is_served(lasting)
+
+
 @pytest.mark.usefixtures("planted")
 def test_an_agent_that_stands_still_is_replaced_and_what_ran_there_runs_again(machine):
     quick = {"DULY_LEASES__TTL": "4s", "DULY_LEASES__HEARTBEAT": "1s"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.task import OnLost, Outcome, Tally
+from duly.model.task import LostStarts, OnLost, Outcome, Tally
 from duly.policy.retry import (
     Cancel,
     DeadLetter,
@@ -58,6 +58,53 @@ def test_what_cannot_go_on_is_set_aside_with_the_reason(outcome, failures, losse
     decision = after(outcome, failures, losses, policy)
     assert isinstance(decision, DeadLetter)
     assert decision.reason.code == code
+
+
+def lost(nodes, incarnations, cluster, policy=POLICY):
+    starts = LostStarts(nodes, incarnations, cluster)
+    tally = Tally(0, incarnations)
+    return decide(
+        policy, Outcome.LOST, tally, lost_starts=starts, is_cancelled=False, now=NOW, jitter=1.0
+    )
+
+
+APART = Retry(NOW + timedelta(seconds=20), is_its_turn=False)
+AT_ONCE = Retry(NOW, is_its_turn=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "incarnations", "cluster", "decision"),
+    [
+        (1, 1, 100, AT_ONCE),
+        (2, 2, 100, APART),
+        (2, 5, 100, APART),
+        (1, 5, 3, AT_ONCE),
+        (1, 1, 1, AT_ONCE),
+        (1, 2, 1, APART),
+        (2, 2, 2, APART),
+    ],
+)
+def test_a_task_that_was_lost_at_its_start_is_tried_on_and_apart(
+    nodes, incarnations, cluster, decision
+):
+    assert lost(nodes, incarnations, cluster) == decision
+
+
+@pytest.mark.parametrize(
+    ("nodes", "incarnations", "cluster"), [(3, 3, 3), (3, 5, 100), (1, 3, 1), (2, 3, 2)]
+)
+def test_a_task_that_three_were_lost_with_when_they_began_it_is_set_aside(
+    nodes, incarnations, cluster
+):
+    decision = lost(nodes, incarnations, cluster)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason.code == "lost_at_start"
+
+
+def test_how_many_nodes_it_may_be_lost_with_is_set_by_the_policy():
+    patient = RetryPolicy(max_lost_starts=5)
+    assert isinstance(lost(4, 4, 10, patient), Retry)
+    assert isinstance(lost(5, 5, 10, patient), DeadLetter)
 
 
 @pytest.mark.parametrize("outcome", Outcome)

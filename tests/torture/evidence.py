@@ -54,6 +54,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     grace: float = 10.0
     max_losses: int = 10
+    max_lost_starts: int = 3
     ttl: float = 15.0
     """How long the lease of a node lasts from its latest renewal."""
 

@@ -163,8 +163,8 @@ def forget_failures() -> None:
     """Begin to count failures anew when a node is lost."""
     settle = QueueManager._lost
 
-    def without_failures(self: QueueManager, held: leases.Held, at: datetime) -> leases.Ended:
-        return settle(self, msgspec.structs.replace(held, failures=0), at)
+    def without_failures(self: QueueManager, held: leases.Held, *rest: Any) -> leases.Ended:
+        return settle(self, msgspec.structs.replace(held, failures=0), *rest)
 
     _patch(QueueManager, "_lost", without_failures)
 

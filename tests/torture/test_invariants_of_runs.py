@@ -149,6 +149,21 @@ def test_a_task_that_is_given_up_too_early_is_found() -> None:
     assert judged(story, 8) == ["was given up without a cause (None)"]
 
 
+@pytest.mark.parametrize(
+    ("losses", "violations"), [(2, ["was given up without a cause (lost_at_start)"]), (3, [])]
+)
+def test_a_task_may_be_given_up_that_three_incarnations_were_lost_with(
+    losses: int, violations: list[str]
+) -> None:
+    story = told(*[lost] * (losses - 1), lease)
+    story.finish(TASK, "lost", "failed")
+    story.ends[TASK] = msgspec.structs.replace(story.ends[TASK], reason="lost_at_start")
+    story.attempts = [
+        msgspec.structs.replace(row, incarnation_id=row.attempt) for row in story.attempts
+    ]
+    assert judged(story, 8) == violations
+
+
 def test_a_failed_task_that_is_no_dead_letter_is_found() -> None:
     story = Story()
     story.submit(TASK, on_lost="fail")

@@ -8,8 +8,8 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from duly.agent import environment, hierarchies, spares, workspace
@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 PATIENCE = 10.0
 TIDYING = 1.0
 """Seconds that empty folders of ours may take, of which there may be thousands."""
+READING = 1.0
+"""Seconds for the environment of a process, which is read from its memory. Whoever maps a file
+system of its own there can make us wait for ever."""
 
 
 def sweep(mark: str, work: Path, spool: Path, users: Users) -> list[str]:
@@ -46,7 +49,7 @@ def sweep(mark: str, work: Path, spool: Path, users: Users) -> list[str]:
 def _kill(work: Path, uids: set[int]) -> None:
     """Kill those that cgroups did not hold: by their environment, and by the user they run as."""
     deadline = time.monotonic() + PATIENCE
-    while pids := list(_processes(work, uids)):
+    while pids := _processes(work, uids, deadline):
         log.warning("killing what an earlier agent left", extra={"processes": len(pids)})
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -57,13 +60,41 @@ def _kill(work: Path, uids: set[int]) -> None:
         time.sleep(0.01)
 
 
-def _processes(work: Path, uids: set[int]) -> Iterator[int]:
+def _processes(work: Path, uids: set[int], deadline: float) -> list[int]:
     mark = environment.marker(str(work)).encode()
-    for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
-        if read_state(pid) is not None and (
-            (uids and read_uid(pid) in uids) or mark in read_environment(pid)
-        ):
-            yield pid
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    alive = [pid for pid in found if read_state(pid) is not None]
+    ours = [pid for pid in alive if uids and read_uid(pid) in uids]
+    return ours + _marked(mark, [pid for pid in alive if pid not in ours], deadline)
+
+
+def _marked(mark: bytes, pids: list[int], deadline: float) -> list[int]:
+    """Return which processes have `mark` in their environment, as far as that can be read.
+
+    It is read in a thread, which is left behind with the process that makes it wait.
+    """
+    marked: list[int] = []
+    while pids and time.monotonic() < deadline:
+        read: list[bool] = []
+        reader = threading.Thread(target=_look_for, args=(mark, pids, read), daemon=True)
+        reader.start()
+        count = -1
+        while reader.is_alive() and len(read) > count:
+            count = len(read)
+            reader.join(READING)
+        count = len(read)
+        marked += [pid for pid, is_marked in zip(pids, read[:count], strict=False) if is_marked]
+        if count < len(pids):
+            log.warning("the environment of a process cannot be read", extra={"pid": pids[count]})
+        pids = pids[count + 1 :]
+    if pids:
+        log.error("too many processes whose environment cannot be read; going on without them")
+    return marked
+
+
+def _look_for(mark: bytes, pids: list[int], read: list[bool]) -> None:
+    for pid in pids:
+        read.append(mark in read_environment(pid))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -94,6 +94,18 @@ class Tally(msgspec.Struct, frozen=True):
     losses: int
 
 
+class LostStarts(msgspec.Struct, frozen=True):
+    """Who was lost with a task before anybody had heard that it had begun there."""
+
+    nodes: int = 0
+    incarnations: int = 0
+    cluster: int = 0
+    """How many nodes there are, lost or not, to have it in common."""
+
+
+NO_LOST_STARTS = LostStarts()
+
+
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is to be run: exactly one of `command`, `script_path` and `source`.
 

@@ -8,7 +8,7 @@ passes both, so a simulation that passes the same ones gets the same decisions.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from duly.model.task import OnLost, Outcome, Reason, Tally
+from duly.model.task import NO_LOST_STARTS, LostStarts, OnLost, Outcome, Reason, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,9 @@ class RetryPolicy:
     base_delay: timedelta = timedelta(seconds=5)
     max_delay: timedelta = timedelta(hours=1)
     max_losses: int = 10
+    max_lost_starts: int = 3
+    """Two nodes may fail together, and take what they were both given along. Of three that were
+    each lost when they began the same task, it is likelier that the task is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,18 @@ def decide(
     outcome: Outcome,
     tally: Tally,
     *,
+    lost_starts: LostStarts = NO_LOST_STARTS,
     is_cancelled: bool,
     now: datetime,
     jitter: float,
 ) -> Decision:
     """Say what becomes of a task whose attempt has just ended with `outcome`.
 
-    `tally` counts this attempt too. `jitter`, from 0 to 1, spreads retries out: 0 gives no
-    delay, 1 the full one. A lost attempt is retried at once and does not count against
-    `max_attempts`, because the task did nothing wrong. A task that was to be cancelled is
-    cancelled however its attempt ended: its client has been told so.
+    `tally` and `lost_starts` count this attempt too. `jitter`, from 0 to 1, spreads retries out:
+    0 gives no delay, 1 the full one. A lost attempt is retried at once and does not count against
+    `max_attempts`, because the task did nothing wrong, unless it is lost over and over as it
+    begins. A task that was to be cancelled is cancelled however its attempt ended: its client has
+    been told so.
     """
     match outcome:
         case _ if is_cancelled or outcome is Outcome.CANCELLED:
@@ -89,10 +94,10 @@ def decide(
             return Retry(at=now, is_its_turn=True)
         case Outcome.LOST if policy.on_lost is OnLost.FAIL:
             return DeadLetter(Reason("lost", "It must not be begun twice (on_lost is fail)."))
-        case Outcome.LOST if tally.losses < policy.max_losses:
-            return Retry(at=now, is_its_turn=True)
-        case Outcome.LOST:
+        case Outcome.LOST if tally.losses >= policy.max_losses:
             return DeadLetter(Reason("lost_too_often", f"It has outlived {tally.losses} nodes."))
+        case Outcome.LOST:
+            return _after_loss(policy, suspicion(policy, lost_starts), now, jitter)
         case _ if tally.failures < policy.max_attempts:
             return Retry(at=now + backoff(policy, tally.failures, jitter), is_its_turn=False)
         case _:
@@ -100,6 +105,30 @@ def decide(
             if policy.max_attempts > 1:
                 which = f"the last of {policy.max_attempts} attempts"
             return DeadLetter(Reason("attempts_exhausted", f"That was {which}."))
+
+
+def suspicion(policy: RetryPolicy, lost: LostStarts) -> int:
+    """Return how many have a task in common that were lost when they began it.
+
+    Nodes count, not their agents: one machine that dies again and again says nothing of the task.
+    In a cluster that has too few nodes to tell the two apart it is the agents that count, since
+    there the task would stop everything else until it is lost too often.
+    """
+    return lost.nodes if lost.cluster >= policy.max_lost_starts else lost.incarnations
+
+
+def _after_loss(policy: RetryPolicy, suspects: int, now: datetime, jitter: float) -> Decision:
+    """Give up what takes its nodes along; what may be innocent begins apart from its companions.
+
+    Those that were begun together are lost together. So from the second time on each waits for
+    another while: then the next node is lost with the one that is guilty, and with few others.
+    """
+    if suspects >= policy.max_lost_starts:
+        message = f"{suspects} agents were lost like this, each as it began this task."
+        return DeadLetter(Reason("lost_at_start", message))
+    if suspects > 1:
+        return Retry(at=now + backoff(policy, suspects, jitter), is_its_turn=False)
+    return Retry(at=now, is_its_turn=True)
 
 
 def backoff(policy: RetryPolicy, failures: int, jitter: float) -> timedelta:

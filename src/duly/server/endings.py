@@ -10,7 +10,7 @@ import msgspec
 
 from duly import wire
 from duly.config import Settings
-from duly.model.task import Reason, Status
+from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
 from duly.policy import graph_order, retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
 from duly.store.leases import Ended, Held, Succeeded
@@ -40,13 +40,20 @@ class Endings:
             reason,
         )
 
-    def decide(self, held: Held, report: wire.AttemptReport, at: datetime) -> Ended:
+    def decide(
+        self,
+        held: Held,
+        report: wire.AttemptReport,
+        at: datetime,
+        lost_starts: LostStarts = NO_LOST_STARTS,
+    ) -> Ended:
         """Decide what becomes of a task, and put it as the store wants it."""
         tally = retry.count(held.tally, report.outcome)
         decision = retry.decide(
             self._policy(held),
             report.outcome,
             tally,
+            lost_starts=lost_starts if report.ran is None else NO_LOST_STARTS,
             is_cancelled=held.cancel_requested_at is not None,
             now=at,
             jitter=self._dice.random(),
@@ -85,6 +92,7 @@ class Endings:
             base_delay=settings.base_delay,
             max_delay=settings.max_delay,
             max_losses=settings.max_losses,
+            max_lost_starts=settings.max_lost_starts,
         )
 
     def _result(self, report: wire.AttemptReport) -> tuple[str | None, Reason | None]:

@@ -13,7 +13,7 @@ from random import Random
 
 from duly import telemetry, wire
 from duly.config import Settings
-from duly.model.task import Outcome, Reason, Status, Usage
+from duly.model.task import NO_LOST_STARTS, LostStarts, Outcome, Reason, Status, Usage
 from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.endings import Endings
@@ -42,6 +42,8 @@ LATELY = timedelta(minutes=10)
 """How long after the end of an incarnation each look is for what it has left."""
 LONGEST_SWEEP = timedelta(seconds=60)
 """How long an attempt on an incarnation that ended before that may be overlooked, at most."""
+LONGEST_START = timedelta(minutes=1)
+"""How long after a lease a node may be heard of that counts as lost while it began the task."""
 
 
 class QueueManager(Service):
@@ -154,11 +156,13 @@ class QueueManager(Service):
         if not orphans:
             return []
         at = await now(conn)
-        ended = [self._lost(held, at) for held in orphans]
+        lost = [held.id for held in orphans if not held.has_left]
+        starts = await leases.read_lost_starts(conn, lost, within=LONGEST_START)
+        ended = [self._lost(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans]
         await leases.end_attempts(conn, ended)
         return ended
 
-    def _lost(self, held: Held, at: datetime) -> Ended:
+    def _lost(self, held: Held, at: datetime, starts: LostStarts) -> Ended:
         outcome, reason = Outcome.LOST, Reason("node_lost", "Its node stopped answering.")
         if held.has_left:
             outcome = Outcome.EXPIRED
@@ -166,7 +170,7 @@ class QueueManager(Service):
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
         ran, usage = _known(held, at)
         report = wire.AttemptReport(ref=ref, outcome=outcome, reason=reason, ran=ran, usage=usage)
-        return self._endings.decide(held, report, at)
+        return self._endings.decide(held, report, at, starts)
 
     def hear(self, told: News) -> None:
         """Take in what another server told: times that come, tasks that somebody here waits for."""

@@ -15,7 +15,7 @@ from duly.model.node import Known
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
-from duly.model.task import OnLost, Outcome, Payload, Reason, Status, Tally, Usage
+from duly.model.task import LostStarts, OnLost, Outcome, Payload, Reason, Status, Tally, Usage
 from duly.store import inputs
 from duly.store.database import Connection, load_statements, sparse
 from duly.store.nodes import Start
@@ -289,6 +289,17 @@ async def read_accepted(
 async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
     """Lock running attempts whose incarnation is not alive."""
     return [_held(row[:]) for row in await conn.fetch(SQL["lock_orphans"], limit)]
+
+
+async def read_lost_starts(
+    conn: Connection, ids: Sequence[int], *, within: timedelta
+) -> dict[int, LostStarts]:
+    """Return who was lost with tasks `within` some time, before they were known to have begun.
+
+    Their running attempts, whose rows are locked, count as well; where these do not, nothing does.
+    """
+    rows = await conn.fetch(SQL["read_lost_starts"], list(ids), within)
+    return {row[0]: LostStarts(*row[1:]) for row in rows}
 
 
 async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:

@@ -40,7 +40,8 @@ def _wrong(evidence: Evidence, task: TaskRow) -> Iterator[str]:
             f"but there are {len(rows) + is_running}, {failures} and {losses}"
         )
     must_fail = _is_exhausted(evidence, task, rows, failures, losses)
-    yield from _wrong_end(evidence, task, row.status, must_fail=must_fail)
+    may_fail = must_fail or _is_poison(evidence, task, rows)
+    yield from _wrong_end(evidence, task, row.status, must_fail=must_fail, may_fail=may_fail)
 
 
 def _is_exhausted(
@@ -54,13 +55,30 @@ def _is_exhausted(
     )
 
 
-def _wrong_end(evidence: Evidence, task: TaskRow, status: str, *, must_fail: bool) -> Iterator[str]:
+def _is_poison(evidence: Evidence, task: TaskRow, rows: Sequence[AttemptRow]) -> bool:
+    """Say whether as many incarnations were lost with a task as it was given up for.
+
+    Whether they had heard that it had begun is not known to us, so it is nothing that must be.
+    """
+    end = evidence.ends.get(task.id)
+    lost = {row.incarnation_id for row in rows if row.outcome == "lost"}
+    return (
+        end is not None
+        and end.reason == "lost_at_start"
+        and rows[-1].outcome == "lost"
+        and len(lost) >= evidence.rules.max_lost_starts
+    )
+
+
+def _wrong_end(
+    evidence: Evidence, task: TaskRow, status: str, *, must_fail: bool, may_fail: bool
+) -> Iterator[str]:
     end = evidence.ends.get(task.id)
     has_failed = status == "failed"
     could_not_start = (
         has_failed and end is not None and end.outcome is None and end.reason in UNPLACEABLE
     )
-    if has_failed and not (must_fail or could_not_start):
+    if has_failed and not (may_fail or could_not_start):
         yield f"was given up without a cause ({'' if end is None else end.reason})"
     if must_fail and status not in ("failed", "cancelled"):
         yield f"is {status} although it had to be given up"

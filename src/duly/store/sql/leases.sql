@@ -367,6 +367,32 @@ select held.*, orphan.has_left
            for update
        ) as held
 
+-- name: read_lost_starts
+-- Count who was lost with tasks as they began: before anybody had heard that they had, and within
+-- $2 after they were given them. These are nodes, incarnations of them, and beside them all nodes
+-- that there are. A task is left out whose running attempt, which is lost now, is none of these.
+--   $1 task ids, $2 how long a start takes at most
+select given.id, count(distinct lost.node_id)::int as nodes,
+       count(distinct lost.incarnation_id)::int as incarnations,
+       (select count(*)::int from nodes where removed_at is null) as cluster
+  from unnest($1::bigint[]) as given (id)
+ cross join lateral (
+        select l.node_id, l.incarnation_id, l.leased_at, true as is_last
+          from live l
+         where l.id = given.id
+         union all
+        select a.node_id, a.incarnation_id, a.leased_at, false
+          from attempts a
+         where a.task_id = given.id
+           and a.outcome = 'lost'
+           and a.started_at is null
+           and a.reason ->> 'code' = 'node_lost'
+       ) as lost
+  join incarnations i on i.id = lost.incarnation_id
+                     and i.renewed_at < lost.leased_at + $2::interval
+ group by given.id
+having bool_or(lost.is_last)
+
 -- name: lock_unplaceable
 -- Lock waiting tasks of a shape that have been ready since before $3. Those that somebody else
 -- has locked may be about to ask for something else; their turn is the next one. Only the lines
