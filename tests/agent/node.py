@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,7 @@ class Node:
             socket=self.socket,
         )
         self.link: duly.agent.link.Link
+        self.on_measured: Callable[[list[Any]], None] = lambda _: None
 
     def start(
         self,
@@ -146,6 +148,8 @@ class Node:
             ended = self.executor.exited(subject)
             assert ended is not None
             self._ends[ended[0]].set_result(ended[1])
+        elif name == "measured":
+            self.on_measured(subject)
 
     @property
     def supervisor(self) -> int:

@@ -19,8 +19,8 @@ from duly.model.task import Outcome, Status
 from duly.policy import firing
 from duly.server import queue_manager, submitter
 from duly.server.cluster_manager import ClusterManager
+from duly.server.polls import Polls
 from duly.server.queue_manager import QueueManager
-from duly.server.resource_manager import ResourceManager
 from duly.server.submitter import Admitted, Submitter
 from duly.store import leases, nodes, schedules, servers, tasks
 from duly.store.tasks import Stored
@@ -82,8 +82,8 @@ def rescue_by_snapshot() -> None:
         await conn.execute(f"select pg_sleep({8 * WINDOW})")
         rows = await conn.fetch(
             "select id, tenant_id, shape_id, attempt, token, failures, losses, max_attempts,"
-            " on_lost, delay_tolerance, start_by, leased_at, execution_cap, cancel_requested_at,"
-            " node_id from duly.live where id = any($1::bigint[]) and token is not null",
+            " on_lost, delay_tolerance, start_by, latest_start, leased_at, execution_cap,"
+            " cancel_requested_at, node_id from duly.live where id = any($1::bigint[]) and token is not null",
             [one.id for one in orphans],
         )
         return [leases._held(row) for row in rows]
@@ -176,13 +176,13 @@ def trust_for_ever() -> None:
 
 def ignore_the_cap() -> None:
     """Give an attempt far more time than its task allows."""
-    assign = ResourceManager._assignment
+    assign = Polls._assignment
 
-    def generous(self: ResourceManager, start: nodes.Start) -> Assignment:
+    def generous(self: Polls, start: nodes.Start) -> Assignment:
         assignment = assign(self, start)
         return msgspec.structs.replace(assignment, execution_cap=100 * assignment.execution_cap)
 
-    _patch(ResourceManager, "_assignment", generous)
+    _patch(Polls, "_assignment", generous)
 
 
 def fire_without_claim() -> None:
@@ -192,12 +192,13 @@ def fire_without_claim() -> None:
         "claim",
         """ order by schedule_id, fire_at
     on conflict (schedule_id, fire_at) do update
-   set task_id = excluded.task_id
- where $9::boolean
-   and occurrences.task_id is null
-   and excluded.task_id is not null
+   set task_id = excluded.task_id,
+       graph_id = excluded.graph_id
+ where $10::boolean
+   and coalesce(occurrences.task_id, occurrences.graph_id) is null
+   and coalesce(excluded.task_id, excluded.graph_id) is not null
 """,
-        " where $9::boolean is not null\n",
+        " where $10::boolean is not null\n",
     )
     move, lost = schedules.move, list[object]()
 
@@ -217,7 +218,7 @@ def forget_the_missed() -> None:
 
 def fire_while_paused() -> None:
     """Take no notice of a pause."""
-    _rewrite(schedules.SQL, "next_due", "where paused_at is null", "")
+    _rewrite(schedules.SQL, "next_due", "where paused_at is null\n   and", "where")
     _rewrite(schedules.SQL, "lock_due", "where paused_at is null\n           and", "where")
 
 

@@ -152,7 +152,9 @@ CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integ
                    coalesce(f.shape_id, t.shape_id) as shape_id,
                    count(*) filter (where a.attempt = 1) as tasks,
                    count(*) as attempts,
-                   coalesce(sum((least(a.cpu_seconds::float8, 1e12) * 1e6)::bigint), 0) as cpu_us,
+                   coalesce(
+                       sum((least(coalesce(a.cpu_seconds, 0)::float8, 1e12) * 1e6)::bigint), 0
+                   ) as cpu_us,
                    coalesce(
                        sum((date_part('epoch', a.finished_at - a.started_at) * 1e6)::bigint)
                            filter (where a.outcome <> all(p_free)),

@@ -1,0 +1,94 @@
+"""How an agent tells since when its attempts run, and what they have used so far."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from duly import wire
+from duly.agent import gateway, measuring
+from duly.agent.gateway import Gateway
+from duly.agent.measuring import MeasurementSender
+from duly.clock import monotonic
+from duly.wire import Running
+
+ANSWERS = 50
+YOUNG = 3600.0
+"""Seconds that no attempt of a test lives."""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(measuring, "LOOK_INTERVAL", 0.01)
+
+
+@asynccontextmanager
+async def telling(server, node, min_age, status=204):
+    async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
+        line.key = "node"
+        sender = MeasurementSender(
+            line, node.executor, lambda numbers: node.link.send("measure", numbers)
+        )
+        node.on_measured = sender.take
+        for _ in range(ANSWERS):
+            server.prepare(status)
+        loop = group.create_task(sender.run(min_age))
+        yield sender
+        loop.cancel()
+
+
+async def told(server, number):
+    """Return what was told, once it was so many times."""
+    async with asyncio.timeout(20):
+        while len(server.seen) < number:
+            await asyncio.sleep(0.001)
+    assert {path for path, _, _ in server.seen} == {"/v1/gateway/running"}
+    return [wire.decode(body, Running).measured for _, _, body in server.seen]
+
+
+async def test_an_attempt_is_told_of_while_it_runs(server, node):
+    before = monotonic()
+    ref = node.start("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 60")
+    async with telling(server, node, 0.0):
+        first, *_, last = [one for [one] in await told(server, 3)]
+    assert first.ref == last.ref == ref
+    assert 0 < first.ran < last.ran <= monotonic() - before
+    if node.layout.unified:
+        assert 0 < last.cpu_seconds <= last.ran
+    if node.layout.limits_memory:
+        assert last.peak_memory_mb > 0
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_it_is_told_again_whatever_the_server_answers(server, node, status):
+    node.start("sleep", "60")
+    async with telling(server, node, 0.0, status):
+        await told(server, 2)
+
+
+async def test_it_is_told_less_and_less_often(server, node):
+    node.start("sleep", "60")
+    async with telling(server, node, 0.0):
+        ages = [one.ran for [one] in await told(server, 6)]
+    assert all(later >= 2 * earlier for earlier, later in pairwise(ages[2:]))
+
+
+async def test_a_young_attempt_is_told_of_only_if_it_writes(server, node, monkeypatch):
+    monkeypatch.setattr(measuring, "AGE_OF_WRITERS", 0.0)
+    node.start("sleep", "60")
+    writer = node.start("sh", "-c", "echo hello; sleep 60")
+    ref, size = await node.outputs.get()
+    node.executor.find(ref).log_size = size
+    async with telling(server, node, YOUNG):
+        [[one], *_] = await told(server, 1)
+    assert one.ref == writer
+
+
+async def test_of_an_attempt_that_has_ended_nothing_is_told(server, node):
+    ref = node.start("true")
+    await node.end(ref)
+    other = node.start("sleep", "60")
+    async with telling(server, node, 0.0):
+        assert {one.ref for [one] in await told(server, 2)} == {other}
