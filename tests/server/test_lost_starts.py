@@ -4,6 +4,7 @@ import pytest
 
 from duly.config import RetrySettings, Settings
 from duly.model.task import Outcome, Reason
+from duly.wire import Measured
 from tests.server.lab import reason_of, seconds
 
 
@@ -12,15 +13,20 @@ def settings():
     return Settings(retries=RetrySettings(base_delay=seconds(8)))
 
 
-async def lose(lab, task, node, nodes):
-    """Let a task be lost with one of the nodes, which alone has room."""
+async def lose(lab, task, node, nodes, *, begun=False):
+    """Let a task be lost with one of the nodes, which alone has room.
+
+    With `begun`, the node has told before that the task runs.
+    """
     row = await lab.live(task)
     if row["status"] == "scheduled":
         await lab.clock.set(row["ready_at"])
         await lab.sweep()
     for one in nodes:
         await lab.parts.cluster_manager.drain(one.id, draining=one is not node)
-    await lab.start(await lab.rejoin(node), task)
+    ref = await lab.start(await lab.rejoin(node), task)
+    if begun:
+        await lab.parts.measurements.note(node.id, [Measured(ref, 0.0)])
     await lab.rejoin(node)
     await lab.sweep()
 
@@ -36,7 +42,8 @@ async def test_a_task_that_three_nodes_were_lost_with_is_a_dead_letter(lab):
     assert await lab.tally(task) == (0, 3)
     assert reason_of(await lab.end(task)) == {
         "code": "lost_at_start",
-        "message": "Its node stopped answering. It has lost 3 nodes that had just been given it.",
+        "message": "Its node stopped answering. "
+        "3 agents were lost like this, each as it began this task.",
         "details": {"given_up": "lost_at_start"},
     }
 
@@ -70,14 +77,13 @@ async def test_where_there_are_fewer_than_three_nodes_each_agent_counts(lab):
     assert await lab.dead_letters() == {task: "lost_at_start"}
 
 
-async def test_an_attempt_that_had_begun_does_not_count(lab):
+@pytest.mark.parametrize(("which", "status"), [(0, "scheduled"), (2, "waiting")])
+async def test_an_attempt_that_had_begun_does_not_count(lab, which, status):
     nodes = [await lab.node() for _ in range(3)]
     task = await lab.submit()
-    await lose(lab, task, nodes[0], nodes)
-    await lab.conn.execute("update attempts set started_at = leased_at")
-    await lose(lab, task, nodes[1], nodes)
-    await lose(lab, task, nodes[2], nodes)
-    assert await lab.status(task) == "scheduled"
+    for number, node in enumerate(nodes):
+        await lose(lab, task, node, nodes, begun=number == which)
+    assert await lab.status(task) == status
 
 
 async def test_a_node_that_lived_on_for_long_was_not_lost_as_it_began_the_task(lab):
