@@ -7,6 +7,7 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 from contextlib import contextmanager, suppress
 
 from duly.agent.boot import PR_SET_CHILD_SUBREAPER
@@ -61,11 +62,32 @@ async def test_each_tenant_has_spawners_of_its_own(node, doorbell):
     assert first == again != other
 
 
-async def test_spawners_that_are_idle_for_longest_are_retired(best_node, doorbell):
-    lasting = best_node.start("sh", "-c", f"echo > {doorbell.path}; sleep 1; exit 7", tenant=0)
+async def test_a_spawner_that_is_unused_is_reset_and_serves_another_tenant(best_node, doorbell):
+    lasting = best_node.start("sh", "-c", f"echo > {doorbell.path}; exec sleep 1000")
     await doorbell.ring()
-    for tenant in range(1, MAX_SPAWNERS + 4):
-        report = await best_node.run("true", tenant=tenant)
+    (busy,) = spawners(best_node)
+    for tenant in range(2, MAX_SPAWNERS + 1):
+        await best_node.run("true", tenant=tenant)
+    before = set(spawners(best_node))
+    assert len(before) == MAX_SPAWNERS
+    for pid in before:
+        os.setpriority(os.PRIO_PROCESS, pid, 5)
+        subprocess.run(["ionice", "-c", "idle", "-p", str(pid)], check=True)
+    script = f"echo $PPID $(ionice) $(nice) > {doorbell.path}"
+    await best_node.run("sh", "-c", script, tenant=1000)
+    parent, *priorities = (await doorbell.ring()).split()
+    assert int(parent) in before - {busy}
+    assert priorities == ["none:", "prio", "0", "0"]
+    assert set(spawners(best_node)) == before
+    best_node.command("kill", lasting)
+    await best_node.end(lasting)
+
+
+async def test_spawners_that_were_idle_for_longest_make_room_for_other_limits(best_node, doorbell):
+    lasting = best_node.start("sh", "-c", f"echo > {doorbell.path}; sleep 1; exit 7")
+    await doorbell.ring()
+    for disk_mb in range(1, MAX_SPAWNERS + 4):
+        report = await best_node.run("true", disk_mb=disk_mb)
         assert report.outcome is Outcome.SUCCEEDED
     async with asyncio.timeout(20):
         while len(spawners(best_node)) > MAX_SPAWNERS:

@@ -1,9 +1,10 @@
-"""The pool of a supervisor's spawners: one per tenant, replaced when dead, retired when idle.
+"""The pool of a supervisor's spawners: one per tenant, replaced when dead, passed on when idle.
 
 A task's user can signal its spawner for a moment while the task starts (`duly.agent.spawner`),
-so a spawner serves one tenant only: what a tenant does to it reaches no other tenant. The largest
-file that an attempt may write is its spawner's own limit, for life, so there is one per tenant
-and limit. `duly.agent.starter` is the connection to each of them.
+so a spawner serves one tenant at a time: what a tenant does to it reaches no other tenant. Where
+there are more tenants than spawners, one that has nothing left to start or to wait for is reset,
+and serves the next. The largest file that an attempt may write is its spawner's own limit, for
+life, so there is one per tenant and limit. `duly.agent.starter` is the connection to each.
 """
 
 # The supervisor imports no more than it must, so contextlib stays out.
@@ -22,7 +23,7 @@ from duly.agent.starter import Start, Starter
 MAX_ALIKE = 2
 """Spawners for the same tenant and limit: one prepares while the other waits for an exec."""
 MAX_SPAWNERS = 32
-"""Beyond this many, those that were idle for longest are retired. Each has 2 MB of its own."""
+"""Beyond this many, idle ones serve other tenants, or are retired. Each has 2 MB of its own."""
 
 Mourn = Callable[[Starter, list[Any]], None]
 """Takes over what a dead spawner leaves, and the results that it could not tell any more."""
@@ -69,11 +70,25 @@ class Spawners:
         alike = [one for one in self._starters if one.tenant == tenant and one.disk == disk]
         starter = min(alike, key=Starter.load, default=None)
         if starter is None or (starter.load() >= AT_ONCE and len(alike) < MAX_ALIKE):
-            self._retire_idle()
-            starter = Starter(self._layout.folders, self._open_files, tenant, disk, self._lock)
-            self._listen(starter)
-        else:
-            self._starters.remove(starter)
+            starter = self._pass_on(tenant, disk) or self._make(tenant, disk)
+        self._starters.remove(starter)
+        self._starters.append(starter)
+        return starter
+
+    def _pass_on(self, tenant: int | None, disk: int) -> Starter | None:
+        """Let the spawner serve the tenant that has had nothing to do for longest, if we must."""
+        if len(self._starters) < MAX_SPAWNERS:
+            return None
+        unused = (one for one in self._starters if one.disk == disk and one.is_unused())
+        starter = next(unused, None)
+        if starter is not None:
+            starter.serve(tenant)
+        return starter
+
+    def _make(self, tenant: int | None, disk: int) -> Starter:
+        self._retire_idle()
+        starter = Starter(self._layout.folders, self._open_files, tenant, disk, self._lock)
+        self._listen(starter)
         self._starters.append(starter)
         return starter
 

@@ -66,6 +66,8 @@ class Starter:
         """Those under way, in the order in which they are to begin."""
         self._slots: dict[int, int] = {}
         self._next_slot = 0
+        self._running = 0
+        """How many of those that it has begun have not ended."""
         self._failures = 0
         self._heard_at = 0.0
         self.stand: Group | None = None
@@ -106,6 +108,15 @@ class Starter:
     def load(self) -> int:
         """Return how many starts wait or are under way."""
         return len(self._waiting) + len(self._starts)
+
+    def is_unused(self) -> bool:
+        """Tell whether it has nothing to start, and nothing that it has started still runs."""
+        return not self._running and not self.load()
+
+    def serve(self, tenant: int | None) -> None:
+        """Let an unused spawner forget what the tenant may have set of it, and serve another."""
+        self.tenant = tenant
+        self.frames.try_to_send([("reset",)])
 
     def add(self, start: Start) -> None:
         """Have something started when its turn has come."""
@@ -158,9 +169,12 @@ class Starter:
 
     def _note(self, results: list[Any]) -> None:
         for result in results:
-            if result[0] != "ended":
-                self._forget(result[1])
-                self._failures = 0
+            if result[0] == "ended":
+                self._running -= 1
+                continue
+            self._running += result[0] == "begun"
+            self._forget(result[1])
+            self._failures = 0
 
     def _forget(self, attempt: int) -> None:
         start = self._starts.pop(attempt)
@@ -203,6 +217,7 @@ class Starter:
             self.is_reaped = True
         results = self.frames.drain()
         self._note(results)
+        self._running = 0
         self.frames.socket.close()
         for attempt, slot in list(self._slots.items()):
             found = self._board[slot]
