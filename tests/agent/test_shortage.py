@@ -29,6 +29,7 @@ async def test_descriptors_that_the_node_lacks_cost_the_task_no_attempt(best_nod
         ("workspace", errno.ENOSPC, "disk space"),
         ("exec", errno.EAGAIN, "processes or users"),
         ("exec", errno.ENOENT, None),
+        ("ports", errno.EAGAIN, None),
         ("exec", errno.E2BIG, None),
         ("exec", errno.ENOSPC, None),
         ("workspace", errno.EACCES, None),

@@ -28,7 +28,8 @@ def find_shortage(step: str, error: int) -> str | None:
     """Return what the node lacks, if that is why a start failed at `step` with `error`."""
     if step == "exec" and error not in AT_EXEC:
         return None
-    return RESOURCES.get(error)
+    # Without ports only those tasks cannot start that ask for some.
+    return None if step == "ports" else RESOURCES.get(error)
 
 
 class Shortage:

@@ -23,6 +23,7 @@ from duly.agent.frames import Frames
 from duly.agent.groups import Groups
 from duly.agent.memory_sampler import SAMPLE_INTERVAL, find_over_limit
 from duly.agent.output import Output
+from duly.agent.outputs import Outputs
 from duly.agent.spawners import Spawners
 from duly.agent.starter import Start, Starter
 from duly.agent.timers import Timers
@@ -31,8 +32,6 @@ from duly.clock import monotonic
 
 FROZEN_LIMIT = 300.0
 """Seconds after which a frozen attempt is killed, as the agent does (`duly.agent.state`)."""
-FLUSH = 1.0
-"""Seconds between two notes that an attempt has written more."""
 
 
 class Supervisor:
@@ -45,18 +44,16 @@ class Supervisor:
         self._layout = layout
         self._attempts: dict[int, Attempt] = {}
         self._by_pid: dict[int, Attempt] = {}
-        self._outputs: dict[int, Attempt] = {}
         self._timers = Timers(self._attempts)
         self._trusted_until = float("-inf")
         self._lapsed = True
-        self._written: set[int] = set()
-        self._flush_at = float("inf")
         self._sample_at = float("inf") if layout.limits_memory else 0.0
         self._events: list[Any] = []
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._agent.socket, select.EPOLLIN)
         self._poll.register(self._woken, select.EPOLLIN)
+        self._outputs = Outputs(self._poll)
         self._groups = Groups(layout, processes, self._poll)
         self._spawners = Spawners(
             layout, self._groups, open_files, lock, self._poll, self._take_over
@@ -92,7 +89,7 @@ class Supervisor:
                 os.read(self._woken, 4096)
                 self._reap()
             elif fd in self._outputs:  # It may have ended earlier in this round.
-                self._read_output(self._outputs[fd])
+                self._outputs.read(fd)
             elif (group := self._groups.out_of_memory(fd)) is not None:
                 for attempt in [one for one in self._attempts.values() if one.tree is group]:
                     self._end_out_of_memory(attempt)
@@ -160,8 +157,7 @@ class Supervisor:
                 self._settle(attempt)
         for attempt in begun:
             if attempt.code is None:
-                self._outputs[attempt.output.fd] = attempt
-                self._poll.register(attempt.output.fd, select.EPOLLIN)
+                self._outputs.add(attempt)
 
     def _begin(self, attempt: Attempt, pid: int, at: float) -> None:
         """Take note that an attempt runs, and do what has waited for that."""
@@ -297,7 +293,9 @@ class Supervisor:
         """Return the seconds until something has to be done by the clock; -1 if nothing has."""
         if not self._attempts:
             return -1
-        due = min(self._timers.next(), self._flush_at, self._sample_at, self._spawners.deadline)
+        due = min(
+            self._timers.next(), self._outputs.flush_at, self._sample_at, self._spawners.deadline
+        )
         if not self._lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
@@ -312,8 +310,8 @@ class Supervisor:
         if now >= self._timers.next():
             self._reap()
             self._timers.run(now)
-        if now >= self._flush_at:
-            self._tell_of_output()
+        if now >= self._outputs.flush_at:
+            self._events += self._outputs.flush()
         if now >= self._sample_at:
             self._sample_at = now + SAMPLE_INTERVAL
             for attempt in find_over_limit(self._running()):
@@ -321,25 +319,6 @@ class Supervisor:
 
     def _running(self) -> list[Attempt]:
         return [one for one in self._attempts.values() if one.pid and one.code is None]
-
-    def _read_output(self, attempt: Attempt) -> None:
-        before = attempt.output.size
-        if not attempt.output.read():
-            self._poll.unregister(attempt.output.fd)
-            del self._outputs[attempt.output.fd]
-        elif attempt.output.size > before:
-            if not self._written:
-                self._flush_at = monotonic() + FLUSH
-            self._written.add(attempt.id)
-
-    def _tell_of_output(self) -> None:
-        for identity in self._written:
-            attempt = self._attempts.get(identity)
-            if attempt is not None:
-                attempt.output.spill()
-                self._events.append(["output", [identity, attempt.output.size]])
-        self._written.clear()
-        self._flush_at = float("inf")
 
     def _reap(self) -> None:
         """Take in the ends of our own children: the spawners, and what dead spawners have left."""
@@ -368,10 +347,7 @@ class Supervisor:
             self._timers.at(again, attempt.id, lambda: self._settle(attempt))
             return
         del self._attempts[attempt.id]
-        attempt.output.drain()
-        if self._outputs.pop(attempt.output.fd, None) is not None:
-            self._poll.unregister(attempt.output.fd)
-        attempt.output.close()
+        self._outputs.close(attempt)
         self._events.append(["exited", describe(attempt)])
         if isinstance(attempt.tree, Group):
             self._groups.give_back(attempt.tree)
