@@ -83,7 +83,8 @@ def rescue_by_snapshot() -> None:
         rows = await conn.fetch(
             "select id, tenant_id, shape_id, attempt, token, failures, losses, max_attempts,"
             " on_lost, delay_tolerance, start_by, latest_start, leased_at, execution_cap,"
-            " cancel_requested_at, node_id from duly.live where id = any($1::bigint[]) and token is not null",
+            " cancel_requested_at, node_id from duly.live"
+            " where id = any($1::bigint[]) and token is not null",
             [one.id for one in orphans],
         )
         return [leases._held(row) for row in rows]

@@ -78,6 +78,26 @@ def test_a_renewal_counts_from_the_time_that_it_was_computed_from(
     assert len(judged(story, 6)) == violations
 
 
+@pytest.mark.parametrize(("began", "healed"), [(0.009, 9.0), (-20.0, -11.009)])
+def test_a_clock_that_steps_as_a_lease_begins_or_ends_excuses_its_end(
+    began: float, healed: float
+) -> None:
+    story = told()
+    story.note(what="renewal", op="update", incarnation=1)
+    story.wait(10)
+    story.note(what="incarnation", op="update", incarnation=1, status="ended", reason="expired")
+    for apart, violations in ((0.0, 0), (0.2, 1)):
+        sign = 1 if began > 0 else -1
+        story.troubles = [
+            Trouble(
+                kind="database_clock",
+                began=story.now + began + sign * apart,
+                healed=story.now + healed + sign * apart,
+            )
+        ]
+        assert len(judged(story, 6)) == violations
+
+
 def test_an_end_that_is_journaled_late_does_not_lengthen_a_lease() -> None:
     story = told()
     story.note(what="renewal", op="update", incarnation=1)
@@ -116,6 +136,18 @@ def test_a_node_that_is_thawed_has_a_second_to_kill_what_it_lost(
     assert len(judged(story, 7)) == violations
     story.troubles[0] = msgspec.structs.replace(story.troubles[0], host="node-2")
     assert len(judged(story, 7)) == 1
+
+
+@pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
+def test_a_word_before_a_node_is_frozen_is_excused_only_if_the_clocks_can_not_tell(
+    early: float, violations: int
+) -> None:
+    story = told(lost, run, lambda story: story.write("beat", TASK, token=1, node="node-1"))
+    began = story.now + early
+    story.troubles.append(
+        Trouble(kind="node_frozen", host="node-1", began=began, healed=began + 60)
+    )
+    assert len(judged(story, 7)) == violations
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.torture.evidence import Trouble
+from tests.torture.evidence import CONVERGED, Trouble
 from tests.torture.invariants.recurrence import MARK
 from tests.torture.plot import EVERY, ID, ZERO, Plan, at, fired, told
 from tests.torture.rules import times
@@ -173,6 +173,21 @@ def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
     ]
     plan.troubles = [Trouble(kind="database_clock", began=0, healed=plan.now)]
     assert plan.wrong() == []
+
+
+@pytest.mark.parametrize(("trouble", "violations"), [(1.5, 0), (0.5, 1)])
+def test_the_delay_of_a_fire_time_is_seen_where_it_was_and_not_where_it_was_journaled(
+    trouble, violations
+):
+    plan = Plan()
+    plan.done(plan.fire(10, recorded=16))
+    plan.stay(20)
+    [place] = [n for n, step in enumerate(plan.steps) if step.what == "occurrence"]
+    claim = plan.steps[place] = msgspec.structs.replace(plan.steps[place], computed_ago=1.0)
+    due = claim.boot - 1.0 - 6.0
+    healed = due + trouble - CONVERGED
+    plan.troubles = [Trouble(kind="partition", began=healed - 1, healed=healed)]
+    assert len(plan.wrong()) == violations
 
 
 def test_a_schedule_that_nobody_sees_to_is_found_once_all_is_quiet():
