@@ -57,8 +57,8 @@ def is_frozen(node):
     waiting = {str(pid) for pid in spawners(node)}
     states = [
         "frozen 1" in (group / "cgroup.events").read_text()
-        for group in Path(node.layout.unified).glob("[0-9]*")
-        if set((group / "cgroup.procs").read_text().split()) - waiting
+        for group in Path(node.layout.unified).iterdir()
+        if group.is_dir() and set((group / "cgroup.procs").read_text().split()) - waiting
     ]
     return bool(states) and all(states)
 
