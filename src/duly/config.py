@@ -121,6 +121,11 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """Bytes of an artifact, whatever a plan says."""
     bodies_limit: int = 128 * 2**20
     """Bytes of bodies that are held at once; those of nodes are counted apart."""
+    memory_limit: int = 2**30
+    """Bytes that bodies may take once they are decoded, estimated before that is done.
+
+    A tenant holds no more of them than are still free.
+    """
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True):

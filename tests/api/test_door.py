@@ -125,3 +125,22 @@ async def test_as_many_bytes_as_there_is_room_for(door: Api) -> None:
 async def test_what_is_too_large_for_any_time_is_told_so(door: Api) -> None:
     status, error = await door.refused("POST", "/v1/tasks/batch", content=b" " * 3 * MEGABYTE)
     assert (status, error["code"]) == (413, "too_large")
+
+
+async def test_memory_is_claimed_by_what_a_body_is_decoded_to(api: Api) -> None:
+    limits = RequestSettings(memory_limit=40_000)
+    app = Door(create_app(api.parts), limits, HEADERS)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    client = httpx.AsyncClient(
+        transport=transport, base_url="http://duly.test", headers=api.client.headers
+    )
+    door, task = Api(client, api.parts), {"command": ["true"]}
+    for _ in range(3):
+        # Half of it is all that one tenant may have.
+        large = {"command": ["true", "a" * 2000]}
+        assert "holds as much" in await refused(door, "POST", "/v1/tasks", json=large)
+        many = {"tasks": [task] * 20}
+        assert "holds as much" in await refused(door, "POST", "/v1/tasks/batch", json=many)
+        assert (await door.call("POST", "/v1/tasks", json=task)).status_code == 201
+        few = {"tasks": [task] * 5}
+        assert (await door.call("POST", "/v1/tasks/batch", json=few)).status_code == 201

@@ -6,9 +6,12 @@ import json
 import pytest
 
 from duly.api.body import decode
-from duly.api.many_tasks import AT_ONCE, BATCH, GRAPH, complete_all, decode_batch, decode_graph
-from duly.errors import DulyError, Invalid
+from duly.api.many_tasks import AT_ONCE, BATCH, GRAPH, complete_all, read_batch, read_graph
+from duly.config import RequestSettings
+from duly.errors import DulyError, Invalid, TooLarge
+from duly.model.graph_request import whole_tasks
 from duly.model.request import TaskRequest
+from duly.model.steps import finish
 from duly.model.tenant import Credential
 from tests.model.test_request import PLAN
 
@@ -64,31 +67,51 @@ def said(error):
 @pytest.mark.parametrize(
     ("whole", "read", "text"),
     [
-        *((BATCH, decode_batch, one) for one in BAD),
-        *((GRAPH, decode_graph, one) for one in [*BAD, *BAD_GRAPHS]),
+        *((BATCH, read_batch, one) for one in BAD),
+        *((GRAPH, read_graph, one) for one in [*BAD, *BAD_GRAPHS]),
     ],
 )
 async def test_what_is_wrong_is_said_as_of_the_whole(whole, read, text):
     with pytest.raises(DulyError) as expected:
         decode(text, whole)
     with pytest.raises(DulyError) as error:
-        await read(text)
+        await read(text, CLIENT, RequestSettings())
     assert said(error.value) == said(expected.value)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        body(),
-        body(GOOD, {}, GOOD),
-        body(GOOD, name="n", defaults={"tier": "basic"}),
-        by_ref(),
-        by_ref(x=GOOD, y={}),
-        by_ref({"name": "n", "defaults": {"tier": "basic"}}, x=GOOD, y={}),
+        body(GOOD),
+        body(GOOD, {**GOOD, "ref": "b"}, name="n", defaults={"tier": "basic"}),
+        by_ref(x={"command": ["true"]}, y={"command": ["false"]}),
+        by_ref({"name": "n", "defaults": {"command": ["true"]}}, x={}, y={}),
     ],
 )
 async def test_what_is_right_is_read_as_the_whole(text):
-    assert await decode_graph(text) == decode(text, GRAPH)
+    whole = decode(text, GRAPH)
+    specs = await complete_all(finish(whole_tasks(whole)), CLIENT)
+    assert await read_graph(text, CLIENT, RequestSettings()) == (whole.name, specs)
+
+
+@pytest.mark.parametrize("read", [read_batch, read_graph])
+@pytest.mark.parametrize("item", [{}, {"command": ["true"], "ref": "a"}, {"x": [{}, {}]}])
+async def test_tasks_are_counted_before_anything_is_made_of_them(read, item):
+    for text in (body(*[item] * 4), by_ref(**{str(n): item for n in range(4)})):
+        if read is read_batch and b"[" not in text[:12]:
+            continue
+        with pytest.raises(TooLarge) as error:
+            await read(text, CLIENT, RequestSettings(batch_tasks=3))
+        assert str(error.value) == "A request may have at most 3 tasks."
+
+
+async def test_a_task_of_many_is_no_larger_than_one_by_itself():
+    text = body({"command": ["true"], "source": "#!" + "a" * 100_000})
+    with pytest.raises(TooLarge):
+        await read_batch(text, CLIENT, RequestSettings(body_limit=100_000))
+    text = body({"command": ["a"] * 60_000})
+    with pytest.raises(TooLarge):
+        await read_batch(text, CLIENT, RequestSettings())
 
 
 async def turns_during(work):
@@ -109,7 +132,10 @@ async def turns_during(work):
 
 
 async def test_others_have_their_turn_while_a_large_body_is_read():
-    assert await turns_during(decode_batch(body(*[GOOD] * (10 * AT_ONCE)))) >= 10
+    assert (
+        await turns_during(read_batch(body(*[GOOD] * (10 * AT_ONCE)), CLIENT, RequestSettings()))
+        >= 10
+    )
 
 
 async def test_others_have_their_turn_while_many_tasks_are_checked():

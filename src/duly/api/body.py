@@ -15,8 +15,10 @@ import msgspec
 from duly import clock
 from duly.api.auth import guard
 from duly.api.operation import ApiRequest, parts_of
+from duly.api.value_limit import ONE_THING, ValueLimit
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http_limits import WHOLE
+from duly.model.tenant import Credential
 
 SILENCE = 30.0
 """Seconds after which a client that sends no more of its body is given up."""
@@ -45,6 +47,13 @@ WORDS = {
     "null": "null",
 }
 
+CLAIM = "duly.claim"
+"""In the scope of a request: holds memory for a tenant until the request is answered."""
+DECODED_FACTOR = 10
+"""How much larger than a body is what it is decoded to, at most and beyond a few MiB."""
+ANYTHING = msgspec.json.Decoder()
+SKIM = msgspec.json.Decoder(msgspec.Raw)
+
 T = TypeVar("T")
 
 
@@ -64,7 +73,11 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
             raise _too_large(limit)
         if not message.get("more_body", False):
             await _check_again(request, began)
-            return bytes(chunks + body) if chunks else body
+            if not chunks:
+                return body
+            chunks += body
+            del body, message
+            return bytes(chunks)
         chunks += body
 
 
@@ -113,20 +126,43 @@ async def _next(request: ApiRequest, until: float) -> Any:
         raise Malformed("The body stopped before its end, or came too slowly.") from None
 
 
+def claim_memory(request: ApiRequest, amount: int) -> None:
+    """Hold memory for what is decoded, until the request is answered; raises Unavailable."""
+    claim: Any = request.scope.get(CLAIM)
+    caller = request.scope.get("auth")
+    if claim is not None and isinstance(caller, Credential):
+        claim(caller.tenant_id, amount)
+
+
+async def read_json(request: ApiRequest) -> bytes:
+    """Return the body of an ordinary request, with the memory claimed that decoding it takes."""
+    body = await read_body(request, parts_of(request).settings.requests.body_limit)
+    claim_memory(request, DECODED_FACTOR * len(body))
+    return body
+
+
 async def read_as(request: ApiRequest, decoder: msgspec.json.Decoder[T]) -> T:
     """Return the body of an ordinary request as what `decoder` is for."""
-    return decode(await read_body(request, parts_of(request).settings.requests.body_limit), decoder)
+    return decode(await read_json(request), decoder)
 
 
-def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Read `body` as what `decoder` is for; raises Malformed or Invalid."""
+def decode(
+    body: bytes, decoder: msgspec.json.Decoder[T], limit: ValueLimit | None = ONE_THING
+) -> T:
+    """Read `body` as what `decoder` is for; raises TooLarge, Malformed or Invalid.
+
+    Only a decoder that makes little of any body may go without a `limit`.
+    """
+    if limit is not None and not limit.holds(body):
+        check_json(body)
+        raise limit.exceeded("The body")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        _check_json(body)
+        check_json(body)
         raise translate(str(error), decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        _check_json(body)
+        check_json(body)
         raise Malformed("The body is not valid JSON.") from None
 
 
@@ -183,10 +219,14 @@ def _step(info: Any, step: str) -> Any:
     return info
 
 
-def _check_json(body: bytes) -> None:
-    """Raise Malformed unless `body` is JSON at all, of a depth that anything can read."""
+def check_json(body: bytes) -> None:
+    """Raise Malformed unless `body` is JSON at all, of a depth that anything can read.
+
+    A body with very many values is only skimmed, which keeps nothing of it and does not look
+    into strings.
+    """
     try:
-        msgspec.json.decode(body)
+        (ANYTHING if ONE_THING.holds(body) else SKIM).decode(body)
     except RecursionError:
         raise Malformed("The body is nested too deeply.") from None
     except UnicodeDecodeError:

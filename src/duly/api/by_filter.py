@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from duly import clock
-from duly.api.body import decode, read_body
+from duly.api.body import decode, read_json
 from duly.api.operation import ApiRequest, credential_of, parts_of
 from duly.api.query import labels, query_of, since, statuses
 from duly.api.reading import picking, reading
@@ -49,7 +49,7 @@ async def in_batches(
     """
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), FILTER)
+    asked = decode(await read_json(request), FILTER)
     async with reading(parts, credential) as conn:
         which = await _filter(conn, asked, done)
     found: list[T] = []

@@ -5,7 +5,7 @@ import msgspec
 from duly.api import shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import decode, read_json
 from duly.api.by_filter import WhichTasks, in_batches
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
@@ -107,7 +107,7 @@ async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter" if dead else "task")
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
+    body = await read_json(request)
     downstream = bool(body) and decode(body, REPLAY).downstream
     async with reading(parts, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)

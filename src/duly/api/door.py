@@ -14,12 +14,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from duly import telemetry
 from duly.api.answer import ENCODER, Answer
+from duly.api.body import CLAIM
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.api.turnstile import Turnstile
 from duly.config import RequestSettings
 from duly.errors import Unavailable
 from duly.http_limits import most_connections
-from duly.server.room import Room
+from duly.server.room import Room, SharedRoom
 
 NODES = 20_000
 """Requests of nodes at once: a poll that waits, a heartbeat, a report, a log each."""
@@ -75,6 +76,7 @@ class Door:
         bodies = Room(settings.bodies_limit)
         self._open = Rooms("open", Room(settings.open_limit), bodies)
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
+        self._memory = SharedRoom(settings.memory_limit, NO_MEMORY)
         self._nodes = Rooms("nodes", Room(NODES), Room(settings.bodies_limit))
         self._uploads = Rooms("uploads", Room(UPLOADS), Room(0))
         self._downloads = Rooms("downloads", Room(DOWNLOADS), bodies)
@@ -94,7 +96,8 @@ class Door:
         if why is not None:
             await self._refuse(why, hang_up=is_crowded)(scope, receive, send)
             return
-        body = Body(receive, rooms.bodies)
+        body = Body(receive, rooms.bodies, self._memory)
+        scope[CLAIM] = body.claim  # type: ignore[literal-required]
         rooms.requests.take()
         try:
             await self._app(scope, receive if rooms is self._uploads else body.receive, send)
@@ -137,10 +140,12 @@ class Body:
     What was announced is not counted: it may never come.
     """
 
-    def __init__(self, receive: Receive, room: Room) -> None:
+    def __init__(self, receive: Receive, room: Room, memory: SharedRoom) -> None:
         self._receive = receive
         self._room = room
         self._held = 0
+        self._memory = memory
+        self._claimed: list[tuple[int, int]] = []
 
     async def receive(self) -> Any:
         """Return the next message; raises Unavailable when there is no room for it."""
@@ -153,9 +158,16 @@ class Body:
             self._held += size
         return message
 
+    def claim(self, tenant_id: int, amount: int) -> None:
+        """Hold memory for what the body is decoded to; raises Unavailable if there is none."""
+        self._memory.take(tenant_id, amount)
+        self._claimed.append((tenant_id, amount))
+
     def forget(self) -> None:
-        """Give back the room of all that came."""
+        """Give back the room of all that came, and of what was made of it."""
         self._room.give_back(self._held)
+        for tenant_id, amount in self._claimed:
+            self._memory.give_back(tenant_id, amount)
 
 
 def _announced(scope: Any) -> int:

@@ -9,13 +9,21 @@ from duly.api.answer import MSGPACK, Answer, no_content
 from duly.api.auth import Access
 from duly.api.body import read_body
 from duly.api.operation import ApiRequest, parts_of, route
-from duly.errors import Fenced, Malformed
+from duly.errors import Fenced, Malformed, TooLarge
 from duly.server.reports import is_possible
 from duly.store import nodes
 from duly.store.lanes import Lane
 
 T = TypeVar("T")
 SHA256_BYTES = 32
+WITH_DATA = (wire.Reports, wire.LogChunk)
+"""Messages that hold what tasks have written; all others only name attempts."""
+ATTEMPT = b"\x93"
+"""How an `AttemptRef` begins, a list of three numbers."""
+BYTES_PER_ATTEMPT = 10
+"""Half of what ids and tokens take; decoded it is 70, and made of tiny numbers 4."""
+FEW_ATTEMPTS = 64 * 1024
+"""Bytes of a message that names few attempts, whatever it holds."""
 
 
 def _message(path: str, summary: str, takes: Any, gives: Any, *more: int) -> HTTPRouteHandler:
@@ -130,7 +138,12 @@ async def leave(request: ApiRequest) -> Answer:
 
 
 async def _read(request: ApiRequest, kind: type[T]) -> T:
-    body = await read_body(request, parts_of(request).settings.requests.batch_limit)
+    settings = parts_of(request).settings.requests
+    if kind in WITH_DATA:
+        return wire.decode(await read_body(request, settings.batch_limit), kind)
+    body = await read_body(request, settings.body_limit)
+    if len(body) > FEW_ATTEMPTS and len(body) < BYTES_PER_ATTEMPT * body.count(ATTEMPT):
+        raise TooLarge("The message names more attempts than there can be.")
     return wire.decode(body, kind)
 
 

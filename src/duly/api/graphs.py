@@ -2,27 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.body import read_body
+from duly.api.body import claim_memory, read_body
 from duly.api.garbage import left_alone
-from duly.api.many_tasks import complete_all, decode_graph
+from duly.api.many_tasks import read_graph
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
 from duly.api.shapes import dependencies
 from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
-from duly.errors import TooLarge
 from duly.model.graph import Dependency
-from duly.model.graph_request import GraphRequest, graph_name, whole_tasks
+from duly.model.graph_request import GraphRequest
 from duly.model.task import FINAL, Status, TaskSpec
-from duly.model.tenant import Credential
-from duly.server.parts import Parts
-from duly.server.turns import give_back, in_turns, pieces
+from duly.server.turns import give_back, pieces
 from duly.store import edges, wishes
 from duly.store.edges import GraphTask
 from duly.store.wishes import WishKind
@@ -95,19 +93,14 @@ async def submit_graph(request: ApiRequest) -> Answer:
     body = await read_body(request, parts.settings.requests.batch_limit)
     key = idempotency_key(request)
     with left_alone(len(body)):
-        answer = await _store(parts, credential, body, key)
+        answer = await _store(request, body, key)
     return with_rate(answer, parts, credential)
 
 
-async def _store(parts: Parts, credential: Credential, body: bytes, key: str | None) -> Answer:
-    asked = await decode_graph(body)
-    settings = parts.settings.requests
-    if len(asked.tasks) > settings.batch_tasks:
-        raise TooLarge(f"A graph may have at most {settings.batch_tasks} tasks.", field="tasks")
-    tasks = await in_turns(whole_tasks(asked))
-    name = graph_name(asked.name)
-    del asked
-    specs = await complete_all(tasks, credential)
+async def _store(request: ApiRequest, body: bytes, key: str | None) -> Answer:
+    parts, credential = parts_of(request), credential_of(request)
+    claim = partial(claim_memory, request)
+    name, specs = await read_graph(body, credential, parts.settings.requests, claim)
     storing = parts.submitter.submit_graph(credential, name, specs, key=key)
     graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     answer = await _ids(graph, specs, ids)

@@ -1,27 +1,45 @@
-"""Bodies with many tasks: read a few at a time, so that others get their turn in between.
+"""Bodies with many tasks: counted first, then read a few at a time.
 
-First the body is only cut: what each task says stays as it was written. A body of 100,000
-tasks that is read in one go keeps everybody else waiting for a quarter of a second.
+To count the tasks the body is skimmed, and nothing of it is kept. Then it is only cut: what
+each task says stays as it was written until it is its turn, and what is made of it is checked
+before the next one is read, so that the first bad task ends it all. A body of 100,000 tasks
+that is read in one go keeps everybody else waiting for a quarter of a second.
 """
 
 import asyncio
 import re
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
-from duly.api.body import decode, translate
-from duly.errors import Invalid, Malformed
-from duly.model.graph_request import GraphRequest
+from duly.api.body import check_json, decode, translate
+from duly.api.value_limit import ONE_THING
+from duly.config import RequestSettings
+from duly.errors import Invalid, Malformed, TooLarge
+from duly.model.graph import check_number
+from duly.model.graph_request import GraphRequest, check_any, common_fields, graph_name, whole_task
 from duly.model.request import Completer, TaskRequest
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 
 AT_ONCE = 100
-"""Tasks that are read, or checked, before others get their turn on this server."""
+"""Tasks that are read and checked before others get their turn on this server."""
+MIN_VALUES = 300_000
+BYTES_PER_VALUE = 12
+"""Arguments, variables and labels of all tasks together may be `MIN_VALUES`, or one for each so
+many bytes of the body: a short string takes 70 bytes once it is read."""
+BYTES_PER_TASK = 1536
+BYTES_PER_BYTE = 4
+"""What storing a batch takes for each of its tasks, and for each byte of it."""
+LONG_TASK = 64 * 1024
+"""Bytes of a task from which on its values are counted before it is read."""
 TASK = msgspec.json.Decoder(TaskRequest)
+NULL = msgspec.Raw(b"null")
 PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$", re.DOTALL)
+
+
+Claim = Callable[[int], None]
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -40,81 +58,192 @@ class CutGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A graph of which the tasks are still to be read."""
 
     name: str | None = None
-    defaults: TaskRequest | None = None
+    defaults: msgspec.Raw = NULL
     tasks: list[msgspec.Raw] | dict[str, msgspec.Raw]
+
+
+class Tally:
+    """Counts tasks while a body is skimmed: one body at a time, which nothing interrupts."""
+
+    def __init__(self) -> None:
+        self._most = self._count = 0
+
+    def begin(self, most: int) -> None:
+        """Count from zero, up to `most`."""
+        self._most, self._count = most, 0
+
+    def count(self) -> None:
+        """Count one more; raises TooLarge if that is too many."""
+        self._count += 1
+        if self._count > self._most:
+            raise TooLarge(f"A request may have at most {self._most} tasks.", field="tasks")
+
+
+TALLY = Tally()
+
+
+class Counted(msgspec.Struct, gc=False):
+    """A task of which nothing is kept."""
+
+    def __post_init__(self) -> None:
+        """Count this one."""
+        TALLY.count()
+
+
+class CountedBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A batch of which only the tasks are counted."""
+
+    tasks: list[Counted]
+
+
+class CountedGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A graph of which only the tasks are counted."""
+
+    name: msgspec.Raw = NULL
+    defaults: msgspec.Raw = NULL
+    tasks: list[Counted] | dict[str, Counted]
 
 
 BATCH = msgspec.json.Decoder(Batch)
 GRAPH = msgspec.json.Decoder(GraphRequest)
 CUT_BATCH = msgspec.json.Decoder(CutBatch)
 CUT_GRAPH = msgspec.json.Decoder(CutGraph)
-T = TypeVar("T", Batch, GraphRequest)
+COUNTED_BATCH = msgspec.json.Decoder(CountedBatch)
+COUNTED_GRAPH = msgspec.json.Decoder(CountedGraph)
 
 
-async def decode_batch(body: bytes) -> Batch:
-    """Read the body of a batch; raises Malformed or Invalid."""
-    cut = decode(body, CUT_BATCH)
-    await asyncio.sleep(0)
-    return Batch(tasks=await _read(cut.tasks, body, BATCH, "[{}]"))
+def no_claim(amount: int) -> None:
+    """Hold no memory: the caller has nobody to share it with."""
 
 
-async def decode_graph(body: bytes) -> GraphRequest:
-    """Read the body of a graph; raises Malformed or Invalid."""
-    cut = decode(body, CUT_GRAPH)
-    await asyncio.sleep(0)
-    if isinstance(cut.tasks, list):
-        tasks = await _read(cut.tasks, body, GRAPH, "[{}]")
-        return GraphRequest(name=cut.name, defaults=cut.defaults, tasks=tasks)
-    read = await _read(cut.tasks.values(), body, GRAPH, "[...]")
-    by_ref = dict(zip(cut.tasks, read, strict=True))
-    return GraphRequest(name=cut.name, defaults=cut.defaults, tasks=by_ref)
+def estimated_memory(size: int, tasks: int) -> int:
+    """Return about how many bytes it takes to store so many tasks of a body of `size` bytes."""
+    return BYTES_PER_BYTE * size + BYTES_PER_TASK * tasks
 
 
-async def complete_all(tasks: list[TaskRequest], credential: Credential) -> list[TaskSpec]:
-    """Check many requests; raises Invalid for the first bad field, with its place.
+async def read_batch(
+    body: bytes, credential: Credential, limits: RequestSettings, claim: Claim = no_claim
+) -> list[TaskSpec]:
+    """Read and check the body of a batch; raises TooLarge, Malformed or Invalid.
 
-    The list is emptied meanwhile: to give all of it back at once would take as long.
+    The memory that it takes is claimed by `claim` before it is read.
     """
+    _check_count(body, COUNTED_BATCH, limits.batch_tasks)
+    cut = decode(body, CUT_BATCH, limit=None)
+    check_any(cut.tasks)
+    claim(estimated_memory(len(body), len(cut.tasks)))
+    await asyncio.sleep(0)
+    reader = TaskReader(body, BATCH, limits.body_limit)
+    tasks = (reader.read(raw, f"[{place}]") for place, raw in enumerate(cut.tasks))
+    return await complete_all(tasks, credential)
+
+
+async def read_graph(
+    body: bytes, credential: Credential, limits: RequestSettings, claim: Claim = no_claim
+) -> tuple[str | None, list[TaskSpec]]:
+    """Read and check the body of a graph, and return its name and its tasks."""
+    _check_count(body, COUNTED_GRAPH, limits.batch_tasks)
+    cut = decode(body, CUT_GRAPH, limit=None)
+    check_any(cut.tasks)
+    claim(estimated_memory(len(body), len(cut.tasks)))
+    await asyncio.sleep(0)
+    reader = TaskReader(body, GRAPH, limits.body_limit)
+    return graph_name(cut.name), await complete_all(_graph_tasks(cut, reader), credential)
+
+
+def _check_count(body: bytes, counted: msgspec.json.Decoder[Any], most: int) -> None:
+    """Raise TooLarge if there are more than `most` tasks, before anything is made of them."""
+    # A task has two bytes at least.
+    if len(body) > 2 * most:
+        TALLY.begin(most)
+        decode(body, counted, limit=None)
+
+
+def _graph_tasks(cut: CutGraph, reader: "TaskReader") -> Iterator[TaskRequest]:
+    defaults = None if cut.defaults == NULL else reader.read(cut.defaults, ".defaults")
+    common = common_fields(defaults)
+    if isinstance(cut.tasks, list):
+        for index, raw in enumerate(cut.tasks):
+            yield whole_task(reader.read(raw, f"[{index}]"), index, common)
+    else:
+        for ref, raw in cut.tasks.items():
+            yield whole_task(reader.read(raw, "[...]"), ref, common)
+
+
+class TaskReader:
+    """Reads the tasks of one body, each by itself.
+
+    What is wrong is said as if all of `body` had been read by the decoder `whole`.
+    """
+
+    def __init__(self, body: bytes, whole: msgspec.json.Decoder[Any], most_bytes: int) -> None:
+        self._body = body
+        self._whole = whole
+        self._most_bytes = most_bytes
+        self._most_values = max(MIN_VALUES, len(body) // BYTES_PER_VALUE)
+        self._values = self._dependencies = 0
+
+    def read(self, raw: msgspec.Raw, place: str) -> TaskRequest:
+        """Return the task at `place`; raises TooLarge, Malformed or Invalid."""
+        if len(raw) > LONG_TASK:
+            self._check_size(raw, place)
+        try:
+            return self._counted(TASK.decode(raw))
+        except msgspec.ValidationError as error:
+            raise translate(_in_place(str(error), place), self._whole.type) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Something that cutting does not look at, such as half of a surrogate pair.
+            if ONE_THING.holds(self._body):
+                decode(self._body, self._whole)
+            check_json(bytes(raw))
+            raise Malformed("The body is not valid JSON.") from None
+
+    def _check_size(self, raw: msgspec.Raw, place: str) -> None:
+        """Hold a task to the limits of one that is submitted by itself."""
+        if len(raw) > self._most_bytes:
+            raise TooLarge(
+                f"A task may have at most {self._most_bytes} bytes.", limit=self._most_bytes
+            )
+        if not ONE_THING.holds(bytes(raw)):
+            raise ONE_THING.exceeded("A task")
+
+    def _counted(self, task: TaskRequest) -> TaskRequest:
+        """Return a task, unless those up to it have too much of what each may have a lot of."""
+        if task.depends_on:
+            self._dependencies += len(task.depends_on)
+            check_number([self._dependencies])
+        self._values += len(task.command or ()) + 2 * (
+            len(task.env or ()) + len(task.labels or ()) + len(task.requires or ())
+        )
+        if self._values > self._most_values:
+            raise TooLarge(
+                f"The tasks of this request may have at most {self._most_values} arguments, "
+                "variables and labels together; send fewer tasks at a time.",
+                field="tasks",
+                limit=self._most_values,
+            )
+        return task
+
+
+async def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[TaskSpec]:
+    """Check many requests; raises Invalid for the first bad field, with its place."""
     specs = []
     completer = Completer(credential.plan)
-    tasks.reverse()
-    for index in range(len(tasks)):
+    for index, task in enumerate(tasks):
         if index % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
         try:
-            specs.append(completer.complete(tasks.pop()))
+            specs.append(completer.complete(task))
         except Invalid as error:
             where = f"tasks[{index}]"
             raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None
     return specs
 
 
-async def _read(
-    cut: Iterable[msgspec.Raw], body: bytes, whole: msgspec.json.Decoder[T], place: str
-) -> list[TaskRequest]:
-    """Read tasks; what is wrong is said as if `body` had been read in one go by `whole`.
-
-    `place` is how that one names the place of a task, by its index.
-    """
-    found = []
-    for index, raw in enumerate(cut):
-        if index % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
-        try:
-            found.append(TASK.decode(raw))
-        except msgspec.ValidationError as error:
-            told = _in_place(str(error), place.format(index))
-            raise translate(told, whole.type) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Something that cutting does not look at, such as half of a surrogate pair.
-            decode(body, whole)
-            raise Malformed("The body is not valid JSON.") from None
-    return found
-
-
 def _in_place(message: str, place: str) -> str:
     """Return what is wrong with a task as a decoder says it of a whole body."""
+    where = place if place.startswith(".") else f".tasks{place}"
     found = PLACE.search(message)
     if found is None:
-        return f"{message} - at `$.tasks{place}`"
-    return f"{message[: found.start()]} - at {found[1] or ''}`$.tasks{place}{found[2]}`"
+        return f"{message} - at `${where}`"
+    return f"{message[: found.start()]} - at {found[1] or ''}`${where}{found[2]}`"

@@ -8,7 +8,7 @@ from duly import wire
 from duly.api import cluster_shapes, shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_as, read_body
+from duly.api.body import decode, read_as, read_json
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import ID, not_found, overseeing
@@ -170,7 +170,7 @@ async def create_token(request: ApiRequest) -> Answer:
     """Return a token with which new nodes may join until it expires or is used up."""
     parts = parts_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
+    body = await read_json(request)
     asked = decode(body or b"{}", TOKEN)
     lasts = TOKEN_LASTS
     if asked.expires_in is not None:

@@ -7,7 +7,7 @@ import msgspec
 from duly.api import plan_shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_as, read_body
+from duly.api.body import decode, read_as, read_json
 from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.plan_shapes import PlanAnswer
 from duly.api.query import query_of, write_cursor
@@ -99,7 +99,7 @@ async def update_plan(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     name = name_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
+    body = await read_json(request)
     decode(body, CHANGE)
     # Decoded once more, because null and left out are not the same in a change.
     changes = decode(body, FIELDS)

@@ -10,7 +10,7 @@ import msgspec
 from duly.api import shapes
 from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
+from duly.api.body import decode, read_json
 from duly.api.graphs import GraphIds
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import Query, query_of, write_cursor
@@ -18,6 +18,7 @@ from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, reading
 from duly.api.schedule_shapes import Schedule, Times, schedule
 from duly.api.tasks import FIELDS, PAGE, answer_task
+from duly.api.value_limit import GRAPH_OF_A_SCHEDULE
 from duly.duration import parse_time
 from duly.errors import Invalid
 from duly.model.graph_request import GraphRequest
@@ -84,7 +85,7 @@ async def create_schedule(request: ApiRequest) -> Answer:
     """Store a schedule; it is told when it fires first."""
     parts = parts_of(request)
     query_of(request)
-    asked = decode(await _body(request), SCHEDULE)
+    asked = decode(await _body(request), SCHEDULE, GRAPH_OF_A_SCHEDULE)
     made = await parts.timeouts.writing(parts.schedules.create(credential_of(request), asked))
     return await _answer(request, made, 201)
 
@@ -133,7 +134,7 @@ async def preview_schedule(request: ApiRequest) -> Answer:
     """Return the fire times that a schedule would have."""
     credential = credential_of(request)
     query_of(request)
-    asked = decode(await _body(request), PREVIEW)
+    asked = decode(await _body(request), PREVIEW, GRAPH_OF_A_SCHEDULE)
     name_of(asked.name)
     misfire_of(asked.misfire)
     overlap = overlap_of(asked.overlap)
@@ -172,9 +173,9 @@ async def update_schedule(request: ApiRequest) -> Answer:
     schedule_id = id_of(request, "schedule")
     query_of(request)
     body = await _body(request)
-    decode(body, CHANGE)
+    decode(body, CHANGE, GRAPH_OF_A_SCHEDULE)
     # Decoded once more, because null and left out are not the same in a change.
-    changes: dict[str, Any] = decode(body, FIELDS)
+    changes: dict[str, Any] = decode(body, FIELDS, GRAPH_OF_A_SCHEDULE)
     parts = parts_of(request)
     return await _changed(
         request, schedule_id, parts.schedules.update(credential_of(request), schedule_id, changes)
@@ -318,7 +319,7 @@ async def _answer(request: ApiRequest, schedule_id: int, status: int = 200) -> A
 
 
 async def _body(request: ApiRequest) -> bytes:
-    return await read_body(request, parts_of(request).settings.requests.body_limit)
+    return await read_json(request)
 
 
 def _time(query: Query, name: str) -> datetime | None:

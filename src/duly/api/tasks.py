@@ -1,5 +1,6 @@
 """Tasks: submit, list, look, change."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,15 +9,15 @@ from duly import clock
 from duly.api import shapes
 from duly.api.answer import Answer, as_json
 from duly.api.auth import Access, guard
-from duly.api.body import decode, read_body
+from duly.api.body import claim_memory, decode, read_body, read_json
 from duly.api.connected import while_connected
 from duly.api.garbage import left_alone
-from duly.api.many_tasks import Batch, complete_all, decode_batch
+from duly.api.many_tasks import Batch, read_batch
 from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
 from duly.api.reading import explained, id_of, not_found, picking, read_task, reading
-from duly.errors import Conflict, Invalid, TooLarge
+from duly.errors import Conflict, Invalid
 from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
 from duly.model.task import FINAL, NOT_STARTED, Reason
 from duly.model.tenant import Credential
@@ -66,7 +67,7 @@ async def submit(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     if request.scope["query_string"]:
         query_of(request)
-    asked = decode(await read_body(request, parts.settings.requests.body_limit), TASK)
+    asked = decode(await read_json(request), TASK)
     key = idempotency_key(request)
     if key is not None:
         if asked.idempotency_key not in (None, key):
@@ -109,20 +110,14 @@ async def submit_batch(request: ApiRequest) -> Answer:
     body = await read_body(request, parts.settings.requests.batch_limit)
     key = idempotency_key(request)
     with left_alone(len(body)):
-        answer = await _store_batch(parts, credential, body, key)
+        answer = await _store_batch(request, body, key)
     return with_rate(answer, parts, credential)
 
 
-async def _store_batch(
-    parts: Parts, credential: Credential, body: bytes, key: str | None
-) -> Answer:
-    batch = await decode_batch(body)
-    settings = parts.settings.requests
-    if not batch.tasks:
-        raise Invalid("tasks", "tasks is empty; give at least one.")
-    if len(batch.tasks) > settings.batch_tasks:
-        raise TooLarge(f"A batch may have at most {settings.batch_tasks} tasks.", field="tasks")
-    specs = await complete_all(batch.tasks, credential)
+async def _store_batch(request: ApiRequest, body: bytes, key: str | None) -> Answer:
+    parts, credential = parts_of(request), credential_of(request)
+    claim = partial(claim_memory, request)
+    specs = await read_batch(body, credential, parts.settings.requests, claim)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
     await give_back(specs)
@@ -251,7 +246,7 @@ async def update_task(request: ApiRequest) -> Answer:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    body = await read_body(request, parts.settings.requests.body_limit)
+    body = await read_json(request)
     decode(body, TASK)
     # Decoded once more, because null and left out are not the same in a change.
     changes = decode(body, FIELDS)

@@ -1,5 +1,6 @@
 """What a client may ask for as a graph: tasks that name each other, and what all have in common."""
 
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import msgspec
@@ -29,41 +30,46 @@ def graph_name(name: str | None) -> str | None:
 
 def named_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
     """Return the tasks of a graph, each with its ref."""
-    pace = Pace()
-    tasks = asked.tasks if isinstance(asked.tasks, list) else []
-    if isinstance(asked.tasks, dict):
-        for ref, task in asked.tasks.items():
-            if pace.is_over():
-                yield
-            if task.ref not in (None, ref):
-                raise Invalid(f"tasks.{ref}.ref", f"tasks.{ref} has another ref, {task.ref!r}.")
-            task.ref = ref
-            tasks.append(task)
-    if not tasks:
-        raise Invalid("tasks", "tasks is empty; give at least one.")
-    for index, task in enumerate(tasks):
-        if pace.is_over():
-            yield
-        if task.ref is None:
-            raise Invalid(f"tasks[{index}].ref", f"tasks[{index}] has no ref; give it one.")
-    return tasks
+    return _tasks(asked, {})
 
 
 def whole_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
     """Return the tasks of a graph, each with its ref and with what all have in common."""
-    tasks = yield from named_tasks(asked)
-    common = _common(asked.defaults)
-    pace = Pace()
-    for task in tasks if common else ():
-        if pace.is_over(len(common)):
+    return _tasks(asked, common_fields(asked.defaults))
+
+
+def _tasks(asked: GraphRequest, common: Mapping[str, Any]) -> Steps[list[TaskRequest]]:
+    check_any(asked.tasks)
+    pace, tasks = Pace(), []
+    by_ref = asked.tasks.items() if isinstance(asked.tasks, dict) else enumerate(asked.tasks)
+    for place, task in by_ref:
+        if pace.is_over(1 + len(common)):
             yield
-        for name, value in common.items():
-            if getattr(task, name) is None:
-                setattr(task, name, value)
+        tasks.append(whole_task(task, place, common))
     return tasks
 
 
-def _common(defaults: TaskRequest | None) -> dict[str, Any]:
+def whole_task(task: TaskRequest, place: str | int, common: Mapping[str, Any]) -> TaskRequest:
+    """Return a task with its ref and the `common` fields; `place` is its ref, or its index."""
+    if isinstance(place, str):
+        if task.ref not in (None, place):
+            raise Invalid(f"tasks.{place}.ref", f"tasks.{place} has another ref, {task.ref!r}.")
+        task.ref = place
+    if task.ref is None:
+        raise Invalid(f"tasks[{place}].ref", f"tasks[{place}] has no ref; give it one.")
+    for name, value in common.items():
+        if getattr(task, name) is None:
+            setattr(task, name, value)
+    return task
+
+
+def check_any(tasks: Sized) -> None:
+    """Raise Invalid if there is no task."""
+    if not tasks:
+        raise Invalid("tasks", "tasks is empty; give at least one.")
+
+
+def common_fields(defaults: TaskRequest | None) -> dict[str, Any]:
     """Return what all tasks of a graph have that do not say otherwise."""
     if defaults is None:
         return {}

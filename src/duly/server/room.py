@@ -62,8 +62,7 @@ class SharedRoom:
     """A room that tenants share, in which there is always a place for one more of them.
 
     A tenant may hold no more than is still free (a dynamic threshold, as switches share their
-    buffers). Alone it gets half of the room, and of `n` greedy tenants each gets 1 / (n + 1),
-    so that whoever comes next finds as much.
+    buffers). Alone it gets half of the room, and whoever comes next half of what is left.
     """
 
     def __init__(self, most: int, full: str) -> None:
