@@ -142,7 +142,7 @@ def test_a_task_gets_no_more_cpu_than_it_asked_for_if_its_plan_says_so(server):
     limits = ("--cpu", "0.2", "--cap", "2s", "--attempts", "1")
     server.duly("run", "--name", "spin", *limits, "--", "sh", "-c", "while :; do :; done")
     [task] = json.loads(server.duly("list", "--name", "spin", "-o", "json").stdout)["items"]
-    assert task["outcome"] == "capped"
+    assert (task["outcome"], task["enforcement"]["cpu"]) == ("capped", "quota")
     assert task["usage"]["cpu_seconds"] < 0.2 * 2.0 + 0.15
 
 
