@@ -244,7 +244,9 @@ Join = Callable[..., Awaitable[Agent]]
 def join_over() -> Join:
     """Let a node join over an API, and do what the test tells it."""
 
-    async def join(api: Api, name: str = "node-a", cpu: float = 4) -> Agent:
+    async def join(
+        api: Api, name: str = "node-a", cpu: float = 4, enforcement: dict[str, str] | None = None
+    ) -> Agent:
         answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
         asked = wire.Join(
@@ -252,7 +254,7 @@ def join_over() -> Join:
             capacity=wire.capacity(capacity),
             labels={"zone": "a"},
             key=tenants.generate_key("dulynode"),
-            enforcement={"memory": "sampled"},
+            enforcement=enforcement or {"memory": "sampled"},
         )
         answer = await api.with_key(answer.json()["token"]).call(
             "POST", "/v1/nodes", content=msgspec.json.encode(asked)

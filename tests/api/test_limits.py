@@ -43,6 +43,7 @@ async def test_a_tenant_that_has_nothing_has_all_of_it_left(caller):
         "result_bytes": 65536,
         "max_artifact_bytes": 100_000_000,
         "artifact_bytes": {"limit": 10**9, "used": 0, "left": 10**9},
+        "cpu_quota": False,
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from duly import wire
 from duly.model.tenant import Scope
 from duly.store import audit_log
 
@@ -239,6 +240,37 @@ async def test_a_result_may_be_as_large_as_the_plan_grants(api, holder, agent):
     await caller.submit()
     [start] = (await agent.poll()).start
     assert start.result_limit == api.parts.settings.execution.result_limit
+
+
+async def test_a_plan_with_a_cpu_quota_caps_what_is_submitted_from_then_on(api, holder, join):
+    agent = await join(enforcement={"cpu": "weight"})
+    assert (await create(api))["cpu_quota"] is False
+    caller = await holder("team")
+    free = await caller.submit(idempotency_key="k")
+    changed = await api.call("PATCH", "/v1/plans/team", json={"cpu_quota": True})
+    assert changed.json()["cpu_quota"] is True
+    assert (await caller.get("/v1/limits"))["cpu_quota"] is True
+    again = {"command": ["true"], "idempotency_key": "k"}
+    assert (await caller.call("POST", "/v1/tasks", json=again)).status_code == 200
+    bound = await caller.submit()
+    held: list[wire.AttemptRef] = []
+    caps = {}
+    while len(caps) < 2:
+        for start in (await agent.poll(held)).start:
+            caps[str(start.ref.task)] = start.cpu_quota
+            held.append(start.ref)
+    assert caps == {free["id"]: False, bound["id"]: True}
+    for task, how in ((free, "weight"), (bound, "quota")):
+        assert (await caller.get(f"/v1/tasks/{task['id']}"))["enforcement"] == {"cpu": how}
+
+
+async def test_a_node_without_a_cpu_controller_does_not_claim_to_keep_a_quota(api, holder, join):
+    agent = await join(enforcement={"cpu": "none"})
+    await create(api, cpu_quota=True)
+    caller = await holder("team")
+    task = await caller.submit()
+    await agent.start()
+    assert (await caller.get(f"/v1/tasks/{task['id']}"))["enforcement"] == {"cpu": "none"}
 
 
 async def test_every_plan_at_the_start_can_be_read_and_written_back(api):

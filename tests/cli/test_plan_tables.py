@@ -25,6 +25,7 @@ LIMITS = {
     "log_bytes": 1000000,
     "result_bytes": 65536,
     "max_artifact_bytes": 100_000_000,
+    "cpu_quota": True,
     "artifact_bytes": {"limit": 10**9, "used": 4096, "left": 10**9 - 4096},
 }
 
@@ -54,6 +55,7 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
         "log 1000000 bytes",
         "result 65536 bytes",
         "an artifact 100000000 bytes",
+        "cpu quota yes",
     ]
 
 

@@ -122,3 +122,32 @@ def test_limits_say_what_is_used_and_that_there_is_none(server):
     assert "plan unlimited" in lines
     assert "execution cap 1d unless told, no limit" in lines
     assert json.loads(server.duly("limits", "-o", "json").stdout)["rate"] is None
+
+
+@pytest.fixture
+def cpu_quota(server):
+    """Give the plan of the user's tenant a cpu quota until the test is over."""
+    changed = server.duly("plan", "update", "unlimited", "--cpu-quota", "-o", "json")
+    assert (changed.stderr, json.loads(changed.stdout)["cpu_quota"]) == ("", True)
+    yield
+    changed = server.duly("plan", "update", "unlimited", "--no-cpu-quota", "-o", "json")
+    assert (changed.stderr, json.loads(changed.stdout)["cpu_quota"]) == ("", False)
+
+
+@pytest.mark.usefixtures("cpu_quota")
+def test_a_task_gets_no_more_cpu_than_it_asked_for_if_its_plan_says_so(server):
+    [node] = json.loads(server.duly("node", "list", "-o", "json").stdout)["items"]
+    if node["enforcement"]["cpu"] != "weight":
+        pytest.skip("no cpu controller can be had here")
+    limits = ("--cpu", "0.2", "--cap", "2s", "--attempts", "1")
+    server.duly("run", "--name", "spin", *limits, "--", "sh", "-c", "while :; do :; done")
+    [task] = json.loads(server.duly("list", "--name", "spin", "-o", "json").stdout)["items"]
+    assert (task["outcome"], task["enforcement"]["cpu"]) == ("capped", "quota")
+    assert task["usage"]["cpu_seconds"] < 0.2 * 2.0 + 0.15
+
+
+@pytest.mark.usefixtures("cpu_quota")
+def test_a_cpu_quota_is_shown_with_the_plan_and_with_the_limits(server):
+    for command in (("plan", "show", "unlimited"), ("limits",)):
+        lines = [" ".join(one.split()) for one in server.duly(*command).stdout.splitlines()]
+        assert "cpu quota yes" in lines

@@ -25,6 +25,8 @@ def read(text, value):
         return tuple(text.split(", "))
     if isinstance(value, dict):
         return text
+    if isinstance(value, bool):
+        return {"true": True, "false": False}[text]
     return type(value)(text)
 
 

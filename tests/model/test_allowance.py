@@ -108,6 +108,19 @@ def test_the_result_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
     assert repeat(bound, PLAN, replay_of=7).payload.result_bytes(5000) == 5000
 
 
+def test_a_task_has_the_cpu_quota_of_its_plan_when_it_was_submitted():
+    quota = replace(PLAN, cpu_quota=True)
+    bound = ask(quota)
+    assert bound.payload.cpu_quota
+    assert revise(bound, {"resources": {"cpu": 1}}, PLAN).payload.cpu_quota
+    assert not revise(ask(), {"name": "x"}, quota).payload.cpu_quota
+    assert not repeat(bound, PLAN, replay_of=7).payload.cpu_quota
+
+
+def test_a_payload_without_a_cpu_quota_does_not_mention_it():
+    assert b"cpu_quota" not in msgspec.json.encode(ask().payload)
+
+
 NO_URGENT = replace(PLAN, queues=("off_peak",))
 
 

@@ -36,7 +36,7 @@ def test_everything_can_be_said():
         max_schedules=0, tiers=["basic", "basic"], queues=["urgent"], delay_tolerance="1m",
         max_delay_tolerance="1h", tolerances={"mail": "30s"}, execution_cap="10m",
         max_execution_cap="1h", weight=4, retention="7d", max_log_bytes=1, max_result_bytes=2,
-        max_artifact_bytes=3, artifact_bytes=4,
+        max_artifact_bytes=3, artifact_bytes=4, cpu_quota=True,
     )  # fmt: skip
     assert plan == Plan(
         name="team", price_class="gold", price_per_task=Decimal("0.00001"), tasks_per_hour=100,
@@ -46,7 +46,7 @@ def test_everything_can_be_said():
         tolerances={"mail": 30.0}, execution_cap=timedelta(minutes=10),
         max_execution_cap=timedelta(hours=1), weight=4, retention=timedelta(days=7),
         max_log_bytes=1, max_result_bytes=2,
-        max_artifact_bytes=3, artifact_bytes=4,
+        max_artifact_bytes=3, artifact_bytes=4, cpu_quota=True,
     )  # fmt: skip
 
 
@@ -113,6 +113,13 @@ def test_a_change_is_checked_together_with_what_stays():
         change_plan(plan, {"max_execution_cap": "1h"})
     assert change_plan(plan, {"tasks_per_hour": None, "burst": None}).burst is None
     assert change_plan(plan, {"max_execution_cap": None}).max_execution_cap == LONGEST
+
+
+def test_a_cpu_quota_stays_until_it_is_taken_away():
+    plan = say(cpu_quota=True)
+    assert change_plan(plan, {"max_running": 4}).cpu_quota
+    for no_quota in (False, None):
+        assert not change_plan(plan, {"cpu_quota": no_quota}).cpu_quota
 
 
 def test_a_plan_is_not_renamed():

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from duly import wire
 from duly.config import DatabaseSettings
@@ -41,6 +42,20 @@ async def test_a_poll_that_waits_is_told_of_a_lease_without_a_look(lab):
     assert [start] == (await node.ask()).start
     assert (start.ref.task, start.payload.command) == (task, ["echo", "hi"])
     assert (start.execution_cap, start.idempotency_key) == (77.0, "mine")
+
+
+async def test_the_cpu_quota_of_a_plan_reaches_the_node_with_and_without_a_look(lab):
+    node = await lab.node()
+    await node.poll()
+    free = await lab.submit()
+    lab.client = replace(lab.client, plan=replace(lab.client.plan, cpu_quota=True))
+    bound = await lab.submit()
+    await lab.schedule()
+    async with nobody_looks(lab), asyncio.timeout(3):
+        told = (await node.poll(wait=20)).start
+    looked_up = (await node.ask()).start
+    for starts in (told, looked_up):
+        assert {start.ref.task: start.cpu_quota for start in starts} == {bound: True, free: False}
 
 
 async def test_what_is_leased_between_two_polls_is_told_by_the_next_one_without_a_look(lab):

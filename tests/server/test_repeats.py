@@ -29,6 +29,7 @@ FREE = Plan(
     tiers=("basic", "wide"),
     max_log_bytes=1000,
     max_result_bytes=1000,
+    cpu_quota=True,
 )
 LATER = replace(
     FREE,
@@ -39,6 +40,7 @@ LATER = replace(
     tiers=("wide", "basic"),
     max_log_bytes=None,
     max_result_bytes=None,
+    cpu_quota=False,
     known_tiers={**TIERS, "basic": Resources(cpu_milli=100, memory_mb=64)},
 )
 

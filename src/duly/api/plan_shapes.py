@@ -48,6 +48,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     max_result_bytes: int | None
     max_artifact_bytes: int | None
     artifact_bytes: int | None
+    cpu_quota: bool
     created_at: datetime
     tenants: int | None
     """How many have it; for administrators alone."""
@@ -124,6 +125,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int
     max_artifact_bytes: int
     artifact_bytes: Count
+    cpu_quota: bool
+    """Whether a task gets no more cpu than it asks for, even where processors are idle."""
 
 
 def plan(view: PlanView) -> PlanAnswer:
@@ -188,6 +191,7 @@ def limits(tenant: str, found: Plan, used: Used, settings: Settings) -> Limits:
         result_bytes=_smaller(found.max_result_bytes, execution.result_limit),
         max_artifact_bytes=_smaller(found.max_artifact_bytes, settings.requests.artifact_limit),
         artifact_bytes=_count(found.artifact_bytes, used.artifact_bytes),
+        cpu_quota=found.cpu_quota,
     )
 
 

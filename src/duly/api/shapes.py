@@ -99,7 +99,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     admitted_by: str | None
     usage: Usage | None = None
     enforcement: dict[str, str] | None = None
-    """How limits are enforced on its node, once it has one."""
+    """How limits are enforced for it on its node, once it has one."""
     progress: ProgressAnswer | None = None
     command: list[str] | None = None
     script_path: str | None = None
@@ -238,7 +238,7 @@ def task(
         unique=_unique(view.unique),
         admitted_by=view.admitted_by,
         usage=view.usage,
-        enforcement=view.enforcement,
+        enforcement=_enforcement(view.enforcement, payload),
         progress=_progress(view.progress),
         schedule=None if view.schedule_id is None else str(view.schedule_id),
         fire_at=view.fire_at,
@@ -309,6 +309,14 @@ def _queue(
 
 def _unique(unique: Unique | None) -> UniqueKey | None:
     return None if unique is None else UniqueKey(unique.key, unique.lasts)
+
+
+def _enforcement(of_node: dict[str, str] | None, payload: Payload) -> dict[str, str] | None:
+    """Return how a task's limits are enforced: as its node does, with the cpu quota of its plan."""
+    # A node without a cpu controller cannot keep a quota, and says so.
+    if of_node and of_node.get("cpu") == "weight" and payload.cpu_quota:
+        return {**of_node, "cpu": "quota"}
+    return of_node
 
 
 def _progress(view: ProgressView | None) -> ProgressAnswer | None:

@@ -75,6 +75,13 @@ class PlanFlags:
     artifact_bytes: Annotated[
         str | None, Option(metavar="N", help="All artifacts of a tenant together.")
     ] = None
+    cpu_quota: Annotated[
+        bool | None,
+        Option(
+            "--cpu-quota/--no-cpu-quota",
+            help="Give tasks no more cpu than they asked for, even where processors are idle.",
+        ),
+    ] = None
     price_class: Annotated[str | None, Option(metavar="NAME", help="Its name in bills.")] = None
     price_per_task: Annotated[str | None, Option(metavar="PRICE", help="What a task costs.")] = None
     price_per_cpu_hour: Annotated[
@@ -94,10 +101,12 @@ def plan_fields(flags: PlanFlags) -> PlanFields:
     """Return the request that `flags` ask for, without what was not said."""
     fields: dict[str, Any] = {}
     for name in PlanFlags.__dataclass_fields__:
-        text: str | None = getattr(flags, name)
-        if text is not None:
+        said: str | bool | None = getattr(flags, name)
+        if isinstance(said, str):
             flag = "--" + name.replace("_", "-")
-            fields[name] = None if text.strip() == NONE else _read(name, flag, text)
+            fields[name] = None if said.strip() == NONE else _read(name, flag, said)
+        elif said is not None:
+            fields[name] = said
     return fields  # type: ignore[return-value] # the flags have the names of the fields
 
 

@@ -131,6 +131,7 @@ def _rest(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "log", say("max_log_bytes", limits["log_bytes"])
     yield "result", say("max_result_bytes", limits["result_bytes"])
     yield "an artifact", say("max_artifact_bytes", limits["max_artifact_bytes"])
+    yield "cpu quota", say("cpu_quota", limits["cpu_quota"])
 
 
 def _span(default: float, longest: float | None) -> str:
@@ -153,6 +154,8 @@ def say(name: str, value: Any) -> str:
         return say_resources(value)
     if name in PRICES:
         return plain(value)
+    if name == "cpu_quota":
+        return "yes" if value else "no"
     return (", ".join(value) or "none") if isinstance(value, list) else f"{value}"
 
 

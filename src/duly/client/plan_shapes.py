@@ -32,6 +32,7 @@ class PlanFields(TypedDict, total=False):
     max_result_bytes: int | None
     max_artifact_bytes: int | None
     artifact_bytes: int | None
+    cpu_quota: bool | None
 
 
 class Plan(TypedDict):
@@ -61,6 +62,7 @@ class Plan(TypedDict):
     max_result_bytes: int | None
     max_artifact_bytes: int | None
     artifact_bytes: int | None
+    cpu_quota: bool
     created_at: str
     tenants: int | None
 
@@ -131,3 +133,4 @@ class Limits(TypedDict):
     result_bytes: int
     max_artifact_bytes: int
     artifact_bytes: Count
+    cpu_quota: bool

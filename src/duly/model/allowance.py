@@ -124,6 +124,7 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
         keep_names(plan, spec),
         max_log_bytes=spec.payload.log_limit,
         max_result_bytes=spec.payload.result_limit,
+        cpu_quota=spec.payload.cpu_quota,
     )
     # A name that is given again must be one that exists.
     if "category" in changed:

@@ -57,6 +57,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_result_bytes: int | None = None
     max_artifact_bytes: int | None = None
     artifact_bytes: int | None = None
+    cpu_quota: bool | None = None
 
 
 def plan_from(request: PlanRequest) -> Plan:
@@ -93,6 +94,7 @@ def plan_from(request: PlanRequest) -> Plan:
             request.max_artifact_bytes, "max_artifact_bytes", 0, MOST_BYTES
         ),
         artifact_bytes=_integer(request.artifact_bytes, "artifact_bytes", 0, MOST_BYTES),
+        cpu_quota=bool(request.cpu_quota),
     )
 
 

@@ -345,6 +345,7 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         category=request.category,
         log_limit=plan.max_log_bytes,
         result_limit=plan.max_result_bytes,
+        cpu_quota=plan.cpu_quota,
         has_upstreams=bool(request.depends_on),
     )
 

@@ -122,6 +122,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of output that are kept of an attempt, if the plan bounds them."""
     result_limit: int | None = None
     """Bytes that the result may have, if the plan bounds them."""
+    cpu_quota: bool = False
+    """Whether the plan lets it have no more cpu than it asked for."""
     artifact: str | None = None
     """The bundle that it needs: the SHA-256 of its bytes, in lower-case hex."""
     has_upstreams: bool = False

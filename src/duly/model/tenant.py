@@ -55,6 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of one artifact."""
     artifact_bytes: int | None = None
     """Of all that a tenant has."""
+    cpu_quota: bool = False
+    """Whether a task gets no more cpu than it asked for, even where processors are idle."""
     known_tiers: Mapping[str, Resources] = TIERS
     """What names of tiers stand for: Duly's own, an administrator's, and the tenant's own."""
 

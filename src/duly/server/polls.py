@@ -141,6 +141,7 @@ class Polls:
             result_limit=start.payload.result_bytes(self._settings.execution.result_limit),
             inputs_limit=self._inputs_limit(start) if start.has_inputs else None,
             tenant=start.tenant_id,
+            cpu_quota=start.payload.cpu_quota,
         )
 
     def _inputs_limit(self, start: nodes.Start) -> int:

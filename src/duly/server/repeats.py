@@ -28,7 +28,7 @@ def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
     given to one of them stands for the same task.
     """
     payload = msgspec.structs.replace(
-        spec.payload, log_limit=None, result_limit=None, has_upstreams=False
+        spec.payload, log_limit=None, result_limit=None, cpu_quota=False, has_upstreams=False
     )
     asked = usual(spec, plan)
     plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **asked)

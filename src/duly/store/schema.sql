@@ -1512,6 +1512,7 @@ CREATE TABLE duly.plans (
     created_at timestamp with time zone DEFAULT duly.now() NOT NULL,
     id integer NOT NULL,
     artifact_bytes bigint,
+    cpu_quota boolean DEFAULT false NOT NULL,
     CONSTRAINT plans_artifact_bytes_check CHECK ((artifact_bytes >= 0)),
     CONSTRAINT plans_burst_check CHECK ((burst > 0)),
     CONSTRAINT plans_cap_within_longest CHECK ((execution_cap <= max_execution_cap)),
@@ -1734,7 +1735,8 @@ CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
           WHERE (tiers.tenant_id IS NULL)), '{}'::jsonb) || COALESCE(( SELECT jsonb_object_agg(tiers.name, tiers.resources ORDER BY tiers.created_at, tiers.name) AS jsonb_object_agg
            FROM duly.tiers
           WHERE (tiers.tenant_id = t.id)), '{}'::jsonb)) AS known_tiers,
-    p.artifact_bytes
+    p.artifact_bytes,
+    p.cpu_quota
    FROM (duly.tenants t
      JOIN duly.plans p ON ((p.name = t.plan)));
 

@@ -6,7 +6,7 @@ select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.toleran
        p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
        p.max_schedules, p.tiers, p.queues, p.max_log_bytes, p.max_result_bytes,
-       p.max_artifact_bytes, p.artifact_bytes, p.created_at,
+       p.max_artifact_bytes, p.artifact_bytes, p.cpu_quota, p.created_at,
        case
            when $4
            then (select count(*) from tenants t where t.plan = p.name and t.removed_at is null)
@@ -26,7 +26,7 @@ select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, max_resources, max_waiting,
        max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
-       max_artifact_bytes, artifact_bytes
+       max_artifact_bytes, artifact_bytes, cpu_quota
   from plans
  where name = $1
    for update
@@ -40,14 +40,14 @@ insert into plans (
         price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
         tasks_per_hour, burst, max_running, max_resources, max_waiting,
         max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
-        max_artifact_bytes, artifact_bytes
+        max_artifact_bytes, artifact_bytes, cpu_quota
        )
 select name, delay_tolerance, max_delay_tolerance, tolerances,
        execution_cap, max_execution_cap, weight, retention,
        price_class, price_per_task, price_per_cpu_hour, price_per_gib_hour,
        tasks_per_hour, burst, max_running, nullif(max_resources, 'null'), max_waiting,
        max_schedules, tiers, queues, max_log_bytes, max_result_bytes,
-       max_artifact_bytes, artifact_bytes
+       max_artifact_bytes, artifact_bytes, cpu_quota
   from jsonb_populate_record(null::plans, $1::jsonb)
     on conflict (name) do nothing
 returning id
@@ -78,7 +78,8 @@ update plans
        max_log_bytes = given.max_log_bytes,
        max_result_bytes = given.max_result_bytes,
        max_artifact_bytes = given.max_artifact_bytes,
-       artifact_bytes = given.artifact_bytes
+       artifact_bytes = given.artifact_bytes,
+       cpu_quota = given.cpu_quota
   from jsonb_populate_record(null::plans, $1::jsonb) as given
  where plans.name = given.name
 
