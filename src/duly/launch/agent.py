@@ -13,7 +13,7 @@ from duly.launch.agent_part import AgentFlags, check_isolation
 from duly.launch.interrupts import Interrupts
 from duly.launch.logs import log_to_stderr
 from duly.launch.part import receive, say_started
-from duly.launch.running import run
+from duly.launch.running import run, spare_the_collector
 from duly.model.resources import Resources
 
 
@@ -23,6 +23,7 @@ async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -
     The first signal hands the tasks back to their queues, the second one kills them at once.
     """
     check_isolation(flags.isolation)
+    spare_the_collector()
     interrupts, codes = Interrupts(), [0]
     await interrupts.run(_work(_options(flags, joined), interrupts.hurry, codes))
     return codes[-1]
