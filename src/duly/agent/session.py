@@ -305,7 +305,9 @@ class Session:
             is_news = self._obey(orders)
             # Before the next poll is made ready: that takes longer than the way to the supervisor.
             self.link.flush()
-            if not is_news:
+            # An answer to what we no longer hold, such as the order to end what has just ended, is
+            # no reason to pause: a start that comes meanwhile would have to wait.
+            if not is_news and self._state.held == message.held:
                 await asyncio.sleep(IDLE_PAUSE)
 
     def _obey(self, orders: Orders) -> bool:
