@@ -107,7 +107,7 @@ async def test_what_is_done_to_nodes_is_noted_and_no_secret_is(api, join):
     assert found[1]["details"]["capacity"] == {"cpu": 1.0}
     (first, *_) = [one for one in reversed(found) if one["action"] == "node.token"]
     assert (first["actor"], first["target"]) == ("default/admin", "")
-    assert first["details"] == {"expires_in": 7200.0}
+    assert first["details"] == {"expires_in": 7200.0, "uses": 1}
     assert token not in str(found)
     assert agent.api.client.headers["authorization"].split()[1] not in str(found)
 

@@ -65,7 +65,7 @@ async def test_a_task_that_is_cancelled_while_its_inputs_are_fetched_never_begin
         leave = "echo 1 > $DULY_RESULT"
         ids = await submit(real, task("a", leave), task("b", "true", "a"))
         await until(asked.is_set)
-        assert len(list(data.rglob(f"{ids['b']}-*/a.json"))) == 1
+        assert len(list(data.rglob("*/a.json"))) == 1
         # Others are not kept waiting.
         assert (await end_of(real, (await real.submit())["id"]))["status"] == "done"
         await real.call("POST", f"/v1/tasks/{ids['b']}/cancel")
@@ -75,4 +75,4 @@ async def test_a_task_that_is_cancelled_while_its_inputs_are_fetched_never_begin
         # What comes after is fetched after it.
         later = await submit(real, task("c", "cat $DULY_INPUTS/*", ids["a"]))
         assert (await end_of(real, later["c"]))["status"] == "done"
-        await until(lambda: not list(data.rglob(f"{ids['b']}-*")))
+        await until(lambda: not list(data.rglob("*/a.json")))

@@ -11,8 +11,8 @@ ANSWER = {
     "losses", "max_attempts", "on_lost", "tier", "resources", "execution_cap", "delay_tolerance",
     "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
     "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
-    "unique", "ref", "progress", "replay_of", "admitted_by", "usage", "command", "script_path",
-    "source", "artifact", "env",
+    "unique", "ref", "progress", "replay_of", "admitted_by", "usage", "enforcement", "command",
+    "script_path", "source", "artifact", "env",
 }  # fmt: skip
 
 

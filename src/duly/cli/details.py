@@ -9,7 +9,7 @@ from duly.cli.exits import signal_of
 from duly.cli.text import say_age, say_span, say_time
 from duly.client.shapes import Audit, Drift, Node, Status, Task
 from duly.duration import format_duration
-from duly.model.resources import plain
+from duly.model.numerals import plain
 
 Pairs = Iterator[tuple[str, str]]
 

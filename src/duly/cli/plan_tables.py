@@ -8,7 +8,7 @@ from duly.cli.details import say_resources
 from duly.cli.tables import draw, draw_pairs
 from duly.client.plan_shapes import Count, Limits, Plan, ResourceCount, Tier
 from duly.duration import format_duration
-from duly.model.resources import plain
+from duly.model.numerals import plain
 
 NO_LIMIT = "no limit"
 BYTES = ("max_log_bytes", "max_result_bytes", "max_artifact_bytes", "artifact_bytes")

@@ -16,7 +16,7 @@ import msgspec
 
 from duly.client.shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
-from duly.model.resources import plain
+from duly.model.numerals import plain
 
 STATUSES = (
     "scheduled",

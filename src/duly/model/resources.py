@@ -5,10 +5,11 @@ number of tasks are exact and a node is full exactly when it is full.
 """
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from types import MappingProxyType
 
 import msgspec
+
+from duly.model.numerals import plain
 
 KINDS = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_mbps", "ports")
 OPTIONAL_KINDS = frozenset({"iops", "bandwidth_mbps"})
@@ -104,11 +105,6 @@ def field(kind: str) -> str:
 def in_field(kind: str, amount: int) -> float:
     """Return an amount as requests and answers have it: cores, not thousandths of them."""
     return amount / 1000 if kind == "cpu_milli" else amount
-
-
-def plain(number: float | Decimal) -> str:
-    """Write a number as a person does: all of its digits, and no exponent."""
-    return f"{Decimal(str(number)).normalize():f}"
 
 
 def describe(kind: str, amount: int) -> str:

@@ -15,8 +15,9 @@ import msgspec
 from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
 from duly.model.amounts import ResourcesRequest, told_amounts, told_resources
+from duly.model.numerals import plain
 from duly.model.plan_request import change_plan, check_retention
-from duly.model.resources import TIERS, Resources, plain
+from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Credential, Plan
 from duly.model.tier_request import MOST_TIERS, tier_from
 from duly.server.herald import Herald
