@@ -102,7 +102,8 @@ REFUSED = [
     ({"env": {"DULY_TASK_ID": "1"}}, "env", "Duly's own"),
     ({"env": {"A": "\0"}}, "env.A", "NUL"),
     ({"env": {f"A{i}": "" for i in range(1001)}}, "env", "at most 1000"),
-    ({"env": {"PATH": ":".join(f"/{i}" for i in range(257))}}, "env.PATH", "at most 256 folders"),
+    ({"env": {"PATH": ":".join(f"/{i}" for i in range(257))}}, "env.PATH", "256 different"),
+    ({"env": {"A": "x" * 131_072}}, "env.A", "at most 131070 bytes"),
     ({"labels": {"": "x"}}, "labels", "1 to 100"),
     ({"labels": {"a": "x" * 101}}, "labels", "1 to 100"),
 ]

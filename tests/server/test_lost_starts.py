@@ -42,7 +42,7 @@ async def test_a_task_that_three_nodes_were_lost_with_is_a_dead_letter(lab):
     assert await lab.tally(task) == (0, 3)
     assert reason_of(await lab.end(task)) == {
         "code": "lost_at_start",
-        "message": "Its node stopped answering. "
+        "message": "Its agent died, or its node stopped answering. "
         "3 agents were lost like this, each as it began this task.",
         "details": {"given_up": "lost_at_start"},
     }

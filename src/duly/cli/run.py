@@ -29,7 +29,7 @@ def run(flags: TaskFlags, command: Command = None) -> None:
     Ctrl-C cancels the task.
     """
     fields = task_fields(flags, command or (), now=now())
-    require_payload(fields)
+    require_payload(fields, "duly run -- echo hello")
     fields.setdefault("max_attempts", 1)
     with ours(), connect() as client:
         add_bundle(flags.bundle, fields)

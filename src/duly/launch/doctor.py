@@ -129,7 +129,7 @@ def _cgroups() -> Finding:
     return Finding(
         "cgroups",
         Level.WARNING,
-        f"{layout}, but no group can be made: limits of memory are only watched, not enforced",
+        f"{layout}, but no group can be made: memory is sampled, and cpu is not limited",
         "Start it as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes …",
     )
 

@@ -31,6 +31,8 @@ MAX_LABELS = 50
 MAX_KEY = 200
 MAX_ENV = 1000
 MAX_ENV_BYTES = 256 * 1024
+MAX_VARIABLE_BYTES = 128 * 1024 - 2
+"""Linux takes no single variable of more than 128 KiB, its `=` and closing NUL included."""
 MAX_PATH_FOLDERS = 256
 """Different folders in a task's PATH: its node looks for the program in one after the other."""
 MAX_ARGUMENTS = 10_000
@@ -397,11 +399,17 @@ def _env(env: dict[str, str]) -> dict[str, str]:
             raise Invalid("env", f"env has a name that no shell takes: {name[:60]!r}.")
         if name.startswith("DULY_"):
             raise Invalid("env", f"env may not set {name[:60]}: names in DULY_ are Duly's own.")
-        total += len(name) + len(check_text(value, f"env.{name}").encode())
+        size = len(name) + len(check_text(value, f"env.{name}").encode())
+        if size > MAX_VARIABLE_BYTES:
+            message = f"env.{name} may have at most {MAX_VARIABLE_BYTES} bytes, its name included."
+            raise Invalid(f"env.{name}", message)
+        total += size
     if total > MAX_ENV_BYTES:
         raise Invalid("env", f"env may have at most {MAX_ENV_BYTES} bytes in all.")
-    if len(set(env.get("PATH", "").split(":"))) > MAX_PATH_FOLDERS:
-        raise Invalid("env.PATH", f"env.PATH may name at most {MAX_PATH_FOLDERS} folders.")
+    folders = len(set(env.get("PATH", "").split(":")))
+    if folders > MAX_PATH_FOLDERS:
+        message = f"env.PATH may name at most {MAX_PATH_FOLDERS} different folders, not {folders}."
+        raise Invalid("env.PATH", message)
     return env
 
 

@@ -163,7 +163,10 @@ class QueueManager(Service):
         return ended
 
     def _lost(self, held: Held, at: datetime, starts: LostStarts) -> Ended:
-        outcome, reason = Outcome.LOST, Reason("node_lost", "Its node stopped answering.")
+        outcome, reason = (
+            Outcome.LOST,
+            Reason("node_lost", "Its agent died, or its node stopped answering."),
+        )
         if held.has_left:
             outcome = Outcome.EXPIRED
             reason = Reason("node_left", "Its node left before it began it.")
