@@ -154,7 +154,7 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
-FEWEST_CONNECTIONS = 14
+FEWEST_CONNECTIONS = 15
 """One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)

@@ -11,7 +11,8 @@ from tests.interleavings.world import World
 KEYS = (None, None, None, "a", "b", "c")
 BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
-LOOPS = ("cluster", "place", "sweep", "commit", "repair", "fire", "carry")
+LOOPS = ("cluster", "place", "give up", "sweep", "commit", "repair", "fire", "carry")
+LEADING = ("place", "give up", "sweep", "fire", "carry")
 TASK = ("cancel", "update", "resize", "pause", "resume")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
@@ -25,6 +26,7 @@ WEIGHTS = {
     "after": 1,
     "commit": 4,
     "place": 25,
+    "give up": 10,
     "sweep": 10,
     "cluster": 6,
     "poll": 10,
@@ -89,7 +91,7 @@ THEMES: dict[str, dict[str, float]] = {
     "removals": {"remove": 20, "join": 10, "batch": 3, "poll": 0.3, "reserve": 2},
     "overrides": {"override": 25, "batch": 4, "resize": 2, "poll": 0.2, "report": 3},
     "shapes": {"resize": 25, "place": 2, "batch": 12, "report": 2, "cancel": 0.2, "kill": 0.2},
-    "misfits": {"resize": 40, "place": 3, "batch": 8}
+    "misfits": {"resize": 40, "place": 3, "give up": 6, "batch": 8}
     | dict.fromkeys(("poll", "report", "cancel", "submit", "sweep", "override"), 0.1),
     "reservations": {"reserve": 15, "change": 10, "release": 5, "forget": 10, "override": 2}
     | {"batch": 0.5, "submit": 0.5, "report": 2, "place": 1.5, "heartbeat": 4, "stop": 0.2},
@@ -240,13 +242,14 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
     tick: Work = {
         "cluster": server.cluster_manager.tick,
         "place": server.resource_manager.tick,
+        "give up": server.unplaceable.tick,
         "sweep": lambda: world.sweep(server),
         "commit": server.submitter.tick,
         "repair": lambda: world.repair(server),
         "fire": lambda: schedules.fire(world, server),
         "carry": server.wishes.tick,
     }[kind]
-    if kind in ("place", "sweep", "fire", "carry") and server.cluster_manager.term is None:
+    if kind in LEADING and server.cluster_manager.term is None:
         return
     if kind not in server.busy:
         driver.start(f"{server.name} {kind}", lambda: world.alone(server, kind, tick))

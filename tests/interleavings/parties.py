@@ -20,6 +20,7 @@ from duly.server.schedules import Schedules
 from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timekeeper import Timekeeper
+from duly.server.unplaceable import Unplaceable
 from duly.server.updater import Updater
 from duly.server.wishes import Wishes
 from tests.interleavings.stepping import SteppedDatabase
@@ -40,6 +41,7 @@ class Server:
     cluster_manager: ClusterManager
     polls: Polls
     resource_manager: ResourceManager
+    unplaceable: Unplaceable
     queue_manager: QueueManager
     canceller: Canceller
     submitter: Submitter
@@ -63,6 +65,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
         parts.cluster_manager,
         parts.polls,
         parts.resource_manager,
+        parts.unplaceable,
         parts.queue_manager,
         parts.canceller,
         parts.submitter,

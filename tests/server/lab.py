@@ -205,9 +205,10 @@ class Lab:
         return await answers(submitter, asked)
 
     async def schedule(self) -> None:
-        """Let the leader place what can be placed, in one round."""
+        """Let the leader place what can be placed, in one round, and end what never can be."""
         await self.parts.cluster_manager.tick()
         await self.parts.resource_manager.tick()
+        await self.parts.unplaceable.tick()
 
     async def sweep(self) -> None:
         """Let the leader release what is due and take back what is lost."""

@@ -1,9 +1,16 @@
 """What no node could ever fit."""
 
+import asyncio
+
+import pytest
+
+from duly.errors import NotLeading
 from duly.model.task import Outcome
+from duly.server import unplaceable
 from tests.server.lab import reason_of, seconds
 
 GRACE = seconds(60)
+WAITS_FOR_A_LOCK = "select exists (select from pg_locks where not granted)"
 
 
 async def pass_grace(lab, *nodes):
@@ -110,3 +117,77 @@ async def test_a_task_that_ran_before_is_not_hopeless_for_its_retries_sake(lab):
     await lab.rejoin(node, cpu=1)
     await lab.schedule()
     assert await lab.status(ref.task) == "waiting"
+
+
+async def submit_misfits(lab, count):
+    """Submit tasks of a tenant that no node could ever fit, each of a shape of its own."""
+    specs = [lab.spec(cpu=100 + number) for number in range(count)]
+    return [int(one.id) for one in await lab.submit_all(specs)]
+
+
+async def test_many_shapes_do_not_keep_others_from_being_placed(lab):
+    node = await lab.node(cpu=4)
+    await submit_misfits(lab, 20)
+    await lab.schedule()
+    await lab.clock.move(GRACE)
+    await node.heartbeat()
+    await lab.parts.cluster_manager.tick()
+    other = await lab.submit(by=lab.stranger, cpu=1)
+    async with lab.conn.transaction():
+        await lab.conn.execute("lock table dead_letters in exclusive mode")
+        ending = asyncio.ensure_future(lab.parts.unplaceable.tick())
+        async with asyncio.timeout(10):
+            while not await lab.conn.fetchval(WAITS_FOR_A_LOCK):
+                await asyncio.sleep(0)
+            await lab.parts.resource_manager.tick()
+        assert await lab.status(other) == "running"
+        assert not ending.done()
+    await ending
+    assert await lab.count("dead_letters") == 20
+
+
+async def test_many_shapes_end_in_few_transactions(lab, monkeypatch):
+    monkeypatch.setattr(unplaceable, "MAX_PAIRS_PER_BATCH", 50)
+    node = await lab.node(cpu=4)
+    tasks = await submit_misfits(lab, 120)
+    await pass_grace(lab, node)
+    assert await lab.count("ends") == 50
+    for _ in range(2):
+        await lab.schedule()
+    assert await lab.dead_letters() == dict.fromkeys(tasks, "no_node_can_fit")
+    assert await lab.conn.fetchval("select count(distinct xmin::text) from ends") == 3
+    messages = await lab.conn.fetch("select reason ->> 'message' as said from ends")
+    assert len({row["said"] for row in messages}) == 120
+
+
+async def test_many_tasks_of_a_shape_end_in_batches(lab, monkeypatch):
+    monkeypatch.setattr(unplaceable, "MAX_TASKS_PER_BATCH", 3)
+    node = await lab.node(cpu=1)
+    tasks = [await lab.submit(cpu=2) for _ in range(5)]
+    await pass_grace(lab, node)
+    assert await lab.count("ends") == 3
+    await lab.schedule()
+    assert {await lab.status(task) for task in tasks} == {"failed"}
+
+
+async def test_a_node_that_joins_between_two_batches_saves_the_rest(lab, monkeypatch):
+    monkeypatch.setattr(unplaceable, "MAX_PAIRS_PER_BATCH", 1)
+    node = await lab.node(cpu=1)
+    tasks = [await lab.submit(cpu=cpu) for cpu in (2, 3)]
+    await pass_grace(lab, node)
+    await lab.node(cpu=8)
+    await lab.parts.unplaceable.tick()
+    assert sorted([await lab.status(task) for task in tasks]) == ["failed", "waiting"]
+
+
+async def test_a_leader_whose_term_is_over_ends_nothing(lab):
+    node = await lab.node(cpu=1)
+    task = await lab.submit(cpu=2)
+    await lab.schedule()
+    await lab.clock.move(GRACE)
+    await node.heartbeat()
+    await lab.parts.cluster_manager.tick()
+    await lab.conn.execute("update terms set term = term + 1")
+    with pytest.raises(NotLeading):
+        await lab.parts.unplaceable.tick()
+    assert await lab.status(task) == "waiting"

@@ -108,7 +108,7 @@ def test_lines_that_may_not_move_are_passed_over_and_stay_known():
     lines = Lines({(1, 1): at(0), (1, 2): at(1), (2, 1): at(2), (3, 2): at(3)})
     assert list(lines.take([1, 2], 9, Closed({1: "full"}))) == [(2, 1), (3, 2)]
     assert sorted(lines.shapes()) == [1, 2]
-    assert lines.tenants_with(1) == [1]
+    assert lines.of_shapes({1}) == [(1, 1)]
     assert lines.tenants == {1, 2, 3}
     assert lines.take([1, 2], 9) == {}
 

@@ -142,7 +142,7 @@ async def test_every_way_to_end_leaves_a_note(conn, upstream):
     await add_live(conn, unstarted, has_dependants=True)
     await finish(conn, upstream)
     reason = Reason("hopeless", "No node could ever fit it.")
-    await leases.end_unstarted(conn, [unstarted], Status.FAILED, reason)
+    await leases.end_unstarted(conn, {unstarted: reason}, Status.FAILED)
     rows = await conn.fetch("select task_id, status from duly.ended_upstreams order by 1")
     assert [tuple(row) for row in rows] == [(upstream, "done"), (unstarted, "failed")]
 

@@ -228,7 +228,7 @@ class Laws(RuleBasedStateMachine):
     @rule(number=known)
     def give_up(self, number):
         reason = Reason("hopeless", "No node could ever fit it.")
-        ended = self.run(leases.end_unstarted(self.conn, [number], Status.FAILED, reason))
+        ended = self.run(leases.end_unstarted(self.conn, {number: reason}, Status.FAILED))
         task = self.world.tasks[number]
         if task.status in ("waiting", "scheduled"):
             assert ended == [number]

@@ -13,7 +13,7 @@ import msgspec
 
 from duly.model.allowance import SAID_AS
 from duly.model.limits import UNLIMITED, Limits
-from duly.model.node import Offer
+from duly.model.node import Known, Offer
 from duly.model.pause import Pause
 from duly.model.queue import Queue
 from duly.model.resources import Resources, describe, field, in_field
@@ -272,6 +272,21 @@ def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
             else f"none of {len(nodes)} nodes has."
         ),
         {"missing": missing, "nodes": len(nodes)},
+    )
+
+
+def never_fits(shape: Shape, nodes: Sequence[Known]) -> Reason:
+    """Say why none of the known `nodes` could ever fit a shape; there is at least one."""
+    labelled = [node for node in nodes if not shape.missing(node.labels)]
+    if not labelled:
+        return missing_labels(shape, [node.labels for node in nodes])
+    # The node that comes closest tells best what is missing.
+    short = min((node.capacity.shortage(shape.needs) for node in labelled), key=len)
+    missing = ", ".join(describe(kind, amount) for kind, amount in short.items())
+    return Reason(
+        "no_node_can_fit",
+        f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
+        {"short": {field(kind): in_field(kind, amount) for kind, amount in short.items()}},
     )
 
 

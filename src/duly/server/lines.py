@@ -10,7 +10,7 @@ may start a little, no more come back than may be of use.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush, heappushpop
 from typing import Protocol
@@ -118,16 +118,17 @@ class Lines:
             return moving
         return list({*moving, *self._aside_shapes})
 
-    def tenants_with(self, shape: int) -> list[int]:
-        """Return the tenants that have something of a shape, if only aside."""
-        return sorted(
-            {
-                one
-                for one in self._of_shape.get(shape, NOBODY).tenants()
-                if (one, shape) in self._since
-            }
-            | {tenant for tenant, other in self._kept if other == shape}
-        )
+    def of_shapes(self, shapes: Set[int]) -> list[Pair]:
+        """Return the pairs of some shapes that have something, if only aside."""
+        moving = {
+            (tenant, shape)
+            for shape in shapes
+            for tenant in self._of_shape.get(shape, NOBODY).tenants()
+            if (tenant, shape) in self._since
+        }
+        if not self._aside_shapes.keys() & shapes:
+            return sorted(moving)
+        return sorted(moving | {pair for pair in self._kept if pair[1] in shapes})
 
     def take(
         self,

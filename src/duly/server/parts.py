@@ -43,6 +43,7 @@ from duly.server.submitter import Submitter
 from duly.server.tenants import Tenants
 from duly.server.timekeeper import Timekeeper
 from duly.server.timeouts import Timeouts
+from duly.server.unplaceable import Unplaceable
 from duly.server.updater import Updater
 from duly.server.users import Users
 from duly.server.waker import Waker
@@ -76,6 +77,7 @@ class Parts:
     preparations: Preparations
     measurements: Measurements
     resource_manager: ResourceManager
+    unplaceable: Unplaceable
     queue_manager: QueueManager
     rate_limiter: RateLimiter
     canceller: Canceller
@@ -104,6 +106,7 @@ class Parts:
         return [
             self.cluster_manager,
             self.resource_manager,
+            self.unplaceable,
             self.queue_manager,
             self.submitter,
             self.wishes,
@@ -127,6 +130,7 @@ class _Core:
     cluster_manager: ClusterManager
     polls: Polls
     resource_manager: ResourceManager
+    unplaceable: Unplaceable
     queue_manager: QueueManager
     canceller: Canceller
     waker: Waker
@@ -165,6 +169,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         preparations=Preparations(database, settings.execution.grace),
         measurements=Measurements(database),
         resource_manager=core.resource_manager,
+        unplaceable=core.unplaceable,
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,
         canceller=core.canceller,
@@ -194,8 +199,11 @@ def _core(database: Database, settings: Settings) -> _Core:
     prioritizer = Prioritizer(settings.scheduling)
     cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
     polls = Polls(database, settings, herald)
+    unplaceable = Unplaceable(
+        database, settings.scheduling, cluster_manager, prioritizer, bell, herald
+    )
     resource_manager = ResourceManager(
-        database, settings, cluster_manager, prioritizer, polls, bell, herald
+        database, settings, cluster_manager, prioritizer, polls, unplaceable
     )
     queue_manager = QueueManager(
         database,
@@ -216,6 +224,7 @@ def _core(database: Database, settings: Settings) -> _Core:
         cluster_manager=cluster_manager,
         polls=polls,
         resource_manager=resource_manager,
+        unplaceable=unplaceable,
         queue_manager=queue_manager,
         canceller=Canceller(database, queue_manager, polls, bell, herald),
         waker=Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),

@@ -150,9 +150,9 @@ class Prioritizer:
         """Return the tenants that may have work."""
         return self._lines.tenants
 
-    def tenants_with(self, shape: int) -> list[int]:
-        """Return the tenants that have something of a shape."""
-        return self._lines.tenants_with(shape)
+    def pairs_of(self, shapes: Set[int]) -> list[Pair]:
+        """Return the pairs of some shapes that may have work."""
+        return self._lines.of_shapes(shapes)
 
     async def window(
         self, conn: Connection, rooms: Mapping[int, int], budget: Budget, order: Order

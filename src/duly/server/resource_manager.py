@@ -11,21 +11,16 @@ from datetime import timedelta
 
 import msgspec
 
-from duly import alarm, clock, telemetry
+from duly import alarm, telemetry
 from duly.config import Settings
-from duly.model.node import Known, Offer
+from duly.model.node import Offer
 from duly.model.queue import Queue
-from duly.model.resources import describe, field, in_field
 from duly.model.shape import Shape
-from duly.model.task import Reason, Status
 from duly.policy import placement
-from duly.policy.explain import missing_labels
 from duly.policy.placement import Ask, Placement
 from duly.policy.queueing import Order
-from duly.server.bell import Bell
 from duly.server.cluster_manager import ClusterManager
 from duly.server.health import Health
-from duly.server.herald import Herald
 from duly.server.limit_book import LimitBook
 from duly.server.lines import EARLIEST, Pair
 from duly.server.news import News
@@ -33,8 +28,9 @@ from duly.server.polls import Polls
 from duly.server.prioritizer import LATER, NEVER, Prioritizer
 from duly.server.roster import Roster
 from duly.server.service import Service
-from duly.store import leases, servers
-from duly.store.database import Connection, Database, QuotasChanged, confirm, now
+from duly.server.unplaceable import Unplaceable
+from duly.store import leases
+from duly.store.database import Connection, Database, QuotasChanged, confirm
 from duly.store.leases import Lease
 from duly.store.servers import Term
 from duly.store.stock import Marks, Stock
@@ -56,8 +52,7 @@ class ResourceManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         polls: Polls,
-        bell: Bell,
-        herald: Herald,
+        unplaceable: Unplaceable,
     ) -> None:
         super().__init__(settings.scheduling.interval)
         self._database = database
@@ -65,15 +60,13 @@ class ResourceManager(Service):
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._polls = polls
-        self._bell = bell
-        self._herald = herald
+        self._unplaceable = unplaceable
         self._health = Health()
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
         self._queues: dict[int, Queue] = {}
         self._limits = LimitBook()
         self._full: Set[int] = frozenset()
-        self._hopeless_since: dict[int, float] = {}
         self._roster = Roster(settings.database.statement_timeout)
         self._led: tuple[Term | None, float] | None = None
         """The last round's term, and since when this server led in it without a gap."""
@@ -110,7 +103,7 @@ class ResourceManager(Service):
             super().nudge()
 
     async def tick(self) -> bool:
-        """Place what can be placed; end what no node could ever take."""
+        """Place what can be placed; say what no node that is there could ever take."""
         term = self._cluster_manager.term
         if self._led != (led := (term, self._cluster_manager.led_since)):
             # Of what came while another led, or nobody, nothing was heard.
@@ -131,6 +124,7 @@ class ResourceManager(Service):
             expected, self._expected = self._expected, set()
             shapes = set(await self._prioritizer.shapes(conn))
             if not shapes and not expected:
+                self._unplaceable.suspect({})
                 return False
             tenants = self._prioritizer.tenants
             counted = await self._counted(conn, tenants if shapes else tenants | expected)
@@ -160,7 +154,9 @@ class ResourceManager(Service):
             self._prioritizer.keep({one.id for one in leased})
         self._polls.hand_over(leased, self._shapes, window)
         telemetry.ATTEMPTS_LEASED.inc(len(leased))
-        await self._end_hopeless(term, {one for one in shapes if rooms[one] is NEVER})
+        self._unplaceable.suspect(
+            {one: self._shapes[one] for one in self._shapes.keys() & shapes if rooms[one] is NEVER}
+        )
         self._limits.note_keys(budget.uncounted)
         if window and not placements:
             return self._prioritizer.pass_over()
@@ -289,45 +285,6 @@ class ResourceManager(Service):
             told=self._polls.awaited(chosen),
         )
 
-    async def _end_hopeless(self, term: Term, shapes: set[int]) -> None:
-        """End tasks that no node could ever fit, once nodes have had time to join.
-
-        Only the `shapes` are asked for that no node which is there now could ever take.
-        """
-        known = shapes & self._shapes.keys()
-        if not known:
-            self._hopeless_since = {}
-            return
-        async with self._database.connection() as conn:
-            nodes = await leases.read_known(conn)
-        hopeless = {
-            shape
-            for shape in known
-            if nodes and not placement.could_ever_fit(self._shapes[shape], nodes)
-        }
-        since = clock.monotonic()
-        self._hopeless_since = {shape: self._hopeless_since.get(shape, since) for shape in hopeless}
-        grace = self._settings.scheduling.unplaceable_after
-        for shape, first_seen in self._hopeless_since.items():
-            if since - first_seen >= grace.total_seconds():
-                await self._fail(term, shape, nodes, grace)
-
-    async def _fail(self, term: Term, shape: int, nodes: Sequence[Known], grace: timedelta) -> None:
-        reason = _hopeless_reason(self._shapes[shape], nodes)
-        async with self._database.transaction() as conn:
-            await servers.hold(conn, term)
-            ready_before = await now(conn) - grace
-            ids = await leases.lock_unplaceable(
-                conn,
-                shape,
-                self._prioritizer.tenants_with(shape),
-                ready_before=ready_before,
-                limit=1000,
-            )
-            ended = await leases.end_unstarted(conn, ids, Status.FAILED, reason)
-        self._bell.ring(ended)
-        self._herald.tell(News(tasks=frozenset(ended)))
-
     def hear(self, told: News) -> None:
         """Take in what another server told: work for the leader."""
         if told.work and self._cluster_manager.term is not None:
@@ -342,17 +299,3 @@ def _room(shape: Shape, offers: Sequence[Offer], most: int) -> int:
     if found := placement.room(shape, offers, most):
         return found
     return LATER if any(placement.could_fit(shape, offer) for offer in offers) else NEVER
-
-
-def _hopeless_reason(shape: Shape, nodes: Sequence[Known]) -> Reason:
-    labelled = [node for node in nodes if not shape.missing(node.labels)]
-    if not labelled:
-        return missing_labels(shape, [node.labels for node in nodes])
-    # The node that comes closest tells best what is missing.
-    short = min((node.capacity.shortage(shape.needs) for node in labelled), key=len)
-    missing = ", ".join(describe(kind, amount) for kind, amount in short.items())
-    return Reason(
-        "no_node_can_fit",
-        f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
-        {"short": {field(kind): in_field(kind, amount) for kind, amount in short.items()}},
-    )

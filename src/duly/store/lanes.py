@@ -13,7 +13,7 @@ from enum import Enum
 
 from duly.errors import Unavailable
 
-LOOPS = 10
+LOOPS = 11
 """What a server's loops need is never lent out: one connection each, and the timekeeper two."""
 PATIENCE = 5.0
 """Seconds to wait for a turn."""

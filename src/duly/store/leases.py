@@ -331,19 +331,24 @@ async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
 
 
 async def end_unstarted(
-    conn: Connection, ids: Sequence[int], status: Status, reason: Reason
+    conn: Connection, reasons: Mapping[int, Reason], status: Status
 ) -> list[int]:
-    """End tasks that have not started; return those that were still so."""
-    rows = await conn.fetch(SQL["end_unstarted"], list(ids), status, _json(reason))
+    """End tasks that have not started, each for its reason; return those that were still so."""
+    said = [_json(reason) for reason in reasons.values()]
+    rows = await conn.fetch(SQL["end_unstarted"], list(reasons), status, said)
     return [row["id"] for row in rows]
 
 
 async def lock_unplaceable(
-    conn: Connection, shape_id: int, tenants: Sequence[int], *, ready_before: datetime, limit: int
-) -> list[int]:
-    """Lock waiting tasks of a shape that have been ready since before then, of some tenants."""
-    rows = await conn.fetch(SQL["lock_unplaceable"], shape_id, list(tenants), ready_before, limit)
-    return [row["id"] for row in rows]
+    conn: Connection, pairs: Collection[tuple[int, int]], *, ready_before: datetime, limit: int
+) -> dict[int, int]:
+    """Lock waiting tasks of (tenant, shape) pairs that have been ready since before then.
+
+    Returns their shapes.
+    """
+    tenants, shapes = [tenant for tenant, _ in pairs], [shape for _, shape in pairs]
+    rows = await conn.fetch(SQL["lock_unplaceable"], tenants, shapes, ready_before, limit)
+    return {row["id"]: row["shape_id"] for row in rows}
 
 
 async def release_due(conn: Connection, *, limit: int) -> list[tuple[tuple[int, int], datetime]]:

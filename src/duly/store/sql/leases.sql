@@ -242,9 +242,9 @@ select id, status
   from held
 
 -- name: end_unstarted
--- End tasks that have not started, for a reason; returns those that were still so.
---   $1 task ids, $2 status, $3 reason
-select * from end_unstarted($1::bigint[], $2::status, $3::text::jsonb)
+-- End tasks that have not started, each for its reason; returns those that were still so.
+--   $1 task ids, $2 status, $3 reasons
+select * from end_each_unstarted($1::bigint[], $2::status, $3::text[]::jsonb[])
 
 -- name: request_cancel
 -- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
@@ -394,18 +394,19 @@ select given.id, count(distinct lost.node_id)::int as nodes,
 having bool_or(lost.is_last)
 
 -- name: lock_unplaceable
--- Lock waiting tasks of a shape that have been ready since before $3. Those that somebody else
--- has locked may be about to ask for something else; their turn is the next one. Only the lines
--- that are named are looked at: the others may hold a million tasks.
---   $1 shape id, $2 tenant ids, $3 ready before, $4 how many
-select held.id
-  from unnest($2::int[]) as given (tenant_id)
+-- Lock waiting tasks of (tenant, shape) pairs that have been ready since before $3. Those that
+-- somebody else has locked may be about to ask for something else; their turn is the next one, and
+-- nobody is waited for, in whatever order they come. Only the pairs that are named are looked at:
+-- the others may hold a million tasks.
+--   $1 tenant ids, $2 shape ids, $3 ready before, $4 how many
+select held.id, held.shape_id
+  from unnest($1::int[], $2::int[]) as given (tenant_id, shape_id)
  cross join lateral (
-        select id
+        select id, shape_id
           from live
          where status = 'waiting'
            and tenant_id = given.tenant_id
-           and shape_id = $1
+           and shape_id = given.shape_id
            and ready_at <= $3
          limit $4
            for update skip locked
