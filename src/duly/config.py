@@ -110,8 +110,11 @@ class RequestSettings(msgspec.Struct, frozen=True):
     timeout: timedelta = timedelta(seconds=10)
     """How long a client waits for the database."""
     poll_limit: timedelta = timedelta(seconds=25)
-    open_limit: int = 2000
-    """Requests of clients that are worked on at once."""
+    open_limit: int = 4000
+    """Requests of clients that are worked on at once.
+
+    A tenant holds no more of them than are still free.
+    """
     waiting_limit: int = 2000
     """Requests of clients that wait for a task to end, or follow a log.
 
@@ -119,8 +122,11 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """
     artifact_limit: int = 2 * 2**30
     """Bytes of an artifact, whatever a plan says."""
-    bodies_limit: int = 128 * 2**20
-    """Bytes of bodies that are held at once; those of nodes are counted apart."""
+    bodies_limit: int = 192 * 2**20
+    """Bytes of bodies that are held at once; those of nodes are counted apart.
+
+    A tenant holds no more of them than are still free: two tenants can send a whole batch each.
+    """
     memory_limit: int = 2**30
     """Bytes that bodies may take once they are decoded, estimated before that is done.
 
@@ -194,8 +200,11 @@ def _check_bounds(settings: Settings) -> None:
     requests = settings.requests
     if min(requests.open_limit, requests.waiting_limit) < 1:
         raise ConfigError("requests.open_limit and requests.waiting_limit must be above 0.")
-    if requests.bodies_limit < max(requests.body_limit, requests.batch_limit):
-        raise ConfigError("requests.bodies_limit must hold a whole batch (requests.batch_limit).")
+    if requests.bodies_limit < 2 * max(requests.body_limit, requests.batch_limit):
+        raise ConfigError(
+            "requests.bodies_limit must be at least twice requests.batch_limit: half of it is all "
+            "that one tenant may hold."
+        )
     if settings.audit.batch < 1:
         raise ConfigError("audit.batch must be at least 1.")
 

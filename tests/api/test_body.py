@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from litestar import Request
 
-from duly.api import body
+from duly.api import body, body_pace
 from duly.errors import Malformed, TooLarge
 
 
@@ -38,20 +38,34 @@ async def test_a_body_beyond_the_limit_is_refused(pieces):
 
 @pytest.mark.parametrize("pieces", [(), (b"ab",)])
 async def test_a_body_that_does_not_come_is_given_up(pieces, monkeypatch):
-    monkeypatch.setattr(body, "SILENCE", 0.01)
+    monkeypatch.setattr(body_pace, "WINDOW", 0.01)
     with pytest.raises(Malformed, match="stopped before its end"):
         await body.read_body(request_of(*pieces, more=True), 4)
 
 
-async def test_a_body_that_comes_drop_by_drop_is_given_up(monkeypatch):
-    async def drop() -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return {"type": "http.request", "body": b"a", "more_body": True}
+@pytest.mark.parametrize("first", [b"", b"a" * 2**20])
+async def test_a_body_that_comes_drop_by_drop_is_given_up_however_fast_it_began(first, monkeypatch):
+    pieces = [first]
 
-    monkeypatch.setattr(body, "SILENCE", 0.05)
-    monkeypatch.setattr(body, "SLOWEST", 10**12)
+    async def drop() -> dict[str, Any]:
+        await asyncio.sleep(0.001)
+        piece = pieces.pop() if pieces else b"a"
+        return {"type": "http.request", "body": piece, "more_body": True}
+
+    monkeypatch.setattr(body_pace, "WINDOW", 0.05)
+    monkeypatch.setattr(body, "MIN_BODY_RATE", 10**6)
     with pytest.raises(Malformed, match="too slowly"):
-        await body.read_body(Request({"type": "http", "headers": []}, drop), 10**9)
+        async with asyncio.timeout(10):
+            await body.read_body(Request({"type": "http", "headers": []}, drop), 10**9)
+
+
+async def test_a_small_body_has_to_begin_soon(monkeypatch):
+    monkeypatch.setattr(body_pace, "FIRST_BYTE_SECONDS", 0.01)
+    request = request_of()
+    request.scope["headers"] = [(b"content-length", b"10")]
+    with pytest.raises(Malformed, match="stopped before its end"):
+        async with asyncio.timeout(10):
+            await body.read_body(request, 100)
 
 
 @pytest.mark.parametrize("pieces", [(None,), (b"ab", None)])

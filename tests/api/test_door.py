@@ -18,11 +18,11 @@ MEGABYTE = 2**20
 def settings() -> Settings:
     return Settings(
         requests=RequestSettings(
-            open_limit=2,
+            open_limit=3,
             waiting_limit=5,
             body_limit=MEGABYTE,
             batch_limit=2 * MEGABYTE,
-            bodies_limit=2 * MEGABYTE,
+            bodies_limit=4 * MEGABYTE,
         )
     )
 
@@ -38,11 +38,29 @@ async def door(api: Api, settings: Settings) -> Api:
     return Api(client, api.parts)
 
 
+@pytest.fixture
+async def other(door: Api) -> dict[str, str]:
+    """What a caller of another tenant sends along."""
+    await door.call("POST", "/v1/tenants", json={"name": "other", "plan": "unlimited"})
+    asked = {"name": "kim", "scopes": ["submit", "read"]}
+    answer = await door.call("POST", "/v1/keys?tenant=other", json=asked)
+    return {"authorization": f"Bearer {answer.json()['key']}"}
+
+
 async def slow(sent: asyncio.Event, go_on: asyncio.Event, first: bytes) -> AsyncIterator[bytes]:
     yield first
     sent.set()
     await go_on.wait()
     yield b'"true"]}'
+
+
+async def sent_or_answered(
+    begun: list[asyncio.Event], asked: list[asyncio.Task[httpx.Response]]
+) -> None:
+    """Wait until each request has sent what it sends for now, or has its answer."""
+    async with asyncio.timeout(10):
+        while not all(map(lambda sent, one: sent.is_set() or one.done(), begun, asked)):
+            await asyncio.sleep(0.01)
 
 
 async def refused(door: Api, method: str, path: str, **options: object) -> str:
@@ -71,6 +89,41 @@ async def test_as_many_requests_as_there_is_room_for(door: Api) -> None:
     go_on.set()
     assert [(await one).status_code for one in asked] == [201, 201]
     assert (await door.call("GET", "/v1/tasks")).status_code == 200
+
+
+async def test_a_tenant_whose_bodies_do_not_come_leaves_room_for_others(
+    door: Api, other: dict[str, str]
+) -> None:
+    go_on = asyncio.Event()
+    begun = [asyncio.Event() for _ in range(3)]
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(
+                door.call("POST", "/v1/tasks", content=slow(sent, go_on, b'{"command":['))
+            )
+            for sent in begun
+        ]
+        await sent_or_answered(begun, asked)
+        assert (await door.call("GET", "/v1/tasks", headers=other)).status_code == 200
+        for one in asked:
+            one.cancel()
+
+
+async def test_callers_without_a_key_leave_room_for_those_with_one(door: Api) -> None:
+    go_on = asyncio.Event()
+    begun = [asyncio.Event() for _ in range(3)]
+    anyone = {"authorization": "Bearer unknown"}
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(
+                door.call("POST", "/v1/login", content=slow(sent, go_on, b"{"), headers=anyone)
+            )
+            for sent in begun
+        ]
+        await sent_or_answered(begun, asked)
+        assert (await door.call("GET", "/v1/tasks")).status_code == 200
+        for one in asked:
+            one.cancel()
 
 
 async def test_who_waits_keeps_nobody_else_out(door: Api) -> None:
@@ -120,6 +173,25 @@ async def test_as_many_bytes_as_there_is_room_for(door: Api) -> None:
     go_on.set()
     assert (await asked).status_code == 422
     assert (await door.submit())["status"] == "waiting"
+
+
+async def test_a_tenant_that_sends_much_leaves_room_for_others(
+    door: Api, other: dict[str, str]
+) -> None:
+    go_on = asyncio.Event()
+    begun = [asyncio.Event() for _ in range(2)]
+    first, path = b" " * (2 * MEGABYTE - 100), "/v1/tasks/batch"
+    async with asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task(door.call("POST", path, content=slow(sent, go_on, first)))
+            for sent in begun
+        ]
+        await sent_or_answered(begun, asked)
+        task = b'{"command":["true"]}'.ljust(MEGABYTE // 2)
+        answer = await door.call("POST", "/v1/tasks", content=task, headers=other)
+        assert answer.status_code == 201
+        for one in asked:
+            one.cancel()
 
 
 async def test_what_is_too_large_for_any_time_is_told_so(door: Api) -> None:

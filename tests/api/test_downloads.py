@@ -27,7 +27,7 @@ from tests.api.conftest import Agent, Api
 DATA = os.urandom(8 * 2**20)
 """More than the sockets between two processes hold."""
 PATH = f"/v1/artifacts/{hashlib.sha256(DATA).hexdigest()}"
-FEW = 2
+FEW = 3
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ from duly.store.lanes import Lane
 from duly.store.views import OtherTenant
 
 Connection = ASGIConnection[Any, Any, Any, Any]
+ON_IDENTIFIED = "duly.on_identified"
+"""In the scope of a request whose caller the door does not know: takes the id of its tenant, or
+None on a route that needs no key; raises Unavailable when that tenant has its share already."""
 
 
 class Access(StrEnum):
@@ -70,6 +73,7 @@ async def guard(connection: Connection) -> None:
     access: Access = operation.access
     if access in (Access.PUBLIC, Access.LOGIN):
         _check_exact(connection)
+        _identify(connection, None)
         return
     parts: Parts = connection.app.state["parts"]
     bearer = bearer_of(connection)
@@ -88,6 +92,7 @@ async def guard(connection: Connection) -> None:
         if credential is None:
             async with parts.timeouts.reading():
                 credential = await parts.authenticator.authenticate(bearer)
+        _identify(connection, credential.tenant_id)
         if access is not Access.OWN:
             _check_scope(credential, SCOPES[access])
             _check_suspended(credential, str(connection.scope.get("method")))
@@ -96,6 +101,13 @@ async def guard(connection: Connection) -> None:
         if b"tenant" in query or b"%" in query:
             credential = await _for_tenant(parts, credential, query)
         connection.scope["auth"] = credential
+
+
+def _identify(connection: Connection, tenant_id: int | None) -> None:
+    """Tell the door, once, for which tenant a caller speaks that it did not know."""
+    on_identified: Any = connection.scope.pop(ON_IDENTIFIED, None)  # type: ignore[misc]
+    if on_identified is not None:
+        on_identified(tenant_id)
 
 
 def bearer_of(connection: Connection) -> str:

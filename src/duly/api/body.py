@@ -14,16 +14,17 @@ import msgspec
 
 from duly import clock
 from duly.api.auth import guard
+from duly.api.body_pace import BodyPace
 from duly.api.operation import ApiRequest, parts_of
 from duly.api.value_limit import ONE_THING, ValueLimit
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http_limits import WHOLE
 from duly.model.tenant import Credential
 
-SILENCE = 30.0
-"""Seconds after which a client that sends no more of its body is given up."""
-SLOWEST = 4096
+MIN_BODY_RATE = 8 * 1024
 """Bytes a second that a client sends at least: one that sends less keeps room from others."""
+MAX_BODY_SECONDS = 75 * 60.0
+"""Enough for the largest batch at 16 KiB a second, which takes 68 minutes."""
 SLOWEST_UPLOAD = 32 * 1024
 """Bytes a second of an upload, which is long and of which there are few at once."""
 LONGEST_UPLOAD = 12 * 3600.0
@@ -59,13 +60,14 @@ T = TypeVar("T")
 
 async def read_body(request: ApiRequest, limit: int) -> bytes:
     """Return the body; raises TooLarge as soon as it is known to be longer than `limit`."""
-    for name, value in request.scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > limit:
-            raise _too_large(limit)
+    announced = announced_bytes(request)
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
     chunks = bytearray()
     began = clock.monotonic()
+    pace = None if WHOLE in request.scope else _pace(request, announced)
     while True:
-        message = await _next(request, began + SILENCE + len(chunks) / SLOWEST)
+        message = await _next(request, pace)
         if message["type"] == "http.disconnect":
             raise Malformed("The client hung up before the end of the body.")
         body: bytes = message.get("body", b"")
@@ -91,14 +93,13 @@ def announced_bytes(request: ApiRequest) -> int | None:
 
 async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
     """Yield a body as it comes, which may be of any length; raises Malformed if it stops."""
-    came, began = 0, clock.monotonic()
+    began = clock.monotonic()
+    pace = BodyPace(SLOWEST_UPLOAD, LONGEST_UPLOAD)
     while True:
-        allowed = min(SILENCE + came / SLOWEST_UPLOAD, LONGEST_UPLOAD)
-        message = await _next(request, began + allowed)
+        message = await _next(request, pace)
         if message["type"] == "http.disconnect":
             raise Malformed("The client hung up before the end of the body.")
         body: bytes = message.get("body", b"")
-        came += len(body)
         if body:
             yield body
         if not message.get("more_body", False):
@@ -115,15 +116,27 @@ async def _check_again(request: ApiRequest, began: float) -> None:
         await guard(request)
 
 
-async def _next(request: ApiRequest, until: float) -> Any:
+def _pace(request: ApiRequest, announced: int | None) -> BodyPace:
+    """Return how slowly a body may come, and begin: a small one of a client has to begin soon.
+
+    Nodes have room of their own, and a report that is refused costs them more than time.
+    """
+    is_client = isinstance(request.scope.get("auth"), Credential | None)
+    return BodyPace(MIN_BODY_RATE, MAX_BODY_SECONDS, announced if is_client else None)
+
+
+async def _next(request: ApiRequest, pace: BodyPace | None) -> Any:
     """Return what comes next of a body, which most of the time is here already."""
-    if WHOLE in request.scope:
+    if pace is None or WHOLE in request.scope:
         return await request.receive()
+    began = clock.monotonic()
     try:
-        async with asyncio.timeout(min(until - clock.monotonic(), SILENCE)):
-            return await request.receive()
+        async with asyncio.timeout(pace.patience(began)):
+            message: Any = await request.receive()
     except TimeoutError:
         raise Malformed("The body stopped before its end, or came too slowly.") from None
+    pace.count(len(message.get("body", b"")), clock.monotonic() - began)
+    return message
 
 
 def claim_memory(request: ApiRequest, amount: int) -> None:

@@ -1,12 +1,14 @@
 """Lets in only what there is room for, before anything of it is read.
 
 A server whose database is slow gathers requests until its memory is full, unless
-it says no while it still can. What waits on purpose (for a task to end, for a log to
+it says no while it still can. Tenants share what there is: one may hold no more than is still
+free, so that none keeps the others out. What waits on purpose (for a task to end, for a log to
 grow, for a reader to take what is large) has a room of its own, so that it never keeps
 out what could be answered at once; and nodes have one, so that clients never keep them out.
 """
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from litestar.enums import ScopeType
@@ -14,6 +16,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from duly import telemetry
 from duly.api.answer import ENCODER, Answer
+from duly.api.auth import ON_IDENTIFIED
 from duly.api.body import CLAIM
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.api.turnstile import Turnstile
@@ -34,26 +37,63 @@ FULL = "The server has as many requests as it can hold; try again."
 NO_MEMORY = "The server holds as much of other requests as it can; try again."
 UNTOUCHED = "/healthz"
 """Says that the server is there, which it is."""
+STRANGERS = -1
+"""Stands for the tenant of all whose key was not checked yet."""
+ANONYMOUS = -2
+"""Stands for the tenant of all who have no key, or ask for what needs none."""
+MAX_KNOWN_CALLERS = 10_000
 
 
 class Rooms:
     """What may be inside of one kind: so many requests, with so many bytes of bodies."""
 
-    def __init__(self, name: str, requests: Room, bodies: Room) -> None:
+    def __init__(
+        self, name: str, requests: Room | SharedRoom, bodies: Room | SharedRoom | None
+    ) -> None:
         self.requests = requests
         self.bodies = bodies
+        """None where bodies are passed on as they come, and held by nobody."""
         self._shed = telemetry.REQUESTS_SHED.labels(name)
 
-    def refusal(self, announced: int) -> str | None:
+    def refusal(self, tenant_id: int, announced: int) -> str | None:
         """Say why a request cannot come in, if so; one that is too large is not ours to refuse."""
-        if not self.requests.fits():
+        if not self.requests.fits(tenant_id):
             why = FULL
-        elif announced <= self.bodies.most and not self.bodies.fits(announced):
+        elif announced and self._is_short_of(tenant_id, announced):
             why = NO_MEMORY
         else:
             return None
         self._shed.inc()
         return why
+
+    def _is_short_of(self, tenant_id: int, announced: int) -> bool:
+        bodies = self.bodies
+        if bodies is None or announced > bodies.max_share:
+            return False
+        return not bodies.fits(tenant_id, announced)
+
+
+class Callers:
+    """The tenants of callers, by a hash of how they authenticate: never by a key itself.
+
+    What it remembers decides whose share a request counts against and nothing else, so it need
+    not forget a key that was revoked.
+    """
+
+    def __init__(self) -> None:
+        self._tenants: dict[int, int] = {}
+
+    def tenant_of(self, authorization: bytes | None) -> int:
+        """Return the tenant of a caller, or what stands for it."""
+        if authorization is None:
+            return ANONYMOUS
+        return self._tenants.get(hash(authorization), STRANGERS)
+
+    def remember(self, authorization: bytes, tenant_id: int) -> None:
+        """Know the caller from now on; the one known for longest is forgotten for it."""
+        if len(self._tenants) >= MAX_KNOWN_CALLERS:
+            self._tenants.pop(next(iter(self._tenants)))
+        self._tenants[hash(authorization)] = tenant_id
 
 
 class Door:
@@ -73,13 +113,15 @@ class Door:
         self._connections: Collection[Any] = ()
         self._counted = -1
         self._crowd = 0
-        bodies = Room(settings.bodies_limit)
-        self._open = Rooms("open", Room(settings.open_limit), bodies)
+        self._callers = Callers()
+        bodies = SharedRoom(settings.bodies_limit, NO_MEMORY)
+        self._open = Rooms("open", SharedRoom(settings.open_limit, FULL), bodies)
+        # Whoever waits takes a share of its tenant, too (`Parts.waits`).
         self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
         self._memory = SharedRoom(settings.memory_limit, NO_MEMORY)
         self._nodes = Rooms("nodes", Room(NODES), Room(settings.bodies_limit))
-        self._uploads = Rooms("uploads", Room(UPLOADS), Room(0))
-        self._downloads = Rooms("downloads", Room(DOWNLOADS), bodies)
+        self._uploads = Rooms("uploads", SharedRoom(UPLOADS, FULL), None)
+        self._downloads = Rooms("downloads", SharedRoom(DOWNLOADS, FULL), bodies)
 
     def watch(self, connections: Collection[Any]) -> None:
         """Refuse clients before `connections` are so many that nodes would not get any."""
@@ -91,19 +133,28 @@ class Door:
             await self._app(scope, receive, send)
             return
         rooms = self._rooms_of(scope)
+        authorization, announced = _caller_and_length(scope)
+        tenant_id = self._callers.tenant_of(authorization)
         is_crowded = rooms is not self._nodes and self._is_crowded()
-        why = FULL if is_crowded else rooms.refusal(_announced(scope))
+        why = FULL if is_crowded else rooms.refusal(tenant_id, announced)
         if why is not None:
             await self._refuse(why, hang_up=is_crowded)(scope, receive, send)
             return
-        body = Body(receive, rooms.bodies, self._memory)
-        scope[CLAIM] = body.claim  # type: ignore[literal-required]
-        rooms.requests.take()
+        visit = Visit(rooms, self._memory, tenant_id, receive)
+        scope[CLAIM] = visit.claim  # type: ignore[literal-required]
+        is_stranger = tenant_id == STRANGERS and rooms is not self._nodes
+        if is_stranger and authorization is not None:
+            identify = partial(self._identify, visit, authorization)
+            scope[ON_IDENTIFIED] = identify  # type: ignore[literal-required]
         try:
-            await self._app(scope, receive if rooms is self._uploads else body.receive, send)
+            await self._app(scope, receive if rooms.bodies is None else visit.receive, send)
         finally:
-            rooms.requests.give_back()
-            body.forget()
+            visit.end()
+
+    def _identify(self, visit: "Visit", authorization: bytes, tenant_id: int | None) -> None:
+        if tenant_id is not None:
+            self._callers.remember(authorization, tenant_id)
+        visit.move_to(ANONYMOUS if tenant_id is None else tenant_id)
 
     def _rooms_of(self, scope: Any) -> Rooms:
         path, query = scope["path"], scope["query_string"]
@@ -112,11 +163,13 @@ class Door:
             return self._nodes
         if scope["method"] == "PUT" and path.startswith("/v1/artifacts/"):
             return self._uploads
+        if scope["method"] != "GET":
+            return self._open
         # However else these words can be spelled: it is then counted with the others.
         if b"wait=" in query or b"follow=" in query:
             return self._waiting
         is_long = path.startswith("/v1/artifacts/") or path.endswith("/logs")
-        return self._downloads if is_long and scope["method"] == "GET" else self._open
+        return self._downloads if is_long else self._open
 
     def _is_crowded(self) -> bool:
         if len(self._connections) != self._counted:
@@ -134,44 +187,70 @@ class Door:
         return answer
 
 
-class Body:
-    """The body of a request as it comes in, counted for as long as the request is worked on.
+class Visit:
+    """A request while it is worked on: its place, its body as it comes in, its memory.
 
-    What was announced is not counted: it may never come.
+    What was announced of a body is not counted: it may never come.
     """
 
-    def __init__(self, receive: Receive, room: Room, memory: SharedRoom) -> None:
+    def __init__(self, rooms: Rooms, memory: SharedRoom, tenant_id: int, receive: Receive) -> None:
+        self._rooms = rooms
+        self._tenant_id = tenant_id
         self._receive = receive
-        self._room = room
         self._held = 0
         self._memory = memory
         self._claimed: list[tuple[int, int]] = []
+        self._has_place = True
+        rooms.requests.take(tenant_id)
 
     async def receive(self) -> Any:
         """Return the next message; raises Unavailable when there is no room for it."""
         message = await self._receive()
         size = len(message.get("body", b""))  # type: ignore[arg-type]
-        if size:
-            if not self._room.fits(size):
+        bodies = self._rooms.bodies
+        if size and bodies is not None:
+            if not bodies.fits(self._tenant_id, size):
                 raise Unavailable(NO_MEMORY)
-            self._room.take(size)
+            bodies.take(self._tenant_id, size)
             self._held += size
         return message
+
+    def move_to(self, tenant_id: int) -> None:
+        """Count against the share of another tenant, before any of the body was received.
+
+        Raises Unavailable when that tenant has its share already.
+        """
+        requests = self._rooms.requests
+        requests.give_back(self._tenant_id)
+        self._has_place = False
+        why = self._rooms.refusal(tenant_id, 0)
+        if why is not None:
+            raise Unavailable(why)
+        requests.take(tenant_id)
+        self._has_place = True
+        self._tenant_id = tenant_id
 
     def claim(self, tenant_id: int, amount: int) -> None:
         """Hold memory for what the body is decoded to; raises Unavailable if there is none."""
         self._memory.take(tenant_id, amount)
         self._claimed.append((tenant_id, amount))
 
-    def forget(self) -> None:
-        """Give back the room of all that came, and of what was made of it."""
-        self._room.give_back(self._held)
+    def end(self) -> None:
+        """Give back the place, the room of all that came, and of what was made of it."""
+        if self._has_place:
+            self._rooms.requests.give_back(self._tenant_id)
+        if self._held and self._rooms.bodies is not None:
+            self._rooms.bodies.give_back(self._tenant_id, self._held)
         for tenant_id, amount in self._claimed:
             self._memory.give_back(tenant_id, amount)
 
 
-def _announced(scope: Any) -> int:
+def _caller_and_length(scope: Any) -> tuple[bytes | None, int]:
+    """Return how the caller authenticates, if it does, and how long it says that its body is."""
+    authorization, length = None, 0
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:12])
-    return 0
+        if name == b"authorization":
+            authorization = value
+        elif name == b"content-length" and value.isdigit():
+            length = int(value[:12])
+    return authorization, length

@@ -7,21 +7,24 @@ from duly.errors import Unavailable
 
 
 class Room:
-    """Counts what is inside; whoever does not fit has to come again later."""
+    """A room without shares: the first to come are the first to be let in.
+
+    It has the methods of `SharedRoom`, so that a caller need not know which one it fills.
+    """
 
     def __init__(self, most: int) -> None:
-        self.most = most
+        self.max_share = most
         self.used = 0
 
-    def fits(self, amount: int = 1) -> bool:
+    def fits(self, tenant_id: int, amount: int = 1) -> bool:
         """Say whether that much more may come in."""
-        return self.used + amount <= self.most
+        return self.used + amount <= self.max_share
 
-    def take(self, amount: int = 1) -> None:
+    def take(self, tenant_id: int, amount: int = 1) -> None:
         """Let it in; the caller has made sure that it fits."""
         self.used += amount
 
-    def give_back(self, amount: int = 1) -> None:
+    def give_back(self, tenant_id: int, amount: int = 1) -> None:
         """Let it out."""
         self.used -= amount
 
@@ -68,6 +71,8 @@ class SharedRoom:
     def __init__(self, most: int, full: str) -> None:
         self._full = full
         self._free = most
+        self.max_share = (most + 1) // 2
+        """How much a tenant may hold while nobody else holds anything."""
         self.used: dict[int, int] = {}
         """How much each tenant holds."""
 
@@ -80,14 +85,17 @@ class SharedRoom:
         finally:
             self.give_back(tenant_id)
 
+    def fits(self, tenant_id: int, amount: int = 1) -> bool:
+        """Say whether a tenant may hold that much more."""
+        # What it would hold against what would be left, to the last place.
+        return self.used.get(tenant_id, 0) + amount <= self._free - amount + 1
+
     def take(self, tenant_id: int, amount: int = 1) -> None:
         """Let a tenant hold that much more; raises Unavailable when it is too much."""
-        used = self.used.get(tenant_id, 0)
-        # What it would hold against what would be left, to the last place.
-        if used + amount > self._free - amount + 1:
+        if not self.fits(tenant_id, amount):
             raise Unavailable(self._full)
         self._free -= amount
-        self.used[tenant_id] = used + amount
+        self.used[tenant_id] = self.used.get(tenant_id, 0) + amount
 
     def give_back(self, tenant_id: int, amount: int = 1) -> None:
         """Let a tenant hold that much less."""
