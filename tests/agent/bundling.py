@@ -89,7 +89,7 @@ def assignment(ref, payload, tenant, disk_mb):
 
 
 @asynccontextmanager
-async def bundling(server, folder, most_bytes=10**6):
+async def bundling(server, folder, most_bytes=10**6, unpackers=1):
     async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
         line.key = "node"
         told = Bundling(folder, most_bytes)
@@ -100,7 +100,8 @@ async def bundling(server, folder, most_bytes=10**6):
             lambda *said: told.said.put_nowait(said),
             told.removed.append,
         )
-        loops = [group.create_task(told.fetcher.run()), group.create_task(told.fetcher.unpack())]
+        loops = [told.fetcher.run(), *(told.fetcher.unpack() for _ in range(unpackers))]
+        loops = [group.create_task(loop) for loop in loops]
         yield told
         for loop in loops:
             loop.cancel()

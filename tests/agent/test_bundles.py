@@ -12,7 +12,7 @@ from duly.agent import bundles, gateway
 from duly.agent.outcome import NEVER_BEGUN
 from duly.errors import Unauthenticated
 from duly.model.task import Outcome
-from duly.wire import ArtifactPiece
+from duly.wire import ArtifactPiece, AttemptRef
 from tests.agent.bundling import JOB, OTHER, A, B, C, asked, bundling, give, name_of, until
 from tests.agent.test_unpack import entry, tar
 
@@ -53,6 +53,44 @@ async def test_a_large_bundle_keeps_no_small_one_waiting(server, tmp_path):
         told.want(B, OTHER)
         assert {await told.end(), await told.end()} == {(A, None), (B, None)}
     assert asked(server) == [(A, 0), (B, 0), (A, 700)]
+
+
+async def test_many_bundles_of_a_tenant_keep_no_other_one_waiting(server, tmp_path):
+    many = [tar(entry(f"file{n}", b"1")) for n in range(3)]
+    for _ in range(4):
+        server.prepare(200, wire.encode(ArtifactPiece(data=b"1", size=1000)))
+    refs = [AttemptRef(20 + n, 1, 50 + n) for n in range(3)]
+    async with bundling(server, tmp_path) as told:
+        for ref, data in zip(refs, many, strict=True):
+            told.want(ref, data)
+        told.want(B, OTHER, tenant=4)
+        await until(lambda: len(server.seen) >= 4)
+    assert [ref for ref, _ in asked(server)][:4] == [refs[0], B, refs[1], B]
+
+
+async def test_slow_bundles_of_a_tenant_keep_no_other_tenant_waiting(server, tmp_path, monkeypatch):
+    go_on, real, begun = threading.Event(), bundles.unpack, []
+
+    def slowly(file, *args, **options):
+        if file.parent.name == "3":
+            begun.append(file)
+            assert go_on.wait(20)
+        real(file, *args, **options)
+
+    monkeypatch.setattr(bundles, "unpack", slowly)
+    refs = [AttemptRef(20 + n, 1, 50 + n) for n in range(4)]
+    give(server, JOB)
+    async with bundling(server, tmp_path, unpackers=bundles.UNPACKERS) as told:
+        for ref in refs:
+            told.want(ref)
+        await until(lambda: len(begun) >= bundles.MAX_UNPACKERS_PER_TENANT)
+        give(server, OTHER)
+        told.want(B, OTHER, tenant=4)
+        try:
+            assert await told.end() == (B, None)
+        finally:
+            go_on.set()
+        assert {await told.end() for _ in refs} == {(ref, None) for ref in refs}
 
 
 async def test_another_asks_on_when_an_attempt_is_not_ours_any_more(server, tmp_path):
@@ -108,6 +146,14 @@ async def test_an_attempt_whose_bundle_comes_too_slowly_fails(server, tmp_path, 
     async with bundling(server, tmp_path) as told:
         told.want(A)
         assert (await told.fails())[:2] == (Outcome.FAILED, "artifact_unavailable")
+        assert server.seen == []
+
+
+async def test_an_attempt_that_others_kept_waiting_goes_back(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "LONGEST", 0.0)
+    async with bundling(server, tmp_path) as told:
+        told.want(A)
+        assert (await told.fails())[:2] == (Outcome.EXPIRED, "artifact_unavailable")
         assert server.seen == []
 
 

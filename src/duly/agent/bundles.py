@@ -1,8 +1,9 @@
 """Fetches the bundle of an attempt and unpacks it, before the attempt begins.
 
-A bundle that several attempts wait for comes once. One piece of each in turn, so that a large
-one keeps no small one waiting; what was fetched is kept for later (`duly.agent.bundle_cache`).
-Each attempt has a folder and a user of its own, so each unpacks for itself, in a thread.
+A bundle that several attempts wait for comes once. Pieces are fetched round-robin by tenant, and
+by bundle within a tenant, so that a large bundle keeps no small one waiting, and many keep no other
+tenant's; what was fetched is kept for later (`duly.agent.bundle_cache`). Each attempt has a folder
+and a user of its own, so each unpacks for itself, in a thread, round-robin by tenant, too.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 from duly.agent.bundle_cache import Arrival, BundleCache
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.outcome import NEVER_BEGUN, Conclusion
+from duly.agent.tenant_queue import TenantQueue
 from duly.agent.unpack import Damaged, Unwanted, unpack
 from duly.agent.users import User, Users
 from duly.clock import monotonic
@@ -32,9 +34,13 @@ PATIENCE = 60.0
 """Seconds without a piece after which an attempt goes back to its queue: another node may do
 better."""
 LONGEST = 1800.0
-"""Seconds after which an attempt fails that has not got its bundle, though pieces came."""
+"""Seconds after which an attempt ends that has not got its bundle, though pieces came."""
 MOST_DAMAGED = 3
 """After so many times it is the disk, and another node may do better."""
+UNPACKERS = 3
+"""How many bundles are unpacked at once."""
+MAX_UNPACKERS_PER_TENANT = UNPACKERS - 1
+"""One is free, however long those of a single tenant take, when another tenant comes."""
 TOO_SLOW = f"it was not here within {LONGEST / 60:.0f} minutes."
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SPOILED = "what came has another hash than it should."
@@ -46,6 +52,7 @@ class Wanted:
     """An attempt that has not begun, and its folder once that is made."""
 
     assignment: Assignment
+    tenant: int
     folder: str
     file: Path
     since: float = field(default_factory=monotonic)
@@ -66,10 +73,13 @@ class Wanted:
 class Fetching:
     """A bundle that is on its way, and who waits for it."""
 
+    tenant: int
     arrival: Arrival
     last_at: float
     next_at: float = 0.0
     """When the next piece is to be asked for."""
+    seconds: float = 0.0
+    """How long its own pieces have taken, without the time in which others had their turns."""
     backoff: Backoff = field(default_factory=Backoff)
     has_made_room: bool = False
     waiting: list[Wanted] = field(default_factory=list)
@@ -93,7 +103,7 @@ class BundleFetcher:
         self._remove = remove
         self._wanted: dict[AttemptRef, Wanted] = {}
         self._fetching: dict[Path, Fetching] = {}
-        self._arrived: asyncio.Queue[Wanted] = asyncio.Queue()
+        self._arrived: TenantQueue[Wanted] = TenantQueue(MAX_UNPACKERS_PER_TENANT)
         self._nudged = asyncio.Event()
         self._fits = True
 
@@ -109,11 +119,11 @@ class BundleFetcher:
         except Invalid as error:
             self._done(assignment, unavailable(Outcome.FAILED, error.message))
             return
-        wanted = self._wanted[assignment.ref] = Wanted(assignment, folder, file)
+        wanted = self._wanted[assignment.ref] = Wanted(assignment, tenant, folder, file)
         if file in self._fetching or not self._cache.use(file):
             self._await(wanted)
         else:
-            self._arrived.put_nowait(wanted)
+            self._arrived.put(wanted.tenant, wanted)
 
     def take(self, ref: AttemptRef) -> Wanted | None:
         """Return the folder and user of an attempt that begins now, if it has a bundle."""
@@ -135,7 +145,8 @@ class BundleFetcher:
     def _await(self, wanted: Wanted) -> None:
         fetching = self._fetching.get(wanted.file)
         if fetching is None:
-            fetching = self._fetching[wanted.file] = Fetching(Arrival(wanted.file), monotonic())
+            fetching = Fetching(wanted.tenant, Arrival(wanted.file), monotonic())
+            self._fetching[wanted.file] = fetching
         fetching.waiting.append(wanted)
         self._nudged.set()
 
@@ -143,12 +154,16 @@ class BundleFetcher:
         """Fetch until cancelled."""
         while True:
             await self._wait()
+            served: set[int] = set()
             for file, fetching in list(self._fetching.items()):
                 self._end_late(fetching)
                 if not fetching.waiting:
                     del self._fetching[file]
                     await asyncio.to_thread(fetching.arrival.drop)
-                elif fetching.next_at <= monotonic():
+                elif fetching.tenant not in served and fetching.next_at <= monotonic():
+                    served.add(fetching.tenant)
+                    # The tenant's other bundles come first next time.
+                    self._fetching[file] = self._fetching.pop(file)
                     await self._try(fetching)
 
     async def _wait(self) -> None:
@@ -164,6 +179,7 @@ class BundleFetcher:
 
     async def _try(self, fetching: Fetching) -> None:
         """Fetch a piece; if there is none, this bundle waits, and no other one."""
+        began = monotonic()
         try:
             await self._fetch_piece(fetching)
             fetching.backoff.reset()
@@ -172,6 +188,8 @@ class BundleFetcher:
             log.warning("cannot fetch a bundle", extra={"error": error.message})
             fetching.next_at = monotonic() + fetching.backoff.next()
             self._lose_patience(fetching, error)
+        finally:
+            fetching.seconds += monotonic() - began
 
     async def _fetch_piece(self, fetching: Fetching) -> None:
         asking, arrival = fetching.waiting[0], fetching.arrival
@@ -198,7 +216,7 @@ class BundleFetcher:
             if is_whole:
                 del self._fetching[arrival.target]
                 for wanted in fetching.waiting:
-                    self._arrived.put_nowait(wanted)
+                    self._arrived.put(wanted.tenant, wanted)
                 await self._trim()
 
     async def _trim(self) -> None:
@@ -219,10 +237,15 @@ class BundleFetcher:
         return any(one.file == file and not one.is_unpacked for one in wanted)
 
     def _end_late(self, fetching: Fetching) -> None:
-        """Let nothing that is too slow go on for ever: it holds room, and others fetch it too."""
+        """Let nothing that is too slow go on for ever: it holds room, and others fetch it too.
+
+        It fails if most of the time went by with its own pieces. If others had most of the turns,
+        that is not its fault: it goes back to its queue.
+        """
+        outcome = Outcome.FAILED if fetching.seconds > LONGEST / 2 else Outcome.EXPIRED
         for wanted in list(fetching.waiting):
             if monotonic() - wanted.since > LONGEST:
-                self._end(wanted, unavailable(Outcome.FAILED, TOO_SLOW))
+                self._end(wanted, unavailable(outcome, TOO_SLOW))
 
     def _lose_patience(self, fetching: Fetching, error: DulyError) -> None:
         if monotonic() - fetching.last_at > PATIENCE:
@@ -231,11 +254,12 @@ class BundleFetcher:
     async def unpack(self) -> None:
         """Unpack what has come, one after the other, until cancelled."""
         while True:
-            wanted = await self._arrived.get()
-            if not wanted.is_unwanted:
-                await self._unpack_or_end(wanted)
-                if not self._fits:
-                    await self._trim()
+            tenant = await self._arrived.next_tenant()
+            with self._arrived.take(tenant) as wanted:
+                if not wanted.is_unwanted:
+                    await self._unpack_or_end(wanted)
+                    if not self._fits:
+                        await self._trim()
 
     async def _unpack_or_end(self, wanted: Wanted) -> None:
         try:
@@ -250,7 +274,7 @@ class BundleFetcher:
             self._end(wanted, invalid(error.message))
         except OSError as error:
             if await self._make_room(wanted, error):
-                self._arrived.put_nowait(wanted)
+                self._arrived.put(wanted.tenant, wanted)
             else:
                 self._end(wanted, unavailable(Outcome.FAILED, f"{error.strerror or error}."))
         except Exception as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from duly.agent import events, state
 from duly.agent.bundle_cache import BundleCache
-from duly.agent.bundles import BundleFetcher
+from duly.agent.bundles import UNPACKERS, BundleFetcher
 from duly.agent.disk_usage import DiskUsage
 from duly.agent.disk_watch import DiskWatch
 from duly.agent.executor import Executor
@@ -51,8 +51,6 @@ IDLE_PAUSE = 0.05
 """Seconds before the next poll when the answer told us nothing new."""
 TICK = 0.25
 LEAVE_TIMEOUT = 3.0
-UNPACKING = 2
-"""How many bundles are unpacked at once: a large one should not keep all others waiting."""
 STOP_PATIENCE = 10.0
 """Seconds that the last reports have for getting through when the agent stops."""
 
@@ -249,7 +247,7 @@ class Session:
                     lambda: self._measuring.run(joined.heartbeat_interval),
                     self._inputs.run,
                     self._bundles.run,
-                    *(self._bundles.unpack,) * UNPACKING,
+                    *(self._bundles.unpack,) * UNPACKERS,
                 )
             ]
             loops += [group.create_task(self._tick()), group.create_task(self._stop_when(stop))]

@@ -1,0 +1,59 @@
+"""A queue of work for a few workers of the node, round-robin by tenant.
+
+In order of arrival, one tenant with many or slow items would keep all others waiting.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class TenantQueue(Generic[Item]):
+    """Items that wait, by tenant.
+
+    A tenant has at most `max_workers` at work, and at most one while another tenant waits. With
+    more workers than that, one is free when a tenant comes that had none.
+    """
+
+    def __init__(self, max_workers: int) -> None:
+        self._max_workers = max_workers
+        self._waiting: OrderedDict[int, deque[Item]] = OrderedDict()
+        """The tenant whose turn is next comes first; none has nothing waiting."""
+        self._at_work: Counter[int] = Counter()
+        self._changed = asyncio.Event()
+
+    def put(self, tenant: int, item: Item) -> None:
+        """Add an item behind those of the same tenant."""
+        self._waiting.setdefault(tenant, deque()).append(item)
+        self._changed.set()
+
+    async def next_tenant(self) -> int:
+        """Wait until there is an item that may be worked on, and return whose it is."""
+        while (tenant := self._find()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+        return tenant
+
+    @contextmanager
+    def take(self, tenant: int) -> Iterator[Item]:
+        """Work on the next item of a tenant; its next turn comes after those of the others."""
+        items = self._waiting.pop(tenant)
+        item = items.popleft()
+        if items:
+            self._waiting[tenant] = items
+        self._at_work[tenant] += 1
+        try:
+            yield item
+        finally:
+            self._at_work[tenant] -= 1
+            if not self._at_work[tenant]:
+                del self._at_work[tenant]
+            self._changed.set()
+
+    def _find(self) -> int | None:
+        most = self._max_workers if len(self._waiting) == 1 else 1
+        return next((one for one in self._waiting if self._at_work[one] < most), None)
