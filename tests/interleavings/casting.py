@@ -91,7 +91,7 @@ THEMES: dict[str, dict[str, float]] = {
     "removals": {"remove": 20, "join": 10, "batch": 3, "poll": 0.3, "reserve": 2},
     "overrides": {"override": 25, "batch": 4, "resize": 2, "poll": 0.2, "report": 3},
     "shapes": {"resize": 25, "place": 2, "batch": 12, "report": 2, "cancel": 0.2, "kill": 0.2},
-    "misfits": {"resize": 40, "place": 3, "give up": 6, "batch": 8}
+    "misfits": {"resize": 40, "place": 3, "give up": 25, "batch": 8}
     | dict.fromkeys(("poll", "report", "cancel", "submit", "sweep", "override"), 0.1),
     "reservations": {"reserve": 15, "change": 10, "release": 5, "forget": 10, "override": 2}
     | {"batch": 0.5, "submit": 0.5, "report": 2, "place": 1.5, "heartbeat": 4, "stop": 0.2},

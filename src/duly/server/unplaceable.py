@@ -32,9 +32,10 @@ from duly.store import leases, servers
 from duly.store.database import Database, now
 from duly.store.servers import Term
 
-MAX_PAIRS_PER_BATCH = 500
-MAX_TASKS_PER_BATCH = 500
-"""What ends in one transaction: some tens of milliseconds."""
+MAX_PAIRS_PER_BATCH = 200
+MAX_TASKS_PER_BATCH = 250
+"""What ends in one transaction: some tens of milliseconds. More tasks than pairs, so that a batch
+of pairs with one task each is seen to be complete."""
 BETWEEN_BATCHES = timedelta(milliseconds=100)
 """How long PostgreSQL is left to others before the next batch."""
 
