@@ -29,7 +29,8 @@ from tests.faults.test_kills import submit
 
 pytestmark = pytest.mark.faults
 CLIENTS = 2000
-SHARE = shares(DatabaseSettings().connections)[Lane.GUEST]
+SHARE = (shares(DatabaseSettings().connections)[Lane.GUEST] + 1) // 2
+"""Connections that one tenant may have at once, of those for clients."""
 GROWTH = 60 * 2**20
 """Bytes by which a server may grow between one wave of clients and the next ones."""
 WITHIN = 15.0
