@@ -1,6 +1,7 @@
 """A slow database: clients are told to come again, nodes and the leader keep what they hold."""
 
 import asyncio
+import json
 import re
 import resource
 import shutil
@@ -29,7 +30,8 @@ from tests.faults.test_kills import submit
 
 pytestmark = pytest.mark.faults
 CLIENTS = 2000
-SHARE = shares(DatabaseSettings().connections)[Lane.GUEST]
+SHARE = (shares(DatabaseSettings().connections)[Lane.GUEST] + 1) // 2
+"""Connections that one tenant may have at once, of those for clients."""
 GROWTH = 60 * 2**20
 """Bytes by which a server may grow between one wave of clients and the next ones."""
 WITHIN = 15.0
@@ -237,3 +239,28 @@ def test_connections_without_end_leave_files_for_nodes_and_the_database(lab: Lab
     ended = lab.client().wait(running, timeout=30)
     assert (ended["status"], ended["attempt"], ended["losses"]) == ("done", 1, 0)
     assert server.is_running()
+
+
+def call(lab: Lab, key: str, path: str, body: object = None) -> Any:
+    """Return what a caller with `key` is answered; raises HTTPError when it is refused."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"{lab.url}{path}", data, {"Authorization": f"Bearer {key}"})
+    with urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_requests_without_their_bodies_keep_no_other_tenant_out(lab: Lab) -> None:
+    lab.start_server(REQUESTS__OPEN_LIMIT="40")
+    call(lab, lab.key, "/v1/tenants", {"name": "other", "plan": "unlimited"})
+    asked = {"name": "kim", "scopes": ["submit", "read"]}
+    other = call(lab, lab.key, "/v1/keys?tenant=other", asked)["key"]
+    head = f"POST /v1/tasks HTTP/1.1\r\nAuthorization: Bearer {lab.key}\r\nContent-Length: 10\r\n"
+    with ExitStack() as held:
+        for _ in range(60):
+            sock = socket.create_connection(("127.0.0.1", lab.port), timeout=10)
+            held.enter_context(sock).sendall(f"{head}Host: x\r\n\r\n".encode())
+        # The last ones are refused at once: those before them are inside by then.
+        assert sock.recv(12) == b"HTTP/1.1 503"
+        assert call(lab, other, "/v1/tasks", {"command": ["true"]})["status"] == "waiting"
+        # Soon the places are free again, though nobody has hung up.
+        lab.client().submit(command=["true"])

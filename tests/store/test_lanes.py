@@ -1,7 +1,7 @@
 """Nobody takes the connections of those whose lateness costs most."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from hypothesis import given
@@ -52,4 +52,17 @@ async def test_a_turn_passes_on_however_it_ends(dsn, monkeypatch):
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
         async with database.connection(Lane.GUEST) as conn:
+            assert await conn.fetchval("select 1") == 1
+
+
+async def test_a_tenant_that_waits_for_its_own_locks_leaves_connections_for_others(
+    dsn, monkeypatch
+):
+    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
+    async with await Database.connect(dsn) as database, AsyncExitStack() as taken:
+        share = shares(DatabaseSettings().connections)[Lane.GUEST]
+        for _ in range(share):
+            with suppress(Unavailable):
+                await taken.enter_async_context(database.reading_for(1))
+        async with database.reading_for(2) as conn:
             assert await conn.fetchval("select 1") == 1

@@ -57,20 +57,19 @@ class Rooms:
 
     def refusal(self, tenant_id: int, announced: int) -> str | None:
         """Say why a request cannot come in, if so; one that is too large is not ours to refuse."""
+        bodies = self.bodies
         if not self.requests.fits(tenant_id):
             why = FULL
-        elif announced and self._is_short_of(tenant_id, announced):
+        elif (
+            bodies is not None
+            and 0 < announced <= bodies.max_share
+            and not bodies.fits(tenant_id, announced)
+        ):
             why = NO_MEMORY
         else:
             return None
         self._shed.inc()
         return why
-
-    def _is_short_of(self, tenant_id: int, announced: int) -> bool:
-        bodies = self.bodies
-        if bodies is None or announced > bodies.max_share:
-            return False
-        return not bodies.fits(tenant_id, announced)
 
 
 class Callers:
@@ -117,9 +116,9 @@ class Door:
         bodies = SharedRoom(settings.bodies_limit, NO_MEMORY)
         self._open = Rooms("open", SharedRoom(settings.open_limit, FULL), bodies)
         # Whoever waits takes a share of its tenant, too (`Parts.waits`).
-        self._waiting = Rooms("waiting", Room(settings.waiting_limit), bodies)
+        self._waiting = Rooms("waiting", Room(settings.waiting_limit, FULL), bodies)
         self._memory = SharedRoom(settings.memory_limit, NO_MEMORY)
-        self._nodes = Rooms("nodes", Room(NODES), Room(settings.bodies_limit))
+        self._nodes = Rooms("nodes", Room(NODES, FULL), Room(settings.bodies_limit, NO_MEMORY))
         self._uploads = Rooms("uploads", SharedRoom(UPLOADS, FULL), None)
         self._downloads = Rooms("downloads", SharedRoom(DOWNLOADS, FULL), bodies)
 
@@ -209,8 +208,6 @@ class Visit:
         size = len(message.get("body", b""))  # type: ignore[arg-type]
         bodies = self._rooms.bodies
         if size and bodies is not None:
-            if not bodies.fits(self._tenant_id, size):
-                raise Unavailable(NO_MEMORY)
             bodies.take(self._tenant_id, size)
             self._held += size
         return message

@@ -41,13 +41,15 @@ async def reading(parts: Parts, credential: Credential) -> AsyncIterator[Connect
 
 
 @asynccontextmanager
-async def overseeing(parts: Parts) -> AsyncIterator[Connection]:
+async def overseeing(parts: Parts, tenant_id: int | None = None) -> AsyncIterator[Connection]:
     """Lend a connection that sees the rows of every tenant, for as long as a read may take.
 
     For what is nobody's own (nodes, servers, the room that is left) and for the lists of
-    administrators. Whoever uses it is named in tests/api/test_confinement.py.
+    administrators. Whoever uses it is named in tests/api/test_confinement.py. `tenant_id` says
+    whose share of the connections it takes.
     """
-    async with parts.timeouts.reading(), parts.database.connection(Lane.GUEST) as conn:
+    lent = parts.database.connection(Lane.GUEST, tenant_id)
+    async with parts.timeouts.reading(), lent as conn:
         yield conn
 
 
@@ -60,7 +62,9 @@ def picking(
     compare statuses counts as leaky, so that under row level security no index is used for
     it and everything that a tenant ever had is sorted.
     """
-    return overseeing(parts) if by_status else reading(parts, credential)
+    if by_status:
+        return overseeing(parts, credential.tenant_id)
+    return reading(parts, credential)
 
 
 def seeing(

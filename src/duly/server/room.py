@@ -12,7 +12,8 @@ class Room:
     It has the methods of `SharedRoom`, so that a caller need not know which one it fills.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, full: str) -> None:
+        self._full = full
         self.max_share = most
         self.used = 0
 
@@ -21,7 +22,9 @@ class Room:
         return self.used + amount <= self.max_share
 
     def take(self, tenant_id: int, amount: int = 1) -> None:
-        """Let it in; the caller has made sure that it fits."""
+        """Let it in; raises Unavailable when it is too much."""
+        if self.used + amount > self.max_share:
+            raise Unavailable(self._full)
         self.used += amount
 
     def give_back(self, tenant_id: int, amount: int = 1) -> None:
@@ -92,14 +95,19 @@ class SharedRoom:
 
     def take(self, tenant_id: int, amount: int = 1) -> None:
         """Let a tenant hold that much more; raises Unavailable when it is too much."""
-        if not self.fits(tenant_id, amount):
+        used = self.used.get(tenant_id, 0) + amount
+        free = self._free - amount
+        # As in `fits`, which costs a call more for every request.
+        if used > free + 1:
             raise Unavailable(self._full)
-        self._free -= amount
-        self.used[tenant_id] = self.used.get(tenant_id, 0) + amount
+        self._free = free
+        self.used[tenant_id] = used
 
     def give_back(self, tenant_id: int, amount: int = 1) -> None:
         """Let a tenant hold that much less."""
         self._free += amount
-        self.used[tenant_id] -= amount
-        if not self.used[tenant_id]:
+        left = self.used[tenant_id] - amount
+        if left:
+            self.used[tenant_id] = left
+        else:
             del self.used[tenant_id]

@@ -156,28 +156,31 @@ class Database:
     ) -> None:
         await self.close()
 
-    def connection(self, lane: Lane = Lane.DUTY) -> "Lent":
+    def connection(self, lane: Lane = Lane.DUTY, tenant_id: int | None = None) -> "Lent":
         """Lend a connection; each statement on it commits by itself.
 
         Nothing that was done on it counts before it has been given back without an error.
+        `tenant_id` says whose share of the lane it takes, and confines nothing.
         """
-        return Lent(self._pool, self._lanes, lane)
+        return Lent(self._pool, self._lanes, lane, tenant_id)
 
     @asynccontextmanager
-    async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, lane: Lane = Lane.DUTY, tenant_id: int | None = None
+    ) -> AsyncIterator[Connection]:
         """Lend a connection inside a transaction (READ COMMITTED)."""
-        async with self.connection(lane) as conn, conn.transaction():
+        async with self.connection(lane, tenant_id) as conn, conn.transaction():
             yield conn
 
     def reading_for(self, tenant_id: int) -> "Confined":
         """Lend a connection that can only read, and only the rows of one tenant."""
         begin = f"begin read only; {confinement(self._role, tenant_id)}"
-        return Confined(self.connection(Lane.GUEST), begin, self._ending)
+        return Confined(self.connection(Lane.GUEST, tenant_id), begin, self._ending)
 
     @asynccontextmanager
     async def writing_for(self, tenant_id: int) -> AsyncIterator[Connection]:
         """Lend a connection inside a transaction that reaches only the rows of one tenant."""
-        async with self.transaction(Lane.GUEST) as conn:
+        async with self.transaction(Lane.GUEST, tenant_id) as conn:
             await self.confine(conn, tenant_id)
             yield conn
 
@@ -233,22 +236,25 @@ class Lent:
     may yet lose it.
     """
 
-    __slots__ = ("_conn", "_lane", "_lanes", "_pool", "_warnings")
+    __slots__ = ("_conn", "_lane", "_lanes", "_pool", "_tenant_id", "_warnings")
 
-    def __init__(self, pool: "asyncpg.Pool[Any]", lanes: Lanes, lane: Lane) -> None:
+    def __init__(
+        self, pool: "asyncpg.Pool[Any]", lanes: Lanes, lane: Lane, tenant_id: int | None
+    ) -> None:
         self._pool = pool
         self._lanes = lanes
         self._lane = lane
+        self._tenant_id = tenant_id
         self._warnings: list[str] = []
 
     async def __aenter__(self) -> Connection:
-        await self._lanes.enter(self._lane)
+        await self._lanes.enter(self._lane, self._tenant_id)
         try:
             with translated():
                 async with asyncio.timeout(ACQUIRE):
                     self._conn = await self._pool.acquire()
         except BaseException:
-            self._lanes.leave(self._lane)
+            self._lanes.leave(self._lane, self._tenant_id)
             raise
         self._conn.add_log_listener(self._hear)
         return self._conn
@@ -265,7 +271,7 @@ class Lent:
                 if error is not None:
                     raise error
         finally:
-            self._lanes.leave(self._lane)
+            self._lanes.leave(self._lane, self._tenant_id)
 
     async def _give_back(self, error: BaseException | None) -> None:
         """Give the connection back, or drop it when it is of no use any more."""

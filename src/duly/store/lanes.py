@@ -3,15 +3,17 @@
 When the database is slow, every connection that there is gets used and waited for.
 So those whose lateness costs most have connections that nobody else can take: a
 server that cannot renew its term stops leading, and a node whose lease is not renewed
-freezes its tasks. Clients come last; they are told to try again.
+freezes its tasks. Clients come last; they are told to try again, and their tenants share what
+they have, so that the slow statements of one do not stop the others.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 from enum import Enum
 
 from duly.errors import Unavailable
+from duly.store.shared_turns import SharedTurns
 
 LOOPS = 11
 """What a server's loops need is never lent out: one connection each, and the timekeeper two."""
@@ -40,31 +42,39 @@ class Lanes:
     """The turns of those who are not a duty."""
 
     def __init__(self, connections: int) -> None:
-        self._turns = {
-            lane: asyncio.Semaphore(share) for lane, share in shares(connections).items()
-        }
+        turns = dict(shares(connections))
+        self._guests = SharedTurns(turns.pop(Lane.GUEST))
+        self._turns = {lane: asyncio.Semaphore(share) for lane, share in turns.items()}
 
-    async def enter(self, lane: Lane) -> None:
-        """Wait for a turn; raises Unavailable when it does not come in time."""
+    async def enter(self, lane: Lane, tenant_id: int | None = None) -> None:
+        """Wait for a turn; raises Unavailable when it does not come in time.
+
+        `tenant_id` says whose share of the guests' turns it is, None if it is no tenant's.
+        """
+        if lane is Lane.GUEST:
+            if not self._guests.try_acquire(tenant_id):
+                await _wait(self._guests.acquire(tenant_id))
+            return
         turns = self._turns.get(lane)
         if turns is None:
             return
         if turns.locked():
-            await _wait(turns)
+            await _wait(turns.acquire())
         else:
             await turns.acquire()
 
-    def leave(self, lane: Lane) -> None:
+    def leave(self, lane: Lane, tenant_id: int | None = None) -> None:
         """Give the turn to the next one."""
-        turns = self._turns.get(lane)
-        if turns is not None:
+        if lane is Lane.GUEST:
+            self._guests.release(tenant_id)
+        elif (turns := self._turns.get(lane)) is not None:
             turns.release()
 
 
-async def _wait(turns: asyncio.Semaphore) -> None:
+async def _wait(turn: Awaitable[object]) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
-            await turns.acquire()
+            await turn
     except TimeoutError:
         raise Unavailable(BUSY, RETRY_AFTER) from None
 
