@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import lines, speaker
+from duly.agent import lines, speaker, task_socket
 from duly.agent.callers import Caller
 from duly.agent.executor import Local
 from duly.agent.task_socket import TaskSocket, listen
@@ -188,6 +188,21 @@ async def test_connections_are_few_and_free_again_when_closed(talk):
     writer.write(b'{"progress": 0.3}\n')
     assert await reader.readline() == lines.OK
     writer.close()
+
+
+async def test_who_connects_in_a_loop_is_closed_unheard(talk, monkeypatch):
+    monkeypatch.setattr(task_socket, "MAX_CONNECTS_PER_USER", 10)
+    connects = min(2000, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    for _ in range(connects):
+        # Without a turn of the agent: each waits in the backlog, though it is closed already.
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            client.connect(str(talk.path))
+    with socket.socket(socket.AF_UNIX) as last:
+        last.setblocking(False)
+        last.connect(str(talk.path))
+        assert await asyncio.get_running_loop().sock_recv(last, 4096) == b""
+    assert 10 <= len(talk.callers) < connects / 10
 
 
 async def test_who_takes_no_answers_is_not_listened_to(talk, monkeypatch):

@@ -99,6 +99,8 @@ class Executor:
         self._spares = Spares()
         self._local: dict[AttemptRef, Local] = {}
         self._by_id: dict[int, Local] = {}
+        self._by_uid: dict[int, dict[str, Local]] = {}
+        """Those that run as each user, by their workspaces: one, where each has its own user."""
         self._last_id = 0
         self._name_key = secrets.token_bytes(16)
 
@@ -117,16 +119,13 @@ class Executor:
 
     def by_caller(self, caller: Caller) -> Local | None:
         """Return the running attempt that a process belongs to; None if it belongs to none."""
-        agent = os.geteuid()
-        alike = [
-            local
-            for local in self._by_id.values()
-            if caller.uid == (agent if local.user is None else local.user.uid)
-        ]
-        if self._users.own_uids or not alike:
-            return alike[0] if alike else None
+        alike = self._by_uid.get(caller.uid)
+        if alike is None:
+            return None
+        if self._users.own_uids:
+            return next(iter(alike.values()))
         found = workspace_of(caller.pid, self._work)
-        return next((local for local in alike if local.workspace == found), None)
+        return None if found is None else alike.get(found)
 
     def folders(self) -> list[Folder]:
         """Return the folders of the attempts that run, with the bytes that each may hold."""
@@ -187,6 +186,7 @@ class Executor:
         step = "user"
         try:
             local.user = self._users.take() if unpacked is None else unpacked.user
+            self._by_uid.setdefault(_uid_of(local), {})[local.workspace] = local
             step = "ports"
             local.ports = self._ports.take(assignment.resources.ports)
             step = "inputs"
@@ -286,6 +286,9 @@ class Executor:
     def _clear(self, local: Local, is_bare: bool = False) -> None:
         """Give back what was only needed while it ran; a bare workspace is gone, or a spare."""
         del self._by_id[local.id]
+        alike = self._by_uid.get(_uid_of(local), {})
+        if alike.pop(local.workspace, None) is not None and not alike:
+            del self._by_uid[_uid_of(local)]
         unwanted: str | None = None if is_bare else local.workspace
         if is_bare and local.tenant is not None:
             unwanted = self._spares.keep(local.workspace, local.tenant)
@@ -337,6 +340,10 @@ class Executor:
         local = self._local.pop(ref, None)
         if local is not None and local.log is None:
             Path(local.spool).unlink(missing_ok=True)
+
+
+def _uid_of(local: Local) -> int:
+    return os.geteuid() if local.user is None else local.user.uid
 
 
 def _interpreter(payload: Payload, folder: str, program: str) -> str | None:

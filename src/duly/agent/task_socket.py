@@ -6,13 +6,16 @@ kernel tells of it (`duly.agent.callers`); a process of no attempt is sent away.
 
 A task is not to be trusted with the agent's time and memory: lines are short, connections
 few, more than so many lines a second are read later, and nothing more is read from one
-who does not take its answers.
+who does not take its answers. The backlog is one for all: it is long, and emptied whenever there
+is anything in it, and those of a user who connects too often are closed unheard. That bounds what
+they cost; many processes that connect faster than we accept can still leave no room for others.
 """
 
 import asyncio
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,9 +34,12 @@ log = logging.getLogger(__name__)
 
 TOO_MANY = f"Limit exceeded: {MOST_CONNECTIONS} connections, and {MOST_LINES} lines a second."
 TOO_LONG = TooLarge(f"A line may have at most {lines.LONGEST - 1} bytes.")
-BACKLOG = 128
-AT_ONCE = 16
-"""How many connections are taken in before anything else has its turn."""
+BACKLOG = 4096
+"""Connections that can wait; as many as Linux lets any socket have unless told otherwise."""
+MAX_ACCEPT_TIME = 0.02
+"""Seconds of taking in connections before anything else has its turn."""
+MAX_CONNECTS_PER_USER = 1000
+"""A second; more than that are closed at once. Where tasks share a user, all of them together."""
 PAUSE = 1.0
 """Seconds without taking any in when this process can have no more open files."""
 
@@ -82,6 +88,9 @@ class TaskSocket:
         self._find = find
         self._hear = hear
         self._open: set[Conversation] = set()
+        self._connects: Counter[int] = Counter()
+        """How often each user has connected in this second."""
+        self._connects_since = float("-inf")
 
     def __enter__(self) -> "TaskSocket":
         self._listen()
@@ -100,7 +109,9 @@ class TaskSocket:
             asyncio.get_running_loop().add_reader(self._listener, self._take_in)
 
     def _take_in(self) -> None:
-        for _ in range(AT_ONCE):
+        """Empty the backlog, so that there is room in it for those who connect seldom."""
+        until = monotonic() + MAX_ACCEPT_TIME
+        while monotonic() < until:
             try:
                 connected, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -114,8 +125,12 @@ class TaskSocket:
             self._welcome(connected)
 
     def _welcome(self, connected: socket.socket) -> None:
+        caller = caller_of(connected)
+        if self._is_over_budget(caller.uid):
+            connected.close()
+            return
         connected.setblocking(False)
-        local = self._find(caller_of(connected))
+        local = self._find(caller)
         if local is None:
             _send_away(connected, Forbidden("This process belongs to no attempt that runs here."))
             return
@@ -125,6 +140,15 @@ class TaskSocket:
             return
         conversation = Conversation(connected, local, speaker, self._hear, self._open.discard)
         self._open.add(conversation)
+
+
+    def _is_over_budget(self, uid: int) -> bool:
+        now = monotonic()
+        if now - self._connects_since >= 1.0:
+            self._connects.clear()
+            self._connects_since = now
+        self._connects[uid] += 1
+        return self._connects[uid] > MAX_CONNECTS_PER_USER
 
 
 class Conversation:
