@@ -411,3 +411,20 @@ async def test_the_supervisor_stays_lean(best_node):
     assert "Threads:\t1\n" in status
     maps = Path(f"/proc/{best_node.supervisor}/maps").read_text()
     assert not any(name in maps for name in ("msgspec", "aiohttp", "ctypes", "_ssl"))
+
+
+@pytest.mark.parametrize("log_limit", [2**12, 2**30], ids=["full", "not full"])
+async def test_who_writes_without_end_waits_instead_of_keeping_the_supervisor_busy(
+    best_node, log_limit
+):
+    await best_node.run("true")
+    before = cpu_of(best_node.supervisor)
+    report = await best_node.run("timeout", "1", "yes", log_limit=log_limit)
+    assert report.exit_code == 124
+    assert cpu_of(best_node.supervisor) - before < 0.15
+
+
+def cpu_of(pid):
+    """Return the seconds of processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

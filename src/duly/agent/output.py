@@ -6,11 +6,16 @@ reach. What comes after the limit, or does not fit on the disk, is read and drop
 because a task must not block or die for having talked too much.
 """
 
+import fcntl
 import os
+from contextlib import suppress
 
 INLINE = 4096
 """Output up to this size needs no file."""
 CHUNK = 65536
+DROPPED_CHUNK = 2**20
+"""How much is read and dropped at once: a task that goes on writing waits seldom, and costs us
+little. It is what the pipe holds then, too."""
 LAST_DRAIN = 2**20
 """How much is still read once all processes are gone: more than any pipe holds."""
 NOTICE = b"\n[duly: the output is longer than its limit; the rest was dropped]\n"
@@ -30,7 +35,8 @@ class Output:
         self._room = max(limit - len(NOTICE), 0)
         self._buffer = bytearray()
         self._file: int | None = None
-        self._full = False
+        self.is_full = False
+        """Whether what comes now is dropped."""
 
     @property
     def inline(self) -> bytes | None:
@@ -42,15 +48,15 @@ class Output:
     def read(self) -> bool:
         """Take in what is there; False means that nobody can write any more."""
         try:
-            data = os.read(self.fd, CHUNK)
+            data = os.read(self.fd, DROPPED_CHUNK if self.is_full else CHUNK)
         except BlockingIOError:
             return True
         if not data:
             return False
-        if not self._full:
+        if not self.is_full:
             if len(data) > self._room - self.size:
                 data = data[: self._room - self.size] + NOTICE
-                self._full = True
+                self._drop_from_now()
             self._keep(data)
         return True
 
@@ -58,7 +64,7 @@ class Output:
         """Take in the rest, once every process is gone; somebody else may hold the pipe open."""
         for _ in range(LAST_DRAIN // CHUNK):
             before = self.size
-            if not self.read() or (self.size == before and not self._full):
+            if not self.read() or (self.size == before and not self.is_full):
                 break
 
     def spill(self) -> None:
@@ -79,6 +85,11 @@ class Output:
         os.close(self.fd)
         if self._file is not None:
             os.close(self._file)
+
+    def _drop_from_now(self) -> None:
+        self.is_full = True
+        with suppress(OSError):  # Its user may have no more; then it waits more often.
+            fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, DROPPED_CHUNK)
 
     def _keep(self, data: bytes) -> None:
         if self._file is None and self.size + len(data) <= INLINE:
@@ -107,7 +118,7 @@ class Output:
 
         If the file holds no more than memory can, what is in memory is told instead.
         """
-        self._full = True
+        self._drop_from_now()
         self.notice = DISK_FULL
         if self._file is not None and self.size < INLINE:
             os.close(self._file)

@@ -294,7 +294,11 @@ class Supervisor:
         if not self._attempts:
             return -1
         due = min(
-            self._timers.next(), self._outputs.flush_at, self._sample_at, self._spawners.deadline
+            self._timers.next(),
+            self._outputs.flush_at,
+            self._outputs.resume_at,
+            self._sample_at,
+            self._spawners.deadline,
         )
         if not self._lapsed:
             due = min(due, self._trusted_until)
@@ -310,6 +314,7 @@ class Supervisor:
         if now >= self._timers.next():
             self._reap()
             self._timers.run(now)
+        self._outputs.resume(now)
         if now >= self._outputs.flush_at:
             self._events += self._outputs.flush()
         if now >= self._sample_at:

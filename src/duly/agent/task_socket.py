@@ -141,7 +141,6 @@ class TaskSocket:
         conversation = Conversation(connected, local, speaker, self._hear, self._open.discard)
         self._open.add(conversation)
 
-
     def _is_over_budget(self, uid: int) -> bool:
         now = monotonic()
         if now - self._connects_since >= 1.0:
