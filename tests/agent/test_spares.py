@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,19 @@ def test_a_folder_with_attributes_is_not_taken_back(tmp_path, name):
     except OSError:
         pytest.skip("this file system has no such attributes")
     assert not reclaim(str(folder), OURS)
+
+
+@only_root
+def test_a_large_folder_is_not_listed_to_see_that_it_is_not_empty(tmp_path):
+    for number in range(10_000):
+        (tmp_path / f"{number:0100}").touch()
+    tracemalloc.start()
+    try:
+        assert not reclaim(str(tmp_path), (0, 0))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
 
 
 def test_what_is_no_folder_is_not_taken_back(tmp_path):

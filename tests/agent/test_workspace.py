@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ def test_a_tree_of_any_depth_is_removed(folder):
     os.close(at)
     workspace.remove(str(folder))
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folders", "files"])
+@pytest.mark.parametrize("below", [".", "sub"])
+def test_what_is_in_a_large_folder_is_never_listed_whole(folder, make, below):
+    (folder / below).mkdir(exist_ok=True)
+    for number in range(10_000):
+        make(folder / below / f"{number:0100}")
+    tracemalloc.start()
+    try:
+        workspace.remove(str(folder))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not folder.exists()
+    assert peak < 500_000
 
 
 def test_links_are_removed_and_not_followed(folder, tmp_path):

@@ -40,7 +40,7 @@ def reclaim(path: str, user: tuple[int, int]) -> bool:
     """
     try:
         os.chown(path, ROOT, ROOT, follow_symlinks=False)
-        if os.listdir(path):  # noqa: PTH208
+        if not _is_empty(path):
             os.chown(path, *user, follow_symlinks=False)
             return False
         # An access list is an attribute, too. Those of a security module are not the task's.
@@ -55,9 +55,15 @@ def is_spare(path: "str | os.PathLike[str]") -> bool:
     """Say whether a folder was kept for others, and so is empty."""
     try:
         found = os.lstat(path)
-        return (found.st_uid, found.st_mode) == (ROOT, OURS_ALONE) and not os.listdir(path)  # noqa: PTH208
+        return (found.st_uid, found.st_mode) == (ROOT, OURS_ALONE) and _is_empty(path)
     except OSError:
         return False
+
+
+def _is_empty(path: "str | os.PathLike[str]") -> bool:
+    """Look for one entry; a task may have left a million."""
+    with os.scandir(path) as entries:
+        return next(entries, None) is None
 
 
 class Spares:

@@ -23,6 +23,8 @@ NO_INPUTS = "no-inputs"
 FALLBACK = Path("/var/lib/duly")
 FULL = 64 * 1024
 """Bytes: a disk on which less is left is full."""
+MAX_FOLDERS = 1000
+"""How many folders are emptied before it is looked for more."""
 
 
 def root(data: Path, mark: str, *, shared: bool) -> Path:
@@ -170,18 +172,25 @@ def _remove_bare(path: Path) -> bool:
 
 
 def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
-    """Remove the files in `folder` and move its folders to `top`; return those that are there."""
+    """Remove the files in `folder` and move its folders to `top`.
+
+    Of `top` itself, return folders that are in it: some, if there are very many. Neither they nor
+    files, of which there may be a million, are ever listed whole.
+    """
     os.fchown(folder, os.geteuid(), -1)
     os.fchmod(folder, 0o700)
     folders = []
     with os.scandir(folder) as entries:
-        for entry in list(entries):
+        for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder)
                 continue
             # A folder that may not be read cannot be opened, but by root.
             make_private(entry.name, dir_fd=folder)
-            folders.append(entry.name)
             if folder != top:
                 os.rename(entry.name, next(names), src_dir_fd=folder, dst_dir_fd=top)
+                continue
+            folders.append(entry.name)
+            if len(folders) == MAX_FOLDERS:
+                break
     return folders
