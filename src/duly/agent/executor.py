@@ -48,7 +48,9 @@ class Local:
     inputs: str | None = None
     """The folder of what its upstreams have left, if they have left anything."""
     tenant: int | None = None
-    """Whose it is, if its folder is to be used again."""
+    """Whose it is."""
+    is_folder_kept: bool = False
+    """Whether its folder is kept for the next attempt of its tenant, if it leaves it empty."""
     user: User | None = None
     ports: Sequence[int] = ()
     log_size: int = 0
@@ -130,7 +132,7 @@ class Executor:
     def folders(self) -> list[Folder]:
         """Return the folders of the attempts that run, with the bytes that each may hold."""
         return [
-            Folder(local.id, local.workspace, local.resources.disk_mb * 2**20)
+            Folder(local.id, local.workspace, local.resources.disk_mb * 2**20, local.tenant)
             for local in self._by_id.values()
         ]
 
@@ -180,7 +182,8 @@ class Executor:
             assignment.resources,
             assignment.result_limit,
             None if assignment.inputs_limit is None else self.inputs_of(ref),
-            tenant,
+            assignment.tenant,
+            is_folder_kept=tenant is not None,
         )
         self._local[ref] = self._by_id[local.id] = local
         step = "user"
@@ -221,7 +224,7 @@ class Executor:
                 local.workspace,
                 folder,
                 None if user is None else tuple(user),
-                local.tenant is not None,
+                local.is_folder_kept,
             ),
             "disk": local.resources.disk_mb * 2**20,
             "own_uid": user.uid if user is not None and self._users.own_uids else None,
@@ -290,7 +293,7 @@ class Executor:
         if alike.pop(local.workspace, None) is not None and not alike:
             del self._by_uid[_uid_of(local)]
         unwanted: str | None = None if is_bare else local.workspace
-        if is_bare and local.tenant is not None:
+        if is_bare and local.is_folder_kept and local.tenant is not None:
             unwanted = self._spares.keep(local.workspace, local.tenant)
         if unwanted is not None:
             self.remove(unwanted)

@@ -2,7 +2,8 @@
 
 While an attempt runs, what is new leaves about every second, so that it can be
 followed. At its end, all but the tail leaves before the report, which carries the
-tail. So an attempt with little to say costs no request of its own.
+tail. So an attempt with little to say costs no request of its own. Chunks are sent round-robin by
+tenant: many attempts with much to say do not hold up the reports of another tenant's.
 """
 
 import asyncio
@@ -55,13 +56,13 @@ class LogSender:
         self._done.pop(ref, None)
 
     async def run(self, incarnation: int) -> None:
-        """Send until cancelled, one chunk of each attempt in turn."""
+        """Send until cancelled: one chunk of each tenant in turn, of its attempts in turn."""
         backoff = Backoff()
         while True:
             if not self._pending:
                 self._nudged.clear()
                 await self._nudged.wait()
-            for local in list(self._pending.values()):
+            for local in self._next_of_each_tenant():
                 try:
                     await self._send_chunk(local, incarnation)
                     backoff.reset()
@@ -73,6 +74,15 @@ class LogSender:
                     # Refused: the attempt is not ours any more, or its log is full.
                     log.info("log refused", extra={"error": error.message})
                     self._settle(local.ref)
+
+    def _next_of_each_tenant(self) -> list[Local]:
+        """Return an attempt of each tenant; its others come first next time."""
+        first: dict[int | None, Local] = {}
+        for local in self._pending.values():
+            first.setdefault(local.tenant, local)
+        for local in first.values():
+            self._pending[local.ref] = self._pending.pop(local.ref)
+        return list(first.values())
 
     async def _send_chunk(self, local: Local, incarnation: int) -> None:
         offset = self._sent.get(local.ref, 0)

@@ -7,7 +7,8 @@ kernel tells of it (`duly.agent.callers`); a process of no attempt is sent away.
 A task is not to be trusted with the agent's time and memory: lines are short, connections
 few, more than so many lines a second are read later, and nothing more is read from one
 who does not take its answers. The backlog is one for all: it is long, and emptied whenever there
-is anything in it, and those of a user who connects too often are closed unheard.
+is anything in it, and those of a user who connects too often are closed unheard. That bounds what
+they cost; many processes that connect faster than we accept can still leave no room for others.
 """
 
 import asyncio

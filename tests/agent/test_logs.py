@@ -1,0 +1,45 @@
+"""In which order an agent sends what attempts have written."""
+
+import asyncio
+
+from duly import wire
+from duly.agent.executor import Local
+from duly.agent.gateway import Gateway
+from duly.agent.logs import CHUNK, LogSender
+from duly.model.resources import Resources
+from duly.wire import AttemptRef, LogChunk
+
+ONE, TWO = 1, 2
+
+
+def chatty(folder, number, tenant):
+    spool = folder / str(number)
+    spool.write_bytes(bytes(3 * CHUNK))
+    ref = AttemptRef(number, 1, number)
+    return Local(
+        ref, number, "", str(spool), "true", None, 60.0, Resources(), 0, tenant=tenant,
+        log_size=3 * CHUNK, log=None,
+    )  # fmt: skip
+
+
+async def test_chatty_attempts_of_a_tenant_do_not_hold_up_the_report_of_another(server, tmp_path):
+    many = [chatty(tmp_path, number, ONE) for number in range(1, 11)]
+    ended = chatty(tmp_path, 20, TWO)
+    ended.ended_at = 1.0
+    is_sent = asyncio.Event()
+    for _ in range(40):
+        server.prepare(204)
+    async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
+        line.key = "node"
+        logs = LogSender(line)
+        for local in many:
+            logs.written(local, local.log_size)
+        logs.finish(ended, is_sent.set)
+        loop = group.create_task(logs.run(1))
+        async with asyncio.timeout(20):
+            await is_sent.wait()
+        loop.cancel()
+    tasks = [wire.decode(body, LogChunk).ref.task for _, _, body in server.seen]
+    assert tasks.count(20) == 3
+    assert len(tasks) <= 7
+    assert tasks[:6] == [1, 20, 2, 20, 3, 20]
