@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,8 +51,9 @@ def make_private(name: str, *, dir_fd: int) -> None:
     """Let only its owner into a folder, even if that one could not be opened until now."""
     place = os.open(name, PLACE, dir_fd=dir_fd)
     try:
-        # By what is open, not by its name: a mode follows links.
-        Path(f"/proc/self/fd/{place}").chmod(0o700)
+        # By what is open, not by its name: a mode follows links. And not by a Path, which would
+        # intern every name, of a million folders that may be here.
+        os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101
     finally:
         os.close(place)
 
