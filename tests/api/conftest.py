@@ -10,10 +10,9 @@ from typing import Any, cast
 import httpx
 import msgspec
 import pytest
-from litestar import Litestar
 
 from duly import wire
-from duly.api.app import create_app
+from duly.api.app import Application, create_app
 from duly.config import Settings
 from duly.launch.serve import ServeOptions, listen, serve
 from duly.model import attempt_key
@@ -87,15 +86,15 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def app() -> Litestar:
-    """The API over whatever components its state names: putting it together takes 0.1 s."""
+def app() -> Application:
+    """The API over whatever components a test gives it: putting it together takes 0.1 s."""
     return create_app(cast("Parts", None))
 
 
 @pytest.fixture
-async def api(app: Litestar, parts: Parts) -> AsyncIterator[Api]:
+async def api(app: Application, parts: Parts) -> AsyncIterator[Api]:
     """The API for an administrator."""
-    app.state["parts"] = parts
+    app.parts = parts
     async with parts.database.connection() as conn:
         key = await tenants.create_admin_key(conn)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

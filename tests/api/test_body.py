@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from litestar import Request
+from starlette.requests import Request
 
 from duly.api import body, body_pace
 from duly.errors import Malformed, TooLarge
 
 
-def request_of(*pieces: bytes | None, more: bool = False) -> Request[Any, Any, Any]:
+def request_of(*pieces: bytes | None, more: bool = False) -> Request:
     """Return a request whose body comes in `pieces`; None stands for a client that hangs up."""
     coming = list(pieces)
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from duly.api.app import STATUSES, create_app
+from duly.api.app import create_app
+from duly.api.error_responses import STATUSES
 from duly.errors import DulyError, LimitExceeded, Unavailable
 
 NEVER_SENT = {"config", "task_failed", "unstorable", "taken", "quotas_changed"}

@@ -52,12 +52,7 @@ async def world(api, join, key_for):
 def served(api):
     """Return the access of every route by method and path, however many names it has."""
     app = api.client._transport.app
-    return {
-        (method, route.path.replace(":str}", "}")): handler.opt["operation"].access
-        for route in app.routes
-        for method, (handler, _) in route.route_handler_map.items()
-        if method != "OPTIONS"
-    }
+    return {(route.operation.method, path): route.operation.access for path, route in app.routes}
 
 
 def other_names(path):

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
+from starlette.responses import Response
 
-from duly.api.answer import Answer
 from duly.api.rate_headers import with_rate
 from duly.model.bucket import Bucket, Rate
 from duly.server import rate_limiter
@@ -23,7 +23,7 @@ def note(parts, tokens):
 
 
 def told(parts):
-    headers = with_rate(Answer(b""), parts, CALLER).headers[2:]
+    headers = with_rate(Response(), parts, CALLER).raw_headers[1:]
     return {name.decode(): int(value) for name, value in headers}
 
 

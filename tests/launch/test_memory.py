@@ -11,8 +11,8 @@ import pytest
     [
         ("duly.launch.up", {"aiohttp", "duly.agent", "duly.dashboard.app", "nicegui"}),
         ("duly.launch.serve", {"aiohttp", "duly.agent", "duly.dashboard", "rich", "typer"}),
-        ("duly.launch.agent", {"asyncpg", "litestar", "rich", "typer", "uvicorn"}),
-        ("duly.launch.dashboard", {"aiohttp", "litestar", "nicegui", "rich", "typer"}),
+        ("duly.launch.agent", {"asyncpg", "starlette", "rich", "typer", "uvicorn"}),
+        ("duly.launch.dashboard", {"aiohttp", "starlette", "nicegui", "rich", "typer"}),
     ],
 )
 def test_a_process_imports_nothing_of_the_others(module: str, needless: set[str]) -> None:

@@ -1,18 +1,9 @@
-"""The REST API of a server, put together.
+"""The REST API of a server, put together."""
 
-This is the only place that knows which HTTP status an error has. Whatever goes
-wrong, down to an unknown path, is answered in the one shape of errors, and tells
-nothing of what is inside.
-"""
-
-import logging
-from collections.abc import MutableMapping
 from typing import Any
 
-from litestar import Litestar, Request, Response
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.types import Message, Scope
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.api import (
     artifacts,
@@ -43,47 +34,11 @@ from duly.api import (
     usage,
     users,
 )
-from duly.api.answer import ENCODER
 from duly.api.auth import guard
-from duly.api.rate_headers import rate_headers
-from duly.api.shapes import ErrorAnswer, ErrorValue
-from duly.api.straight import Straight
-from duly.errors import (
-    Conflict,
-    DulyError,
-    Forbidden,
-    Invalid,
-    LimitExceeded,
-    Malformed,
-    NotFound,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
-from duly.model.tenant import Credential
+from duly.api.error_responses import error_response
+from duly.api.routes import Route, RouteTable
 from duly.server.parts import Parts
 
-log = logging.getLogger(__name__)
-
-STATUSES: dict[type[DulyError], int] = {
-    Malformed: 400,
-    Unauthenticated: 401,
-    Forbidden: 403,
-    NotFound: 404,
-    Conflict: 409,
-    TooLarge: 413,
-    Invalid: 422,
-    LimitExceeded: 429,
-    Unavailable: 503,
-}
-"""An error has the status of its nearest ancestor here; what has none is our own fault."""
-FOREIGN = {
-    400: ("malformed", "The request cannot be read."),
-    404: ("not_found", "There is nothing at this path."),
-    405: ("method_not_allowed", "This path does not take this method."),
-    413: ("too_large", "The request is too large."),
-}
-"""What the framework refuses by itself, in our words."""
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -95,9 +50,12 @@ HEADERS = [
         b"form-action 'none'",
     ),
 ]
+"""What every response has."""
+UNKNOWN = "unknown"
+"""The route of a path that is none, in the metrics."""
 
 
-def create_app(parts: Parts) -> Litestar:
+def create_app(parts: Parts) -> "Application":
     """Return the API over the components of one server."""
     described = [
         *tasks.HANDLERS,
@@ -127,85 +85,48 @@ def create_app(parts: Parts) -> Litestar:
         *status.HANDLERS,
         *metrics.HANDLERS,
     ]
-    return Straight(
-        headers=HEADERS,
-        refuse=answer_error,
-        route_handlers=[*described, *docs.handlers(described)],
-        state=State({"parts": parts}, deep_copy=False),
-        before_request=guard,
-        exception_handlers={
-            DulyError: refuse,
-            HTTPException: refuse_foreign,
-            Exception: fail,
-        },
-        before_send=[before_send],
-        request_max_body_size=None,  # read_body has limits of its own
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
-    )
+    return Application(parts, [*described, *docs.handlers(described)])
 
 
-def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Answer whatever went wrong, as the framework would with the handlers above."""
-    if isinstance(error, DulyError):
-        return refuse(request, error)
-    return (
-        refuse_foreign(request, error) if isinstance(error, HTTPException) else fail(request, error)
-    )
+class Application:
+    """The ASGI application: finds the route, checks the caller, answers."""
+
+    def __init__(self, parts: Parts, routes: list[Route]) -> None:
+        self.parts = parts
+        self.routes = RouteTable(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        scope["app"] = self
+        request = Request(scope, receive)
+        is_started = False
+
+        async def send_more(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                _begin(scope, message)
+            await send(message)
+
+        try:
+            response = await self._respond(request)
+            await response(scope, receive, send_more)
+        except Exception as error:
+            if is_started:
+                # Nothing more can be said but by breaking off: the client sees it is not whole.
+                raise
+            await error_response(request, error)(scope, receive, send_more)
+
+    async def _respond(self, request: Request) -> ASGIApp:
+        scope = request.scope
+        match = self.routes.find(scope["method"], scope["path"])
+        scope["route"], scope["path_template"], scope["path_params"] = match
+        await guard(request)
+        return await match.route.handler(request)
 
 
-def refuse(request: Request[Any, Any, Any], error: DulyError) -> Response[bytes]:
-    """Answer an error that was raised on purpose."""
-    kind = next((kind for kind in type(error).__mro__ if kind in STATUSES), None)
-    if kind is None:
-        return fail(request, error)
-    headers = {}
-    if isinstance(error, LimitExceeded | Unavailable):
-        headers["retry-after"] = retry_after(error)
-    caller = request.scope.get("auth")
-    if isinstance(error, LimitExceeded) and isinstance(caller, Credential):
-        headers |= rate_headers(request.app.state["parts"], caller)
-    if isinstance(error, Unauthenticated):
-        headers["www-authenticate"] = "Bearer"
-    return _error(STATUSES[kind], error.code, error.message, error.details, headers)
-
-
-def retry_after(error: LimitExceeded | Unavailable) -> str:
-    """Return the seconds until it is worth trying again.
-
-    Rounded up: a client that waits exactly that long must not come too early.
-    """
-    return str(max(1, -int(-error.retry_after.total_seconds() // 1)))
-
-
-def refuse_foreign(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """Answer what the framework refused."""
-    if error.status_code >= 500:
-        return fail(request, error)
-    code, message = FOREIGN.get(error.status_code, FOREIGN[400])
-    status = error.status_code if error.status_code in FOREIGN else 400
-    headers = dict(error.headers or {}) if status == 405 else {}
-    return _error(status, code, message, {}, headers)
-
-
-def fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Answer what nobody expected: it goes to the log, and none of it to the caller."""
-    log.error("%s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    return _error(500, "internal", "The server failed; its log says more.", {}, {})
-
-
-def _error(
-    status: int, code: str, message: str, details: dict[str, Any], headers: dict[str, str]
-) -> Response[bytes]:
-    body = ENCODER.encode(ErrorAnswer(ErrorValue(code, message, details)))
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
-
-
-async def before_send(message: Message, scope: Scope) -> None:
-    """Add the headers that every answer has, and count it."""
-    if message["type"] == "http.response.start":
-        head: MutableMapping[str, Any] = message  # type: ignore[assignment]
-        head["headers"] = [*head.get("headers", []), *HEADERS]
-        template = scope.get("path_template") or "unknown"
-        metrics.count(str(scope.get("method")), str(template), message["status"])
+def _begin(scope: Scope, message: Any) -> None:
+    """Add the headers that every response has, and count it."""
+    message["headers"] = [*message["headers"], *HEADERS]
+    template = scope.get("path_template", UNKNOWN)
+    metrics.count(scope["method"], template, message["status"])

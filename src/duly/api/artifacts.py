@@ -3,13 +3,16 @@
 Bytes pass through: neither on the way in nor on the way out is more than a part of them held.
 """
 
-from duly.api.answer import Answer, as_json, no_content
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api.auth import Access, may_submit
 from duly.api.body import announced_bytes, stream_body
 from duly.api.download import Download
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import ArtifactAnswer, Page
 from duly.api.tasks import PAGE
 from duly.errors import NotFound
@@ -19,7 +22,7 @@ from duly.store import artifacts
 from duly.store.artifacts import Artifact
 
 ALL = "/v1/artifacts"
-ONE = "/v1/artifacts/{id:str}"
+ONE = "/v1/artifacts/{id}"
 BYTES = "application/octet-stream"
 
 
@@ -33,7 +36,7 @@ BYTES = "application/octet-stream"
     statuses=(200, 201),
     errors=(400, 413, 422, 429),
 )
-async def put_artifact(request: ApiRequest) -> Answer:
+async def put_artifact(request: Request) -> Response:
     """Take in the bytes; 200 means that they were there already."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -51,7 +54,7 @@ async def put_artifact(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Download an artifact", access=Access.READ, gives=bytes, media_type=BYTES)
-async def get_artifact(request: ApiRequest) -> Download:
+async def get_artifact(request: Request) -> Download:
     """Return the bytes."""
     query_of(request)
     found = await _find(request, _hash_of(request))
@@ -68,7 +71,7 @@ async def get_artifact(request: ApiRequest) -> Download:
     gives=bytes,
     media_type=BYTES,
 )
-async def head_artifact(request: ApiRequest) -> Answer:
+async def head_artifact(request: Request) -> Response:
     """Say how many bytes there are.
 
     Whoever may submit asks in order not to send it, and names it in a task soon.
@@ -80,9 +83,7 @@ async def head_artifact(request: ApiRequest) -> Answer:
         async with parts.timeouts.reading():
             if not await parts.artifacts.is_there(credential.tenant_id, found):
                 raise no_artifact(sha256)
-    answer = Answer(b"", media_type=BYTES.encode())
-    answer.headers[1] = (b"content-length", str(found.bytes).encode())
-    return answer
+    return Response(headers={"content-length": str(found.bytes)}, media_type=BYTES)
 
 
 @route(
@@ -94,7 +95,7 @@ async def head_artifact(request: ApiRequest) -> Answer:
     query=PAGE,
     errors=(422,),
 )
-async def list_artifacts(request: ApiRequest) -> Answer:
+async def list_artifacts(request: Request) -> Response:
     """Return a page of the artifacts."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
@@ -112,7 +113,7 @@ async def list_artifacts(request: ApiRequest) -> Answer:
     statuses=(204,),
     errors=(404, 409),
 )
-async def remove_artifact(request: ApiRequest) -> Answer:
+async def remove_artifact(request: Request) -> Response:
     """Remove it, unless a live task or a schedule needs it."""
     parts = parts_of(request)
     query_of(request)
@@ -121,7 +122,7 @@ async def remove_artifact(request: ApiRequest) -> Answer:
     return no_content()
 
 
-async def _find(request: ApiRequest, sha256: bytes) -> Artifact:
+async def _find(request: Request, sha256: bytes) -> Artifact:
     credential = credential_of(request)
     async with reading(parts_of(request), credential) as conn:
         found = await artifacts.read(conn, credential.tenant_id, sha256=sha256)
@@ -130,7 +131,7 @@ async def _find(request: ApiRequest, sha256: bytes) -> Artifact:
     return found[0]
 
 
-def _hash_of(request: ApiRequest) -> bytes:
+def _hash_of(request: Request) -> bytes:
     """Return the hash in the path; what is no hash names nothing."""
     text = str(request.path_params["id"])
     if not SHA256.fullmatch(text):

@@ -1,12 +1,14 @@
 """What a running attempt may say of itself, under a key of its own."""
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
-from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
+from duly.api.responses import no_content
+from duly.api.routes import parts_of, route
 from duly.model.attempt_key import AttemptKey
 from duly.model.progress import check_progress
 
@@ -33,7 +35,7 @@ BODY = msgspec.json.Decoder(ProgressBody)
     statuses=(204,),
     errors=(400, 413, 422),
 )
-async def put_progress(request: ApiRequest) -> Answer:
+async def put_progress(request: Request) -> Response:
     """Show it with the task while the attempt runs; what was said before is forgotten."""
     parts = parts_of(request)
     key: AttemptKey = request.scope["auth"]

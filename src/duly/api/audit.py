@@ -1,11 +1,14 @@
 """The audit log: who did what, newest first."""
 
-from duly.api.answer import Answer, as_json
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.people import AuditEntry, audit_answer
 from duly.api.query import query_of, since, write_cursor
 from duly.api.reading import seeing
+from duly.api.responses import as_json
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.model.tenant import Scope
@@ -28,7 +31,7 @@ FILTER = (
     query=FILTER,
     errors=(422,),
 )
-async def read_audit(request: ApiRequest) -> Answer:
+async def read_audit(request: Request) -> Response:
     """Return a page of the audit log: of one tenant, or to an administrator of everybody."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()

@@ -1,4 +1,4 @@
-"""Who may call what: every route declares it, and what declares nothing is refused.
+"""Who may call what: every route declares it.
 
 The tenant comes from the key alone. An administrator may act for another tenant
 with `?tenant=`, and only an administrator.
@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
-from litestar.connection import ASGIConnection
-from litestar.exceptions import MethodNotAllowedException, NotFoundException
+from starlette.requests import Request
 
 from duly.errors import Forbidden, Invalid, NotFound, TenantSuspended, Unauthenticated
 from duly.model import attempt_key
@@ -22,7 +21,6 @@ from duly.store import views
 from duly.store.lanes import Lane
 from duly.store.views import OtherTenant
 
-Connection = ASGIConnection[Any, Any, Any, Any]
 ON_IDENTIFIED = "duly.on_identified"
 """In the scope of a request whose caller the door does not know: takes the id of its tenant, or
 None on a route that needs no key; raises Unavailable when that tenant has its share already."""
@@ -58,61 +56,55 @@ SCOPES = {
 """What a key must be good for."""
 
 
-async def guard(connection: Connection) -> None:
+async def guard(request: Request) -> None:
     """Let the caller pass if the route declares that it may, and note who it is.
 
-    It runs before every handler, as Litestar's `before_request`. A guard of Litestar's own
-    would do the same at the price of copying the handler for each request. What takes long
-    calls it again as it goes on: a key that was revoked meanwhile is good for nothing more.
+    It runs before every handler. What takes long calls it again as it goes on: a key that was
+    revoked meanwhile is good for nothing more.
     """
-    operation = connection.scope["route_handler"].opt.get("operation")
-    if operation is None:
-        if connection.scope.get("method") == "OPTIONS":
-            raise MethodNotAllowedException
-        raise Forbidden("This route declares no access.")
-    access: Access = operation.access
+    access: Access = request.scope["route"].operation.access
     if access in (Access.PUBLIC, Access.LOGIN):
-        _check_exact(connection)
-        _identify(connection, None)
+        _check_exact(request)
+        _identify(request, None)
         return
-    parts: Parts = connection.app.state["parts"]
-    bearer = bearer_of(connection)
+    parts: Parts = request.app.parts
+    bearer = bearer_of(request)
     if access is Access.ATTEMPT or bearer.startswith(attempt_key.PREFIX):
-        connection.scope["auth"] = await _attempt(parts, bearer, access)
+        request.scope["auth"] = await _attempt(parts, bearer, access)
     elif access is Access.JOIN:
-        connection.scope["auth"] = bearer
+        request.scope["auth"] = bearer
     elif access is Access.NODE:
         node_id = parts.authenticator.recall_node(bearer)
         if node_id is None:
             async with parts.timeouts.reading():
                 node_id = await parts.authenticator.authenticate_node(bearer)
-        connection.scope["auth"] = node_id
+        request.scope["auth"] = node_id
     else:
         credential = parts.authenticator.recall(bearer)
         if credential is None:
             async with parts.timeouts.reading():
                 credential = await parts.authenticator.authenticate(bearer)
-        _identify(connection, credential.tenant_id)
+        _identify(request, credential.tenant_id)
         if access is not Access.OWN:
             _check_scope(credential, SCOPES[access])
-            _check_suspended(credential, str(connection.scope.get("method")))
-        query = connection.scope["query_string"]
+            _check_suspended(credential, str(request.scope.get("method")))
+        query = request.scope["query_string"]
         # As it is written almost always, or in any other spelling that means the same.
         if b"tenant" in query or b"%" in query:
             credential = await _for_tenant(parts, credential, query)
-        connection.scope["auth"] = credential
+        request.scope["auth"] = credential
 
 
-def _identify(connection: Connection, tenant_id: int | None) -> None:
+def _identify(request: Request, tenant_id: int | None) -> None:
     """Tell the door, once, for which tenant a caller speaks that it did not know."""
-    on_identified: Any = connection.scope.pop(ON_IDENTIFIED, None)  # type: ignore[misc]
+    on_identified: Any = request.scope.pop(ON_IDENTIFIED, None)
     if on_identified is not None:
         on_identified(tenant_id)
 
 
-def bearer_of(connection: Connection) -> str:
+def bearer_of(request: Request) -> str:
     """Return the key that the caller shows; raises Unauthenticated when there is none."""
-    bearer = bearer_in(connection.scope["headers"])
+    bearer = bearer_in(request.scope["headers"])
     if bearer is None:
         raise Unauthenticated("Send a key as `Authorization: Bearer KEY`.")
     return bearer
@@ -157,11 +149,11 @@ def _check_suspended(credential: Credential, method: str) -> None:
         )
 
 
-def _check_exact(connection: Connection) -> None:
+def _check_exact(request: Request) -> None:
     """Refuse other spellings of a public path, which a proxy in front may not see through."""
-    raw = connection.scope.get("raw_path") or b""
-    if raw and raw.partition(b"?")[0] != connection.scope["path"].encode():
-        raise NotFoundException
+    raw = request.scope.get("raw_path") or b""
+    if raw and raw.partition(b"?")[0] != request.scope["path_template"].encode():
+        raise NotFound("There is nothing at this path.")
 
 
 async def _for_tenant(parts: Parts, credential: Credential, query: bytes) -> Credential:

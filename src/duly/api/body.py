@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from duly import clock
 from duly.api.auth import guard
 from duly.api.body_pace import BodyPace
-from duly.api.operation import ApiRequest, parts_of
+from duly.api.routes import parts_of
 from duly.api.value_limit import ONE_THING, ValueLimit
 from duly.errors import Invalid, Malformed, TooLarge
 from duly.http_limits import WHOLE
@@ -58,7 +59,7 @@ SKIM = msgspec.json.Decoder(msgspec.Raw)
 T = TypeVar("T")
 
 
-async def read_body(request: ApiRequest, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
     """Return the body; raises TooLarge as soon as it is known to be longer than `limit`."""
     announced = announced_bytes(request)
     if announced is not None and announced > limit:
@@ -83,7 +84,7 @@ async def read_body(request: ApiRequest, limit: int) -> bytes:
         chunks += body
 
 
-def announced_bytes(request: ApiRequest) -> int | None:
+def announced_bytes(request: Request) -> int | None:
     """Return how many bytes the client says that its body has; None if it does not."""
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit():
@@ -91,7 +92,7 @@ def announced_bytes(request: ApiRequest) -> int | None:
     return None
 
 
-async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
+async def stream_body(request: Request) -> AsyncIterator[bytes]:
     """Yield a body as it comes, which may be of any length; raises Malformed if it stops."""
     began = clock.monotonic()
     pace = BodyPace(SLOWEST_UPLOAD, LONGEST_UPLOAD)
@@ -107,7 +108,7 @@ async def stream_body(request: ApiRequest) -> AsyncIterator[bytes]:
             return
 
 
-async def _check_again(request: ApiRequest, began: float) -> None:
+async def _check_again(request: Request, began: float) -> None:
     """Raise what the guard does if the key has been revoked while the body came.
 
     Or one could begin to send, lose the key, and have what one asks for done much later.
@@ -116,7 +117,7 @@ async def _check_again(request: ApiRequest, began: float) -> None:
         await guard(request)
 
 
-def _pace(request: ApiRequest, announced: int | None) -> BodyPace:
+def _pace(request: Request, announced: int | None) -> BodyPace:
     """Return how slowly a body may come, and begin: a small one of a client has to begin soon.
 
     Nodes have room of their own, and a report that is refused costs them more than time.
@@ -125,7 +126,7 @@ def _pace(request: ApiRequest, announced: int | None) -> BodyPace:
     return BodyPace(MIN_BODY_RATE, MAX_BODY_SECONDS, announced if is_client else None)
 
 
-async def _next(request: ApiRequest, pace: BodyPace | None) -> Any:
+async def _next(request: Request, pace: BodyPace | None) -> Any:
     """Return what comes next of a body, which most of the time is here already."""
     if pace is None or WHOLE in request.scope:
         return await request.receive()
@@ -139,7 +140,7 @@ async def _next(request: ApiRequest, pace: BodyPace | None) -> Any:
     return message
 
 
-def claim_memory(request: ApiRequest, amount: int) -> None:
+def claim_memory(request: Request, amount: int) -> None:
     """Hold memory for what is decoded, until the request is answered; raises Unavailable."""
     claim: Any = request.scope.get(CLAIM)
     caller = request.scope.get("auth")
@@ -147,14 +148,14 @@ def claim_memory(request: ApiRequest, amount: int) -> None:
         claim(caller.tenant_id, amount)
 
 
-async def read_json(request: ApiRequest) -> bytes:
+async def read_json(request: Request) -> bytes:
     """Return the body of an ordinary request, with the memory claimed that decoding it takes."""
     body = await read_body(request, parts_of(request).settings.requests.body_limit)
     claim_memory(request, DECODED_FACTOR * len(body))
     return body
 
 
-async def read_as(request: ApiRequest, decoder: msgspec.json.Decoder[T]) -> T:
+async def read_as(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     """Return the body of an ordinary request as what `decoder` is for."""
     return decode(await read_json(request), decoder)
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from duly import clock
 from duly.api.body import decode, read_json
-from duly.api.operation import ApiRequest, credential_of, parts_of
 from duly.api.query import labels, query_of, since, statuses
 from duly.api.reading import picking, reading
+from duly.api.routes import credential_of, parts_of
 from duly.errors import Invalid
 from duly.model.request import check_text
 from duly.model.task import FINAL, Status
@@ -40,7 +41,7 @@ FILTER = msgspec.json.Decoder(WhichTasks)
 
 
 async def in_batches(
-    request: ApiRequest, done: str, act: Callable[[list[int]], Coroutine[Any, Any, T]]
+    request: Request, done: str, act: Callable[[list[int]], Coroutine[Any, Any, T]]
 ) -> tuple[list[T], bool]:
     """Act on the tasks that the body means, newest first.
 

@@ -1,16 +1,18 @@
 """Cancelling and replaying: how a task's life is cut short, and how it begins again."""
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly.api import shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import decode, read_json
 from duly.api.by_filter import WhichTasks, in_batches
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, read_task, reading
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.tasks import BATCH_PATIENCE, ONE, answer_task
 from duly.errors import Conflict
 from duly.model.task import FINAL, Status
@@ -33,7 +35,7 @@ REPLAY = msgspec.json.Decoder(ReplayRequest)
     gives=shapes.Task,
     errors=(404, 409),
 )
-async def cancel(request: ApiRequest) -> Answer:
+async def cancel(request: Request) -> Response:
     """End a task; one that runs stays `running` until its processes are gone."""
     return await _cancel(request)
 
@@ -46,12 +48,12 @@ async def cancel(request: ApiRequest) -> Answer:
     gives=shapes.Task,
     errors=(404, 409),
 )
-async def delete(request: ApiRequest) -> Answer:
+async def delete(request: Request) -> Response:
     """End a task, as POST …/cancel does."""
     return await _cancel(request)
 
 
-async def _cancel(request: ApiRequest) -> Answer:
+async def _cancel(request: Request) -> Response:
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
@@ -75,7 +77,7 @@ async def _cancel(request: ApiRequest) -> Answer:
     gives=shapes.Cancelled,
     errors=(413, 422),
 )
-async def cancel_many(request: ApiRequest) -> Answer:
+async def cancel_many(request: Request) -> Response:
     """Cancel the live tasks that are meant, in batches, newest first."""
     canceller, credential = parts_of(request).canceller, credential_of(request)
     found, more = await in_batches(
@@ -94,7 +96,7 @@ async def cancel_many(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
-async def replay(request: ApiRequest) -> Answer:
+async def replay(request: Request) -> Response:
     """Store a new task that asks for the same, linked to the old one.
 
     With `downstream`, those that were cancelled because of how it ended are stored anew with it.
@@ -102,7 +104,7 @@ async def replay(request: ApiRequest) -> Answer:
     return await replay_task(request, dead=False)
 
 
-async def replay_task(request: ApiRequest, *, dead: bool) -> Answer:
+async def replay_task(request: Request, *, dead: bool) -> Response:
     """Replay the task of the path; with `dead` it must be among the dead letters."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter" if dead else "task")

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from duly.api.operation import ApiRequest
+from starlette.requests import Request
+
 from duly.errors import Malformed
 
 
-async def while_connected(request: ApiRequest, waiting: Coroutine[Any, Any, None]) -> None:
+async def while_connected(request: Request, waiting: Coroutine[Any, Any, None]) -> None:
     """Wait until `waiting` is done; raises what it does, or Malformed once the client has gone."""
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -32,7 +33,7 @@ async def _error_of(work: Coroutine[Any, Any, None]) -> Exception | None:
     return None
 
 
-async def _until_gone(request: ApiRequest) -> None:
+async def _until_gone(request: Request) -> None:
     """Raise Malformed once the client has gone.
 
     A body is refused: to read one without end would fill the memory, and not to read it would

@@ -1,17 +1,20 @@
 """Dead letters: failed tasks that were set aside for a person."""
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api import shapes
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.cancel import ReplayRequest, replay_task
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, since, write_cursor
 from duly.api.reading import id_of, not_found, read_task, reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.api.tasks import PAGE
 from duly.store import views
 
 ALL = "/v1/dead-letters"
-ONE = "/v1/dead-letters/{id:str}"
+ONE = "/v1/dead-letters/{id}"
 
 
 @route(
@@ -27,7 +30,7 @@ ONE = "/v1/dead-letters/{id:str}"
     ),
     errors=(422,),
 )
-async def list_dead_letters(request: ApiRequest) -> Answer:
+async def list_dead_letters(request: Request) -> Response:
     """Return a page of the tasks that failed for good."""
     parts, credential = parts_of(request), credential_of(request)
     query = query_of(request)
@@ -57,7 +60,7 @@ async def list_dead_letters(request: ApiRequest) -> Answer:
     gives=shapes.DeadLetter,
     errors=(404,),
 )
-async def get_dead_letter(request: ApiRequest) -> Answer:
+async def get_dead_letter(request: Request) -> Response:
     """Return the task with its last attempt and the end of its log."""
     parts, credential = parts_of(request), credential_of(request)
     task_id, tenant_id = id_of(request, "dead letter"), credential.tenant_id
@@ -80,7 +83,7 @@ async def get_dead_letter(request: ApiRequest) -> Answer:
     statuses=(204,),
     errors=(404,),
 )
-async def drop_dead_letter(request: ApiRequest) -> Answer:
+async def drop_dead_letter(request: Request) -> Response:
     """Take a task out of the dead letters; its history stays."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "dead letter")
@@ -99,7 +102,7 @@ async def drop_dead_letter(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
-async def replay_dead_letter(request: ApiRequest) -> Answer:
+async def replay_dead_letter(request: Request) -> Response:
     """Store a new task that asks for the same; the old one leaves the dead letters.
 
     With `downstream`, those that were cancelled because of how it ended are stored anew with it.

@@ -7,12 +7,13 @@ where there is no way out to the internet.
 from html import escape
 from typing import Any
 
-from litestar.handlers import HTTPRouteHandler
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from duly.api import openapi
-from duly.api.answer import HTML, Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, route
+from duly.api.responses import ENCODER, JSON
+from duly.api.routes import Route, route
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 56rem; padding: 0 1rem;
@@ -36,13 +37,13 @@ PAGE = """<!doctype html>
 """
 
 
-def handlers(described: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:
+def handlers(described: list[Route]) -> list[Route]:
     """Return the routes that describe `described`, and themselves."""
 
     @route("GET", "/v1/openapi.json", "Read this description", access=Access.PUBLIC, gives=object)
-    async def read_openapi(request: ApiRequest) -> Answer:
+    async def read_openapi(request: Request) -> Response:
         """Return the OpenAPI document."""
-        return Answer(document.body)
+        return Response(document, media_type=JSON)
 
     @route(
         "GET",
@@ -52,14 +53,14 @@ def handlers(described: list[HTTPRouteHandler]) -> list[HTTPRouteHandler]:
         gives=str,
         media_type="text/html",
     )
-    async def read_docs(request: ApiRequest) -> Answer:
+    async def read_docs(request: Request) -> Response:
         """Return the reference as a page."""
-        return Answer(page, media_type=HTML)
+        return HTMLResponse(page)
 
     own = [read_openapi, read_docs]
     content = openapi.describe([*described, *own])
-    document = as_json(content)
-    page = render(content).encode()
+    document = ENCODER.encode(content)
+    page = render(content)
     return own
 
 

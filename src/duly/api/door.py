@@ -11,13 +11,13 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly import telemetry
-from duly.api.answer import ENCODER, Answer
 from duly.api.auth import ON_IDENTIFIED
 from duly.api.body import CLAIM
+from duly.api.responses import as_json
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.api.turnstile import Turnstile
 from duly.config import RequestSettings
@@ -128,7 +128,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] != ScopeType.HTTP or scope["path"] == UNTOUCHED:
+        if scope["path"] == UNTOUCHED:
             await self._app(scope, receive, send)
             return
         rooms = self._rooms_of(scope)
@@ -140,11 +140,11 @@ class Door:
             await self._refuse(why, hang_up=is_crowded)(scope, receive, send)
             return
         visit = Visit(rooms, self._memory, tenant_id, receive)
-        scope[CLAIM] = visit.claim  # type: ignore[literal-required]
+        scope[CLAIM] = visit.claim
         is_stranger = tenant_id == STRANGERS and rooms is not self._nodes
         if is_stranger and authorization is not None:
             identify = partial(self._identify, visit, authorization)
-            scope[ON_IDENTIFIED] = identify  # type: ignore[literal-required]
+            scope[ON_IDENTIFIED] = identify
         try:
             await self._app(scope, receive if rooms.bodies is None else visit.receive, send)
         finally:
@@ -177,13 +177,13 @@ class Door:
             self._crowd = most_connections() * 9 // 10
         return self._counted > self._crowd
 
-    def _refuse(self, why: str, *, hang_up: bool) -> Answer:
+    def _refuse(self, why: str, *, hang_up: bool) -> Response:
         value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})
-        answer = Answer(ENCODER.encode(ErrorAnswer(value)), 503)
-        answer.headers += [(b"retry-after", str(RETRY_AFTER).encode()), *self._headers]
+        response = as_json(ErrorAnswer(value), 503)
+        response.raw_headers += [(b"retry-after", str(RETRY_AFTER).encode()), *self._headers]
         if hang_up:
-            answer.headers.append((b"connection", b"close"))
-        return answer
+            response.raw_headers.append((b"connection", b"close"))
+        return response
 
 
 class Visit:
@@ -205,7 +205,7 @@ class Visit:
     async def receive(self) -> Any:
         """Return the next message; raises Unavailable when there is no room for it."""
         message = await self._receive()
-        size = len(message.get("body", b""))  # type: ignore[arg-type]
+        size = len(message.get("body", b""))
         bodies = self._rooms.bodies
         if size and bodies is not None:
             bodies.take(self._tenant_id, size)

@@ -6,11 +6,12 @@ counted while they are sent, and not before: an answer that is never begun would
 
 from collections.abc import AsyncIterator, Mapping
 
-from litestar.response.streaming import ASGIStreamingResponse
-from litestar.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from duly.api.auth import guard
-from duly.api.operation import ApiRequest, credential_of, parts_of
+from duly.api.routes import credential_of, parts_of
 from duly.server.room import SharedRoom, TenantRooms
 
 
@@ -19,7 +20,7 @@ class Download:
 
     def __init__(
         self,
-        request: ApiRequest,
+        request: Request,
         data: AsyncIterator[bytes],
         media_type: str,
         headers: Mapping[str, str] | None = None,
@@ -28,20 +29,17 @@ class Download:
     ) -> None:
         self._room = room or parts_of(request).downloads
         self._tenant_id = credential_of(request).tenant_id
-        self._answer = ASGIStreamingResponse(
-            iterator=guarded(request, data),
-            media_type=media_type,
-            headers=dict(headers or {}),
-            status_code=200,
+        self._response = StreamingResponse(
+            guarded(request, data), headers=headers, media_type=media_type
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; raises Unavailable, with nothing sent, when there is no room."""
         with self._room.inside(self._tenant_id):
-            await self._answer(scope, receive, send)
+            await self._response(scope, receive, send)
 
 
-async def guarded(request: ApiRequest, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def guarded(request: Request, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield what comes, part by part, for as long as the caller may have it."""
     async for part in data:
         await guard(request)

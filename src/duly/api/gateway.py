@@ -1,14 +1,16 @@
 """What agents call: msgpack in, msgpack out, under the key of their node."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from litestar.handlers import HTTPRouteHandler
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly import wire
-from duly.api.answer import MSGPACK, Answer, no_content
 from duly.api.auth import Access
 from duly.api.body import read_body
-from duly.api.operation import ApiRequest, parts_of, route
+from duly.api.responses import no_content
+from duly.api.routes import Handler, Route, parts_of, route
 from duly.errors import Fenced, Malformed, TooLarge
 from duly.server.reports import is_possible
 from duly.store import nodes
@@ -26,7 +28,9 @@ FEW_ATTEMPTS = 64 * 1024
 """Bytes of a message that names few attempts, whatever it holds."""
 
 
-def _message(path: str, summary: str, takes: Any, gives: Any, *more: int) -> HTTPRouteHandler:
+def _message(
+    path: str, summary: str, takes: Any, gives: Any, *more: int
+) -> Callable[[Handler], Route]:
     return route(
         "POST",
         f"/v1/gateway/{path}",
@@ -41,14 +45,14 @@ def _message(path: str, summary: str, takes: Any, gives: Any, *more: int) -> HTT
 
 
 @_message("poll", "Ask what to start and what to end", wire.Poll, wire.Orders)
-async def poll(request: ApiRequest) -> Answer:
-    """Answer as soon as there is something to do, or when the wait is over."""
+async def poll(request: Request) -> Response:
+    """Response as soon as there is something to do, or when the wait is over."""
     message = await _read(request, wire.Poll)
     return _answer(await parts_of(request).polls.orders(_node(request), message))
 
 
 @_message("heartbeat", "Renew the lease of an incarnation", wire.Heartbeat, wire.Renewed)
-async def heartbeat(request: ApiRequest) -> Answer:
+async def heartbeat(request: Request) -> Response:
     """Renew the lease, and repeat everything that is to be ended."""
     parts, node_id = parts_of(request), _node(request)
     beat = await _read(request, wire.Heartbeat)
@@ -60,7 +64,7 @@ async def heartbeat(request: ApiRequest) -> Answer:
 
 
 @_message("report", "Report how attempts ended", wire.Reports, wire.Receipts)
-async def report(request: ApiRequest) -> Answer:
+async def report(request: Request) -> Response:
     """Say for each report whether it counts."""
     message = await _read(request, wire.Reports)
     accepted = await parts_of(request).queue_manager.report(_node(request), message.reports)
@@ -68,7 +72,7 @@ async def report(request: ApiRequest) -> Answer:
 
 
 @_message("logs", "Send part of the log of an attempt", wire.LogChunk, None)
-async def append_log(request: ApiRequest) -> Answer:
+async def append_log(request: Request) -> Response:
     """Keep the chunk if the attempt is still this node's."""
     parts = parts_of(request)
     chunk = await _read(request, wire.LogChunk)
@@ -83,7 +87,7 @@ async def append_log(request: ApiRequest) -> Answer:
 
 
 @_message("inputs", "Fetch what the upstreams of an attempt left", wire.InputsWanted, wire.Inputs)
-async def read_inputs(request: ApiRequest) -> Answer:
+async def read_inputs(request: Request) -> Response:
     """Give a page of results if the attempt is still this node's."""
     message = await _read(request, wire.InputsWanted)
     return _answer(await parts_of(request).inputs.page(_node(request), message))
@@ -96,14 +100,14 @@ async def read_inputs(request: ApiRequest) -> Answer:
     wire.ArtifactPiece,
     422,
 )
-async def read_artifact(request: ApiRequest) -> Answer:
+async def read_artifact(request: Request) -> Response:
     """Give the next bytes if the attempt is still this node's."""
     message = await _read(request, wire.ArtifactWanted)
     return _answer(await parts_of(request).artifacts.piece(_node(request), message))
 
 
 @_message("preparing", "Say that attempts have not begun yet", wire.Preparing, None)
-async def note_preparing(request: ApiRequest) -> Answer:
+async def note_preparing(request: Request) -> Response:
     """Leave those that are still this node's the time to run."""
     message = await _read(request, wire.Preparing)
     await parts_of(request).preparations.note(_node(request), message.refs)
@@ -111,7 +115,7 @@ async def note_preparing(request: ApiRequest) -> Answer:
 
 
 @_message("running", "Tell what running attempts have used", wire.Running, None)
-async def note_running(request: ApiRequest) -> Answer:
+async def note_running(request: Request) -> Response:
     """Keep what is told of those that are still this node's, in case that it is lost."""
     message = await _read(request, wire.Running)
     await parts_of(request).measurements.note(_node(request), message.measured)
@@ -119,7 +123,7 @@ async def note_running(request: ApiRequest) -> Answer:
 
 
 @_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
-async def register_attempt_key(request: ApiRequest) -> Answer:
+async def register_attempt_key(request: Request) -> Response:
     """Take the key if the attempt is still this node's."""
     message = await _read(request, wire.AttemptKey)
     if len(message.digest) != SHA256_BYTES:
@@ -130,14 +134,14 @@ async def register_attempt_key(request: ApiRequest) -> Answer:
 
 
 @_message("leave", "Leave: the agent stops", wire.Leave, None)
-async def leave(request: ApiRequest) -> Answer:
+async def leave(request: Request) -> Response:
     """End the incarnation; whatever it still holds counts as lost."""
     message = await _read(request, wire.Leave)
     await parts_of(request).cluster_manager.leave(_node(request), message.incarnation)
     return no_content()
 
 
-async def _read(request: ApiRequest, kind: type[T]) -> T:
+async def _read(request: Request, kind: type[T]) -> T:
     settings = parts_of(request).settings.requests
     if kind in WITH_DATA:
         return wire.decode(await read_body(request, settings.batch_limit), kind)
@@ -147,13 +151,13 @@ async def _read(request: ApiRequest, kind: type[T]) -> T:
     return wire.decode(body, kind)
 
 
-def _node(request: ApiRequest) -> int:
+def _node(request: Request) -> int:
     node_id: int = request.scope["auth"]
     return node_id
 
 
-def _answer(message: Any) -> Answer:
-    return Answer(wire.encode(message), media_type=MSGPACK)
+def _answer(message: Any) -> Response:
+    return Response(wire.encode(message), media_type=wire.MEDIA_TYPE)
 
 
 HANDLERS = [

@@ -1,13 +1,15 @@
 """Cancelling, pausing and resuming whole graphs."""
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly import clock
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import Cancelled
 from duly.errors import Unavailable
 from duly.server.wishes import Carried
@@ -34,13 +36,13 @@ class Resumed(msgspec.Struct, frozen=True):
 
 @route(
     "POST",
-    ["/v1/graphs/{id:str}/cancel"],
+    ["/v1/graphs/{id}/cancel"],
     "Cancel what is left of a graph",
     access=Access.SUBMIT,
     gives=Cancelled,
     errors=(404,),
 )
-async def cancel_graph(request: ApiRequest) -> Answer:
+async def cancel_graph(request: Request) -> Response:
     """End every task of a graph that has not ended; those that run, once their processes are gone.
 
     Of a large graph some may be left at the answer, which says so; they are cancelled without
@@ -52,13 +54,13 @@ async def cancel_graph(request: ApiRequest) -> Answer:
 
 @route(
     "POST",
-    ["/v1/graphs/{id:str}/pause"],
+    ["/v1/graphs/{id}/pause"],
     "Pause what is left of a graph",
     access=Access.SUBMIT,
     gives=Paused,
     errors=(404, 409),
 )
-async def pause_graph(request: ApiRequest) -> Answer:
+async def pause_graph(request: Request) -> Response:
     """Let no task of a graph start until it is resumed; those that run go on to their ends.
 
     One that runs and fails is not tried again before it is resumed. Of a large graph some may
@@ -70,19 +72,19 @@ async def pause_graph(request: ApiRequest) -> Answer:
 
 @route(
     "POST",
-    ["/v1/graphs/{id:str}/resume"],
+    ["/v1/graphs/{id}/resume"],
     "Resume a graph that is paused",
     access=Access.SUBMIT,
     gives=Resumed,
     errors=(404, 409),
 )
-async def resume_graph(request: ApiRequest) -> Answer:
+async def resume_graph(request: Request) -> Response:
     """Let the tasks of a graph go on that are paused; their delay tolerances go on, too."""
     done = await _carry_out(request, WishKind.RESUME)
     return as_json(Resumed(done.changed, not done.is_over))
 
 
-async def _carry_out(request: ApiRequest, kind: WishKind) -> Carried:
+async def _carry_out(request: Request, kind: WishKind) -> Carried:
     """Write down what is wished, and do as much of it as there is time for."""
     parts, credential = parts_of(request), credential_of(request)
     graph_id = id_of(request, "graph")

@@ -5,16 +5,18 @@ from datetime import datetime
 from functools import partial
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.body import claim_memory, read_body
 from duly.api.garbage import left_alone
 from duly.api.many_tasks import read_graph
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
+from duly.api.responses import JSON, as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import dependencies
 from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
 from duly.model.graph import Dependency
@@ -72,7 +74,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-PATH = ["/v1/graphs/{id:str}"]
+PATH = ["/v1/graphs/{id}"]
 
 
 @route(
@@ -86,7 +88,7 @@ PATH = ["/v1/graphs/{id:str}"]
     statuses=(201,),
     errors=(409, 413, 422, 429),
 )
-async def submit_graph(request: ApiRequest) -> Answer:
+async def submit_graph(request: Request) -> Response:
     """Store all of the tasks or none; a key that was seen before gives the same ids."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -97,7 +99,7 @@ async def submit_graph(request: ApiRequest) -> Answer:
     return with_rate(answer, parts, credential)
 
 
-async def _store(request: ApiRequest, body: bytes, key: str | None) -> Answer:
+async def _store(request: Request, body: bytes, key: str | None) -> Response:
     parts, credential = parts_of(request), credential_of(request)
     claim = partial(claim_memory, request)
     name, specs = await read_graph(body, credential, parts.settings.requests, claim)
@@ -108,17 +110,17 @@ async def _store(request: ApiRequest, body: bytes, key: str | None) -> Answer:
     return answer
 
 
-async def _ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Answer:
+async def _ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
     """Tell the ids of a graph and of its tasks, written a few at a time (see GraphIds)."""
     written: list[bytes] = []
     async for piece in pieces(range(len(ids))):
         named = {specs[place].ref or "": str(ids[place]) for place in piece}
         written.append(msgspec.json.encode(named)[1:-1])
-    return Answer(b'{"id":"%d","ids":{%b}}' % (graph, b",".join(written)), 201)
+    return Response(b'{"id":"%d","ids":{%b}}' % (graph, b",".join(written)), 201, media_type=JSON)
 
 
 @route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))
-async def get_graph(request: ApiRequest) -> Answer:
+async def get_graph(request: Request) -> Response:
     """Return where the tasks of a graph are, and the first thousand of them."""
     parts, credential = parts_of(request), credential_of(request)
     graph_id = id_of(request, "graph")
@@ -163,7 +165,7 @@ def _status(statuses: Iterable[Status]) -> Status:
     gives=Around,
     errors=(404,),
 )
-async def get_around(request: ApiRequest) -> Answer:
+async def get_around(request: Request) -> Response:
     """Return the tasks around a task, directly or by others, up to a thousand on either side."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import read_as
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.people import (
     Key,
     NewKey,
@@ -20,6 +20,8 @@ from duly.api.people import (
 )
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import not_found, reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration
@@ -31,7 +33,7 @@ from duly.store import keys
 from duly.store.keys import KeyFilter
 from duly.store.tenants import PREFIX
 
-ONE = "/v1/keys/{id:str}"
+ONE = "/v1/keys/{id}"
 LONGEST = timedelta(days=3653)
 LONGEST_NAME = 100
 FILTER = (
@@ -76,7 +78,7 @@ CHANGE = msgspec.json.Decoder(KeyChangeBody)
     statuses=(201,),
     errors=(404, 409, 413, 422),
 )
-async def create_key(request: ApiRequest) -> Answer:
+async def create_key(request: Request) -> Response:
     """Make a key that may do no more than the caller; this answer alone shows it."""
     parts = parts_of(request)
     query_of(request)
@@ -99,7 +101,7 @@ async def create_key(request: ApiRequest) -> Answer:
     query=FILTER,
     errors=(422,),
 )
-async def list_keys(request: ApiRequest) -> Answer:
+async def list_keys(request: Request) -> Response:
     """Return a page of the keys, without what opens anything."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
@@ -116,7 +118,7 @@ async def list_keys(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a key", access=Access.MANAGE, gives=Key, errors=(404, 409))
-async def get_key(request: ApiRequest) -> Answer:
+async def get_key(request: Request) -> Response:
     """Return a key by its id or its prefix."""
     query_of(request)
     credential = credential_of(request)
@@ -140,7 +142,7 @@ async def get_key(request: ApiRequest) -> Answer:
     gives=Key,
     errors=(404, 409, 413, 422),
 )
-async def update_key(request: ApiRequest) -> Answer:
+async def update_key(request: Request) -> Response:
     """Change a key that can be used; who holds it stays, and it may do no more than the caller."""
     query_of(request)
     parts, credential = parts_of(request), credential_of(request)
@@ -157,7 +159,7 @@ async def update_key(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Revoke a key", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
-async def revoke_key(request: ApiRequest) -> Answer:
+async def revoke_key(request: Request) -> Response:
     """Let a key open nothing any more, on every server in a moment."""
     query_of(request)
     parts = parts_of(request)
@@ -201,7 +203,7 @@ def _lasts(expires_in: float | str | None) -> timedelta | None:
     return lasts
 
 
-def _safe(request: ApiRequest) -> str:
+def _safe(request: Request) -> str:
     """Return what the path says, unless it may be a whole key, which is not to be repeated."""
     text: str = request.path_params["id"]
     return text if len(text) <= PREFIX or text.isdecimal() else f"{text[:PREFIX]}…"

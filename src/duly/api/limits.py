@@ -1,12 +1,15 @@
 """What the caller's tenant may have, and what is left of it."""
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api import plan_shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.rate_headers import add_headers, headers_of
 from duly.api.reading import overseeing
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.store import limits
 
 
@@ -17,7 +20,7 @@ from duly.store import limits
     access=Access.READ,
     gives=plan_shapes.Limits,
 )
-async def get_limits(request: ApiRequest) -> Answer:
+async def get_limits(request: Request) -> Response:
     """Return every limit of the plan beside what is used of it."""
     credential, parts = credential_of(request), parts_of(request)
     query_of(request)

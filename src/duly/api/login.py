@@ -1,13 +1,15 @@
 """Logging in with a password, and out again."""
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_body
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import NewKey, new_key_answer
 from duly.api.query import query_of
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.model.request import check_text
 
 LARGEST = 16 * 1024
@@ -35,7 +37,7 @@ LOGIN = msgspec.json.Decoder(LoginRequest)
     statuses=(201,),
     errors=(401, 413, 422, 429),
 )
-async def log_in(request: ApiRequest) -> Answer:
+async def log_in(request: Request) -> Response:
     """Return a key with the user's scopes, good for 12 hours or until it logs out."""
     parts = parts_of(request)
     query_of(request)
@@ -56,7 +58,7 @@ async def log_in(request: ApiRequest) -> Answer:
     statuses=(204,),
     errors=(409,),
 )
-async def log_out(request: ApiRequest) -> Answer:
+async def log_out(request: Request) -> Response:
     """Revoke the key of this request, which must have been got by logging in."""
     query_of(request)
     parts = parts_of(request)

@@ -7,13 +7,13 @@ lost with its node has no report, and its log ends with the last chunk that arri
 
 from collections.abc import AsyncIterator
 
-from litestar.types import ASGIApp
+from starlette.requests import Request
 
 from duly.api.auth import Access, guard
 from duly.api.download import Download
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, not_found, reading
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.api.tasks import ONE
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
@@ -39,7 +39,7 @@ TEXT = "text/plain"
     ),
     errors=(404, 422),
 )
-async def read_logs(request: ApiRequest) -> ASGIApp:
+async def read_logs(request: Request) -> Download:
     """Return stdout and stderr as written."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -78,7 +78,7 @@ async def _read(parts: Parts, task_id: int, end: LogEnd, start: int) -> AsyncIte
         yield data
 
 
-async def _follow(request: ApiRequest, task_id: int, attempt: int | None) -> AsyncIterator[bytes]:
+async def _follow(request: Request, task_id: int, attempt: int | None) -> AsyncIterator[bytes]:
     """Yield a log as it grows: of one attempt, or of the latest and all that come after it."""
     parts, credential = parts_of(request), credential_of(request)
     current, position = attempt, 0

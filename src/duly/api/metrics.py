@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly import telemetry
-from duly.api.answer import Answer
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import overseeing
+from duly.api.routes import parts_of, route
 from duly.model.drift import Kind
 from duly.store import audit, overview
 from duly.store.audit import Audit
@@ -29,7 +30,7 @@ METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 @route(
     "GET", "/metrics", "Read the metrics", access=Access.ADMIN, gives=str, media_type="text/plain"
 )
-async def metrics(request: ApiRequest) -> Answer:
+async def metrics(request: Request) -> Response:
     """Return everything that is counted, in the format of Prometheus."""
     query_of(request)
     async with overseeing(parts_of(request)) as conn:
@@ -44,7 +45,7 @@ async def metrics(request: ApiRequest) -> Answer:
     tasks.labels("running").set(live.running)
     _add_audits(gauges, audits)
     body = generate_latest(telemetry.REGISTRY) + generate_latest(gauges)
-    return Answer(body, media_type=CONTENT_TYPE_LATEST.encode())
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_audits(gauges: CollectorRegistry, audits: Sequence[Audit]) -> None:

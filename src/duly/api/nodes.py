@@ -3,15 +3,17 @@
 from datetime import timedelta
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly import wire
 from duly.api import cluster_shapes, shapes
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_as, read_json
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import ID, not_found, overseeing
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration
 from duly.errors import Invalid
@@ -23,7 +25,7 @@ from duly.store.database import Connection
 from duly.store.overview import NodeView
 from duly.store.views import LARGEST_ID
 
-ONE = "/v1/nodes/{id:str}"
+ONE = "/v1/nodes/{id}"
 TOKEN_LASTS = timedelta(hours=1)
 LONGEST_TOKEN = timedelta(days=365)
 MAX_TOKEN_USES = 1_000_000
@@ -65,7 +67,7 @@ TOKEN = msgspec.json.Decoder(TokenRequest)
     statuses=(201,),
     errors=(409, 413, 422),
 )
-async def join(request: ApiRequest) -> Answer:
+async def join(request: Request) -> Response:
     """Begin a new incarnation of a node's agent; a join token makes a new node."""
     parts = parts_of(request)
     query_of(request)
@@ -86,7 +88,7 @@ async def join(request: ApiRequest) -> Answer:
     query=PAGE,
     errors=(422,),
 )
-async def list_nodes(request: ApiRequest) -> Answer:
+async def list_nodes(request: Request) -> Response:
     """Return a page of the nodes."""
     query = query_of(request)
     limit, before = query.limit(), query.before()
@@ -98,7 +100,7 @@ async def list_nodes(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a node", access=Access.ADMIN, gives=cluster_shapes.Node, errors=(404,))
-async def get_node(request: ApiRequest) -> Answer:
+async def get_node(request: Request) -> Response:
     """Return a node by its id or by its name."""
     query_of(request)
     async with overseeing(parts_of(request)) as conn:
@@ -114,7 +116,7 @@ async def get_node(request: ApiRequest) -> Answer:
     gives=cluster_shapes.Node,
     errors=(404, 413, 422),
 )
-async def change_node(request: ApiRequest) -> Answer:
+async def change_node(request: Request) -> Response:
     """Change what a node takes from now on; the tasks that run there go on to their end."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -135,7 +137,7 @@ async def change_node(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
-async def remove_node(request: ApiRequest) -> Answer:
+async def remove_node(request: Request) -> Response:
     """Take a node away for good: what runs there is handed over, and its key is refused."""
     parts = parts_of(request)
     query_of(request)
@@ -166,7 +168,7 @@ async def find_node(conn: Connection, text: str) -> NodeView:
     statuses=(201,),
     errors=(413, 422),
 )
-async def create_token(request: ApiRequest) -> Answer:
+async def create_token(request: Request) -> Response:
     """Return a token with which new nodes may join until it expires or is used up."""
     parts = parts_of(request)
     query_of(request)

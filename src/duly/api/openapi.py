@@ -5,11 +5,10 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar.handlers import HTTPRouteHandler
 
 import duly
 from duly.api.auth import SCOPES, Access
-from duly.api.operation import Operation, Parameter
+from duly.api.routes import Operation, Parameter, Route
 from duly.api.shapes import ErrorAnswer
 
 KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -21,9 +20,9 @@ TENANT = Parameter("tenant", "Act for this tenant; only with the scope `admin`."
 """Where a key with a scope is asked for, an administrator may name a tenant."""
 
 
-def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of `handlers`."""
-    listed = list(_operations(handlers))
+def describe(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of `routes`."""
+    listed = list(_operations(routes))
     kinds = [ErrorAnswer]
     for _, _, operation in listed:
         several = operation.gives if isinstance(operation.gives, tuple) else (operation.gives,)
@@ -51,11 +50,11 @@ def describe(handlers: Iterable[HTTPRouteHandler]) -> dict[str, Any]:
     }
 
 
-def _operations(handlers: Iterable[HTTPRouteHandler]) -> Iterator[tuple[str, str, Operation]]:
-    for handler in handlers:
-        for path in sorted(handler.paths):
+def _operations(routes: Iterable[Route]) -> Iterator[tuple[str, str, Operation]]:
+    for route in routes:
+        for path in sorted(route.paths):
             if not path.startswith(ALIAS):
-                yield path.replace(":str}", "}"), handler.handler_name, handler.opt["operation"]
+                yield path, route.name, route.operation
 
 
 def _operation(path: str, name: str, operation: Operation, schemas: Any) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """Pausing tasks, and letting them go on."""
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api import shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
 from duly.api.by_filter import WhichTasks, in_batches
 from duly.api.graph_wishes import Paused, Resumed
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import id_of, read_task, reading
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.tasks import ONE, answer_task
 from duly.errors import Conflict
 from duly.model.task import FINAL
@@ -21,7 +24,7 @@ from duly.model.task import FINAL
     gives=shapes.Task,
     errors=(404, 409),
 )
-async def pause(request: ApiRequest) -> Answer:
+async def pause(request: Request) -> Response:
     """Let a task not start until it is resumed; one that runs goes on to the end of its attempt.
 
     One that runs and fails is not tried again before it is resumed. To pause one that is
@@ -44,7 +47,7 @@ async def pause(request: ApiRequest) -> Answer:
     gives=shapes.Task,
     errors=(404, 409),
 )
-async def resume(request: ApiRequest) -> Answer:
+async def resume(request: Request) -> Response:
     """Let a paused task go on; the time for which it was paused is added to its start_by.
 
     To resume one that is not paused changes nothing.
@@ -57,7 +60,7 @@ async def resume(request: ApiRequest) -> Answer:
     return await answer_task(parts, credential, task_id)
 
 
-async def _check(request: ApiRequest, task_id: int, verb: str) -> None:
+async def _check(request: Request, task_id: int, verb: str) -> None:
     """Refuse to pause or resume what will never go on."""
     parts, credential = parts_of(request), credential_of(request)
     async with reading(parts, credential) as conn:
@@ -79,7 +82,7 @@ async def _check(request: ApiRequest, task_id: int, verb: str) -> None:
     gives=Paused,
     errors=(413, 422),
 )
-async def pause_many(request: ApiRequest) -> Answer:
+async def pause_many(request: Request) -> Response:
     """Pause the live tasks that are meant, in batches, newest first."""
     pauser, credential = parts_of(request).pauser, credential_of(request)
     found, more = await in_batches(request, "paused", lambda ids: pauser.pause(credential, ids))
@@ -96,7 +99,7 @@ async def pause_many(request: ApiRequest) -> Answer:
     gives=Resumed,
     errors=(413, 422),
 )
-async def resume_many(request: ApiRequest) -> Answer:
+async def resume_many(request: Request) -> Response:
     """Let the tasks go on that are meant and are paused, in batches, newest first."""
     pauser, credential = parts_of(request).pauser, credential_of(request)
     found, more = await in_batches(request, "resumed", lambda ids: pauser.resume(credential, ids))

@@ -4,11 +4,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 
 from duly.api.auth import acting_for
-from duly.api.operation import ApiRequest, parts_of
 from duly.api.query import query_of
 from duly.api.reading import ID, overseeing
+from duly.api.routes import parts_of
 from duly.errors import Forbidden, Invalid, NotFound
 from duly.model.request import check_text
 from duly.model.tenant import Credential, Scope
@@ -118,7 +119,7 @@ def audit_answer(entry: audit_log.Entry) -> AuditEntry:
     return AuditEntry(**fields)
 
 
-async def for_tenant(request: ApiRequest, credential: Credential, name: str | None) -> Credential:
+async def for_tenant(request: Request, credential: Credential, name: str | None) -> Credential:
     """Return the caller as one who acts for the tenant that its body names, if it may."""
     if name is None:
         return credential
@@ -145,7 +146,7 @@ def scopes_of(names: list[str]) -> frozenset[Scope]:
     return frozenset(Scope(name) for name in names)
 
 
-def id_or_name(request: ApiRequest) -> tuple[int | None, str | None]:
+def id_or_name(request: Request) -> tuple[int | None, str | None]:
     """Return what the path names a thing by: digits are an id, all else a name."""
     text = check_text(request.path_params["id"], "id")
     # An id too large to be one is the id of nothing.

@@ -3,15 +3,17 @@
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly.api import plan_shapes
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_as, read_json
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.plan_shapes import PlanAnswer
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import name_of, not_found, overseeing
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -20,7 +22,7 @@ from duly.model.tenant import Scope
 from duly.store import plans
 
 ALL = "/v1/plans"
-ONE = "/v1/plans/{id:str}"
+ONE = "/v1/plans/{id}"
 LARGEST = 2**31 - 1
 
 
@@ -44,7 +46,7 @@ FIELDS = msgspec.json.Decoder(dict[str, Any])
     query=PAGE,
     errors=(422,),
 )
-async def list_plans(request: ApiRequest) -> Answer:
+async def list_plans(request: Request) -> Response:
     """Return a page of the plans; whoever is no administrator sees the own one alone."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), min(query.before(), LARGEST)
@@ -60,7 +62,7 @@ async def list_plans(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a plan", access=Access.READ, gives=PlanAnswer, errors=(404, 422))
-async def get_plan(request: ApiRequest) -> Answer:
+async def get_plan(request: Request) -> Response:
     """Return a plan; another than the own one is for administrators alone."""
     query_of(request)
     return await _answer(request, name_of(request))
@@ -76,7 +78,7 @@ async def get_plan(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(409, 413, 422),
 )
-async def create_plan(request: ApiRequest) -> Answer:
+async def create_plan(request: Request) -> Response:
     """Store a new plan, which can then be given to tenants."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -94,7 +96,7 @@ async def create_plan(request: ApiRequest) -> Answer:
     gives=PlanAnswer,
     errors=(404, 409, 413, 422),
 )
-async def update_plan(request: ApiRequest) -> Answer:
+async def update_plan(request: Request) -> Response:
     """Replace the given fields, for every tenant with this plan; null takes a limit away."""
     parts, credential = parts_of(request), credential_of(request)
     name = name_of(request)
@@ -110,7 +112,7 @@ async def update_plan(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Remove a plan", access=Access.ADMIN, statuses=(204,), errors=(404, 409, 422))
-async def remove_plan(request: ApiRequest) -> Answer:
+async def remove_plan(request: Request) -> Response:
     """Remove a plan that no tenant has."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -118,7 +120,7 @@ async def remove_plan(request: ApiRequest) -> Answer:
     return no_content()
 
 
-async def _answer(request: ApiRequest, name: str, status: int = 200) -> Answer:
+async def _answer(request: Request, name: str, status: int = 200) -> Response:
     credential = credential_of(request)
     is_admin = Scope.ADMIN in credential.scopes
     async with overseeing(parts_of(request)) as conn:

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from urllib.parse import parse_qsl
 
-from duly.api.operation import ApiRequest, Operation
+from starlette.requests import Request
+
+from duly.api.routes import Operation
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
 from duly.model.request import check_text
@@ -73,10 +75,10 @@ class Query:
         return LARGEST_ID if text is None else read_cursor(text)
 
 
-def query_of(request: ApiRequest) -> Query:
+def query_of(request: Request) -> Query:
     """Return the parameters of a request; raises Invalid for one that the route has not."""
     raw = request.scope["query_string"]
-    operation: Operation = request.scope["route_handler"].opt["operation"]
+    operation: Operation = request.scope["route"].operation
     given: dict[str, list[str]] = {}
     for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         if name not in operation.names and name != "tenant":

@@ -8,7 +8,8 @@ reset is the number of seconds until the bucket is full again.
 from collections.abc import Mapping
 from math import ceil
 
-from duly.api.answer import Answer
+from starlette.responses import Response
+
 from duly.model.tenant import Credential
 from duly.server.parts import Parts
 
@@ -31,7 +32,7 @@ def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
     }
 
 
-def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
+def with_rate(answer: Response, parts: Parts, credential: Credential) -> Response:
     """Add the headers to an answer."""
     if credential.plan.burst is None:
         return answer
@@ -41,13 +42,13 @@ def with_rate(answer: Answer, parts: Parts, credential: Credential) -> Answer:
     else:
         if seen.told is None:
             seen.told = _encoded(rate_headers(parts, credential))
-        answer.headers += seen.told
+        answer.raw_headers += seen.told
     return answer
 
 
-def add_headers(answer: Answer, headers: Mapping[str, str]) -> None:
+def add_headers(answer: Response, headers: Mapping[str, str]) -> None:
     """Add headers to an answer."""
-    answer.headers += _encoded(headers)
+    answer.raw_headers += _encoded(headers)
 
 
 def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

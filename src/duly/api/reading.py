@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 import msgspec
+from starlette.requests import Request
 
-from duly.api.operation import ApiRequest
 from duly.config import SchedulingSettings
 from duly.errors import NotFound
 from duly.model.limits import UNLIMITED
@@ -74,7 +74,7 @@ def seeing(
     return overseeing(parts) if everybody else reading(parts, credential)
 
 
-def id_of(request: ApiRequest, thing: str) -> int:
+def id_of(request: Request, thing: str) -> int:
     """Return the id in the path; what cannot be an id is as unknown as what is none."""
     text: str = request.path_params["id"]
     if not ID.fullmatch(text) or int(text) > views.LARGEST_ID:
@@ -82,7 +82,7 @@ def id_of(request: ApiRequest, thing: str) -> int:
     return int(text)
 
 
-def name_of(request: ApiRequest) -> str:
+def name_of(request: Request) -> str:
     """Return the name in the path of a request, for what is called by its name."""
     return check_text(request.path_params["id"], "name")
 

@@ -2,17 +2,13 @@
 
 It decides when all of a request has come in one piece, which small ones do. Whatever comes in
 parts, or behind another request that is not answered yet, goes the way of all requests.
-
-Answers that are whole it writes as they are, too (`WRITE` in the scope): to pass them on as
-messages is dear, mostly for what they cannot be, streams.
 """
 
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from duly.api.answer import WRITE, Answer
 from duly.api.turnstile import Refusal, Turnstile, is_plain
 from duly.http_limits import LimitedHttp
 
@@ -37,11 +33,6 @@ class RefusingHttp(LimitedHttp):
         if undecided is not None and not self.transport.is_closing():
             self._decide(*undecided)
 
-    def on_message_complete(self) -> None:
-        """Offer to write the answer: all of the request is here."""
-        super().on_message_complete()
-        self.scope[WRITE] = self._write_whole  # type: ignore[literal-required]
-
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         refusal = None
         if self._reading and self._turnstile is not None:
@@ -63,24 +54,6 @@ class RefusingHttp(LimitedHttp):
         if cycle.disconnected or self.transport.is_closing():
             return
         self._write(cycle, refusal.head, refusal.body)
-
-    def _write_whole(self, scope: Any, answer: Answer, more: bytes) -> bool:
-        """Send an answer, with `more` lines in its head; False means that it has to be passed on.
-
-        That is so where another request has come behind it, where it would have to wait, and for
-        a header that is not one: what is wrong with it is told there.
-        """
-        cycle = self.cycle
-        if cycle.scope is not scope or cycle.response_started:
-            return False
-        if cycle.disconnected or self.flow.write_paused:
-            return False
-        count = len(answer.headers)
-        lines = b"".join([b"%b: %b\r\n" % line for line in answer.headers])
-        if lines.count(b"\n") != count or lines.count(b"\r") != count:
-            return False
-        self._write(cycle, STATUS_LINE[answer.status] + lines + more, answer.body)
-        return True
 
     def _write(self, cycle: RequestResponseCycle, head: bytes, body: bytes) -> None:
         lines = [b"%b: %b\r\n" % line for line in cycle.default_headers]

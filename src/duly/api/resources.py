@@ -3,15 +3,17 @@
 from datetime import datetime, timedelta
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly.api import cluster_shapes, shapes
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import read_as
 from duly.api.nodes import find_node
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import id_of, not_found, overseeing, reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.tasks import PAGE
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
@@ -20,7 +22,7 @@ from duly.model.resources import NOTHING
 from duly.store import database, reservations
 from duly.store.database import Connection
 
-ONE = "/v1/resources/{id:str}"
+ONE = "/v1/resources/{id}"
 LONGEST = timedelta(days=3653)
 
 
@@ -54,7 +56,7 @@ CHANGE = msgspec.json.Decoder(ReservationChange)
     query=PAGE,
     errors=(422,),
 )
-async def list_resources(request: ApiRequest) -> Answer:
+async def list_resources(request: Request) -> Response:
     """Return a page of what runs and of what is reserved."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
@@ -78,7 +80,7 @@ async def list_resources(request: ApiRequest) -> Answer:
     gives=cluster_shapes.Allocation,
     errors=(404,),
 )
-async def get_resource(request: ApiRequest) -> Answer:
+async def get_resource(request: Request) -> Response:
     """Return a reservation, or what a running task has."""
     query_of(request)
     return await _answer(request, id_of(request, "allocation"))
@@ -94,7 +96,7 @@ async def get_resource(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
-async def reserve(request: ApiRequest) -> Answer:
+async def reserve(request: Request) -> Response:
     """Keep part of a node free of tasks, until it expires or is released."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -120,7 +122,7 @@ async def reserve(request: ApiRequest) -> Answer:
     gives=cluster_shapes.Allocation,
     errors=(404, 409, 413, 422, 429),
 )
-async def change_reservation(request: ApiRequest) -> Answer:
+async def change_reservation(request: Request) -> Response:
     """Change what is reserved, kind by kind, or for how long; it stays on its node."""
     parts, credential = parts_of(request), credential_of(request)
     reservation_id = id_of(request, "reservation")
@@ -143,7 +145,7 @@ async def change_reservation(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Release a reservation", access=Access.MANAGE, statuses=(204,), errors=(404,))
-async def release(request: ApiRequest) -> Answer:
+async def release(request: Request) -> Response:
     """Give back what is reserved."""
     query_of(request)
     parts, reservation_id = parts_of(request), id_of(request, "reservation")
@@ -151,7 +153,7 @@ async def release(request: ApiRequest) -> Answer:
     return no_content()
 
 
-async def _answer(request: ApiRequest, allocation_id: int, status: int = 200) -> Answer:
+async def _answer(request: Request, allocation_id: int, status: int = 200) -> Response:
     credential = credential_of(request)
     async with reading(parts_of(request), credential) as conn:
         found = await reservations.read_allocations(

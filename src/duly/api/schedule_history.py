@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly.api import shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import id_of, reading
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.schedule_shapes import FireTime, fire_time
 from duly.api.schedules import ONE, find_schedule
 from duly.api.tasks import PAGE
@@ -46,7 +48,7 @@ class Place(msgspec.Struct, frozen=True):
     query=PAGE,
     errors=(404, 422),
 )
-async def list_schedule_tasks(request: ApiRequest) -> Answer:
+async def list_schedule_tasks(request: Request) -> Response:
     """Return a page of what a schedule has submitted, as far as it is remembered.
 
     The tasks of a graph come together, upstreams first.
@@ -80,7 +82,7 @@ async def list_schedule_tasks(request: ApiRequest) -> Answer:
     query=PAGE,
     errors=(404, 422),
 )
-async def list_occurrences(request: ApiRequest) -> Answer:
+async def list_occurrences(request: Request) -> Response:
     """Return a page of fire times, each with its task or graph, or the reason why it has none."""
     schedule_id, query = id_of(request, "schedule"), query_of(request)
     limit, before = query.limit(), FURTHEST

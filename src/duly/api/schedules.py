@@ -6,16 +6,18 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly.api import shapes
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import decode, read_json
 from duly.api.graphs import GraphIds
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import Query, query_of, write_cursor
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.api.schedule_shapes import Schedule, Times, schedule
 from duly.api.tasks import FIELDS, PAGE, answer_task
 from duly.api.value_limit import GRAPH_OF_A_SCHEDULE
@@ -41,7 +43,7 @@ from duly.store.database import Connection
 from duly.store.schedules import StoredSchedule
 
 ALL = "/v1/schedules"
-ONE = "/v1/schedules/{id:str}"
+ONE = "/v1/schedules/{id}"
 COUNT = 10
 MOST = 1000
 
@@ -81,7 +83,7 @@ BACKFILL = msgspec.json.Decoder(BackfillRequest)
     statuses=(201,),
     errors=(404, 413, 422, 429),
 )
-async def create_schedule(request: ApiRequest) -> Answer:
+async def create_schedule(request: Request) -> Response:
     """Store a schedule; it is told when it fires first."""
     parts = parts_of(request)
     query_of(request)
@@ -103,7 +105,7 @@ async def create_schedule(request: ApiRequest) -> Answer:
     ),
     errors=(422,),
 )
-async def list_schedules(request: ApiRequest) -> Answer:
+async def list_schedules(request: Request) -> Response:
     """Return a page of schedules."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
@@ -130,7 +132,7 @@ async def list_schedules(request: ApiRequest) -> Answer:
     gives=Times,
     errors=(413, 422),
 )
-async def preview_schedule(request: ApiRequest) -> Answer:
+async def preview_schedule(request: Request) -> Response:
     """Return the fire times that a schedule would have."""
     credential = credential_of(request)
     query_of(request)
@@ -153,7 +155,7 @@ async def preview_schedule(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a schedule", access=Access.READ, gives=Schedule, errors=(404,))
-async def get_schedule(request: ApiRequest) -> Answer:
+async def get_schedule(request: Request) -> Response:
     """Return a schedule."""
     query_of(request)
     return await _answer(request, id_of(request, "schedule"))
@@ -168,7 +170,7 @@ async def get_schedule(request: ApiRequest) -> Answer:
     gives=Schedule,
     errors=(404, 413, 422),
 )
-async def update_schedule(request: ApiRequest) -> Answer:
+async def update_schedule(request: Request) -> Response:
     """Replace the given fields; null brings a default back. `next_run_at` may be one of them."""
     schedule_id = id_of(request, "schedule")
     query_of(request)
@@ -183,7 +185,7 @@ async def update_schedule(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Remove a schedule", access=Access.SUBMIT, statuses=(204,), errors=(404,))
-async def remove_schedule(request: ApiRequest) -> Answer:
+async def remove_schedule(request: Request) -> Response:
     """Remove a schedule; what it has submitted goes on."""
     parts, schedule_id = parts_of(request), id_of(request, "schedule")
     query_of(request)
@@ -194,7 +196,7 @@ async def remove_schedule(request: ApiRequest) -> Answer:
 @route(
     "POST", f"{ONE}/pause", "Pause a schedule", access=Access.SUBMIT, gives=Schedule, errors=(404,)
 )
-async def pause_schedule(request: ApiRequest) -> Answer:
+async def pause_schedule(request: Request) -> Response:
     """Let a schedule not fire until it is resumed."""
     schedule_id = id_of(request, "schedule")
     query_of(request)
@@ -210,7 +212,7 @@ async def pause_schedule(request: ApiRequest) -> Answer:
     gives=Schedule,
     errors=(404,),
 )
-async def resume_schedule(request: ApiRequest) -> Answer:
+async def resume_schedule(request: Request) -> Response:
     """Let a paused schedule fire again, from its next fire time on."""
     schedule_id = id_of(request, "schedule")
     query_of(request)
@@ -227,7 +229,7 @@ async def resume_schedule(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(404, 409, 422, 429),
 )
-async def run_schedule(request: ApiRequest) -> Answer:
+async def run_schedule(request: Request) -> Response:
     """Submit its task or graph now, beside its fire times; a graph is answered by its ids."""
     parts, credential = parts_of(request), credential_of(request)
     schedule_id = id_of(request, "schedule")
@@ -252,7 +254,7 @@ async def run_schedule(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
-async def backfill_schedule(request: ApiRequest) -> Answer:
+async def backfill_schedule(request: Request) -> Response:
     """Submit a task or a graph for every fire time in a past range that has none, all or none."""
     parts, credential = parts_of(request), credential_of(request)
     schedule_id = id_of(request, "schedule")
@@ -280,7 +282,7 @@ async def backfill_schedule(request: ApiRequest) -> Answer:
     ),
     errors=(404, 422),
 )
-async def next_times(request: ApiRequest) -> Answer:
+async def next_times(request: Request) -> Response:
     """Return the fire times to come, whether it is paused or not."""
     schedule_id, query = id_of(request, "schedule"), query_of(request)
     count = query.integer("count", 1, MOST) or COUNT
@@ -295,7 +297,7 @@ async def next_times(request: ApiRequest) -> Answer:
     return as_json(Times([found.next_run_at, *rest.times]))
 
 
-async def find_schedule(request: ApiRequest, conn: Connection, schedule_id: int) -> StoredSchedule:
+async def find_schedule(request: Request, conn: Connection, schedule_id: int) -> StoredSchedule:
     """Return a schedule of the caller's tenant."""
     tenant_id = credential_of(request).tenant_id
     found = await schedules.read(conn, tenant_id, schedule_id=schedule_id)
@@ -305,20 +307,20 @@ async def find_schedule(request: ApiRequest, conn: Connection, schedule_id: int)
 
 
 async def _changed(
-    request: ApiRequest, schedule_id: int, change: Coroutine[Any, Any, None]
-) -> Answer:
+    request: Request, schedule_id: int, change: Coroutine[Any, Any, None]
+) -> Response:
     await parts_of(request).timeouts.writing(change)
     return await _answer(request, schedule_id)
 
 
-async def _answer(request: ApiRequest, schedule_id: int, status: int = 200) -> Answer:
+async def _answer(request: Request, schedule_id: int, status: int = 200) -> Response:
     credential = credential_of(request)
     async with reading(parts_of(request), credential) as conn:
         found = await find_schedule(request, conn, schedule_id)
     return as_json(schedule(found, credential.tenant), status)
 
 
-async def _body(request: ApiRequest) -> bytes:
+async def _body(request: Request) -> bytes:
     return await read_json(request)
 
 

@@ -2,12 +2,15 @@
 
 from datetime import timedelta
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from duly.api import cluster_shapes, shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import overseeing
+from duly.api.responses import as_json
+from duly.api.routes import parts_of, route
 from duly.server.cluster_manager import SILENCE
 from duly.store import overview
 
@@ -22,7 +25,7 @@ LISTED = timedelta(days=1)
     access=Access.ADMIN,
     gives=shapes.Page[cluster_shapes.Server],
 )
-async def list_servers(request: ApiRequest) -> Answer:
+async def list_servers(request: Request) -> Response:
     """Return the servers by number, with what each leads; there are never many."""
     query_of(request)
     async with overseeing(parts_of(request)) as conn:

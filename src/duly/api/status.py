@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
 import duly
 from duly.api import cluster_shapes, shapes
-from duly.api.answer import TEXT, Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.query import query_of
 from duly.api.reading import overseeing
+from duly.api.responses import as_json
+from duly.api.routes import credential_of, parts_of, route
 from duly.errors import Unavailable
 from duly.model import drift
 from duly.model.node import NodeStatus
@@ -31,9 +34,9 @@ WINDOW_HOURS = 24
     gives=str,
     media_type="text/plain",
 )
-async def healthz(request: ApiRequest) -> Answer:
-    """Answer, without asking anything else."""
-    return Answer(b"ok\n", media_type=TEXT)
+async def healthz(request: Request) -> Response:
+    """Response, without asking anything else."""
+    return PlainTextResponse(b"ok\n")
 
 
 @route(
@@ -44,12 +47,12 @@ async def healthz(request: ApiRequest) -> Answer:
     gives=str,
     media_type="text/plain",
 )
-async def readyz(request: ApiRequest) -> Answer:
-    """Answer 200 if the database answers, and 503 if it does not."""
+async def readyz(request: Request) -> Response:
+    """Response 200 if the database answers, and 503 if it does not."""
     async with overseeing(parts_of(request)) as conn:
         if not await overview.answers(conn):
             raise Unavailable("The database is not ready.")
-    return Answer(b"ready\n", media_type=TEXT)
+    return PlainTextResponse(b"ready\n")
 
 
 @route(
@@ -59,7 +62,7 @@ async def readyz(request: ApiRequest) -> Answer:
     access=Access.READ,
     gives=cluster_shapes.ClusterStatus,
 )
-async def status(request: ApiRequest) -> Answer:
+async def status(request: Request) -> Response:
     """Count the caller's tasks, and the nodes; counts stop at 100,000."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)

@@ -4,19 +4,21 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from duly import clock
 from duly.api import shapes
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access, guard
 from duly.api.body import claim_memory, decode, read_body, read_json
 from duly.api.connected import while_connected
 from duly.api.garbage import left_alone
 from duly.api.many_tasks import Batch, read_batch
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
 from duly.api.reading import explained, id_of, not_found, picking, read_task, reading
+from duly.api.responses import JSON, as_json
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.errors import Conflict, Invalid
 from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
 from duly.model.task import FINAL, NOT_STARTED, Reason
@@ -26,7 +28,7 @@ from duly.server.turns import give_back
 from duly.store import views
 
 ALL = ["/v1/tasks", "/v1/jobs"]
-ONE = ["/v1/tasks/{id:str}", "/v1/jobs/{id:str}"]
+ONE = ["/v1/tasks/{id}", "/v1/jobs/{id}"]
 LONGEST_WAIT = 25
 BATCH_PATIENCE = 25.0
 """Seconds after which the client of a batch is told that its outcome is not known."""
@@ -62,7 +64,7 @@ FILTER = (
     statuses=(201, 200),
     errors=(409, 413, 422, 429),
 )
-async def submit(request: ApiRequest) -> Answer:
+async def submit(request: Request) -> Response:
     """Store a task and answer after the commit; 200 when its idempotency key was seen before."""
     parts, credential = parts_of(request), credential_of(request)
     if request.scope["query_string"]:
@@ -103,7 +105,7 @@ async def submit(request: ApiRequest) -> Answer:
     statuses=(201,),
     errors=(409, 413, 422, 429),
 )
-async def submit_batch(request: ApiRequest) -> Answer:
+async def submit_batch(request: Request) -> Response:
     """Store all of the tasks or none; a key that was seen before gives the same ids."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -114,7 +116,7 @@ async def submit_batch(request: ApiRequest) -> Answer:
     return with_rate(answer, parts, credential)
 
 
-async def _store_batch(request: ApiRequest, body: bytes, key: str | None) -> Answer:
+async def _store_batch(request: Request, body: bytes, key: str | None) -> Response:
     parts, credential = parts_of(request), credential_of(request)
     claim = partial(claim_memory, request)
     specs = await read_batch(body, credential, parts.settings.requests, claim)
@@ -124,7 +126,7 @@ async def _store_batch(request: ApiRequest, body: bytes, key: str | None) -> Ans
     return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
 
 
-def idempotency_key(request: ApiRequest) -> str | None:
+def idempotency_key(request: Request) -> str | None:
     """Return the key in the header, if there is one; several must agree."""
     given = {v for name, v in request.scope["headers"] if name == b"idempotency-key"}
     if not given:
@@ -149,7 +151,7 @@ def idempotency_key(request: ApiRequest) -> str | None:
     query=FILTER + PAGE,
     errors=(422,),
 )
-async def list_tasks(request: ApiRequest) -> Answer:
+async def list_tasks(request: Request) -> Response:
     """Return a page of tasks; what a large one runs is only told by itself."""
     parts, credential = parts_of(request), credential_of(request)
     query = query_of(request)
@@ -184,7 +186,7 @@ async def list_tasks(request: ApiRequest) -> Answer:
     ),
     errors=(404, 422),
 )
-async def get_task(request: ApiRequest) -> Answer:
+async def get_task(request: Request) -> Response:
     """Return a task, with `wait` as soon as it has ended or after that many seconds."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -207,7 +209,7 @@ def _wait(text: str | None) -> float:
     return seconds
 
 
-async def _until_final(request: ApiRequest, task_id: int, seconds: float) -> None:
+async def _until_final(request: Request, task_id: int, seconds: float) -> None:
     """Return once the task is not live, or after `seconds`."""
     parts, credential = parts_of(request), credential_of(request)
     until = clock.monotonic() + seconds
@@ -225,7 +227,7 @@ async def _until_final(request: ApiRequest, task_id: int, seconds: float) -> Non
 
 async def answer_task(
     parts: Parts, credential: Credential, task_id: int, status: int = 200
-) -> Answer:
+) -> Response:
     """Return a task as it is now."""
     view, reason = await explained(parts, credential, task_id)
     told = shapes.task(view, credential.tenant, parts.settings.scheduling, reason)
@@ -241,7 +243,7 @@ async def answer_task(
     gives=shapes.Task,
     errors=(404, 409, 413, 422),
 )
-async def update_task(request: ApiRequest) -> Answer:
+async def update_task(request: Request) -> Response:
     """Replace the given fields; null brings a default back."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -269,7 +271,7 @@ async def update_task(request: ApiRequest) -> Answer:
     gives=Reason,
     errors=(404,),
 )
-async def explain_task(request: ApiRequest) -> Answer:
+async def explain_task(request: Request) -> Response:
     """Return exactly one reason."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -286,7 +288,7 @@ async def explain_task(request: ApiRequest) -> Answer:
     gives=shapes.Attempts,
     errors=(404,),
 )
-async def list_attempts(request: ApiRequest) -> Answer:
+async def list_attempts(request: Request) -> Response:
     """Return every attempt in order, the running one last."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -306,7 +308,7 @@ async def list_attempts(request: ApiRequest) -> Answer:
     gives=object,
     errors=(404, 409),
 )
-async def get_result(request: ApiRequest) -> Answer:
+async def get_result(request: Request) -> Response:
     """Return the JSON as the task wrote it; null when it wrote none."""
     parts, credential = parts_of(request), credential_of(request)
     task_id = id_of(request, "task")
@@ -320,7 +322,7 @@ async def get_result(request: ApiRequest) -> Answer:
             f"The task is {found.status}; it has no result before it has ended.",
             status=found.status,
         )
-    return Answer((found.result or "null").encode())
+    return Response(found.result or "null", media_type=JSON)
 
 
 HANDLERS = [

@@ -3,14 +3,16 @@
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import read_as
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import Tenant, id_or_name, tenant_answer
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import not_found, seeing
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -18,7 +20,7 @@ from duly.model.tenant import Scope
 from duly.store import tenants
 from duly.store.database import Connection
 
-ONE = "/v1/tenants/{id:str}"
+ONE = "/v1/tenants/{id}"
 
 
 class TenantRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -49,7 +51,7 @@ CHANGE = msgspec.json.Decoder(TenantChange)
     statuses=(201,),
     errors=(409, 413, 422),
 )
-async def create_tenant(request: ApiRequest) -> Answer:
+async def create_tenant(request: Request) -> Response:
     """Make a tenant with a plan."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -67,7 +69,7 @@ async def create_tenant(request: ApiRequest) -> Answer:
     query=PAGE,
     errors=(422,),
 )
-async def list_tenants(request: ApiRequest) -> Answer:
+async def list_tenants(request: Request) -> Response:
     """Return a page of the tenants; of its own alone to whoever is no administrator."""
     query = query_of(request)
     limit, before = query.limit(), query.before()
@@ -79,7 +81,7 @@ async def list_tenants(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a tenant", access=Access.READ, gives=Tenant, errors=(404,))
-async def get_tenant(request: ApiRequest) -> Answer:
+async def get_tenant(request: Request) -> Response:
     """Return a tenant by its id or its name."""
     query_of(request)
     async with _seeing(request) as conn:
@@ -95,7 +97,7 @@ async def get_tenant(request: ApiRequest) -> Answer:
     gives=Tenant,
     errors=(404, 409, 413, 422),
 )
-async def update_tenant(request: ApiRequest) -> Answer:
+async def update_tenant(request: Request) -> Response:
     """Change a tenant; what it has submitted before stays as it was."""
     parts, credential = parts_of(request), credential_of(request)
     query_of(request)
@@ -116,7 +118,7 @@ async def update_tenant(request: ApiRequest) -> Answer:
     gives=Tenant,
     errors=(404, 409),
 )
-async def suspend_tenant(request: ApiRequest) -> Answer:
+async def suspend_tenant(request: Request) -> Response:
     """Let a tenant look and do nothing else; nothing of it starts until it is resumed."""
     parts, found = parts_of(request), await _look_up(request)
     await parts.timeouts.writing(parts.tenants.suspend(credential_of(request), found.id))
@@ -124,7 +126,7 @@ async def suspend_tenant(request: ApiRequest) -> Answer:
 
 
 @route("POST", f"{ONE}/resume", "Resume a tenant", access=Access.ADMIN, gives=Tenant, errors=(404,))
-async def resume_tenant(request: ApiRequest) -> Answer:
+async def resume_tenant(request: Request) -> Response:
     """Let a suspended tenant go on where it was."""
     parts, found = parts_of(request), await _look_up(request)
     await parts.timeouts.writing(parts.tenants.resume(credential_of(request), found.id))
@@ -132,29 +134,29 @@ async def resume_tenant(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Remove a tenant", access=Access.ADMIN, statuses=(204,), errors=(404, 409))
-async def remove_tenant(request: ApiRequest) -> Answer:
+async def remove_tenant(request: Request) -> Response:
     """Remove a tenant that has no live tasks, with its users and keys, for good."""
     parts, found = parts_of(request), await _look_up(request)
     await parts.timeouts.writing(parts.tenants.remove(credential_of(request), found.id))
     return no_content()
 
 
-def _seeing(request: ApiRequest) -> AbstractAsyncContextManager[Connection]:
+def _seeing(request: Request) -> AbstractAsyncContextManager[Connection]:
     credential = credential_of(request)
     return seeing(parts_of(request), credential, everybody=_sees_all(request))
 
 
-def _sees_all(request: ApiRequest) -> bool:
+def _sees_all(request: Request) -> bool:
     return Scope.ADMIN in credential_of(request).scopes
 
 
-async def _look_up(request: ApiRequest) -> tenants.Tenant:
+async def _look_up(request: Request) -> tenants.Tenant:
     query_of(request)
     async with _seeing(request) as conn:
         return await _find(conn, request)
 
 
-async def _find(conn: Connection, request: ApiRequest) -> tenants.Tenant:
+async def _find(conn: Connection, request: Request) -> tenants.Tenant:
     public_id, name = id_or_name(request)
     found = await tenants.read(conn, public_id=public_id, name=name)
     if not found or not (_sees_all(request) or found[0].id == credential_of(request).tenant_id):
@@ -162,7 +164,7 @@ async def _find(conn: Connection, request: ApiRequest) -> tenants.Tenant:
     return found[0]
 
 
-async def _answer(request: ApiRequest, tenant_id: int, status: int = 200) -> Answer:
+async def _answer(request: Request, tenant_id: int, status: int = 200) -> Response:
     async with _seeing(request) as conn:
         found = await tenants.read(conn, tenant_id=tenant_id)
     if not found:

@@ -19,10 +19,11 @@ import msgspec
 
 from duly import clock
 from duly.api import metrics
-from duly.api.answer import ENCODER, JSON
-from duly.api.app import HEADERS, STATUSES, retry_after
+from duly.api.app import HEADERS
 from duly.api.auth import bearer_in, may_submit
+from duly.api.error_responses import STATUSES, retry_after
 from duly.api.rate_headers import rate_headers
+from duly.api.responses import ENCODER, JSON
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.errors import LimitExceeded
 from duly.server.parts import Parts
@@ -125,7 +126,7 @@ def is_plain(body: bytes | bytearray) -> bool:
 
 def _refusal(error: LimitExceeded, headers: dict[str, str], until: float) -> Refusal:
     body = ENCODER.encode(ErrorAnswer(ErrorValue(error.code, error.message, error.details)))
-    lines = [(b"content-type", JSON), (b"content-length", str(len(body)).encode())]
+    lines = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
     lines += [(name.encode(), value.encode()) for name, value in headers.items()]
     head = b"HTTP/1.1 %d Too Many Requests\r\n" % STATUSES[LimitExceeded]
     return Refusal(

@@ -6,12 +6,14 @@ from datetime import date, timedelta
 from fractions import Fraction
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json
 from duly.api.auth import Access
-from duly.api.operation import ApiRequest, Parameter, credential_of, parts_of, route
 from duly.api.query import Query, query_of, since
 from duly.api.reading import overseeing, reading
+from duly.api.responses import as_json
+from duly.api.routes import Parameter, credential_of, parts_of, route
 from duly.errors import Invalid
 from duly.model.tenant import Scope
 from duly.model.usage import NONE, Amounts, Place, Used
@@ -75,7 +77,7 @@ class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ),
     errors=(422,),
 )
-async def get_usage(request: ApiRequest) -> Answer:
+async def get_usage(request: Request) -> Response:
     """Add up what has ended so far, booked or not."""
     credential, query = credential_of(request), query_of(request)
     by = _by(query.several("by"))

@@ -1,14 +1,16 @@
 """The users of a tenant."""
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.api.answer import Answer, as_json, no_content
 from duly.api.auth import Access
 from duly.api.body import read_as
-from duly.api.operation import ApiRequest, credential_of, parts_of, route
 from duly.api.people import User, for_tenant, id_or_name, scopes_of, user_answer
 from duly.api.query import query_of, write_cursor
 from duly.api.reading import reading
+from duly.api.responses import as_json, no_content
+from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import Page
 from duly.api.tasks import PAGE
 from duly.errors import Invalid
@@ -17,7 +19,7 @@ from duly.model.tenant import Credential
 from duly.server.administrators import unknown
 from duly.store import users
 
-ONE = "/v1/users/{id:str}"
+ONE = "/v1/users/{id}"
 
 
 class UserRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -53,7 +55,7 @@ CHANGE = msgspec.json.Decoder(UserChange)
     statuses=(201,),
     errors=(404, 409, 413, 422),
 )
-async def create_user(request: ApiRequest) -> Answer:
+async def create_user(request: Request) -> Response:
     """Make a user, who may do no more than the caller."""
     parts = parts_of(request)
     query_of(request)
@@ -79,7 +81,7 @@ async def create_user(request: ApiRequest) -> Answer:
     query=PAGE,
     errors=(422,),
 )
-async def list_users(request: ApiRequest) -> Answer:
+async def list_users(request: Request) -> Response:
     """Return a page of the users."""
     credential, query = credential_of(request), query_of(request)
     limit, before = query.limit(), query.before()
@@ -90,7 +92,7 @@ async def list_users(request: ApiRequest) -> Answer:
 
 
 @route("GET", ONE, "Look at a user", access=Access.READ, gives=User, errors=(404,))
-async def get_user(request: ApiRequest) -> Answer:
+async def get_user(request: Request) -> Response:
     """Return a user by its id or its name."""
     found = await _look_up(request)
     return as_json(user_answer(found, credential_of(request).tenant))
@@ -105,7 +107,7 @@ async def get_user(request: ApiRequest) -> Answer:
     gives=User,
     errors=(404, 409, 413, 422),
 )
-async def update_user(request: ApiRequest) -> Answer:
+async def update_user(request: Request) -> Response:
     """Change a user: a new password ends its logins, and scopes it loses its keys lose too."""
     parts, credential = parts_of(request), credential_of(request)
     asked = await read_as(request, CHANGE)
@@ -124,7 +126,7 @@ async def update_user(request: ApiRequest) -> Answer:
 
 
 @route("DELETE", ONE, "Remove a user", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
-async def remove_user(request: ApiRequest) -> Answer:
+async def remove_user(request: Request) -> Response:
     """Remove a user and revoke its keys; its tasks stay."""
     parts, found = parts_of(request), await _look_up(request)
     await parts.timeouts.writing(parts.users.remove(credential_of(request), found.id))
@@ -135,7 +137,7 @@ def _password(text: str | None) -> str | None:
     return None if text is None else check_text(text, "password")
 
 
-async def _look_up(request: ApiRequest) -> users.User:
+async def _look_up(request: Request) -> users.User:
     query_of(request)
     public_id, name = id_or_name(request)
     credential = credential_of(request)
@@ -147,8 +149,8 @@ async def _look_up(request: ApiRequest) -> users.User:
 
 
 async def _answer(
-    request: ApiRequest, credential: Credential, user_id: int, status: int = 200
-) -> Answer:
+    request: Request, credential: Credential, user_id: int, status: int = 200
+) -> Response:
     async with reading(parts_of(request), credential) as conn:
         found = await users.read(conn, credential.tenant_id, user_id=user_id)
     if not found:

@@ -87,6 +87,7 @@ class Api(HttpServer):
                 door,
                 http=RefusingHttp,
                 ws="none",
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
