@@ -13,9 +13,9 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from duly.api import door as doors
+from duly.api import load_shedding
 from duly.api.app import HEADERS, create_app
-from duly.api.door import Door
+from duly.api.load_shedding import Door
 from duly.config import RequestSettings, Settings
 from duly.errors import Unauthenticated
 from duly.model.tenant import Scope
@@ -87,7 +87,7 @@ async def test_slow_readers_of_one_tenant_keep_no_other_out(
 async def test_what_takes_long_to_hand_out_has_a_room_of_its_own(
     api: Api, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "DOWNLOADS", 1)
+    monkeypatch.setattr(load_shedding, "DOWNLOADS", 1)
     app = Door(create_app(api.parts), settings.requests, HEADERS)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(

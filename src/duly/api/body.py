@@ -19,7 +19,7 @@ from duly.api.body_pace import BodyPace
 from duly.api.routes import parts_of
 from duly.api.value_limit import ONE_THING, ValueLimit
 from duly.errors import Invalid, Malformed, TooLarge
-from duly.http_limits import WHOLE
+from duly.http.limits import WHOLE
 from duly.model.tenant import Credential
 
 MIN_BODY_RATE = 8 * 1024

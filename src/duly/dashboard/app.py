@@ -16,8 +16,8 @@ from duly.dashboard.answers import App
 from duly.dashboard.entrance import Entrance
 from duly.dashboard.options import PagesOptions
 from duly.dashboard.sessions import INTERVAL, Sessions
-from duly.http_limits import LimitedHttp
-from duly.http_server import HttpServer
+from duly.http.limits import LimitedHttp
+from duly.http.server import HttpServer
 
 
 class PagesServer(HttpServer):

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import uvicorn
 
 from duly.api.app import HEADERS, create_app
-from duly.api.door import Door
-from duly.api.refusing_http import RefusingHttp
-from duly.api.turnstile import Turnstile
+from duly.api.load_shedding import Door
+from duly.http.gate import RefusingHttp
+from duly.api.rate_gate import Turnstile
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
-from duly.http_server import HttpServer
+from duly.http.server import HttpServer
 from duly.launch import store_folder
 from duly.launch.running import spare_the_collector
 from duly.launch.tls import Certificate

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 
-from duly.http_limits import LONGEST_HEAD, LimitedHttp
+from duly.http.limits import LONGEST_HEAD, LimitedHttp
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
 

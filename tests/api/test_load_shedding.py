@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from duly.api.app import HEADERS, create_app
-from duly.api.door import Door
+from duly.api.load_shedding import Door
 from duly.config import RequestSettings, Settings
 from tests.api.conftest import Api
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from duly.api.turnstile import Refusal, Turnstile, is_plain
-from duly.http_limits import LimitedHttp
+from duly.api.rate_gate import Refusal, Turnstile, is_plain
+from duly.http.limits import LimitedHttp
 
 
 class RefusingHttp(LimitedHttp):

@@ -19,10 +19,10 @@ from duly.api.auth import ON_IDENTIFIED
 from duly.api.body import CLAIM
 from duly.api.responses import as_json
 from duly.api.shapes import ErrorAnswer, ErrorValue
-from duly.api.turnstile import Turnstile
+from duly.api.rate_gate import Turnstile
 from duly.config import RequestSettings
 from duly.errors import Unavailable
-from duly.http_limits import most_connections
+from duly.http.limits import most_connections
 from duly.server.room import Room, SharedRoom
 
 NODES = 20_000

@@ -12,11 +12,11 @@ import pytest
 import uvicorn
 
 from duly import clock
-from duly.http_server import HttpServer
+from duly.http.server import HttpServer
 
 PROGRAM = """
 import uvicorn
-from duly import http_server
+from duly.http import server as http_server
 
 class Server(http_server.HttpServer):
     async def main_loop(self):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from duly.api.turnstile import AT_ONCE, LONGEST, Turnstile
+from duly.api.rate_gate import AT_ONCE, LONGEST, Turnstile
 from duly.launch.serve import Api as HttpApi
 from duly.launch.serve import listen
 from duly.model.tenant import Scope
