@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from duly.api.rate_gate import AT_ONCE, LONGEST, Turnstile
+from duly.api.rate_gate import MAX_INTERVALS, MIN_SENT_AT_ONCE, RateGate
 from duly.launch.serve import Api as HttpApi
 from duly.launch.serve import listen
 from duly.model.tenant import Scope
@@ -86,10 +86,10 @@ def count(of):
 
 @pytest.fixture
 def through(parts, monkeypatch):
-    """Count what goes to the turnstile."""
+    """Count what goes to the gate."""
     held = []
-    hold = Turnstile.hold
-    monkeypatch.setattr(Turnstile, "hold", lambda *given: (held.append(given), hold(*given)))
+    hold = RateGate.hold
+    monkeypatch.setattr(RateGate, "hold", lambda *given: (held.append(given), hold(*given)))
     return held
 
 
@@ -174,20 +174,20 @@ async def test_a_key_that_is_revoked_is_told_that(api, caller, key, parts, throu
     assert answer[0] == 401
 
 
-async def test_few_are_let_go_at_a_time_and_all_in_their_order(parts):
-    turnstile, let_go = Turnstile(parts), []
-    for number in range(AT_ONCE + 1):
-        turnstile.hold("/v1/tasks", lambda number=number: let_go.append(number))
-    assert let_go == []
-    turnstile._let_go()
-    assert let_go == list(range(AT_ONCE))
-    turnstile._let_go()
-    assert let_go == list(range(AT_ONCE + 1))
+async def test_few_are_sent_at_a_time_and_all_in_their_order(parts):
+    gate, sent = RateGate(parts), []
+    for number in range(MIN_SENT_AT_ONCE + 1):
+        gate.hold("/v1/tasks", lambda number=number: sent.append(number))
+    assert sent == []
+    gate._send_some()
+    assert sent == list(range(MIN_SENT_AT_ONCE))
+    gate._send_some()
+    assert sent == list(range(MIN_SENT_AT_ONCE + 1))
 
 
-async def test_the_more_there_are_the_more_are_let_go(parts):
-    turnstile, let_go = Turnstile(parts), []
-    for number in range(AT_ONCE * LONGEST * 2):
-        turnstile.hold("/v1/tasks", lambda number=number: let_go.append(number))
-    turnstile._let_go()
-    assert let_go == list(range(AT_ONCE * 2))
+async def test_the_more_there_are_the_more_are_sent(parts):
+    gate, sent = RateGate(parts), []
+    for number in range(MIN_SENT_AT_ONCE * MAX_INTERVALS * 2):
+        gate.hold("/v1/tasks", lambda number=number: sent.append(number))
+    gate._send_some()
+    assert sent == list(range(MIN_SENT_AT_ONCE * 2))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 
-from duly.http.limits import LONGEST_HEAD, LimitedHttp
+from duly.http.limits import MAX_HEAD_BYTES, LimitedHttpProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
 
@@ -15,10 +15,10 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
 LARGE = 2**26
 
 
-class Impatient(LimitedHttp):
+class Impatient(LimitedHttpProtocol):
     """Gives up soon enough for a test."""
 
-    patience = 0.2
+    client_timeout = 0.2
     lost: asyncio.Event
 
     def connection_lost(self, exc):
@@ -27,7 +27,7 @@ class Impatient(LimitedHttp):
         self.lost.set()
 
 
-class Resting(LimitedHttp):
+class Resting(LimitedHttpProtocol):
     """Waits for another request no longer than a test does."""
 
     def __init__(self, *args, **kwargs):
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         self.listening.set()
 
 
-async def serve(protocol: type[LimitedHttp]) -> AsyncIterator[int]:
+async def serve(protocol: type[LimitedHttpProtocol]) -> AsyncIterator[int]:
     """Yield the port of a server whose connections are of the kind `protocol`."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -82,7 +82,7 @@ async def serve(protocol: type[LimitedHttp]) -> AsyncIterator[int]:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    async for port in serve(LimitedHttp):
+    async for port in serve(LimitedHttpProtocol):
         yield port
 
 
@@ -105,7 +105,7 @@ async def flood(port: int, start: bytes, more: bytes) -> bytes:
     sent = 0
     try:
         writer.write(start)
-        while sent < 64 * LONGEST_HEAD:
+        while sent < 64 * MAX_HEAD_BYTES:
             writer.write(more)
             await writer.drain()
             sent += len(more)
@@ -159,8 +159,8 @@ async def test_trailers_are_no_headers(port):
 
 async def test_a_head_and_a_body_that_are_large_enough_for_anybody_pass(port):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    cookie = b"X-Large: " + b"a" * (LONGEST_HEAD - 1000) + b"\r\n"
-    body = b"b" * 10 * LONGEST_HEAD
+    cookie = b"X-Large: " + b"a" * (MAX_HEAD_BYTES - 1000) + b"\r\n"
+    body = b"b" * 10 * MAX_HEAD_BYTES
     for _ in range(2):
         writer.write(REQUEST + cookie + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")

@@ -19,7 +19,6 @@ from duly.api.body_pace import BodyPace
 from duly.api.routes import parts_of
 from duly.api.value_limit import ONE_THING, ValueLimit
 from duly.errors import Invalid, Malformed, TooLarge
-from duly.http.limits import WHOLE
 from duly.model.tenant import Credential
 
 MIN_BODY_RATE = 8 * 1024
@@ -66,7 +65,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise _too_large(limit)
     chunks = bytearray()
     began = clock.monotonic()
-    pace = None if WHOLE in request.scope else _pace(request, announced)
+    pace = _pace(request, announced)
     while True:
         message = await _next(request, pace)
         if message["type"] == "http.disconnect":
@@ -126,10 +125,8 @@ def _pace(request: Request, announced: int | None) -> BodyPace:
     return BodyPace(MIN_BODY_RATE, MAX_BODY_SECONDS, announced if is_client else None)
 
 
-async def _next(request: Request, pace: BodyPace | None) -> Any:
-    """Return what comes next of a body, which most of the time is here already."""
-    if pace is None or WHOLE in request.scope:
-        return await request.receive()
+async def _next(request: Request, pace: BodyPace) -> Any:
+    """Return what comes next of a body."""
     began = clock.monotonic()
     try:
         async with asyncio.timeout(pace.patience(began)):

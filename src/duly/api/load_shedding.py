@@ -19,10 +19,10 @@ from duly.api.auth import ON_IDENTIFIED
 from duly.api.body import CLAIM
 from duly.api.responses import as_json
 from duly.api.shapes import ErrorAnswer, ErrorValue
-from duly.api.rate_gate import Turnstile
 from duly.config import RequestSettings
 from duly.errors import Unavailable
-from duly.http.limits import most_connections
+from duly.http.gate import Gate
+from duly.http.limits import max_connections
 from duly.server.room import Room, SharedRoom
 
 NODES = 20_000
@@ -103,11 +103,11 @@ class Door:
         app: ASGIApp,
         settings: RequestSettings,
         headers: Any = (),
-        turnstile: Turnstile | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._app = app
-        self.turnstile = turnstile
-        """Who is refused before it comes to this door; its connection asks for that."""
+        self.gate = gate
+        """What a connection asks before anything comes to this door."""
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
         self._counted = -1
@@ -174,7 +174,7 @@ class Door:
         if len(self._connections) != self._counted:
             # As many as there were, they are as few as they were: the limit is not asked for again.
             self._counted = len(self._connections)
-            self._crowd = most_connections() * 9 // 10
+            self._crowd = max_connections() * 9 // 10
         return self._counted > self._crowd
 
     def _refuse(self, why: str, *, hang_up: bool) -> Response:

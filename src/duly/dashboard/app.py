@@ -16,7 +16,7 @@ from duly.dashboard.answers import App
 from duly.dashboard.entrance import Entrance
 from duly.dashboard.options import PagesOptions
 from duly.dashboard.sessions import INTERVAL, Sessions
-from duly.http.limits import LimitedHttp
+from duly.http.limits import LimitedHttpProtocol
 from duly.http.server import HttpServer
 
 
@@ -47,7 +47,7 @@ def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None
         Gate(_pages(sessions), entrance, sessions, options.name or options.host, options.port),
         host=options.host,
         port=options.port,
-        http=LimitedHttp,
+        http=LimitedHttpProtocol,
         ssl_certfile=chain,
         ssl_keyfile=key,
         log_level="warning",

@@ -1,11 +1,11 @@
 """What a client may cost before anybody knows who it is.
 
-The HTTP server as it comes keeps the head of a request of any length, and waits for
-one for ever: a single header without end would fill the memory and stop everything
-else, and idle connections would use up the open files. So the head is bounded in size
-and in time, and with it all that is sent when no request is being worked on; and so are
-the connections in number. Whoever asks and does not read the answer is cut off too: it
-would be kept for ever, and with it the room of the request.
+The HTTP server as it comes keeps the head of a request of any length, and waits for one for ever:
+a single header without end would fill the memory and stop everything else, and idle connections
+would use up the open files. So the head is bounded in size and in time, and with it all that is
+sent while no request is being worked on; and so are the connections in number. A client that
+asks and does not read the response is cut off too: the response would be kept for ever, and with
+it the room of the request.
 """
 
 import asyncio
@@ -14,82 +14,74 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from duly.alarm import Deadline
-from duly.one_write import OneWrite
-
-LONGEST_HEAD = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 """Bytes without any of a body; one more read of the socket may come on top."""
-PATIENCE = 20.0
-"""Seconds that a client has for the head of a request, from when it has connected or begun."""
-SLOWEST = 4096
-"""Bytes a second of an answer that a client takes at least, once more is written than fits."""
-WHOLE = "duly.whole"
-"""In the scope of a request of which all has come."""
-REFUSAL = (
+CLIENT_TIMEOUT_SECONDS = 20.0
+"""What a client has for the head of a request, from when it has connected or begun."""
+MIN_READ_RATE = 4096
+"""Bytes a second of a response that a client takes at least, once more is written than fits."""
+HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many connections leave enough open files for everything else."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(files - max(files // 4, 64), 16)
 
 
-class LimitedHttp(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """One connection; give it to uvicorn as `http`."""
 
-    patience = PATIENCE
+    client_timeout = CLIENT_TIMEOUT_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._head = 0
-        self._in_head = False
-        self._got_on = False
-        self._deadline = Deadline(self.loop, self._give_up)
-        self._rests = False
-        self._taking: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._is_in_head = False
+        self._has_advanced = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, unless there are too many who do."""
-        self._bare = transport
-        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
-        if len(self.connections) > most_connections():
+        """Begin to wait for a request, unless there are too many connections."""
+        super().connection_made(transport)
+        if len(self.connections) > max_connections():
             transport.abort()
         else:
-            self._watch()
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._deadline.close()
-        self._stop_looking()
+        self._stop_head_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come, unless it is too much or too slow."""
-        if self._bare.is_closing():
+        if self.transport.is_closing():
             return
-        self._got_on = False
+        self._has_advanced = False
         super().data_received(data)
-        self._head = 0 if self._got_on else self._head + len(data)
-        if self._head > LONGEST_HEAD:
-            self.transport.write(REFUSAL)
+        self._head_bytes = 0 if self._has_advanced else self._head_bytes + len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.write(HEAD_TOO_LARGE)
             self.transport.close()
         elif self.cycle is not None and not self.cycle.response_complete:
-            self._deadline.call_off()
+            self._stop_head_timer()
         elif self.transport.get_protocol() is self:
-            self._watch()
+            self._start_head_timer()
 
     def handle_websocket_upgrade(self) -> None:
         """Leave the connection to the websocket."""
-        self._deadline.call_off()
-        self.transport = self._bare
+        self._stop_head_timer()
         super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         """Count the head from here on."""
-        self._got_on = self._in_head = True
+        self._has_advanced = self._is_in_head = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -97,83 +89,68 @@ class LimitedHttp(HttpToolsProtocol):
 
         A proxy that checks or sets headers does so in the head alone (RFC 9110, 6.5.1).
         """
-        if self._in_head:
+        if self._is_in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Count no further: this was the head."""
-        self._got_on = True
-        self._in_head = False
+        self._has_advanced = True
+        self._is_in_head = False
         super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Note that all of the request is here: nobody has to wait for any more of it."""
-        self.scope[WHOLE] = True  # type: ignore[literal-required]
-        super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """Leave the body to its reader; what follows the last of it is counted."""
-        self._got_on = True
+        self._has_advanced = True
         super().on_body(body)
 
+    def on_response_complete(self) -> None:
+        """Go on to the next request; if none is to come, the client has to take this response."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._start_head_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing more is asked."""
+        self._disconnect()
+
     def pause_writing(self) -> None:
-        """Begin to look how fast the client takes its answer: more is written than fits."""
+        """Begin to measure how fast the client reads: more is written than fits."""
         super().pause_writing()
-        self._look_later()
+        self._start_read_timer()
 
     def resume_writing(self) -> None:
-        """Stop looking: it has taken nearly all of it."""
-        self._stop_looking()
+        """Stop measuring: the client has read nearly all of it."""
+        self._stop_read_timer()
         super().resume_writing()
 
-    def on_response_complete(self) -> None:
-        """Go on to the next request; if there is none to come, the client has to take this one.
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.client_timeout, self._disconnect)
 
-        As uvicorn does it, but without a timer for each answer (`Deadline`).
-        """
-        self.server_state.total_requests += 1
-        if self._bare.is_closing():
-            self._watch()
-            return
-        self._unset_keepalive_if_required()
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self._rests = True
-            self._deadline.set(self.timeout_keep_alive)
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Have all the time for a request again: something is asked."""
-        if self._rests:
-            self._rests = False
-            self._deadline.call_off()
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: anybody could fill the log with it."""
-
-    def _watch(self) -> None:
-        if not self._deadline.is_set:
-            self._deadline.set(self.patience)
-
-    def _give_up(self) -> None:
-        """Close; but a client that has not even read its answer would hold that up for ever."""
+    def _disconnect(self) -> None:
+        """Close; but a client that has not even read its response would hold that up for ever."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
-    def _look_later(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        self._taking = self.loop.call_later(self.patience, self._look, left)
+    def _start_read_timer(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(self.client_timeout, self._check_read, unread)
 
-    def _look(self, before: int) -> None:
-        if before - self.transport.get_write_buffer_size() < SLOWEST * self.patience:
+    def _check_read(self, unread_before: int) -> None:
+        read = unread_before - self.transport.get_write_buffer_size()
+        if read < MIN_READ_RATE * self.client_timeout:
             self.transport.abort()
         else:
-            self._look_later()
+            self._start_read_timer()
 
-    def _stop_looking(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None

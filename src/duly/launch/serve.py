@@ -11,10 +11,10 @@ import uvicorn
 
 from duly.api.app import HEADERS, create_app
 from duly.api.load_shedding import Door
-from duly.http.gate import RefusingHttp
-from duly.api.rate_gate import Turnstile
+from duly.api.rate_gate import RateGate
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
+from duly.http.gate import GatedHttpProtocol
 from duly.http.server import HttpServer
 from duly.launch import store_folder
 from duly.launch.running import spare_the_collector
@@ -81,11 +81,11 @@ class Api(HttpServer):
     """The HTTP server, without signal handlers: those are the launcher's."""
 
     def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
-        door = Door(create_app(parts), parts.settings.requests, HEADERS, Turnstile(parts))
+        door = Door(create_app(parts), parts.settings.requests, HEADERS, RateGate(parts))
         super().__init__(
             uvicorn.Config(
                 door,
-                http=RefusingHttp,
+                http=GatedHttpProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
