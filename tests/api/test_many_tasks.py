@@ -1,17 +1,15 @@
-"""A body with many tasks is read piece by piece, and says the same as if it were read at once."""
+"""A body with many tasks is read task by task, and says the same as if it were read at once."""
 
-import asyncio
 import json
 
 import pytest
 
 from duly.api.body import decode
-from duly.api.many_tasks import AT_ONCE, BATCH, GRAPH, complete_all, read_batch, read_graph
+from duly.api.many_tasks import BATCH, GRAPH, complete_all, read_batch, read_graph
 from duly.config import RequestSettings
 from duly.errors import DulyError, Invalid, TooLarge
 from duly.model.graph_request import whole_tasks
 from duly.model.request import TaskRequest
-from duly.model.steps import finish
 from duly.model.tenant import Credential
 from tests.model.test_request import PLAN
 
@@ -90,7 +88,7 @@ async def test_what_is_wrong_is_said_as_of_the_whole(whole, read, text):
 )
 async def test_what_is_right_is_read_as_the_whole(text):
     whole = decode(text, GRAPH)
-    specs = await complete_all(finish(whole_tasks(whole)), CLIENT)
+    specs = complete_all(whole_tasks(whole), CLIENT)
     assert await read_graph(text, CLIENT, RequestSettings()) == (whole.name, specs)
 
 
@@ -114,39 +112,10 @@ async def test_a_task_of_many_is_no_larger_than_one_by_itself():
         await read_batch(text, CLIENT, RequestSettings())
 
 
-async def turns_during(work):
-    """Return how many turns others have had when `work` is done."""
-    turns = 0
-
-    async def count():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        counting = group.create_task(count())
-        await work
-        counting.cancel()
-    return turns
-
-
-async def test_others_have_their_turn_while_a_large_body_is_read():
-    assert (
-        await turns_during(read_batch(body(*[GOOD] * (10 * AT_ONCE)), CLIENT, RequestSettings()))
-        >= 10
-    )
-
-
-async def test_others_have_their_turn_while_many_tasks_are_checked():
-    tasks = [TaskRequest(command=["true"]) for _ in range(10 * AT_ONCE)]
-    assert await turns_during(complete_all(tasks, CLIENT)) >= 10
-
-
-async def test_tasks_are_checked_in_their_order_and_a_bad_one_is_named():
-    names = [str(number) for number in range(AT_ONCE + 1)]
-    specs = await complete_all([TaskRequest(command=["true"], name=name) for name in names], CLIENT)
+def test_tasks_are_checked_in_their_order_and_a_bad_one_is_named():
+    names = [str(number) for number in range(101)]
+    specs = complete_all([TaskRequest(command=["true"], name=name) for name in names], CLIENT)
     assert [spec.name for spec in specs] == names
     with pytest.raises(Invalid) as error:
-        await complete_all([TaskRequest(command=["true"]), TaskRequest(command=[])], CLIENT)
+        complete_all([TaskRequest(command=["true"]), TaskRequest(command=[])], CLIENT)
     assert error.value.field == "tasks[1].command"

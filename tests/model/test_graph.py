@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from duly.errors import Invalid, TooLarge
 from duly.model import graph
-from duly.model.graph import Condition, Dependency, DependencyRequest, check_ref, dependencies
-from duly.model.steps import AT_ONCE, finish
+from duly.model.graph import (
+    Condition,
+    Dependency,
+    DependencyRequest,
+    check_ref,
+    dependencies,
+    sort,
+)
 from tests.model.graphs import graphs
 
 DEEP = 100_000
-
-
-def sort(upstreams, name):
-    return finish(graph.sort(upstreams, name))
 
 
 @given(graphs())
@@ -56,13 +58,6 @@ def test_a_graph_may_be_as_deep_as_it_is_large():
     chain[-1] = [0]
     with pytest.raises(Invalid, match=r"0 → 1 → 2 → 3 → 4 → \(99992 more\) → .*100000 → 0"):
         sort(chain, str)
-
-
-def test_others_have_their_turn_while_a_large_graph_is_sorted():
-    chain = [[index + 1] for index in range(DEEP)] + [[]]
-    assert len(list(graph.sort(chain, str))) >= 2 * DEEP / AT_ONCE
-    refs = (f"r{index}" for index in range(DEEP))
-    assert len(list(graph.index_refs(refs))) == DEEP // AT_ONCE
 
 
 def test_an_order_that_will_do_is_kept():

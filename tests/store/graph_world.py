@@ -63,7 +63,7 @@ class GraphWorld:
             complete(TaskRequest(command=["true"], ref=f"r{place}", depends_on=ones), PLAN)
             for place, ones in enumerate(asked)
         ]
-        links = await linker.link(specs)
+        links = linker.link(specs)
         graph = NewGraph(next(self._ids), None)
         new = []
         for place in range(len(specs)) if links is None else links.order:

@@ -10,19 +10,18 @@ from starlette.responses import Response
 
 from duly.api.auth import Access
 from duly.api.body import claim_memory, read_body
-from duly.api.garbage import left_alone
 from duly.api.many_tasks import read_graph
 from duly.api.query import query_of
 from duly.api.rate_headers import with_rate
 from duly.api.reading import id_of, not_found, read_task, reading
-from duly.api.responses import JSON, as_json
+from duly.api.responses import as_json
 from duly.api.routes import credential_of, parts_of, route
 from duly.api.shapes import dependencies
 from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
 from duly.model.graph import Dependency
 from duly.model.graph_request import GraphRequest
 from duly.model.task import FINAL, Status, TaskSpec
-from duly.server.turns import give_back, pieces
+from duly.server.offload import collector_paused, offload
 from duly.store import edges, wishes
 from duly.store.edges import GraphTask
 from duly.store.wishes import WishKind
@@ -94,7 +93,7 @@ async def submit_graph(request: Request) -> Response:
     query_of(request)
     body = await read_body(request, parts.settings.requests.batch_limit)
     key = idempotency_key(request)
-    with left_alone(len(body)):
+    with collector_paused(len(body)):
         answer = await _store(request, body, key)
     return with_rate(answer, parts, credential)
 
@@ -105,18 +104,13 @@ async def _store(request: Request, body: bytes, key: str | None) -> Response:
     name, specs = await read_graph(body, credential, parts.settings.requests, claim)
     storing = parts.submitter.submit_graph(credential, name, specs, key=key)
     graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    answer = await _ids(graph, specs, ids)
-    await give_back(specs)
-    return answer
+    return await offload(len(ids), _graph_ids, graph, specs, ids)
 
 
-async def _ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
-    """Tell the ids of a graph and of its tasks, written a few at a time (see GraphIds)."""
-    written: list[bytes] = []
-    async for piece in pieces(range(len(ids))):
-        named = {specs[place].ref or "": str(ids[place]) for place in piece}
-        written.append(msgspec.json.encode(named)[1:-1])
-    return Response(b'{"id":"%d","ids":{%b}}' % (graph, b",".join(written)), 201, media_type=JSON)
+def _graph_ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
+    """Tell the ids of a graph and of its tasks by their refs."""
+    named = {spec.ref or "": str(task) for spec, task in zip(specs, ids, strict=True)}
+    return as_json(GraphIds(str(graph), named), 201)
 
 
 @route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))

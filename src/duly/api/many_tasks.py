@@ -1,12 +1,10 @@
-"""Bodies with many tasks: counted first, then read a few at a time.
+"""Bodies with many tasks: counted first, then read one by one.
 
 To count the tasks the body is skimmed, and nothing of it is kept. Then it is only cut: what
 each task says stays as it was written until it is its turn, and what is made of it is checked
-before the next one is read, so that the first bad task ends it all. A body of 100,000 tasks
-that is read in one go keeps everybody else waiting for a quarter of a second.
+before the next one is read, so that the first bad task ends it all.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,9 +20,8 @@ from duly.model.graph_request import GraphRequest, check_any, common_fields, gra
 from duly.model.request import Completer, TaskRequest
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
+from duly.server.offload import offload
 
-AT_ONCE = 100
-"""Tasks that are read and checked before others get their turn on this server."""
 MIN_VALUES = 300_000
 BYTES_PER_VALUE = 12
 """Arguments, variables and labels of all tasks together may be `MIN_VALUES`, or one for each so
@@ -132,10 +129,9 @@ async def read_batch(
     cut = decode(body, CUT_BATCH, limit=None)
     check_any(cut.tasks)
     claim(estimated_memory(len(body), len(cut.tasks)))
-    await asyncio.sleep(0)
     reader = TaskReader(body, BATCH, limits.body_limit)
     tasks = (reader.read(raw, f"[{place}]") for place, raw in enumerate(cut.tasks))
-    return await complete_all(tasks, credential)
+    return await offload(len(cut.tasks), complete_all, tasks, credential)
 
 
 async def read_graph(
@@ -146,9 +142,9 @@ async def read_graph(
     cut = decode(body, CUT_GRAPH, limit=None)
     check_any(cut.tasks)
     claim(estimated_memory(len(body), len(cut.tasks)))
-    await asyncio.sleep(0)
     reader = TaskReader(body, GRAPH, limits.body_limit)
-    return graph_name(cut.name), await complete_all(_graph_tasks(cut, reader), credential)
+    name, tasks = graph_name(cut.name), _graph_tasks(cut, reader)
+    return name, await offload(len(cut.tasks), complete_all, tasks, credential)
 
 
 def _check_count(body: bytes, counted: msgspec.json.Decoder[Any], most: int) -> None:
@@ -225,13 +221,11 @@ class TaskReader:
         return task
 
 
-async def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[TaskSpec]:
+def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[TaskSpec]:
     """Check many requests; raises Invalid for the first bad field, with its place."""
     specs = []
     completer = Completer(credential.plan)
     for index, task in enumerate(tasks):
-        if index % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
         try:
             specs.append(completer.complete(task))
         except Invalid as error:

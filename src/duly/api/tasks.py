@@ -12,7 +12,6 @@ from duly.api import shapes
 from duly.api.auth import Access, guard
 from duly.api.body import claim_memory, decode, read_body, read_json
 from duly.api.connected import while_connected
-from duly.api.garbage import left_alone
 from duly.api.many_tasks import Batch, read_batch
 from duly.api.query import query_of, task_filter, write_cursor
 from duly.api.rate_headers import with_rate
@@ -23,8 +22,8 @@ from duly.errors import Conflict, Invalid
 from duly.model.request import MAX_KEY, TaskRequest, check_text, complete
 from duly.model.task import FINAL, NOT_STARTED, Reason
 from duly.model.tenant import Credential
+from duly.server.offload import collector_paused
 from duly.server.parts import Parts
-from duly.server.turns import give_back
 from duly.store import views
 
 ALL = ["/v1/tasks", "/v1/jobs"]
@@ -111,7 +110,7 @@ async def submit_batch(request: Request) -> Response:
     query_of(request)
     body = await read_body(request, parts.settings.requests.batch_limit)
     key = idempotency_key(request)
-    with left_alone(len(body)):
+    with collector_paused(len(body)):
         answer = await _store_batch(request, body, key)
     return with_rate(answer, parts, credential)
 
@@ -122,7 +121,6 @@ async def _store_batch(request: Request, body: bytes, key: str | None) -> Respon
     specs = await read_batch(body, credential, parts.settings.requests, claim)
     storing = parts.submitter.submit_batch(credential, specs, key=key)
     ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    await give_back(specs)
     return as_json(shapes.Ids([str(task_id) for task_id in ids]), 201)
 
 

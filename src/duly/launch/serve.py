@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from duly.launch import store_folder
 from duly.launch.running import spare_the_collector
 from duly.launch.tls import Certificate
 from duly.server import parts as server_parts
+from duly.server.offload import SWITCH_INTERVAL_SECONDS
 from duly.server.parts import Parts
 from duly.store.database import Database
 
@@ -74,6 +76,7 @@ async def serve(
         # The first tick gives the server its number; without one it can admit nothing.
         await parts.cluster_manager.tick()
         spare_the_collector()
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         await _run(Api(parts, options.certificate), parts, sock, stop, ready)
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from duly.errors import Invalid, TooLarge
-from duly.model.steps import Pace, Steps
 
 MAX_UPSTREAMS = 10_000
 MAX_DEPENDENCIES = 500_000
@@ -122,13 +121,10 @@ def _dependency(asked: str | DependencyRequest, where: str) -> Dependency:
         raise Invalid(f"{where}.on", f"{where}.on is {words}, not {str(on)[:40]!r}.") from None
 
 
-def index_refs(refs: Iterable[str | None]) -> Steps[dict[str, int]]:
+def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
     """Return which task has which ref; raises Invalid when two have the same."""
     found: dict[str, int] = {}
-    pace = Pace()
     for index, ref in enumerate(refs):
-        if pace.is_over():
-            yield
         if ref is not None and found.setdefault(ref, index) != index:
             raise Invalid(
                 f"tasks[{index}].ref",
@@ -146,19 +142,16 @@ def find(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upstrea
     raise Invalid(where, f"{where}: no task of this request has the ref {dependency.task!r}.")
 
 
-def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> Steps[list[int]]:
+def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list[int]:
     """Return an order in which upstreams come first: as given, if that is one.
 
     `upstreams` has for each task the places of those that it waits for. Raises Invalid when
     some wait for each other, and says which, by `name`.
     """
-    pace = Pace()
     is_sorted = True
     left: list[int] = []
     dependants: list[list[int]] = [[] for _ in upstreams]
     for index, ones in enumerate(upstreams):
-        if pace.is_over(1 + len(ones)):
-            yield
         left.append(len(ones))
         for upstream in ones:
             is_sorted = is_sorted and upstream < index
@@ -167,8 +160,6 @@ def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> Step
         return list(range(len(upstreams)))
     order = [index for index, count in enumerate(left) if not count]
     for index in order:
-        if pace.is_over(1 + len(dependants[index])):
-            yield
         for dependant in dependants[index]:
             left[dependant] -= 1
             if not left[dependant]:

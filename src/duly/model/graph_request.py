@@ -7,7 +7,6 @@ import msgspec
 
 from duly.errors import Invalid
 from duly.model.request import MAX_NAME, TaskRequest, check_text
-from duly.model.steps import Pace, Steps
 
 OWN = ("ref", "depends_on", "idempotency_key", "unique")
 """What every task says for itself."""
@@ -28,25 +27,20 @@ def graph_name(name: str | None) -> str | None:
     return name
 
 
-def named_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
+def named_tasks(asked: GraphRequest) -> list[TaskRequest]:
     """Return the tasks of a graph, each with its ref."""
     return _tasks(asked, {})
 
 
-def whole_tasks(asked: GraphRequest) -> Steps[list[TaskRequest]]:
+def whole_tasks(asked: GraphRequest) -> list[TaskRequest]:
     """Return the tasks of a graph, each with its ref and with what all have in common."""
     return _tasks(asked, common_fields(asked.defaults))
 
 
-def _tasks(asked: GraphRequest, common: Mapping[str, Any]) -> Steps[list[TaskRequest]]:
+def _tasks(asked: GraphRequest, common: Mapping[str, Any]) -> list[TaskRequest]:
     check_any(asked.tasks)
-    pace, tasks = Pace(), []
     by_ref = asked.tasks.items() if isinstance(asked.tasks, dict) else enumerate(asked.tasks)
-    for place, task in by_ref:
-        if pace.is_over(1 + len(common)):
-            yield
-        tasks.append(whole_task(task, place, common))
-    return tasks
+    return [whole_task(task, place, common) for place, task in by_ref]
 
 
 def whole_task(task: TaskRequest, place: str | int, common: Mapping[str, Any]) -> TaskRequest:

@@ -18,7 +18,6 @@ from duly.model.queue import Queue
 from duly.model.recurrence_request import WAYS, RecurrenceRequest
 from duly.model.request import MAX_NAME, TaskRequest, check_text, complete
 from duly.model.schedule import Misfire, Overlap
-from duly.model.steps import finish
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 
@@ -186,9 +185,7 @@ def submitted_of(task: TaskRequest | None, graph: GraphRequest | None) -> Submit
 def _graph_template_of(request: GraphRequest) -> dict[str, Any]:
     """Return a graph as a schedule keeps it: what was given, with the tasks as a list."""
     try:
-        kept: dict[str, Any] = {
-            "tasks": [template_of(task) for task in finish(named_tasks(request))]
-        }
+        kept: dict[str, Any] = {"tasks": [template_of(task) for task in named_tasks(request)]}
         if request.name is not None:
             kept["name"] = graph_name(request.name)
     except Invalid as error:

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from duly.model.graph import NOTHING, Ahead
-from duly.model.steps import Pace, Steps
 
 
 class Wish(NamedTuple):
@@ -30,17 +29,14 @@ Moment = TypeVar("Moment", datetime, timedelta)
 
 def look_ahead(
     upstreams: Sequence[Sequence[int]], order: Sequence[int], wishes: Sequence[Wish]
-) -> Steps[list[Ahead]]:
+) -> list[Ahead]:
     """Return what is ahead of each task; `order` has the places so that upstreams come first.
 
     A task that has a time of its own (`run_at`) does not hurry those before it: they only
     have to start by when it has to.
     """
     found = [NOTHING] * len(upstreams)
-    pace = Pace()
     for place in reversed(order):
-        if pace.is_over(1 + len(upstreams[place])):
-            yield
         told = _told(found[place], wishes[place])
         for upstream in upstreams[place]:
             known = found[upstream]

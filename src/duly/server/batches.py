@@ -10,8 +10,8 @@ from duly.model.bucket import Bucket
 from duly.model.tenant import Credential
 from duly.server import repeats, unique
 from duly.server.lines import EARLIEST
+from duly.server.offload import offload
 from duly.server.rate_limiter import RateLimiter
-from duly.server.turns import in_turns, pieces
 from duly.store import tasks, tenants
 from duly.store.database import Connection
 from duly.store.tasks import NewTask
@@ -48,10 +48,10 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         """Store a batch, unless `key` was seen before: then return what it stands for."""
-        await in_turns(unique.check_distinct(new))
+        await offload(len(new), unique.check_distinct, new)
         bucket = await self._rate_limiter.lock(conn, credential)
         if key is not None:
-            body_hash = await repeats.hash_of_batch(new, credential.plan)
+            body_hash = await offload(len(new), repeats.hash_of_batch, new, credential.plan)
             minted = [task.id for task in new]
             if not await tasks.claim_batch_key(conn, credential.tenant_id, key, body_hash, minted):
                 known = await repeats.read_batch(conn, credential.tenant_id, key, body_hash)
@@ -71,7 +71,7 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         # What certainly is new is refused before any of it is written.
-        sure, tolerance, latest = await _survey(new)
+        sure, tolerance, latest = await offload(len(new), _survey, new)
         if bucket is not None:
             left = await self._rate_limiter.charge(conn, credential, bucket, sure)
         # Nothing of the batch must start before now and its tolerance, or before what comes
@@ -90,15 +90,12 @@ class BatchStore:
         return StoredBatch(ids, fresh, since, None if bucket is None else left)
 
 
-async def _survey(new: Sequence[NewTask]) -> tuple[int, timedelta, datetime | None]:
+def _survey(new: Sequence[NewTask]) -> tuple[int, timedelta, datetime | None]:
     """Return how many are certainly new, the shortest tolerance, and the earliest `latest`."""
-    sure, tolerances, latest = 0, set[timedelta](), set[datetime | None]()
-    async for piece in pieces(new):
-        sure += sum(not task.spec.has_key for task in piece)
-        tolerances.update(task.spec.delay_tolerance for task in piece)
-        latest.update(task.ahead.latest for task in piece)
-    first = min(filter(None, latest), default=None)
-    return sure, min(tolerances, default=timedelta(0)), first
+    sure = sum(not task.spec.has_key for task in new)
+    tolerances = {task.spec.delay_tolerance for task in new}
+    latest = {task.ahead.latest for task in new}
+    return sure, min(tolerances, default=timedelta(0)), min(filter(None, latest), default=None)
 
 
 async def _insert(conn: Connection, new: Sequence[NewTask], server: int) -> tuple[list[int], int]:

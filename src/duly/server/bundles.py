@@ -11,7 +11,6 @@ from duly.errors import UnknownArtifact
 from duly.model.artifact import check_sha256
 from duly.model.schedule import Template
 from duly.model.task import TaskSpec
-from duly.server.turns import pieces
 from duly.store import artifacts
 from duly.store.database import Connection
 from duly.store.tasks import NewTask
@@ -28,11 +27,11 @@ async def hold(
 
     `ids` are what the tasks are stored as. Raises UnknownArtifact when there is none of a hash.
     """
-    needed: dict[int, str] = {}
-    async for piece in pieces(new):
-        for task in piece:
-            if task.spec.payload.artifact is not None:
-                needed[task.id] = task.spec.payload.artifact
+    needed = {
+        task.id: task.spec.payload.artifact
+        for task in new
+        if task.spec.payload.artifact is not None
+    }
     if needed:
         fresh = needed.keys() & ids
         await _hold(conn, tenant_id, [(bytes.fromhex(needed[one]), one) for one in sorted(fresh)])

@@ -5,7 +5,6 @@ it is: an upstream that is done is fulfilled, one that is live is waited for, an
 failed and was replayed meanwhile the replay is waited for.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from duly.model.request import repeat
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server import linker
+from duly.server.offload import offload
 from duly.server.replayer import read_spec
 from duly.server.sequencer import Sequencer
 from duly.server.submitter import Submitter
@@ -27,8 +27,6 @@ from duly.store.replays import Needed
 
 CHUNK = 1000
 """Tasks that are read at once."""
-AT_ONCE = 100
-"""Tasks that are repeated before others get their turn on this server."""
 UNTOLD = "Those that depend on it are still being told how it ended; nothing was stored. Try again."
 
 
@@ -69,9 +67,9 @@ class Downstream:
         """
         async with self._database.reading_for(credential.tenant_id) as conn:
             found = await self._find(conn, credential, task_id)
-        specs = await _repeated(found.specs, credential)
+        specs = await offload(len(found.specs), _repeated, found.specs, credential)
         ties = _ties(found)
-        links = await linker.link(_linked(ties, specs))
+        links = await offload(len(specs), linker.link, _linked(ties, specs))
         several = len(specs) > 1
         graph = NewGraph(self._sequencer.mint(), found.graph) if several else None
 
@@ -122,14 +120,9 @@ def _called(
     ]
 
 
-async def _repeated(specs: Mapping[int, TaskSpec], credential: Credential) -> list[TaskSpec]:
+def _repeated(specs: Mapping[int, TaskSpec], credential: Credential) -> list[TaskSpec]:
     """Return what the replays ask for, now."""
-    found: list[TaskSpec] = []
-    for old, spec in specs.items():
-        if len(found) % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
-        found.append(repeat(spec, credential.plan, replay_of=old))
-    return found
+    return [repeat(spec, credential.plan, replay_of=old) for old, spec in specs.items()]
 
 
 def _ties(found: Found) -> dict[int, dict[int, Tie]]:

@@ -6,7 +6,6 @@ tasks that were there before come last, because these can neither start nor end 
 until the commit.
 """
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,18 +14,14 @@ import msgspec
 from duly.errors import Invalid
 from duly.model import graph
 from duly.model.graph import NOTHING, Ahead, Upstream
-from duly.model.steps import Pace, Steps
 from duly.model.task import TaskSpec
 from duly.policy import graph_order
 from duly.policy.graph_order import Wish
-from duly.server.turns import in_turns, pieces
 from duly.store import edges, inputs
 from duly.store.database import Connection
 from duly.store.edges import NewEdge
 from duly.store.tasks import NewTask
 
-FINDING = 5
-"""To find an edge by its name costs as much as to look at so many."""
 CHUNK = 2000
 """How many edges go into one statement."""
 SHOWN = 5
@@ -66,44 +61,28 @@ class Links(msgspec.Struct, frozen=True):
         return found
 
 
-async def link(specs: Sequence[TaskSpec]) -> Links | None:
+def link(specs: Sequence[TaskSpec]) -> Links | None:
     """Find out what tasks depend on; None if none of them does on anything.
 
     Raises Invalid, or TooLarge when there are too many dependencies.
     """
-    refs = await in_turns(graph.index_refs(spec.ref for spec in specs))
+    refs = graph.index_refs(spec.ref for spec in specs)
     if not any(spec.depends_on for spec in specs):
         return None
     graph.check_number(len(spec.depends_on) for spec in specs)
-    upstreams = await in_turns(_find(specs, refs))
-    inner = await in_turns(_inner(upstreams))
-    order = await in_turns(graph.sort(inner, lambda index: specs[index].ref or str(index)))
-    wishes: list[Wish] = []
-    async for piece in pieces(specs):
-        wishes += [Wish(spec.delay_tolerance, spec.run_at) for spec in piece]
-    return Links(upstreams, order, await in_turns(graph_order.look_ahead(inner, order, wishes)))
+    upstreams = _find(specs, refs)
+    inner = [[one.index for one in ones if one.index is not None] for ones in upstreams]
+    order = graph.sort(inner, lambda index: specs[index].ref or str(index))
+    wishes = [Wish(spec.delay_tolerance, spec.run_at) for spec in specs]
+    return Links(upstreams, order, graph_order.look_ahead(inner, order, wishes))
 
 
-def _find(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> Steps[list[list[Upstream]]]:
+def _find(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> list[list[Upstream]]:
     """Find what each task depends on among those that come with it, or before them."""
     found = []
-    pace = Pace()
     for index, spec in enumerate(specs):
-        if pace.is_over(1 + FINDING * len(spec.depends_on)):
-            yield
         where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
         found.append([graph.find(one, refs, where) for one in spec.depends_on])
-    return found
-
-
-def _inner(upstreams: Sequence[Sequence[Upstream]]) -> Steps[list[list[int]]]:
-    """Return for each task the places of those that come with it and that it waits for."""
-    found = []
-    pace = Pace()
-    for ones in upstreams:
-        if pace.is_over(1 + len(ones)):
-            yield
-        found.append([one.index for one in ones if one.index is not None])
     return found
 
 
@@ -116,7 +95,6 @@ async def attach(
     its tenant does not have.
     """
     asked = links.as_asked(ids)
-    await asyncio.sleep(0)
     fresh = {task.id for task, stored in zip(new, ids, strict=True) if task.id == stored}
     older: list[NewEdge] = []
     between: list[NewEdge] = []

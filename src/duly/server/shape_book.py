@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from duly.model.shape import Shape
-from duly.model.steps import Pace, Steps
 from duly.model.task import TaskSpec
-from duly.server.turns import in_turns
+from duly.server.offload import offload
 from duly.store import tasks
 from duly.store.database import Connection, Database, confirm
 from duly.store.lanes import Lane
@@ -24,7 +23,7 @@ class ShapeBook:
 
     async def learn(self, specs: Sequence[TaskSpec]) -> list[int]:
         """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
-        keys = await in_turns(_keys(specs))
+        keys = await offload(len(specs), _keys, specs)
         if not all(key in self._numbers for key in keys):
             async with self._database.connection(Lane.GUEST) as conn:
                 # Of many who come at once, the first have learned it while the others waited.
@@ -50,7 +49,7 @@ class ShapeBook:
 
         Those are to be remembered once they are committed.
         """
-        keys = await in_turns(_keys(specs))
+        keys = await offload(len(specs), _keys, specs)
         unknown = self._unknown(keys, specs)
         found = await tasks.intern_shapes(conn, unknown) if unknown else {}
         return [found.get(key) or self._numbers[key] for key in keys], found
@@ -67,14 +66,11 @@ class ShapeBook:
         }
 
 
-def _keys(specs: Sequence[TaskSpec]) -> Steps[list[str]]:
+def _keys(specs: Sequence[TaskSpec]) -> list[str]:
     """Return the key of each shape; the tasks of a batch mostly share what makes it."""
     keys: list[str] = []
     before: TaskSpec | None = None
-    pace = Pace()
     for spec in specs:
-        if pace.is_over():
-            yield
         if before is None or not _have_one_shape(spec, before):
             key = tasks.shape_key(spec.shape)
         keys.append(key)

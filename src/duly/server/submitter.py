@@ -26,19 +26,17 @@ from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
 from duly.server.linker import ALONE, Links
 from duly.server.minting import new_task
+from duly.server.offload import offload
 from duly.server.rate_limiter import RateLimiter, rate_of
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
 from duly.server.shape_book import ShapeBook
-from duly.server.turns import give_back, pieces
 from duly.server.waker import Waker
 from duly.store import edges, tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
 from duly.store.edges import NewGraph
 from duly.store.tasks import NewTask
 
-AT_ONCE = 500
-"""Tasks of a batch that are made before others get their turn on this server."""
 GROUP = 500
 """How many requests share one commit, at most."""
 TOO_LATE = "The database is too slow to store the task now; nothing was stored. Try again."
@@ -268,12 +266,9 @@ class Submitter(Service):
         known: Callable[[], Awaitable[bool]],
         graph: NewGraph | None = None,
     ) -> StoredBatch:
-        links = await linker.link(specs)
+        links = await offload(len(specs), linker.link, specs)
         if key is None:
-            sure = 0
-            async for piece in pieces(specs):
-                sure += sum(not one.has_key for one in piece)
-            self._rate_limiter.check(credential, sure)
+            self._rate_limiter.check(credential, sum(not one.has_key for one in specs))
         return await self._enter_batch(credential, specs, key, known, links, graph)
 
     async def _enter_batch(
@@ -307,7 +302,8 @@ class Submitter(Service):
         if links is not None:
             specs = [specs[place] for place in links.order]
         shapes = await self._shapes.learn(specs)
-        new = await self._new_batch(credential, specs, shapes, links, graph)
+        ids = self._sequencer.mint_many(len(specs))
+        new = await offload(len(ids), _new_batch, ids, credential, specs, shapes, links, graph)
         server = self._cluster_manager.number
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
@@ -332,29 +328,30 @@ class Submitter(Service):
         if stored.bucket is not None:
             self._rate_limiter.note({credential.tenant_id: stored.bucket})
         self._waker.wake_batch(new, stored.since)
-        await asyncio.sleep(0)
         if links is not None:
             stored = msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
-            await give_back(links.upstreams, links.ahead)
-        await give_back(new)
         return stored
 
-    async def _new_batch(
-        self,
-        credential: Credential,
-        specs: Sequence[TaskSpec],
-        shapes: Sequence[int],
-        links: Links | None,
-        graph: NewGraph | None,
-    ) -> list[NewTask]:
-        """Mint tasks in their order; with `links` that is the order of the links."""
-        graph_id = None if graph is None else graph.id
-        places = range(len(specs)) if links is None else links.order
-        ids = self._sequencer.mint_many(len(specs))
-        new: list[NewTask] = []
-        for task_id, place, spec, shape_id in zip(ids, places, specs, shapes, strict=True):
-            if len(new) % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)
-            part = ALONE if links is None else links.part_of(place)
-            new.append(new_task(task_id, credential, spec, shape_id, part=part, graph_id=graph_id))
-        return new
+
+def _new_batch(
+    ids: Sequence[int],
+    credential: Credential,
+    specs: Sequence[TaskSpec],
+    shapes: Sequence[int],
+    links: Links | None,
+    graph: NewGraph | None,
+) -> list[NewTask]:
+    """Return tasks in their order; with `links` that is the order of the links."""
+    graph_id = None if graph is None else graph.id
+    places = range(len(specs)) if links is None else links.order
+    return [
+        new_task(
+            task_id,
+            credential,
+            spec,
+            shape_id,
+            part=ALONE if links is None else links.part_of(place),
+            graph_id=graph_id,
+        )
+        for task_id, place, spec, shape_id in zip(ids, places, specs, shapes, strict=True)
+    ]

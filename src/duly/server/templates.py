@@ -1,6 +1,5 @@
 """What a schedule submits: checked when it is made, and completed when it fires."""
 
-import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -16,10 +15,8 @@ from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 from duly.server import linker
 from duly.server.linker import Links
-from duly.server.turns import in_turns
+from duly.server.offload import offload
 
-AT_ONCE = 200
-"""Tasks of a graph that are completed before others get their turn on this server."""
 MOST_EDGES = 10_000
 """Edges by which one occurrence waits for those before it, at most."""
 
@@ -48,7 +45,7 @@ async def check(
         check_template(task, plan)
     if graph is not None:
         try:
-            await _check_graph(graph, plan, overlap)
+            await offload(len(graph["tasks"]), _check_graph, graph, plan, overlap)
         except Invalid as error:
             raise Invalid(f"graph.{error.field}", f"graph: {error.message}") from None
         except TooLarge as error:
@@ -60,14 +57,15 @@ async def plot(template: Template, completer: Completer, *, start_at: datetime) 
     if template.graph is None:
         request = msgspec.convert(template.task or {}, TaskRequest)
         return Plot([occurring(completer.complete(request), start_at)])
-    return await _plot_graph(template.graph, completer, start_at)
+    graph = template.graph
+    return await offload(len(graph["tasks"]), _plot_graph, graph, completer, start_at)
 
 
-async def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
+def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
     request = msgspec.convert(graph, GraphRequest)
     graph_name(request.name)
-    check_graph_template(await in_turns(whole_tasks(request)), plan)
-    found = await _plot_graph(graph, Completer(plan), None)
+    check_graph_template(whole_tasks(request), plan)
+    found = _plot_graph(graph, Completer(plan), None)
     roots = len(found.roots)
     if overlap is Overlap.QUEUE and roots * len(found.specs) > MOST_EDGES:
         raise Invalid(
@@ -78,16 +76,13 @@ async def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -
         )
 
 
-async def _plot_graph(
-    graph: Mapping[str, Any], completer: Completer, start_at: datetime | None
-) -> Plot:
-    tasks = await in_turns(whole_tasks(msgspec.convert(graph, GraphRequest)))
-    specs = []
-    for index, request in enumerate(tasks):
-        if index % AT_ONCE == AT_ONCE - 1:
-            await asyncio.sleep(0)
-        specs.append(_complete(completer, request, f"tasks[{index}]", start_at))
-    links = await linker.link(specs)
+def _plot_graph(graph: Mapping[str, Any], completer: Completer, start_at: datetime | None) -> Plot:
+    tasks = whole_tasks(msgspec.convert(graph, GraphRequest))
+    specs = [
+        _complete(completer, request, f"tasks[{index}]", start_at)
+        for index, request in enumerate(tasks)
+    ]
+    links = linker.link(specs)
     if links is not None:
         specs = [specs[place] for place in links.order]
     return Plot(specs, links, graph.get("name"))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from duly.errors import Conflict, Invalid
-from duly.model.steps import Pace, Steps
 from duly.model.task import OnConflict, Unique
 from duly.store.database import Taken
 from duly.store.tasks import NewTask
@@ -47,13 +46,10 @@ def decided() -> Iterator[None]:
         raise
 
 
-def check_distinct(new: Sequence[NewTask]) -> Steps[None]:
+def check_distinct(new: Sequence[NewTask]) -> None:
     """Refuse a batch that asks for a key twice."""
     seen: dict[str, int] = {}
-    pace = Pace()
     for index, task in enumerate(new):
-        if pace.is_over():
-            yield
         unique = task.spec.unique
         if unique is not None and seen.setdefault(unique.key, index) != index:
             first = seen[unique.key]

@@ -14,8 +14,6 @@ from duly import clock
 from duly.config import SchedulingSettings
 from duly.model.node import Known
 from duly.model.shape import Shape
-from duly.model.steps import Pace as StepPace
-from duly.model.steps import Steps
 from duly.model.task import Reason, Status
 from duly.policy import placement
 from duly.policy.explain import never_fits
@@ -24,10 +22,10 @@ from duly.server.cluster_manager import ClusterManager
 from duly.server.herald import Herald
 from duly.server.lines import Pair
 from duly.server.news import News
+from duly.server.offload import offload
 from duly.server.pace import Pace
 from duly.server.prioritizer import Prioritizer
 from duly.server.service import Service
-from duly.server.turns import in_turns
 from duly.store import leases, servers
 from duly.store.database import Database, now
 from duly.store.servers import Term
@@ -98,7 +96,7 @@ class Unplaceable(Service):
 
     async def _survey(self, nodes: Sequence[Known]) -> None:
         """Find the pairs of which nothing could be placed for as long as the grace."""
-        hopeless = await in_turns(_hopeless(self._suspects, nodes))
+        hopeless = await _hopeless_of(self._suspects, nodes)
         at = clock.monotonic()
         self._since = {shape: self._since.get(shape, at) for shape in hopeless}
         grace = self._grace.total_seconds()
@@ -111,8 +109,8 @@ class Unplaceable(Service):
         pairs = list(islice(self._due, MAX_PAIRS_PER_BATCH))
         suspects = self._suspects
         asked = {shape: suspects[shape] for _, shape in pairs if shape in suspects}
-        hopeless = await in_turns(_hopeless(asked, nodes))
-        reasons = await in_turns(_reasons(hopeless, nodes))
+        hopeless = await _hopeless_of(asked, nodes)
+        reasons = await offload(len(hopeless) * len(nodes), _reasons, hopeless, nodes)
         ending = [pair for pair in pairs if pair[1] in reasons]
         ended, has_more = await self._end(term, ending, reasons)
         if not has_more:
@@ -139,24 +137,19 @@ class Unplaceable(Service):
         return ended, len(locked) == MAX_TASKS_PER_BATCH
 
 
-def _hopeless(shapes: Mapping[int, Shape], nodes: Sequence[Known]) -> Steps[dict[int, Shape]]:
+async def _hopeless_of(shapes: Mapping[int, Shape], nodes: Sequence[Known]) -> dict[int, Shape]:
+    return await offload(len(shapes) * len(nodes), _hopeless, shapes, nodes)
+
+
+def _hopeless(shapes: Mapping[int, Shape], nodes: Sequence[Known]) -> dict[int, Shape]:
     """Return those of the shapes that no node could ever fit; without any node, that is none."""
-    found: dict[int, Shape] = {}
-    pace = StepPace()
-    for id_, shape in shapes.items() if nodes else ():
-        if pace.is_over(len(nodes)):
-            yield
-        if not placement.could_ever_fit(shape, nodes):
-            found[id_] = shape
-    return found
+    if not nodes:
+        return {}
+    return {
+        id_: shape for id_, shape in shapes.items() if not placement.could_ever_fit(shape, nodes)
+    }
 
 
-def _reasons(shapes: Mapping[int, Shape], nodes: Sequence[Known]) -> Steps[dict[int, Reason]]:
+def _reasons(shapes: Mapping[int, Shape], nodes: Sequence[Known]) -> dict[int, Reason]:
     """Return why no node could ever fit each of the shapes."""
-    found: dict[int, Reason] = {}
-    pace = StepPace()
-    for id_, shape in shapes.items():
-        if pace.is_over(len(nodes)):
-            yield
-        found[id_] = never_fits(shape, nodes)
-    return found
+    return {id_: never_fits(shape, nodes) for id_, shape in shapes.items()}
