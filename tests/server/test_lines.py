@@ -66,12 +66,17 @@ def test_those_come_first_that_follow_whoever_was_served():
     assert list(lines.take([1, 2], 9)) == [(4, 1), (2, 2), (3, 1), (1, 1), (2, 1)]
 
 
-def test_a_line_that_was_thought_to_come_sooner_is_put_off():
-    lines = Lines({(1, 1): at(1), (2, 1): at(2), (3, 1): at(3)})
-    lines.put_off((1, 1), at(2))
-    lines.put_off((3, 1), at(0))
-    lines.put_off((4, 1), at(0))
-    assert lines.take([1], 9) == {(2, 1): at(2), (1, 1): at(2), (3, 1): at(3)}
+def test_a_line_that_has_had_its_turn_goes_behind_the_others_of_its_time():
+    lines = Lines({(1, 1): at(1), (2, 1): at(2), (3, 1): at(2), (4, 1): at(3)})
+    lines.move_behind((1, 1), at(2))
+    lines.move_behind((2, 1), at(2))
+    lines.move_behind((5, 1), at(0))
+    assert list(lines.take([1], 9).items()) == [
+        ((3, 1), at(2)),
+        ((1, 1), at(2)),
+        ((2, 1), at(2)),
+        ((4, 1), at(3)),
+    ]
 
 
 def test_a_line_of_which_nothing_is_known_comes_first():

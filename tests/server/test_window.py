@@ -10,7 +10,6 @@ from duly.config import SchedulingSettings, Settings
 from duly.model.amounts import ResourcesRequest
 from duly.model.task import Outcome
 from duly.server.lines import EARLIEST
-from duly.server.prioritizer import TURN
 from duly.store import waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
@@ -77,7 +76,7 @@ async def test_tenants_take_turns_while_there_is_room_for_one(lab, is_counted):
         (ref,) = await node.starts()
         started.append(ref.task)
         await node.report(ref, Outcome.SUCCEEDED)
-        assert spread(owners, started) <= TURN
+        assert spread(owners, started) <= 1
     assert spread(owners, started) == 0
 
 
@@ -91,7 +90,7 @@ async def test_tenants_take_turns_while_there_is_room_for_many(lab, is_counted):
         await lab.parts.resource_manager.tick()
         started = await lab.run_on(node)
         assert len(started) == 3 * rounds
-        assert spread(owners, started) <= TURN + 3
+        assert spread(owners, started) <= 3
 
 
 async def start_one_by_one(lab, node, count):

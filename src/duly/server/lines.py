@@ -200,11 +200,9 @@ class Lines:
         else:
             self._set_aside(cause, since, pair)
 
-    def put_off(self, pair: Pair, since: datetime) -> None:
-        """Remember that what a pair has comes later than was thought, if it does."""
-        known = self._since.get(pair)
-        if known is not None and since > known[0]:
-            del self._since[pair]
+    def move_behind(self, pair: Pair, since: datetime) -> None:
+        """Put a pair behind the others of a time, from which on it has something."""
+        if self._since.pop(pair, None) is not None:
             self.note(pair, since)
 
     def drop(self, pair: Pair) -> None:

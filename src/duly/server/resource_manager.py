@@ -167,7 +167,7 @@ class ResourceManager(Service):
                 for head in window
                 if head.id in held_back and head.tenant_id in counted
             )
-        if not are_all_leased and (self._prioritizer.has_remembered or not is_repeated):
+        if not are_all_leased and (self._prioritizer.has_stored or not is_repeated):
             return True  # What was only remembered, or has just gone, is not what is read next.
         # Once all that there was room for has been leased, another look finds nothing free.
         has_room = len(leased) < sum(room for room in rooms.values() if room > LATER)

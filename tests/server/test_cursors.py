@@ -1,4 +1,4 @@
-"""What a round has read and left is remembered, and never told from what is there now."""
+"""A subqueue is read on from where the last round left it, and nothing is passed over by that."""
 
 import random
 from typing import NamedTuple
@@ -7,26 +7,25 @@ import pytest
 
 from duly.errors import Unavailable
 from duly.model.task import Outcome
-from duly.server.look import AHEAD
 from duly.store import tasks, waiting
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
 
 
-class Look(NamedTuple):
-    lines: int
+class Read(NamedTuple):
+    cursors: list[int | None]
     tasks: int
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """How many lines and tasks were read, for each look at them."""
+    """From which tasks on subqueues were read, and how many tasks of them, by each statement."""
     found = []
     read = waiting.read_heads
 
     async def watched(conn, lines):
         heads = await read(conn, lines)
-        found.append(Look(len(lines), len(heads)))
+        found.append(Read([line.first and line.first.id for line in lines.values()], len(heads)))
         return heads
 
     monkeypatch.setattr(waiting, "read_heads", watched)
@@ -63,29 +62,25 @@ async def left(lab, node):
     return [task for task in tasks if task != running]
 
 
-async def test_what_was_left_is_not_read_again(lab, node, reads):
+async def test_a_subqueue_is_read_on_from_where_it_was_left(lab, node, reads):
     rest = await left(lab, node)
-    before = len(reads)
-    assert await next_of(lab, node) == {rest[0]}
-    assert len(reads) == before
-    assert [await next_of(lab, node) for _ in rest] == [{rest[1]}, {rest[2]}, set()]
+    assert [await next_of(lab, node) for _ in rest] == [{rest[0]}, {rest[1]}, {rest[2]}]
+    assert [read.cursors for read in reads] == [[None], [rest[0]], [rest[1]], [rest[2]]]
 
 
-async def test_of_many_lines_only_those_are_read_of_which_nothing_is_known(lab, node, reads):
-    ours, theirs = await submit(lab, 2), await submit(lab, 2, by=lab.stranger)
-    await lab.schedule()
-    assert await lab.run_on(node) == {ours[0]}
-    assert [await next_of(lab, node) for _ in range(3)] == [{ours[1]}, {theirs[0]}, {theirs[1]}]
-    assert max(look.lines for look in reads[1:]) == 1
-
-
-async def test_what_comes_later_does_not_make_it_forget(lab, node, reads):
+async def test_what_comes_later_changes_nothing_about_that(lab, node, reads):
     rest = await left(lab, node)
     later = await lab.submit(cpu=1, delay_tolerance="1h")
-    before = len(reads)
+    found = [await next_of(lab, node) for _ in range(4)]
+    assert found == [{rest[0]}, {rest[1]}, {rest[2]}, {later}]
+    assert reads[1].cursors == [rest[0]]
+
+
+async def test_a_count_begins_anew(lab, node, reads):
+    rest = await left(lab, node)
+    lab.parts.resource_manager._prioritizer.recount()
     assert await next_of(lab, node) == {rest[0]}
-    assert len(reads) == before
-    assert [await next_of(lab, node) for _ in rest] == [{rest[1]}, {rest[2]}, {later}]
+    assert reads[-1].cursors == [None]
 
 
 async def test_who_goes_before_it_does(lab, node):
@@ -121,7 +116,7 @@ async def test_who_has_changed_its_line_starts_once(lab):
     tasks = await submit(lab, 6)
     await lab.schedule()
     assert await lab.run_on(node) == set(tasks[:2])
-    # It is the first of another line now, and remembered as the first of the one that it was in.
+    # It is the first of another subqueue now, and the cursor of the one that it was in.
     changes = {"resources": {"cpu": 1, "memory_mb": 103}}
     await lab.parts.updater.update(lab.client, tasks[2], changes)
     assert await next_of(lab, node) == set(tasks[2:4])
@@ -201,7 +196,7 @@ async def test_of_a_line_that_may_start_little_little_is_read(lab, reads):
     await lab.submit_all([lab.spec(cpu=1, **limited) for _ in range(64)])
     lab.parts.resource_manager._prioritizer.recount()
     assert len(await next_of(lab, node)) == 1
-    assert max(look.tasks for look in reads) <= AHEAD
+    assert max(read.tasks for read in reads) <= 2
 
 
 async def test_one_whose_commit_was_not_answered_goes_where_it_belongs(lab, node, monkeypatch):
