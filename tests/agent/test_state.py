@@ -25,6 +25,7 @@ from duly.agent.events import (
     Ticked,
     Trust,
 )
+from duly.agent.frozen_limit import FROZEN_LIMIT
 from duly.agent.outcome import (
     CANCELLED_BEFORE,
     END_LOST,
@@ -34,7 +35,7 @@ from duly.agent.outcome import (
     Conclusion,
     Exit,
 )
-from duly.agent.state import FROZEN_LIMIT, MARGIN, REMEMBERED, Agent
+from duly.agent.state import MARGIN, REMEMBERED, Agent
 from duly.model.task import Outcome, Reason
 from duly.wire import AttemptRef, Stop
 
