@@ -144,7 +144,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     core = _core(database, settings)
     herald, sequencer, cluster_manager = core.herald, core.sequencer, core.cluster_manager
     submitter = _submitter(core)
-    occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
+    occurrences = Occurrences(cluster_manager, sequencer, core.shapes)
     timekeeper = _timekeeper(core, occurrences)
     authenticator = Authenticator(database)
     for part in (core.resource_manager, core.polls, core.queue_manager, timekeeper, authenticator):
