@@ -6,7 +6,7 @@ failovers. What a commit leaves is remembered here for a moment, because nobody 
 time adds to it: a bucket that was seen empty is refused without asking again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from math import ceil
 
@@ -23,8 +23,6 @@ from duly.store.database import Connection
 
 REMEMBERED = 1.0
 """Seconds for which a bucket is not looked at again, however slowly it fills."""
-MOMENT = 0.05
-"""Seconds for which it is told as it was."""
 MOST = 10_000
 """How many buckets are remembered at once; beyond that the oldest are forgotten."""
 
@@ -36,8 +34,6 @@ class Remembered(msgspec.Struct):
 
     bucket: Bucket
     seen: float
-    told: Sequence[tuple[bytes, bytes]] | None = None
-    """How the API tells it, made for the first of all who are answered after one commit."""
 
     def tokens_at(self, now: float) -> float:
         """Return how many tokens there are if nobody has taken any since."""
@@ -114,11 +110,6 @@ class RateLimiter:
                     self._empty_until = at + REMEMBERED
         while len(self._remembered) > MOST:
             self._remembered.pop(next(iter(self._remembered)))
-
-    def just_seen(self, credential: Credential) -> Remembered | None:
-        """Return the bucket of a tenant with a rate, if it was seen a moment ago."""
-        found = self._remembered.get(credential.tenant_id)
-        return found if found is not None and clock.monotonic() - found.seen < MOMENT else None
 
     def left(self, credential: Credential) -> Left | None:
         """Return what is left in a tenant's bucket, as far as this server has seen."""
