@@ -333,6 +333,29 @@ async def test_an_empty_bucket_is_refused_without_asking_until_it_refills(lab, l
     assert kinds(await submit(lab, limited, 2)) == {True: 1, "LimitExceeded": 1}
 
 
+WAYS_IN = {
+    "a task": lambda lab, by, _: lab.parts.submitter.submit(by, lab.spec()),
+    "a batch": lambda lab, by, _: lab.parts.submitter.submit_batch(by, [lab.spec()]),
+    "a graph": lambda lab, by, _: lab.parts.submitter.submit_graph(by, "g", [lab.spec()]),
+    "a task that depends on another": lambda lab, by, ended: lab.parts.submitter.submit(
+        by, lab.spec(depends_on=[str(ended)])
+    ),
+    "a replay": lambda lab, by, ended: lab.parts.replayer.replay(by, ended),
+    "a replay with what came after": lambda lab, by, ended: lab.parts.downstream.replay(by, ended),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+async def test_every_way_in_is_refused_by_what_is_remembered(lab, limited, way):
+    (ended,) = await submit(lab, limited)
+    await lab.parts.canceller.cancel(limited, [ended.id])
+    # The database would admit it: whoever is refused was not looked up there.
+    lab.parts.rate_limiter.note({limited.tenant_id: Bucket(Rate(3600, 10), 0.0, lab.clock.now)})
+    with pytest.raises(LimitExceeded):
+        await WAYS_IN[way](lab, limited, ended.id)
+    assert (await tokens(lab, limited), await lab.count("tasks")) == (9, 1)
+
+
 async def test_a_commit_that_failed_charges_nothing(lab, limited, shared_dsn):
     await submit(lab, limited, 2)
     specs = [lab.spec(name="a") for _ in range(3)]

@@ -129,27 +129,22 @@ class RateLimiter:
         self, conn: Connection, credential: Credential, bucket: Bucket, tasks: int
     ) -> Bucket:
         """Take tokens out of a locked bucket for all of the tasks, or raise LimitExceeded."""
+        left = self.require(credential, bucket, tasks)
+        if tasks:
+            await buckets.settle(conn, credential.tenant_id, left)
+        return left
+
+    def require(self, credential: Credential, bucket: Bucket, tasks: int) -> Bucket:
+        """Return what is left of a locked bucket after so many tasks, or raise LimitExceeded."""
         match admission.decide(bucket, tasks):
             case Admit(left):
-                if tasks:
-                    await buckets.settle(conn, credential.tenant_id, left)
                 return left
-            case Refuse() | RefuseForGood() as decision:
-                raise self.refused(credential, bucket, tasks, decision)
-
-    def refused(
-        self,
-        credential: Credential,
-        bucket: Bucket,
-        tasks: int,
-        decision: Refuse | RefuseForGood,
-    ) -> LimitExceeded | Invalid:
-        """Return what is told of tasks that a locked bucket has too few tokens for."""
-        if isinstance(decision, RefuseForGood):
-            return refusal_for_good(credential.plan, tasks, bucket.rate)
-        self.note({credential.tenant_id: bucket})
-        count_refused()
-        return refusal(bucket.rate, decision.after)
+            case RefuseForGood():
+                raise refusal_for_good(credential.plan, tasks, bucket.rate)
+            case Refuse(after):
+                self.note({credential.tenant_id: bucket})
+                count_refused()
+                raise refusal(bucket.rate, after)
 
 
 def rate_of(plan: Plan) -> Rate | None:
