@@ -154,6 +154,16 @@ async def test_a_cancel_wakes_the_poll_of_the_node_that_runs_the_task_and_no_oth
     assert begun == {runner.incarnation: 1}
 
 
+async def test_what_waits_for_a_task_ends_at_once_when_that_is_cancelled(lab: Lab) -> None:
+    upstream = await lab.submit()
+    dependant = await lab.submit(depends_on=[str(upstream)])
+    async with running(lab.parts):
+        with lab.parts.bell.listen(dependant) as bell:
+            await lab.parts.canceller.cancel(lab.client, [upstream])
+            await bell.wait(SOON * 2)
+    assert await lab.status(dependant) == "cancelled"
+
+
 async def test_a_node_that_joins_at_another_server_is_given_what_waits_at_once(
     lab: Lab, other: Parts
 ) -> None:
