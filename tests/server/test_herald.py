@@ -188,6 +188,20 @@ async def test_what_ran_on_a_node_that_is_removed_at_another_server_is_handed_ov
     assert [start.ref.task for start in orders.start] == [ref.task]
 
 
+async def test_what_a_node_never_began_is_handed_over_at_once_when_it_leaves(
+    lab: Lab, other: Parts
+) -> None:
+    gone = await lab.node()
+    task = await lab.submit()
+    await lab.schedule()
+    node = at(await lab.node(), other)
+    async with running(lab.parts, other):
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        await other.cluster_manager.leave(gone.id, gone.incarnation)
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [task]
+
+
 async def test_a_node_that_may_take_work_again_is_given_some_at_once(
     lab: Lab, other: Parts
 ) -> None:
