@@ -114,6 +114,18 @@ async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab, due
     assert [await lab.status(task) for task in tasks] == ["running", "scheduled", "waiting"]
 
 
+async def test_every_step_of_retention_in_a_term_that_is_over_is_refused(lab):
+    retention, term = lab.parts.retention, lab.parts.cluster_manager.term
+    await lab.conn.execute("update terms set term = term + 1")
+    for step in (
+        retention._drop_oldest_day,
+        retention._forgetter.step,
+        retention._curator.step,
+    ):
+        with pytest.raises(NotLeading):
+            await step(term)
+
+
 async def test_a_leader_learns_that_its_term_is_over(lab):
     await lab.conn.execute("update terms set term = term + 1, server = 99, expires_at = 'infinity'")
     await lab.parts.cluster_manager.tick()
