@@ -194,7 +194,9 @@ async def test_no_spawner_outlives_its_supervisor(node):
 
 async def test_a_spawner_keeps_no_user_of_a_task(node):
     await node.run("true")
-    for spawner in spawners(node):
+    found = spawners(node)
+    assert found
+    for spawner in found:
         status = Path(f"/proc/{spawner}/status").read_text().splitlines()
         uids = next(line for line in status if line.startswith("Uid:")).split()[1:]
         assert set(uids) == {str(os.geteuid())}

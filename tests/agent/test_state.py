@@ -25,6 +25,7 @@ from duly.agent.events import (
     Ticked,
     Trust,
 )
+from duly.agent.frozen_limit import FROZEN_LIMIT
 from duly.agent.outcome import (
     CANCELLED_BEFORE,
     END_LOST,
@@ -34,7 +35,7 @@ from duly.agent.outcome import (
     Conclusion,
     Exit,
 )
-from duly.agent.state import FROZEN_LIMIT, MARGIN, REMEMBERED, Agent
+from duly.agent.state import MARGIN, REMEMBERED, Agent
 from duly.model.task import Outcome, Reason
 from duly.wire import AttemptRef, Stop
 
@@ -110,6 +111,24 @@ def test_attempts_freeze_when_trust_runs_out_and_thaw_when_it_returns():
     assert node.handle(Ticked(), 13.0) == [Freeze(A)]
     assert node.handle(Ticked(), 14.0) == []
     assert node.handle(Renewed(20.0, TTL), 21.0) == [Trust(33.0), Thaw(A)]
+
+
+def test_an_attempt_that_was_thawed_freezes_again_and_has_its_time_anew():
+    node = agent()
+    node.handle(Assigned(A), 1.0)
+    assert node.handle(Ticked(), 13.0) == [Freeze(A)]
+    assert node.handle(Renewed(20.0, TTL), 21.0) == [Trust(33.0), Thaw(A)]
+    assert node.handle(Renewed(22.0, TTL), 23.0) == [Trust(35.0)]
+    assert node.handle(Ticked(), 40.0) == [Freeze(A)]
+    assert node.handle(Ticked(), 13.0 + FROZEN_LIMIT) == []
+    assert node.handle(Ticked(), 40.0 + FROZEN_LIMIT) == [Kill(A)]
+
+
+def test_an_end_that_is_told_twice_is_reported_once():
+    node = agent()
+    node.handle(Assigned(A), 1.0)
+    assert len(node.handle(Exited(A, KILLED), 2.0)) == 1
+    assert node.handle(Exited(A, KILLED), 3.0) == []
 
 
 def test_what_a_renewal_does_not_list_is_killed_and_not_thawed():

@@ -1,11 +1,13 @@
 import asyncio
 import hashlib
+from datetime import timedelta
 
 import httpx
 import pytest
 
 from duly.api.app import create_app
 from duly.config import Settings
+from duly.server import authenticator
 from duly.server import parts as server_parts
 from duly.store.database import Database
 from tests.api.conftest import Api
@@ -195,9 +197,21 @@ async def test_of_two_administrators_who_revoke_each_other_one_is_left(api):
     assert sorted(answer.status_code for answer in left) == [200, 401]
 
 
+async def is_known(herald):
+    """Return once a server listens, and knows that there is another one."""
+    async with asyncio.timeout(20):
+        while not herald._has_company:
+            herald.nudge()
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
-async def second(dsn, tmp_path, api):
-    """The same API on another server of the same database, with its loops running."""
+async def second(dsn, tmp_path, api, monkeypatch):
+    """The same API on another server of the same database, with its loops running.
+
+    Both remember keys for so long that only word from the other explains a change.
+    """
+    monkeypatch.setattr(authenticator, "REMEMBERED", timedelta(minutes=1))
     database = await Database.connect(dsn)
     built = server_parts.build(database, Settings(), str(tmp_path / "store"))
     await built.cluster_manager.tick()
@@ -205,6 +219,8 @@ async def second(dsn, tmp_path, api):
     headers = dict(api.client.headers)
     async with asyncio.TaskGroup() as group:
         loops = [group.create_task(service.run()) for service in built.services]
+        await is_known(api.parts.herald)
+        await is_known(built.herald)
         async with httpx.AsyncClient(
             transport=transport, base_url="http://second.test", headers=headers
         ) as client:

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from duly import wire
+from duly.api import logs
 from duly.config import ExecutionSettings, RetrySettings, Settings
 from duly.model.resources import Resources
 from duly.model.task import Outcome
@@ -105,7 +106,8 @@ async def test_a_log_beyond_its_limit_is_refused(api, agent):
     assert (await agent.log(ref, 200_000, b"x")).status_code == 413
 
 
-async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over):
+async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over, monkeypatch):
+    monkeypatch.setattr(logs, "LOOK_AGAIN", 60.0)
     agent = await join_over(real)
     task = (await real.submit())["id"]
     ref = await agent.start()

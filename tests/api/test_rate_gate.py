@@ -164,6 +164,15 @@ async def test_who_may_not_submit_is_told_that(caller, key_for, parts, through):
     assert through == []
 
 
+async def test_a_tenant_that_is_suspended_is_told_that(caller, key, parts, through):
+    async with parts.database.connection() as conn:
+        await conn.execute("update tenants set suspended_at = now() where name = 'slow'")
+    parts.authenticator.hear(News(credentials=True))
+    for _ in range(2):  # The first makes the key known again.
+        assert (await caller.ask(request(key)))[0] == 403
+    assert through == []
+
+
 async def test_a_key_that_is_revoked_is_told_that(api, caller, key, parts, through):
     assert (await caller.ask(request(key)))[0] == 429
     async with parts.database.connection() as conn:

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from duly.api import tasks
 from duly.config import RetrySettings, Settings
 from duly.model.task import Outcome
 
@@ -88,15 +89,16 @@ async def test_attempts_are_listed_in_order_with_the_running_one(api, join):
     assert ended["usage"]["cpu_seconds"] == 0.25
 
 
-async def test_wait_answers_as_soon_as_the_task_has_ended(api, agent):
+async def test_wait_answers_as_soon_as_the_task_has_ended(api, agent, parts, monkeypatch):
+    monkeypatch.setattr(tasks, "LOOK_AGAIN", 60.0)
     task = (await api.submit())["id"]
     ref = await agent.start()
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(api.get(f"/v1/tasks/{task}?wait=20"))
-        await asyncio.sleep(0)
-        group.create_task(agent.finish(ref))
-        async with asyncio.timeout(5):
-            assert (await waiting)["status"] == "done"
+        while not parts.bell.listeners:
+            await asyncio.sleep(0)
+        await agent.finish(ref)
+    assert waiting.result()["status"] == "done"
 
 
 async def test_wait_answers_when_its_time_is_over(api):

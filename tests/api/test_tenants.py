@@ -133,6 +133,20 @@ async def test_an_administrator_still_administers_a_suspended_tenant(api, acme):
     await removed(api, f"/v1/keys/{key['id']}?tenant=acme")
 
 
+async def test_what_an_administrator_submits_for_a_tenant_is_none_of_its_users(api, acme, parts):
+    answer = await api.call("POST", "/v1/tasks?tenant=acme", json={"command": ["true"]})
+    assert (answer.status_code, answer.json()["user"]) == (201, None)
+    async with parts.database.connection() as conn:
+        owner = "select t.name, tasks.user_id from tasks join tenants t on t.id = tenant_id"
+        assert tuple(await conn.fetchrow(owner)) == ("acme", None)
+
+
+async def test_what_is_no_name_of_one_tenant_is_refused(api, acme):
+    for query in ("tenant=%00", "tenant=acme%00", "tenant=acme&tenant=acme"):
+        status, error = await api.refused("GET", f"/v1/tasks?{query}")
+        assert (status, error["details"]["field"]) == (422, "tenant"), query
+
+
 async def test_suspending_and_resuming_twice_is_doing_it_once(api, acme):
     first = (await api.call("POST", "/v1/tenants/acme/suspend")).json()
     assert (await api.call("POST", "/v1/tenants/acme/suspend")).json() == first

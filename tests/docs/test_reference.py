@@ -9,6 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import get_type_hints
 
+import msgspec
+import pytest
+
 from duly import config, errors, telemetry
 from duly.api.app import create_app
 from duly.config import Settings
@@ -54,8 +57,35 @@ def test_every_setting_is_documented_with_its_default():
     assert {section for section, _ in documented} == {""}, "these settings do not exist"
 
 
-def test_every_setting_can_be_set_from_the_environment_as_the_page_says():
-    assert config.load(None, {"DULY_LEASES__TTL": "15s"}) == Settings()
+def another(default):
+    """Return a value that is not the default, as it is written and as it is read."""
+    if isinstance(default, timedelta):
+        # Little more, for some have to stay within others.
+        value = default + timedelta(milliseconds=250)
+        return f"{value / timedelta(milliseconds=1):.0f}ms", value
+    if isinstance(default, int):
+        return str(default + 1), default + 1
+    return "another", "another"
+
+
+def with_one_changed(section, name, value):
+    changed = msgspec.structs.replace(getattr(Settings(), section), **{name: value})
+    return msgspec.structs.replace(Settings(), **{section: changed})
+
+
+@pytest.mark.parametrize(("section", "name", "default"), settings())
+def test_every_setting_can_be_set_from_the_environment_as_the_page_says(section, name, default):
+    text, value = another(default)
+    variable = f"DULY_{section}__{name}".upper()
+    assert config.load(None, {variable: text}) == with_one_changed(section, name, value)
+
+
+@pytest.mark.parametrize(("section", "name", "default"), settings())
+def test_every_setting_can_be_set_in_a_file_as_the_page_says(tmp_path, section, name, default):
+    text, value = another(default)
+    file = tmp_path / "duly.toml"
+    file.write_text(f"[{section}]\n{name} = {value if isinstance(value, int) else repr(text)}\n")
+    assert config.load(file, {}) == with_one_changed(section, name, value)
 
 
 def test_every_error_code_is_documented_with_its_class():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.task import LostStarts, OnLost, Outcome, Tally
+from duly.model.task import LostStarts, OnLost, Outcome, Reason, Tally
 from duly.policy.retry import (
     Cancel,
     DeadLetter,
@@ -58,6 +58,15 @@ def test_what_cannot_go_on_is_set_aside_with_the_reason(outcome, failures, losse
     decision = after(outcome, failures, losses, policy)
     assert isinstance(decision, DeadLetter)
     assert decision.reason.code == code
+
+
+@pytest.mark.parametrize(
+    ("attempts", "words"),
+    [(1, "That was its only attempt."), (2, "That was the last of 2 attempts.")],
+)
+def test_the_reason_says_how_many_attempts_there_were(attempts, words):
+    decision = after(Outcome.FAILED, attempts, 0, RetryPolicy(max_attempts=attempts))
+    assert decision == DeadLetter(Reason("attempts_exhausted", words))
 
 
 def lost(nodes, incarnations, cluster, policy=POLICY):

@@ -4,6 +4,7 @@ import pytest
 
 from duly.errors import Unauthenticated
 from duly.server import authenticator
+from duly.server.news import News
 from duly.store.tenants import digest, generate_key
 from tests.server.lab import seconds
 
@@ -84,6 +85,28 @@ async def test_a_slow_answer_is_not_remembered_for_longer(lab):
     await set_key(lab, key, "revoked_at = duly.now()")
     await lab.clock.move(seconds(1))
     assert await refuses(lab, key)
+
+
+async def test_who_was_known_is_forgotten_when_keys_have_changed(lab):
+    key = await lab.key()
+    assert not await refuses(lab, key)
+    await set_key(lab, key, "revoked_at = duly.now()")
+    lab.parts.authenticator.hear(News(work=True))
+    assert not await refuses(lab, key)
+    lab.parts.authenticator.hear(News(credentials=True))
+    assert await refuses(lab, key)
+
+
+async def test_what_was_asked_before_keys_changed_is_not_remembered(lab):
+    key = await lab.key()
+    async with asyncio.TaskGroup() as group, lab.conn.transaction():
+        await lab.conn.execute("lock table keys")
+        asking = group.create_task(refuses(lab, key))
+        await somebody_waits(lab)
+        # The answer that is on its way may be from before the change.
+        lab.parts.authenticator.hear(News(credentials=True))
+    assert not asking.result()
+    assert lab.parts.authenticator.recall(key) is None
 
 
 async def somebody_waits(lab):

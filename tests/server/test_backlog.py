@@ -53,6 +53,16 @@ async def test_so_many_may_wait_and_no_more(lab, small):
     assert kinds(await submit(lab, lab.client, 20)) == {True: 20}
 
 
+async def test_only_so_many_tenants_are_counted(lab, small, monkeypatch):
+    monkeypatch.setattr(backlog, "MOST", 3)
+    counts = backlog.Backlog(lab.database)
+    for tenant_id in range(5):
+        tenant = msgspec.structs.replace(small, tenant_id=tenant_id)
+        await counts.enter(tenant, 1, is_known=None)
+        counts.leave(tenant, 1, stored=0)
+    assert list(counts._counts) == [2, 3, 4]
+
+
 async def test_tasks_for_later_wait_too(lab, small):
     assert kinds(await submit(lab, small, 3, run_at=lab.clock.now + seconds(99))) == {True: 3}
     assert kinds(await submit(lab, small, 3)) == {True: 2, "LimitExceeded": 1}

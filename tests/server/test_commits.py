@@ -118,6 +118,18 @@ async def test_a_shape_that_may_be_lost_is_not_remembered(lab: Lab, standby: Sta
     assert await lab.submit()
 
 
+async def test_a_cancel_that_may_be_lost_is_not_acknowledged(lab: Lab, standby: Standby) -> None:
+    task = await lab.submit()
+    await standby.lose()
+    for _ in range(2):  # the second finds that the task has ended
+        cancelling = asyncio.ensure_future(lab.parts.canceller.cancel(lab.client, [task]))
+        await standby.cancel_waits_until(cancelling)
+        with pytest.raises(Unavailable):
+            await cancelling
+    await standby.forget()
+    assert await lab.parts.canceller.cancel(lab.client, [task]) == {}
+
+
 async def test_a_report_that_may_be_lost_is_not_accepted_when_it_comes_again(
     lab: Lab, standby: Standby
 ) -> None:

@@ -134,6 +134,21 @@ async def test_nobody_is_expired_by_a_leader_that_has_just_begun(lab):
     assert await lab.status(ref.task) == "running"
 
 
+async def test_what_a_node_has_left_behind_expires_no_other_before_its_time(lab):
+    silent, back = await lab.node(cpu=1), await lab.node(cpu=1)
+    tasks = [await lab.submit(cpu=1) for _ in range(2)]
+    await lab.schedule()
+    (held,), (left,) = await silent.starts(), await back.starts()
+    assert {held.task, left.task} == set(tasks)
+    await lab.clock.move(TTL * 4)
+    successor = lab.server()
+    await successor.cluster_manager.tick()
+    await lab.rejoin(back, cpu=1)
+    await successor.queue_manager.tick()
+    assert await lab.attempts(left.task) == [(1, "lost")]
+    assert await lab.status(held.task) == "running"
+
+
 async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_once(lab):
     # Agents renew through the servers: while these had no database, no node could.
     node = await lab.node()
@@ -144,6 +159,21 @@ async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_onc
         await node.heartbeat(ref)
         await lab.sweep()
     await lab.clock.move(TTL * 2)  # nobody reached the database meanwhile
+    await lab.sweep()
+    assert await lab.status(ref.task) == "running"
+    assert await node.heartbeat(ref) == []
+
+
+async def test_a_leader_that_could_not_renew_for_less_than_a_ttl_expires_nobody_at_once(lab):
+    node = await lab.node()
+    ref = await lab.run(node)
+    await lab.sweep()
+    for _ in range(15):
+        await lab.clock.move(seconds(1))
+        await node.heartbeat(ref)
+        await lab.sweep()
+    await lab.silence(TTL - seconds(8))
+    await lab.clock.move(seconds(9))
     await lab.sweep()
     assert await lab.status(ref.task) == "running"
     assert await node.heartbeat(ref) == []

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from duly import telemetry
-from duly.errors import Invalid, Unavailable
+from duly.errors import Conflict, Invalid, Unavailable
 from tests.server.lab import answers
 
 
@@ -160,6 +160,20 @@ async def test_a_server_that_cannot_renew_its_number_admits_nothing(lab):
     (answer,) = await answers(submitter, [submitter.submit(lab.client, lab.spec())])
     assert isinstance(answer, Unavailable)
     assert await lab.count("tasks") == 1
+
+
+async def test_whatever_goes_wrong_in_a_commit_nobody_is_left_waiting(lab):
+    submitter = lab.parts.submitter
+    await submitter._shapes.learn([lab.spec()])
+    async with asyncio.timeout(5):
+        asking = asyncio.ensure_future(submitter.submit(lab.client, lab.spec()))
+        while not submitter._line.is_ready:
+            await asyncio.sleep(0)
+        lab.parts.cluster_manager._number = None
+        with pytest.raises(Conflict):
+            await submitter.tick()
+        with pytest.raises(Unavailable, match="not known"):
+            await asking
 
 
 async def test_a_task_is_stored_alike_alone_and_beside_one_that_has_a_key(lab):

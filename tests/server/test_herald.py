@@ -5,15 +5,18 @@ explains what happens within seconds.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
+from duly import wire
 from duly.config import SchedulingSettings, Settings
 from duly.model.resources import Resources
 from duly.server import polls
+from duly.server.deliveries import Box
 from duly.server.news import EVERYTHING, News
 from duly.server.parts import Parts
 from tests.server.lab import Lab, Node
@@ -59,6 +62,21 @@ def at(node: Node, parts: Parts) -> Node:
     """Let a node speak to another server."""
     node.parts = parts
     return node
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[int], Counter[int]]:
+    """Count by incarnation how many looks of polls into the database begin, and how many end."""
+    begun, ended = Counter[int](), Counter[int]()
+    look = polls.Polls._look
+
+    async def counted(self: polls.Polls, node_id: int, poll: wire.Poll, box: Box) -> wire.Orders:
+        begun[poll.incarnation] += 1
+        orders = await look(self, node_id, poll, box)
+        ended[poll.incarnation] += 1
+        return orders
+
+    monkeypatch.setattr(polls.Polls, "_look", counted)
+    return begun, ended
 
 
 async def test_what_is_submitted_to_a_server_that_does_not_lead_is_started_at_once(
@@ -112,6 +130,40 @@ async def test_a_cancel_on_one_server_reaches_the_node_that_waits_at_another(
     assert [(stop.ref, stop.why) for stop in orders.stop] == [(ref, "cancelled")]
 
 
+@pytest.mark.parametrize("where", [0, 1])
+async def test_a_cancel_wakes_the_poll_of_the_node_that_runs_the_task_and_no_other(
+    lab: Lab, other: Parts, monkeypatch: pytest.MonkeyPatch, where: int
+) -> None:
+    servers = [lab.parts, other]
+    runner = await lab.node()
+    ref = await lab.run(runner)
+    at(runner, servers[where])
+    idle = [at(await lab.node(cpu=0), parts) for parts in servers * 2]
+    begun, ended = count_looks(monkeypatch)
+    async with running(*servers):
+        waiting = [asyncio.ensure_future(node.poll(wait=25)) for node in idle]
+        stopped = asyncio.ensure_future(runner.poll(ref, wait=25))
+        while len(ended) < len(idle) + 1:
+            await asyncio.sleep(0)
+        begun.clear()
+        assert await lab.parts.canceller.cancel(lab.client, [ref.task]) == {ref.task: False}
+        orders = await stopped
+        for poll in waiting:
+            poll.cancel()
+    assert [(stop.ref, stop.why) for stop in orders.stop] == [(ref, "cancelled")]
+    assert begun == {runner.incarnation: 1}
+
+
+async def test_what_waits_for_a_task_ends_at_once_when_that_is_cancelled(lab: Lab) -> None:
+    upstream = await lab.submit()
+    dependant = await lab.submit(depends_on=[str(upstream)])
+    async with running(lab.parts):
+        with lab.parts.bell.listen(dependant) as bell:
+            await lab.parts.canceller.cancel(lab.client, [upstream])
+            await bell.wait(SOON * 2)
+    assert await lab.status(dependant) == "cancelled"
+
+
 async def test_a_node_that_joins_at_another_server_is_given_what_waits_at_once(
     lab: Lab, other: Parts
 ) -> None:
@@ -134,6 +186,20 @@ async def test_what_ran_on_a_node_that_is_removed_at_another_server_is_handed_ov
         await other.cluster_manager.remove(gone.id)
         orders = await poll
     assert [start.ref.task for start in orders.start] == [ref.task]
+
+
+async def test_what_a_node_never_began_is_handed_over_at_once_when_it_leaves(
+    lab: Lab, other: Parts
+) -> None:
+    gone = await lab.node()
+    task = await lab.submit()
+    await lab.schedule()
+    node = at(await lab.node(), other)
+    async with running(lab.parts, other):
+        poll = asyncio.ensure_future(node.poll(wait=25))
+        await other.cluster_manager.leave(gone.id, gone.incarnation)
+        orders = await poll
+    assert [start.ref.task for start in orders.start] == [task]
 
 
 async def test_a_node_that_may_take_work_again_is_given_some_at_once(

@@ -5,6 +5,7 @@ import pytest
 from duly import wire
 from duly.errors import Fenced
 from duly.model.task import Outcome
+from duly.server import polls
 from duly.server.preparations import LONGEST
 from tests.server.lab import Node, seconds
 
@@ -27,7 +28,8 @@ async def test_what_is_held_is_not_told_again(lab):
     assert [one.task for one in await node.starts(ref)] == [other]
 
 
-async def test_a_waiting_poll_is_woken_by_a_lease(lab):
+async def test_a_waiting_poll_is_woken_by_a_lease(lab, monkeypatch):
+    monkeypatch.setattr(polls, "RECHECK", seconds(60))
     node = await lab.node()
     task = await lab.submit()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:

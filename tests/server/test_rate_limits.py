@@ -7,6 +7,7 @@ import pytest
 from duly.errors import DulyError, Invalid, KeyReused, LimitExceeded, Unavailable
 from duly.model.bucket import Bucket, Rate
 from duly.policy import admission
+from duly.server import rate_limiter
 from duly.store import buckets
 from tests.server.lab import answers, seconds
 
@@ -306,9 +307,10 @@ async def test_a_change_of_the_plan_counts_at_once(lab, limited):
     await lab.conn.execute(
         "update plans set burst = 100, tasks_per_hour = 36000 where name = 'slow'"
     )
-    await lab.clock.move(seconds(1))
+    # Before what is remembered of the old plan is forgotten.
+    await lab.clock.move(seconds(0.5))
     raised = await lab.credential("slow")
-    assert kinds(await submit(lab, raised, 15)) == {True: 10, "LimitExceeded": 5}
+    assert kinds(await submit(lab, raised, 15)) == {True: 5, "LimitExceeded": 10}
 
 
 async def test_a_plan_that_has_lost_its_rate_limits_nobody(lab, limited):
@@ -331,6 +333,47 @@ async def test_an_empty_bucket_is_refused_without_asking_until_it_refills(lab, l
     assert caught.value.retry_after == seconds(3)
     await lab.clock.move(seconds(1))
     assert kinds(await submit(lab, limited, 2)) == {True: 1, "LimitExceeded": 1}
+
+
+WAYS_IN = {
+    "a task": lambda lab, by, _: lab.parts.submitter.submit(by, lab.spec()),
+    "a batch": lambda lab, by, _: lab.parts.submitter.submit_batch(by, [lab.spec()]),
+    "a graph": lambda lab, by, _: lab.parts.submitter.submit_graph(by, "g", [lab.spec()]),
+    "a task that depends on another": lambda lab, by, ended: lab.parts.submitter.submit(
+        by, lab.spec(depends_on=[str(ended)])
+    ),
+    "a replay": lambda lab, by, ended: lab.parts.replayer.replay(by, ended),
+    "a replay with what came after": lambda lab, by, ended: lab.parts.downstream.replay(by, ended),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+async def test_every_way_in_is_refused_by_what_is_remembered(lab, limited, way):
+    (ended,) = await submit(lab, limited)
+    await lab.parts.canceller.cancel(limited, [ended.id])
+    # The database would admit it: whoever is refused was not looked up there.
+    lab.parts.rate_limiter.note({limited.tenant_id: Bucket(Rate(3600, 10), 0.0, lab.clock.now)})
+    with pytest.raises(LimitExceeded):
+        await WAYS_IN[way](lab, limited, ended.id)
+    assert (await tokens(lab, limited), await lab.count("tasks")) == (9, 1)
+
+
+async def test_what_is_remembered_is_looked_at_again_after_a_second(lab, limited):
+    await submit(lab, limited)
+    lab.parts.rate_limiter.note({limited.tenant_id: Bucket(Rate(3600, 10), 0.0, lab.clock.now)})
+    await lab.clock.move(seconds(0.9))
+    with pytest.raises(LimitExceeded):
+        await lab.parts.submitter.submit_batch(limited, [lab.spec()] * 5)
+    await lab.clock.move(seconds(0.2))
+    assert len(await lab.parts.submitter.submit_batch(limited, [lab.spec()] * 5)) == 5
+
+
+def test_only_so_many_buckets_are_remembered(monkeypatch):
+    monkeypatch.setattr(rate_limiter, "MOST", 3)
+    limiter = rate_limiter.RateLimiter()
+    for tenant in range(5):
+        limiter.note({tenant: Bucket(Rate(3600, 10), 10.0, None)})
+    assert list(limiter._remembered) == [2, 3, 4]
 
 
 async def test_a_commit_that_failed_charges_nothing(lab, limited, shared_dsn):

@@ -48,6 +48,16 @@ async def test_the_task_of_a_fire_time_runs_like_any_other(lab, calendar):
     assert await lab.status(task) == "done"
 
 
+async def test_a_shape_that_a_fire_time_brought_is_known_to_submits(lab, calendar):
+    fields = {"resources": {"cpu": 0.625}, "queue": "off_peak"}
+    await calendar.create(task=fields)
+    submitter, spec = lab.parts.submitter, lab.spec(cpu=0.625, queue="off_peak")
+    assert submitter._shapes.recall(spec) is None
+    await calendar.go(1)
+    shape = await lab.conn.fetchval("select shape_id from live")
+    assert submitter._shapes.recall(spec) == shape
+
+
 async def test_it_sleeps_until_the_next_one_is_due_and_no_longer_than_an_interval(lab, calendar):
     keeper = lab.parts.timekeeper
     await keeper.tick()

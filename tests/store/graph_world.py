@@ -120,7 +120,8 @@ class GraphWorld:
         """Cancel, pause or resume tasks; return those that this changed, and whether they ended."""
         match kind:
             case WishKind.CANCEL:
-                return await tasks.request_cancel(self.conn, 1, numbers)
+                cancelled = await tasks.request_cancel(self.conn, 1, numbers)
+                return {number: ran_on is None for number, ran_on in cancelled.items()}
             case WishKind.PAUSE:
                 return dict.fromkeys(await wishes.pause(self.conn, 1, numbers, Cause()), False)
             case WishKind.RESUME:

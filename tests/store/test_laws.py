@@ -215,10 +215,10 @@ class Laws(RuleBasedStateMachine):
         if task.status in FINAL:
             assert found == {}
         elif task.status == "running":
-            assert found == {number: False}
+            assert found == {number: task.incarnation}
             task.is_cancelled = True
         else:
-            assert found == {number: True}
+            assert found == {number: None}
             task.status = "cancelled"
 
     @rule(number=known)

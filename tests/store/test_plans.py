@@ -162,6 +162,7 @@ def test_tasks_find_their_terms_without_looking_through_all_of_them(plans, state
         for node in nodes(plans[state][f"tasks.{name}"])
         if {child.get("Alias") for child in node.get("Plans", ())} >= {"each"}
     ]
+    assert joins
     assert "Nested Loop" not in joins
 
 
@@ -296,7 +297,9 @@ def test_what_an_old_snapshot_keeps_is_not_walked_over(plans):
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_heartbeat_looks_at_its_own_incarnation(plans, state):
-    for scan in scans(plans[state]["nodes.renew"], "incarnations"):
+    found = scans(plans[state]["nodes.renew"], "incarnations")
+    assert found
+    for scan in found:
         assert any("id = " in node.get("Index Cond", "") for node in nodes(scan)), scan
 
 

@@ -149,11 +149,13 @@ def cancel_only_what_waits() -> None:
     """Say yes to every cancellation, and act on those of tasks that have not started."""
     request = tasks.request_cancel
 
-    async def only_waiting(conn: Any, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
+    async def only_waiting(conn: Any, tenant_id: int, ids: Sequence[int]) -> dict[int, int | None]:
         rows = await conn.fetch(
-            "select id from duly.live where id = any($1::bigint[]) and token is not null", list(ids)
+            "select id, incarnation_id from duly.live"
+            " where id = any($1::bigint[]) and token is not null",
+            list(ids),
         )
-        running = {row["id"]: False for row in rows}
+        running = {row["id"]: row["incarnation_id"] for row in rows}
         rest = [one for one in ids if one not in running]
         return {**await request(conn, tenant_id, rest), **running}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
-from duly import wire
+from duly import alarm, wire
 from duly.agent import bundle_cache, hierarchies, identity, link, task_socket, users, workspace
 from duly.agent.bundle_cache import BundleCache
 from duly.agent.enforcement import enforcement
@@ -168,7 +168,7 @@ async def _join(
             return sent_at, await _ask_to_join(options, data, gateway, message)
         except Unavailable as error:
             log.warning("cannot join", extra={"error": error.message})
-        await _pause(backoff.next(), stop)
+        await alarm.wait_for(stop, backoff.next())
     return 0.0, None
 
 
@@ -203,11 +203,3 @@ def _secrets(known: identity.Identity, token: str | None) -> list[str]:
     """
     tokens = [token] if token else []
     return [*tokens, known.key] if known.node is None else [known.key, *tokens]
-
-
-async def _pause(seconds: float, stop: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass

@@ -7,13 +7,13 @@ and a user of its own, so each unpacks for itself, in a thread, round-robin by t
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from duly import alarm
 from duly.agent.bundle_cache import Arrival, BundleCache
 from duly.agent.gateway import Backoff, Gateway
 from duly.agent.outcome import NEVER_BEGUN, Conclusion
@@ -173,9 +173,7 @@ class BundleFetcher:
         pause = None if next_at is None else next_at - monotonic()
         if pause is not None and pause <= 0:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await self._nudged.wait()
+        await alarm.wait_for(self._nudged, pause)
 
     async def _try(self, fetching: Fetching) -> None:
         """Fetch a piece; if there is none, this bundle waits, and no other one."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from duly import alarm
 from duly.agent.coalescer import Coalescer
 from duly.agent.gateway import Backoff, Gateway
 from duly.clock import monotonic
@@ -61,7 +62,7 @@ class ProgressSender:
             self._nudged.clear()
             wait = self._news.wait(monotonic())
             if wait != 0.0:
-                await _wait(self._nudged, wait)
+                await alarm.wait_for(self._nudged, wait)
                 continue
             for ref, progress in self._news.take(monotonic()):
                 try:
@@ -104,11 +105,3 @@ class ProgressSender:
 
 class _NodeRefused(Unauthenticated):
     """It is the node's key that is not valid any more, not that of an attempt."""
-
-
-async def _wait(event: asyncio.Event, seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from duly import alarm
 from duly.agent import events, state
 from duly.agent.bundle_cache import BundleCache
 from duly.agent.bundles import UNPACKERS, BundleFetcher
@@ -351,7 +352,7 @@ class Session:
             self.take(events.Renewed(sent_at, renewed.ttl, tuple(renewed.stop)))
             self._executor.tidy()
             pause = max(0.0, sent_at + joined.heartbeat_interval - monotonic())
-            await _wait(self._beat_now, pause)
+            await alarm.wait_for(self._beat_now, pause)
 
     async def _tick(self) -> None:
         while True:
@@ -377,14 +378,6 @@ class Session:
             await self._gateway.send("leave", Leave(incarnation=incarnation), timeout=LEAVE_TIMEOUT)
         except DulyError as error:
             log.warning("could not say good-bye", extra={"error": error.message})
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
 
 
 class SupervisorLost(Exception):

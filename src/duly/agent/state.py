@@ -38,6 +38,7 @@ from duly.agent.events import (
     Ticked,
     Trust,
 )
+from duly.agent.frozen_limit import FROZEN_LIMIT
 from duly.agent.outcome import (
     CANCELLED_BEFORE,
     END_LOST,
@@ -52,8 +53,6 @@ from duly.wire import AttemptRef, Stop
 
 MARGIN = 2.0
 """Seconds before the end of the lease at which we stop trusting it; freezing takes time too."""
-FROZEN_LIMIT = 300.0
-"""Seconds after which a frozen attempt is killed: by then it runs elsewhere."""
 REMEMBERED = 10_000
 """How many ended attempts are remembered, so that a late assignment starts none of them again."""
 

@@ -20,6 +20,7 @@ from typing import Any
 from duly.agent.attempt import LONGEST_LOOK, Attempt, describe
 from duly.agent.cgroup import Group, Layout, Limits
 from duly.agent.frames import Frames
+from duly.agent.frozen_limit import FROZEN_LIMIT
 from duly.agent.groups import Groups
 from duly.agent.memory_sampler import SAMPLE_INTERVAL, find_over_limit
 from duly.agent.output import Output
@@ -29,9 +30,6 @@ from duly.agent.starter import Start, Starter
 from duly.agent.timers import Timers
 from duly.agent.tree import Nowhere, Tree, kill_descendants
 from duly.clock import monotonic
-
-FROZEN_LIMIT = 300.0
-"""Seconds after which a frozen attempt is killed, as the agent does (`duly.agent.state`)."""
 
 
 class Supervisor:

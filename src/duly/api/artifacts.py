@@ -42,7 +42,7 @@ async def put_artifact(request: Request) -> Response:
     query_of(request)
     sha256 = _hash_of(request)
     async with parts.timeouts.reading():
-        upload = await parts.artifacts.begin(credential, sha256, announced_bytes(request))
+        upload = await parts.artifacts.begin(credential, sha256, announced_bytes(request.scope))
     created = False
     if upload is not None:
         async with upload:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Scope
 
 from duly import clock
 from duly.api.auth import guard
@@ -52,6 +53,8 @@ CLAIM = "duly.claim"
 """In the scope of a request: holds memory for a tenant until the request is answered."""
 DECODED_FACTOR = 10
 """How much larger than a body is what it is decoded to, at most and beyond a few MiB."""
+LENGTH_DIGITS = 18
+"""Digits of a Content-Length that are read: no limit has as many."""
 ANYTHING = msgspec.json.Decoder()
 SKIM = msgspec.json.Decoder(msgspec.Raw)
 
@@ -60,7 +63,7 @@ T = TypeVar("T")
 
 async def read_body(request: Request, limit: int) -> bytes:
     """Return the body; raises TooLarge as soon as it is known to be longer than `limit`."""
-    announced = announced_bytes(request)
+    announced = announced_bytes(request.scope)
     if announced is not None and announced > limit:
         raise _too_large(limit)
     chunks = bytearray()
@@ -83,11 +86,11 @@ async def read_body(request: Request, limit: int) -> bytes:
         chunks += body
 
 
-def announced_bytes(request: Request) -> int | None:
+def announced_bytes(scope: Scope) -> int | None:
     """Return how many bytes the client says that its body has; None if it does not."""
-    for name, value in request.scope["headers"]:
+    for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
-            return int(value)
+            return int(value[:LENGTH_DIGITS])
     return None
 
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly import telemetry
 from duly.api.auth import ON_IDENTIFIED
-from duly.api.body import CLAIM
+from duly.api.body import CLAIM, announced_bytes
 from duly.api.responses import as_json
 from duly.api.shapes import ErrorAnswer, ErrorValue
 from duly.config import RequestSettings
@@ -132,7 +132,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         rooms = self._rooms_of(scope)
-        authorization, announced = _caller_and_length(scope)
+        authorization, announced = _authorization(scope), announced_bytes(scope) or 0
         tenant_id = self._callers.tenant_of(authorization)
         is_crowded = rooms is not self._nodes and self._is_crowded()
         why = FULL if is_crowded else rooms.refusal(tenant_id, announced)
@@ -242,12 +242,10 @@ class Visit:
             self._memory.give_back(tenant_id, amount)
 
 
-def _caller_and_length(scope: Any) -> tuple[bytes | None, int]:
-    """Return how the caller authenticates, if it does, and how long it says that its body is."""
-    authorization, length = None, 0
+def _authorization(scope: Scope) -> bytes | None:
+    """Return how the caller authenticates, if it does; of several headers the last."""
+    authorization = None
     for name, value in scope["headers"]:
         if name == b"authorization":
             authorization = value
-        elif name == b"content-length" and value.isdigit():
-            length = int(value[:12])
-    return authorization, length
+    return authorization

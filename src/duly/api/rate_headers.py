@@ -34,22 +34,10 @@ def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
 
 def with_rate(answer: Response, parts: Parts, credential: Credential) -> Response:
     """Add the headers to an answer."""
-    if credential.plan.burst is None:
-        return answer
-    seen = parts.rate_limiter.just_seen(credential)
-    if seen is None:
-        add_headers(answer, rate_headers(parts, credential))
-    else:
-        if seen.told is None:
-            seen.told = _encoded(rate_headers(parts, credential))
-        answer.raw_headers += seen.told
+    add_headers(answer, rate_headers(parts, credential))
     return answer
 
 
 def add_headers(answer: Response, headers: Mapping[str, str]) -> None:
     """Add headers to an answer."""
-    answer.raw_headers += _encoded(headers)
-
-
-def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
+    answer.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from duly import alarm
 from duly.clock import monotonic
 from duly.errors import ConfigError
 from duly.private_file import close_to_others
@@ -76,9 +77,7 @@ class Part:
                 )
             pause = FIRST_PAUSE if monotonic() - began > STEADY else pause
             log.warning("The %s ended (%s); it is started again.", self._name, _describe(code))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
+            await alarm.wait_for(self._stopping, pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def stop(self, patience: float, hurry: asyncio.Event) -> None:

@@ -1,7 +1,6 @@
 """The embedded PostgreSQL for as long as `duly up` runs: started, watched, stopped."""
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from duly import alarm
 from duly.errors import ConfigError
 from duly.store.embedded import EmbeddedPostgres
 
@@ -60,9 +60,7 @@ async def _ends(pid: int, within: float) -> bool:
     loop, gone = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(handle, gone.set)
     try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                await gone.wait()
+        await alarm.wait_for(gone, within)
         return gone.is_set()
     finally:
         loop.remove_reader(handle)

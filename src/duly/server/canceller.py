@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from duly.model.tenant import Credential
 from duly.server.bell import Bell
 from duly.server.herald import Herald
-from duly.server.news import NONE, News
+from duly.server.news import News
 from duly.server.polls import Polls
 from duly.server.queue_manager import QueueManager
 from duly.store import tasks
@@ -37,17 +37,17 @@ class Canceller:
                 # What has ended already may have been cancelled by somebody who got no answer.
                 await confirm(conn)
         self.tell(found)
-        return found
+        return {task: incarnation is None for task, incarnation in found.items()}
 
-    def tell(self, found: Mapping[int, bool]) -> None:
-        """Let others know what was cancelled; True for what has ended at once."""
+    def tell(self, found: Mapping[int, int | None]) -> None:
+        """Let others know what was cancelled, by the incarnation that is to stop it, if any.
+
+        The node may poll at any server, so each of them is told; one wakes its poll at most.
+        """
         self._bell.ring(found)
-        runs = not all(found.values())
-        if runs:
-            self._polls.nudge(None)
-        is_due = any(found.values())
+        incarnations = frozenset(one for one in found.values() if one is not None)
+        self._polls.nudge(incarnations)
+        is_due = None in found.values()
         if is_due:
             self._queue_manager.nudge()
-        self._herald.tell(
-            News(due=is_due, tasks=frozenset(found), incarnations=None if runs else NONE)
-        )
+        self._herald.tell(News(due=is_due, tasks=frozenset(found), incarnations=incarnations))

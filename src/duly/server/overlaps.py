@@ -37,10 +37,10 @@ async def read_open(conn: Connection, live: Mapping[int, Live]) -> dict[int, Ope
 
 async def settle(
     conn: Connection, made: Iterable[Occurrence], cancelled: Mapping[int, Sequence[int]]
-) -> dict[int, bool]:
+) -> dict[int, int | None]:
     """Let what was made wait for what is ahead of it, and cancel tasks, which come by tenant.
 
-    Return those of the cancelled that were live, True for those that have ended at once.
+    Return those of the cancelled that were live, with the incarnation that runs each, if any.
     """
     waits = by_tenant(made, Occurrence.outer_edges)
     ahead = {edge.upstream for edges_of in waits.values() for edge in edges_of}
@@ -48,7 +48,7 @@ async def settle(
     if not locked:
         return {}
     await schedules.lock_tasks(conn, sorted(locked))
-    found: dict[int, bool] = {}
+    found: dict[int, int | None] = {}
     for tenant_id, ids in cancelled.items():
         found |= await tasks.request_cancel(conn, tenant_id, ids)
     for tenant_id, edges_of in waits.items():

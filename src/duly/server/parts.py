@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from duly.config import Settings
+from duly.server.admission_control import AdmissionControl
 from duly.server.archive import Archive
 from duly.server.artifacts import Artifacts
 from duly.server.attempt_keys import AttemptKeys
@@ -135,7 +136,7 @@ class _Core:
     canceller: Canceller
     waker: Waker
     rate_limiter: RateLimiter
-    backlog: Backlog
+    admission: AdmissionControl
     shapes: ShapeBook
 
 
@@ -144,7 +145,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
     core = _core(database, settings)
     herald, sequencer, cluster_manager = core.herald, core.sequencer, core.cluster_manager
     submitter = _submitter(core)
-    occurrences = Occurrences(cluster_manager, sequencer, ShapeBook(database))
+    occurrences = Occurrences(cluster_manager, sequencer, core.shapes)
     timekeeper = _timekeeper(core, occurrences)
     authenticator = Authenticator(database)
     for part in (core.resource_manager, core.polls, core.queue_manager, timekeeper, authenticator):
@@ -196,7 +197,7 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
 
 def _core(database: Database, settings: Settings) -> _Core:
     sequencer, bell, herald = Sequencer(), Bell(), Herald(database)
-    prioritizer = Prioritizer(settings.scheduling)
+    prioritizer, rate_limiter = Prioritizer(settings.scheduling), RateLimiter()
     cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
     polls = Polls(database, settings, herald)
     unplaceable = Unplaceable(
@@ -228,8 +229,8 @@ def _core(database: Database, settings: Settings) -> _Core:
         queue_manager=queue_manager,
         canceller=Canceller(database, queue_manager, polls, bell, herald),
         waker=Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),
-        rate_limiter=RateLimiter(),
-        backlog=Backlog(database),
+        rate_limiter=rate_limiter,
+        admission=AdmissionControl(rate_limiter, Backlog(database)),
         shapes=ShapeBook(database),
     )
 
@@ -242,7 +243,7 @@ def _submitter(core: _Core) -> Submitter:
         core.sequencer,
         core.waker,
         core.rate_limiter,
-        core.backlog,
+        core.admission,
         core.shapes,
     )
 
@@ -254,7 +255,7 @@ def _replayer(core: _Core) -> Replayer:
         core.sequencer,
         core.waker,
         core.rate_limiter,
-        core.backlog,
+        core.admission,
         core.shapes,
     )
 

@@ -6,7 +6,7 @@ failovers. What a commit leaves is remembered here for a moment, because nobody 
 time adds to it: a bucket that was seen empty is refused without asking again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from math import ceil
 
@@ -23,8 +23,6 @@ from duly.store.database import Connection
 
 REMEMBERED = 1.0
 """Seconds for which a bucket is not looked at again, however slowly it fills."""
-MOMENT = 0.05
-"""Seconds for which it is told as it was."""
 MOST = 10_000
 """How many buckets are remembered at once; beyond that the oldest are forgotten."""
 
@@ -36,8 +34,6 @@ class Remembered(msgspec.Struct):
 
     bucket: Bucket
     seen: float
-    told: Sequence[tuple[bytes, bytes]] | None = None
-    """How the API tells it, made for the first of all who are answered after one commit."""
 
     def tokens_at(self, now: float) -> float:
         """Return how many tokens there are if nobody has taken any since."""
@@ -115,11 +111,6 @@ class RateLimiter:
         while len(self._remembered) > MOST:
             self._remembered.pop(next(iter(self._remembered)))
 
-    def just_seen(self, credential: Credential) -> Remembered | None:
-        """Return the bucket of a tenant with a rate, if it was seen a moment ago."""
-        found = self._remembered.get(credential.tenant_id)
-        return found if found is not None and clock.monotonic() - found.seen < MOMENT else None
-
     def left(self, credential: Credential) -> Left | None:
         """Return what is left in a tenant's bucket, as far as this server has seen."""
         remembered = self._remembered.get(credential.tenant_id)
@@ -138,27 +129,22 @@ class RateLimiter:
         self, conn: Connection, credential: Credential, bucket: Bucket, tasks: int
     ) -> Bucket:
         """Take tokens out of a locked bucket for all of the tasks, or raise LimitExceeded."""
+        left = self.require(credential, bucket, tasks)
+        if tasks:
+            await buckets.settle(conn, credential.tenant_id, left)
+        return left
+
+    def require(self, credential: Credential, bucket: Bucket, tasks: int) -> Bucket:
+        """Return what is left of a locked bucket after so many tasks, or raise LimitExceeded."""
         match admission.decide(bucket, tasks):
             case Admit(left):
-                if tasks:
-                    await buckets.settle(conn, credential.tenant_id, left)
                 return left
-            case Refuse() | RefuseForGood() as decision:
-                raise self.refused(credential, bucket, tasks, decision)
-
-    def refused(
-        self,
-        credential: Credential,
-        bucket: Bucket,
-        tasks: int,
-        decision: Refuse | RefuseForGood,
-    ) -> LimitExceeded | Invalid:
-        """Return what is told of tasks that a locked bucket has too few tokens for."""
-        if isinstance(decision, RefuseForGood):
-            return refusal_for_good(credential.plan, tasks, bucket.rate)
-        self.note({credential.tenant_id: bucket})
-        count_refused()
-        return refusal(bucket.rate, decision.after)
+            case RefuseForGood():
+                raise refusal_for_good(credential.plan, tasks, bucket.rate)
+            case Refuse(after):
+                self.note({credential.tenant_id: bucket})
+                count_refused()
+                raise refusal(bucket.rate, after)
 
 
 def rate_of(plan: Plan) -> Rate | None:

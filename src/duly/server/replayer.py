@@ -7,7 +7,7 @@ from duly.model.bucket import Bucket
 from duly.model.request import repeat
 from duly.model.tenant import Credential
 from duly.server import bundles, repeats, unique
-from duly.server.backlog import Backlog
+from duly.server.admission_control import AdmissionControl
 from duly.server.cluster_manager import ClusterManager
 from duly.server.lines import EARLIEST
 from duly.server.minting import new_task
@@ -30,7 +30,7 @@ class Replayer:
         sequencer: Sequencer,
         waker: Waker,
         rate_limiter: RateLimiter,
-        backlog: Backlog,
+        admission: AdmissionControl,
         shapes: ShapeBook,
     ) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class Replayer:
         self._sequencer = sequencer
         self._waker = waker
         self._rate_limiter = rate_limiter
-        self._backlog = backlog
+        self._admission = admission
         self._shapes = shapes
 
     async def replay(self, credential: Credential, task_id: int, *, dead: bool = False) -> int:
@@ -54,17 +54,11 @@ class Replayer:
         spec = repeat(old.spec, credential.plan, replay_of=task_id)
         (shape_id,) = await self._shapes.learn([spec])
         new = new_task(self._sequencer.mint(), credential, spec, shape_id)
-        self._rate_limiter.check(credential)
-        await self._backlog.enter(
-            credential, 1, partial(repeats.is_seen, self._database, credential, None)
-        )
-        stored = 0
-        try:
+        known = partial(repeats.is_seen, self._database, credential, None)
+        async with self._admission.enter(credential, 1, known, certainly_new=1) as entry:
             with unique.decided():
                 bucket = await self._replay(credential, task_id, new, dead=dead)
-            stored = 1
-        finally:
-            self._backlog.leave(credential, 1, stored)
+            entry.stored = 1
         if bucket is not None:
             self._rate_limiter.note({credential.tenant_id: bucket})
         self._waker.wake_batch([new], EARLIEST)

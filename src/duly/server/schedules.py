@@ -24,8 +24,6 @@ from duly.model.schedule_request import (
 )
 from duly.model.task import Reason
 from duly.model.tenant import Credential
-from duly.policy import admission
-from duly.policy.admission import Admit
 from duly.policy.firing import passed_over
 from duly.policy.recurrence import between, next_after
 from duly.server import bundles, overlaps, templates
@@ -230,10 +228,7 @@ class Schedules:
         made = await self._occurrences.make(conn, drafts, accounts, opened, again=True)
         if made.refused:
             if bucket is not None and made.refused[0].details.get("limit") == "tasks_per_hour":
-                wanted = len(drafts) * schedule.template.size
-                decision = admission.decide(bucket, wanted)
-                if not isinstance(decision, Admit):
-                    raise self._rate_limiter.refused(credential, bucket, wanted, decision)
+                self._rate_limiter.require(credential, bucket, len(drafts) * schedule.template.size)
             raise _refusal(made.refused[0], schedule.template)
         if drafts and not made.occurrences:
             raise Conflict("Each of these fire times has been run already.")

@@ -19,8 +19,8 @@ from duly.errors import Invalid, KeyReused, Unavailable
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server import bundles, linker, repeats, unique
+from duly.server.admission_control import AdmissionControl
 from duly.server.answers import answer
-from duly.server.backlog import Backlog
 from duly.server.batches import BatchStore, StoredBatch
 from duly.server.cluster_manager import ClusterManager
 from duly.server.line import Admitted, Line, Waiting
@@ -70,7 +70,7 @@ class Submitter(Service):
         sequencer: Sequencer,
         waker: Waker,
         rate_limiter: RateLimiter,
-        backlog: Backlog,
+        admission: AdmissionControl,
         shapes: ShapeBook,
     ) -> None:
         super().__init__(settings.timeout)
@@ -81,7 +81,7 @@ class Submitter(Service):
         self._waker = waker
         self._rate_limiter = rate_limiter
         self._batches = BatchStore(rate_limiter)
-        self._backlog = backlog
+        self._admission = admission
         self._shapes = shapes
         self._line = Line()
 
@@ -92,20 +92,12 @@ class Submitter(Service):
         """
         if spec.depends_on or spec.payload.artifact is not None:
             return await self._submit_apart(credential, spec)
-        if spec.idempotency_key is None:
-            self._rate_limiter.check(credential)
-        if credential.plan.max_waiting is None:
-            return await self._submit(credential, spec)
-        await self._backlog.enter(
-            credential, 1, partial(repeats.is_known, self._database, credential, spec)
-        )
-        stored = 0
-        try:
+        known = partial(repeats.is_known, self._database, credential, spec)
+        certain = int(spec.idempotency_key is None)
+        async with self._admission.enter(credential, 1, known, certainly_new=certain) as entry:
             admitted = await self._submit(credential, spec)
-            stored = int(admitted.created)
-            return admitted
-        finally:
-            self._backlog.leave(credential, 1, stored)
+            entry.stored = int(admitted.created)
+        return admitted
 
     async def _submit_apart(self, credential: Credential, spec: TaskSpec) -> Admitted:
         """Store a task in a transaction of its own, because it holds the rows of other things.
@@ -254,9 +246,12 @@ class Submitter(Service):
         note: Note,
     ) -> list[int]:
         """Store tasks that are linked already, all or none; `note` is part of the transaction."""
-        self._rate_limiter.check(credential, len(specs))
         known = partial(repeats.is_seen, self._database, credential, None)
-        return (await self._enter_batch(credential, specs, None, known, links, graph, note)).ids
+        many = len(specs)
+        async with self._admission.enter(credential, many, known, certainly_new=many) as entry:
+            batch = await self._submit_batch(credential, specs, None, links, graph, note)
+            entry.stored = batch.fresh
+        return batch.ids
 
     async def _admit_batch(
         self,
@@ -266,29 +261,13 @@ class Submitter(Service):
         known: Callable[[], Awaitable[bool]],
         graph: NewGraph | None = None,
     ) -> StoredBatch:
-        links = await offload(len(specs), linker.link, specs)
-        if key is None:
-            self._rate_limiter.check(credential, sum(not one.has_key for one in specs))
-        return await self._enter_batch(credential, specs, key, known, links, graph)
-
-    async def _enter_batch(
-        self,
-        credential: Credential,
-        specs: Sequence[TaskSpec],
-        key: str | None,
-        known: Callable[[], Awaitable[bool]],
-        links: Links | None,
-        graph: NewGraph | None,
-        note: Note | None = None,
-    ) -> StoredBatch:
-        await self._backlog.enter(credential, len(specs), known)
-        stored = 0
-        try:
-            batch = await self._submit_batch(credential, specs, key, links, graph, note)
-            stored = batch.fresh
-            return batch
-        finally:
-            self._backlog.leave(credential, len(specs), stored)
+        many = len(specs)
+        links = await offload(many, linker.link, specs)
+        certain = 0 if key is not None else sum(not one.has_key for one in specs)
+        async with self._admission.enter(credential, many, known, certainly_new=certain) as entry:
+            batch = await self._submit_batch(credential, specs, key, links, graph)
+            entry.stored = batch.fresh
+        return batch
 
     async def _submit_batch(
         self,
@@ -297,7 +276,7 @@ class Submitter(Service):
         key: str | None,
         links: Links | None,
         graph: NewGraph | None,
-        note: Note | None,
+        note: Note | None = None,
     ) -> StoredBatch:
         if links is not None:
             specs = [specs[place] for place in links.order]

@@ -57,7 +57,7 @@ class Fired(msgspec.Struct, frozen=True):
 
     schedules: int
     made: Made
-    cancelled: dict[int, bool]
+    cancelled: dict[int, int | None]
     busy: set[int]
     """Tenants that somebody else holds: their schedules were left alone."""
     aside: int = 0
@@ -215,7 +215,7 @@ class Timekeeper(Service):
         missed = [*decided.missed, *(Missed(at, at, 1, because) for at in decided.runs)]
         return Decided([], missed, decided.next_run_at)
 
-    def _tell(self, made: Made, cancelled: Mapping[int, bool]) -> None:
+    def _tell(self, made: Made, cancelled: Mapping[int, int | None]) -> None:
         """Let others know, after the commit."""
         self._occurrences.remember(made)
         if made.tasks:

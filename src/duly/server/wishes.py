@@ -5,8 +5,9 @@ piece, for as long as the client waits; the leader goes on with what was left ly
 the client asked for much, or a server died.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,7 @@ from duly.server.service import Service
 from duly.store import servers, tasks, wishes
 from duly.store.database import Connection, Database
 from duly.store.servers import Term
-from duly.store.wishes import Resumed, Wish, WishKind
+from duly.store.wishes import Wish, WishKind
 
 PIECE = 500
 """Tasks of one transaction, which holds their rows."""
@@ -75,8 +76,8 @@ class Wishes(Service):
     async def go_on(self, wish: Wish) -> Carried:
         """Do one piece of a wish of the caller's tenant."""
         async with self._database.writing_for(wish.tenant_id) as conn:
-            carried, changed = await self._carry(conn, wish)
-        self._tell(wish, changed)
+            carried, tell = await self._carry(conn, wish)
+        tell()
         return carried
 
     async def tick(self) -> bool:
@@ -96,36 +97,35 @@ class Wishes(Service):
     async def _go_on_leading(self, wish: Wish, term: Term) -> Carried:
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            carried, changed = await self._carry(conn, wish)
-        self._tell(wish, changed)
+            carried, tell = await self._carry(conn, wish)
+        tell()
         return carried
 
-    async def _carry(
-        self, conn: Connection, wish: Wish
-    ) -> tuple[Carried, dict[int, bool] | Sequence[Resumed]]:
+    async def _carry(self, conn: Connection, wish: Wish) -> tuple[Carried, Callable[[], None]]:
+        """Do one piece; return what it did, and what lets others know, after the commit."""
         piece = await wishes.take_piece(conn, wish, limit=PIECE)
         if piece is None:
-            return OVER, {}
+            return OVER, _tell_nobody
         ids, left = piece
-        changed: dict[int, bool] | Sequence[Resumed]
+        tell: Callable[[], None] = _tell_nobody
         match wish.kind:
             case WishKind.CANCEL:
-                changed = await tasks.request_cancel(conn, wish.tenant_id, ids)
-                running = sum(not has_ended for has_ended in changed.values())
+                cancelled = await tasks.request_cancel(conn, wish.tenant_id, ids)
+                count = len(cancelled)
+                running = sum(incarnation is not None for incarnation in cancelled.values())
+                tell = partial(self._canceller.tell, cancelled)
             case WishKind.PAUSE:
                 cause = Cause(graph=str(wish.graph_id))
-                changed = await wishes.pause(conn, wish.tenant_id, ids, cause)
-                running = sum(changed.values())
+                paused = await wishes.pause(conn, wish.tenant_id, ids, cause)
+                count, running = len(paused), sum(paused.values())
             case WishKind.RESUME:
-                changed = await wishes.resume(conn, wish.tenant_id, ids)
-                running = sum(one.status is Status.RUNNING for one in changed)
+                resumed = await wishes.resume(conn, wish.tenant_id, ids)
+                count = len(resumed)
+                running = sum(one.status is Status.RUNNING for one in resumed)
+                tell = partial(self._pauser.tell, wish.tenant_id, resumed)
         await wishes.move(conn, wish, left)
-        return Carried(len(changed), running, is_over=not left), changed
+        return Carried(count, running, is_over=not left), tell
 
-    def _tell(self, wish: Wish, changed: dict[int, bool] | Sequence[Resumed]) -> None:
-        """Let others know, after the commit."""
-        if isinstance(changed, dict):
-            if changed and wish.kind is WishKind.CANCEL:
-                self._canceller.tell(changed)
-            return
-        self._pauser.tell(wish.tenant_id, changed)
+
+def _tell_nobody() -> None:
+    """Do nothing: what was done is of no concern to anybody who waits."""

@@ -273,10 +273,15 @@ async def add_events(
     await conn.execute(SQL["add_events"], list(details), [tenant_id] * many, [kind] * many, told)
 
 
-async def request_cancel(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
-    """Cancel tasks; return the live ones, True for those that have ended at once."""
+async def request_cancel(
+    conn: Connection, tenant_id: int, ids: Sequence[int]
+) -> dict[int, int | None]:
+    """Cancel tasks; return the live ones with the incarnation that runs each.
+
+    That is None for those that have ended at once.
+    """
     rows = await conn.fetch(LEASES["request_cancel"], tenant_id, list(ids))
-    return {row["id"]: row["ended"] for row in rows}
+    return {row["id"]: row["incarnation_id"] for row in rows}
 
 
 async def take_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:

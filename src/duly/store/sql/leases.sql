@@ -248,8 +248,20 @@ select * from end_each_unstarted($1::bigint[], $2::status, $3::text[]::jsonb[])
 
 -- name: request_cancel
 -- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
+-- Return the incarnation that runs each of these, and null for those that have ended at once.
+-- The rows are locked before the function is called, so that none is leased in between.
 --   $1 tenant_id, $2 task ids
-select * from request_cancel($1, $2::bigint[])
+with held as materialized (
+    select id, incarnation_id
+      from live
+     where id = any($2::bigint[])
+       and tenant_id = $1
+     order by id
+       for update
+)
+select cancelled.id, held.incarnation_id
+  from request_cancel($1, array(select id from held)) as cancelled
+  join held on held.id = cancelled.id
 
 -- name: release_due
 -- Let the tasks start whose time has come, at most $1 of them.
