@@ -10,7 +10,16 @@ import asyncio
 import pytest
 
 from tests.store.plan_states import PIECE, STATES, plans_of_all_states
-from tests.store.plans import CALLS, STATEMENTS, indexes, inner_statements, nodes, parent, scans
+from tests.store.plans import (
+    CALLS,
+    SETUP,
+    STATEMENTS,
+    indexes,
+    inner_statements,
+    nodes,
+    parent,
+    scans,
+)
 
 HISTORY = ("tasks", "attempts", "ends", "live", "edges", "schedules", "occurrences")
 FORGETTING = {"history.read_aged", "history.forget"}
@@ -28,7 +37,7 @@ def plans(postgres):
 
 @pytest.mark.parametrize("state", STATES)
 def test_every_statement_can_be_prepared(plans, state):
-    prepared = {name for name in STATEMENTS if not name.startswith("migrate.")} - CALLS
+    prepared = STATEMENTS.keys() - CALLS - SETUP
     assert prepared <= plans[state].keys()
 
 

@@ -19,7 +19,6 @@ from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, load_statements, sparse
 
 SQL = load_statements("tasks.sql")
-LEASES = load_statements("leases.sql")
 
 
 class NewTask(msgspec.Struct, frozen=True):
@@ -275,7 +274,7 @@ async def add_events(
 
 async def request_cancel(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, bool]:
     """Cancel tasks; return the live ones, True for those that have ended at once."""
-    rows = await conn.fetch(LEASES["request_cancel"], tenant_id, list(ids))
+    rows = await conn.fetch(SQL["request_cancel"], tenant_id, list(ids))
     return {row["id"]: row["ended"] for row in rows}
 
 

@@ -1,0 +1,50 @@
+"""Statements name their parameters, and every module runs those of its own file."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import duly.store
+from tests.store.plans import FILES, STATEMENTS
+
+FOLDER = Path(duly.store.__file__).parent
+
+
+def parameters(text):
+    """Return the numbers of the parameters that a statement takes."""
+    code = re.sub(r"--.*", "", text)
+    return sorted({int(number) for number in re.findall(r"\$(\d+)", code)})
+
+
+def named(text):
+    """Return the parameters that the comment above a statement names, each by its number."""
+    lines = re.match(r"(?:--.*\n)*", text)[0].splitlines()
+    listed = " ".join(line.removeprefix("--").strip() for line in lines if line.startswith("--   "))
+    return [(int(number), name) for number, name in re.findall(r"\$(\d+) (\w+)", listed)]
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_a_statement_names_its_parameters_in_order(name):
+    numbers = parameters(STATEMENTS[name])
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert [number for number, _ in named(STATEMENTS[name])] == numbers
+
+
+def test_a_parameter_without_a_name_is_found():
+    text = "-- Say what $2 is.\n--   $1 id, $3\nselect $1, $2 -- $4\n"
+    assert parameters(text) == [1, 2]
+    assert named(text) == [(1, "id")]
+
+
+def loaded():
+    """Yield every call of `load_statements` in the store: by which module, and of which file."""
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load_statements":
+                yield path.stem, node.args[0].value
+
+
+def test_every_module_runs_the_statements_of_its_own_file():
+    assert sorted(loaded()) == [(name.removesuffix(".sql"), name) for name in FILES]
