@@ -48,3 +48,30 @@ def loaded():
 
 def test_every_module_runs_the_statements_of_its_own_file():
     assert sorted(loaded()) == [(name.removesuffix(".sql"), name) for name in FILES]
+
+
+def test_no_column_is_read_by_its_number():
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in sorted(FOLDER.glob("*.py"))
+        if path.stem != "records"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if by_number(node)
+    ]
+    assert found == []
+
+
+def by_number(node):
+    """Say whether code takes a record apart by position: `row[0]`, `row[:4]`, or `*row`."""
+    if isinstance(node, ast.Starred):
+        return getattr(node.value, "id", "") == "row"
+    if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "row":
+        return isinstance(node.slice, ast.Slice | ast.UnaryOp) or isinstance(
+            getattr(node.slice, "value", None), int
+        )
+    return False
+
+
+@pytest.mark.parametrize("code", ["row[0]", "row[-1]", "row[:4]", "Head(*row)"])
+def test_a_column_that_is_read_by_its_number_is_found(code):
+    assert any(map(by_number, ast.walk(ast.parse(code))))
