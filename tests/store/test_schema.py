@@ -1,7 +1,11 @@
 """The schema that people read is the one that the migrations make."""
 
+import re
 import runpy
 from pathlib import Path
+
+from duly.store.migrate import migrations
+from tests.store.plans import STATEMENTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,3 +38,11 @@ async def test_ids_that_tenants_see_tell_when_and_not_how_many(conn):
     for table, column in seen.items():
         newest = await conn.fetchval(f"select max({column}) from {table}")
         assert seconds - 60 < newest >> 31 <= seconds, table
+
+
+def test_every_function_is_called():
+    schema = "".join(step.text for step in migrations())
+    defined = re.findall(r"^create (?:function|procedure) (\w+)", schema, re.MULTILINE)
+    calls = re.sub(r"^(create|comment on) (function|procedure) [\w.]+", "", schema, flags=re.M)
+    calls = re.sub(r"--.*", "", calls + "".join(STATEMENTS.values()))
+    assert [name for name in defined if not re.search(rf"\b{name}\(", calls)] == []

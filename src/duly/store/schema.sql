@@ -250,12 +250,9 @@ CREATE PROCEDURE duly.drop_day(IN day integer)
     AS $_$
 declare
     parent text;
-    parents text[] := array['tasks', 'attempts', 'ends', 'events'];
+    parents constant text[] := array['tasks', 'attempts', 'ends', 'events', 'edges'];
     began timestamptz := timestamptz '2026-01-01 00:00:00+00' + day * interval '24 hours';
 begin
-    if to_regclass(format('duly.%I', 'edges_' || day)) is not null then
-        parents := parents || 'edges'::text;
-    end if;
     foreach parent in array parents loop
         execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
     end loop;
@@ -264,7 +261,6 @@ begin
          where id >= duly.first_id_of(day) and id < duly.first_id_of(day + 1);
     -- Nobody can add an edge before the commit, since the parents are locked.
     foreach parent in array array['edges', 'edges_' || day] loop
-        continue when to_regclass(format('duly.%I', parent)) is null;
         execute format(
             'insert into survivors select e.upstream_id from duly.%I e '
             'cross join lateral (select from duly.live l where l.id = e.dependant_id offset 0) as is_live '
@@ -650,8 +646,7 @@ begin
              where l.id = any(p_tasks)
                and l.tenant_id = p_tenant
                and l.cancel_requested_at is null
-               -- A server of the version before may have let one wait again all the same.
-               and not (l.is_paused and l.status in ('running', 'paused'))
+               and not l.is_paused
             returning l.id, l.tenant_id, l.token is not null as runs
          ),
          noted as (
@@ -2354,11 +2349,7 @@ CREATE INDEX edges_rest_upstream_id_expr_idx ON duly.edges_rest USING btree (ups
 
 CREATE INDEX ended_upstreams_by_tenant ON duly.ended_upstreams USING btree (tenant_id, task_id);
 
-CREATE INDEX ends_by_time ON ONLY duly.ends USING brin (finished_at);
-
 CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
-
-CREATE INDEX ends_rest_finished_at_idx ON duly.ends_rest USING brin (finished_at);
 
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
@@ -2373,8 +2364,6 @@ CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id)
 CREATE INDEX incarnations_by_start ON duly.incarnations USING btree (started_at);
 
 CREATE UNIQUE INDEX incarnations_one_live_per_node ON duly.incarnations USING btree (node_id) WHERE (ended_at IS NULL);
-
-CREATE INDEX keys_by_prefix ON duly.keys USING btree (prefix);
 
 CREATE INDEX keys_by_tenant ON duly.keys USING btree (tenant_id, id);
 
@@ -2429,8 +2418,6 @@ ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
 ALTER INDEX duly.edges_pkey ATTACH PARTITION duly.edges_rest_pkey;
 
 ALTER INDEX duly.edges_by_upstream ATTACH PARTITION duly.edges_rest_upstream_id_expr_idx;
-
-ALTER INDEX duly.ends_by_time ATTACH PARTITION duly.ends_rest_finished_at_idx;
 
 ALTER INDEX duly.ends_pkey ATTACH PARTITION duly.ends_rest_pkey;
 

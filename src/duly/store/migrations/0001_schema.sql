@@ -207,7 +207,6 @@ create table keys (
 );
 
 create index keys_by_tenant on keys (tenant_id, id);
-create index keys_by_prefix on keys (prefix);
 create index keys_by_user on keys (user_id, id) where user_id is not null;
 -- Answers whether there is still an administrator.
 create index keys_of_administrators on keys (id)
@@ -541,7 +540,6 @@ create table ends (
 ) partition by range (task_id);
 
 create index ends_not_done on ends (tenant_id, status, task_id) where status <> 'done';
-create index ends_by_time on ends using brin (finished_at);
 
 comment on table ends is
 'How tasks ended. The primary key is what makes an end final: there is at most one. Partitioned '
@@ -799,8 +797,7 @@ begin
              where l.id = any(p_tasks)
                and l.tenant_id = p_tenant
                and l.cancel_requested_at is null
-               -- A server of the version before may have let one wait again all the same.
-               and not (l.is_paused and l.status in ('running', 'paused'))
+               and not l.is_paused
             returning l.id, l.tenant_id, l.token is not null as runs
          ),
          noted as (
@@ -2176,12 +2173,9 @@ create procedure drop_day(day int)
     as $$
 declare
     parent text;
-    parents text[] := array['tasks', 'attempts', 'ends', 'events'];
+    parents constant text[] := array['tasks', 'attempts', 'ends', 'events', 'edges'];
     began timestamptz := timestamptz '2026-01-01 00:00:00+00' + day * interval '24 hours';
 begin
-    if to_regclass(format('duly.%I', 'edges_' || day)) is not null then
-        parents := parents || 'edges'::text;
-    end if;
     foreach parent in array parents loop
         execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
     end loop;
@@ -2190,7 +2184,6 @@ begin
          where id >= duly.first_id_of(day) and id < duly.first_id_of(day + 1);
     -- Nobody can add an edge before the commit, since the parents are locked.
     foreach parent in array array['edges', 'edges_' || day] loop
-        continue when to_regclass(format('duly.%I', parent)) is null;
         execute format(
             'insert into survivors select e.upstream_id from duly.%I e '
             'cross join lateral (select from duly.live l where l.id = e.dependant_id offset 0) as is_live '
