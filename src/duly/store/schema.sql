@@ -13,8 +13,6 @@ CREATE TYPE duly.outcome AS ENUM (
     'cancelled'
 );
 
-COMMENT ON TYPE duly.outcome IS 'How an attempt ended.';
-
 CREATE TYPE duly.status AS ENUM (
     'scheduled',
     'blocked',
@@ -25,8 +23,6 @@ CREATE TYPE duly.status AS ENUM (
     'failed',
     'cancelled'
 );
-
-COMMENT ON TYPE duly.status IS 'Where a task is. The last three are final.';
 
 CREATE FUNCTION duly.attach_edges(p_tenant integer, p_dependants bigint[], p_upstreams bigint[], p_conditions text[]) RETURNS TABLE(unknown_id bigint)
     LANGUAGE plpgsql
@@ -135,8 +131,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.attach_edges(p_tenant integer, p_dependants bigint[], p_upstreams bigint[], p_conditions text[]) IS 'Let new tasks depend on tasks that were stored before, one edge for each position. Returns the upstreams that the tenant does not have; then nothing was done. A live upstream cannot end before the commit, since its row is locked; the end of any other is visible to a statement that begins after its row was looked for.';
-
 CREATE FUNCTION duly.clock_id() RETURNS bigint
     LANGUAGE sql
     AS $$
@@ -145,8 +139,6 @@ CREATE FUNCTION duly.clock_id() RETURNS bigint
            )::bigint << 11
            | floor(random() * 2048)::bigint
 $$;
-
-COMMENT ON FUNCTION duly.clock_id() IS 'Mint an id that tells when a row was made and not how many there are, which a sequence would reveal to other tenants: seconds since 2026 in units of 2**-20, then 11 random bits. Reads the real clock, so that ids keep the order of insertion while duly.now() stands still.';
 
 CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) RETURNS TABLE(tenant_id integer, day date, user_id integer, tier text, band integer, tasks bigint, attempts bigint, cpu_us numeric, granted_cpu_milli_us numeric, granted_memory_mb_us numeric, first_task_id bigint)
     LANGUAGE sql STABLE
@@ -212,19 +204,13 @@ CREATE FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integ
      group by 1, 2, 3, 4, 5
 $$;
 
-COMMENT ON FUNCTION duly.count_usage(p_above bigint, p_up_to bigint, p_tenants integer[], p_bounds interval[], p_free duly.outcome[]) IS 'Sum up the attempts with entries above p_above and up to p_up_to, of some tenants or of all (null). `band` is the last of p_bounds that the delay tolerance has reached; `urgent` is always the first band, and `off_peak` is one band cheaper unless in the first. Attempts with an outcome in p_free are granted nothing that is paid for. Stable, so that it sees what the calling statement sees.';
-
 CREATE FUNCTION duly.day_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$select ((id >> 31) / 86400)::int$$;
 
-COMMENT ON FUNCTION duly.day_of(id bigint) IS 'The day, counted from 2026-01-01, on which an id was minted.';
-
 CREATE FUNCTION duly.day_of(at timestamp with time zone) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select floor(extract(epoch from at - timestamptz '2026-01-01 00:00:00+00') / 86400)::int $$;
-
-COMMENT ON FUNCTION duly.day_of(at timestamp with time zone) IS 'The day, counted from 2026-01-01, of a point in time.';
 
 CREATE FUNCTION duly.drain_node(p_node bigint, p_draining boolean) RETURNS bigint
     LANGUAGE plpgsql
@@ -242,8 +228,6 @@ begin
     return p_node;
 end
 $$;
-
-COMMENT ON FUNCTION duly.drain_node(p_node bigint, p_draining boolean) IS 'Begin or end draining a node. The incarnation is locked, so that a lease being made either is there already or sees that the node drains.';
 
 CREATE PROCEDURE duly.drop_day(IN day integer)
     LANGUAGE plpgsql
@@ -297,8 +281,6 @@ begin
 end
 $_$;
 
-COMMENT ON PROCEDURE duly.drop_day(IN day integer) IS 'Drop a day of history. What is live, unbilled, or upstream of a live task moves to the default partition, with all that belongs to it. Which these are is looked at when the day can no longer be written to.';
-
 CREATE FUNCTION duly.end_each_unstarted(p_tasks bigint[], p_status duly.status, p_reasons jsonb[]) RETURNS TABLE(id bigint)
     LANGUAGE plpgsql
     AS $$
@@ -345,8 +327,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.end_each_unstarted(p_tasks bigint[], p_status duly.status, p_reasons jsonb[]) IS 'End tasks that have not started, each for a reason of its own. Returns those that it ended.';
-
 CREATE FUNCTION duly.end_unstarted(p_tasks bigint[], p_status duly.status, p_reason jsonb) RETURNS TABLE(id bigint)
     LANGUAGE sql
     AS $$
@@ -355,8 +335,6 @@ CREATE FUNCTION duly.end_unstarted(p_tasks bigint[], p_status duly.status, p_rea
             p_tasks, p_status, array_fill(p_reason, array[cardinality(p_tasks)])
            ) as e
 $$;
-
-COMMENT ON FUNCTION duly.end_unstarted(p_tasks bigint[], p_status duly.status, p_reason jsonb) IS 'End tasks that have not started, all for one reason.';
 
 CREATE PROCEDURE duly.ensure_days(IN first integer, IN last integer)
     LANGUAGE plpgsql
@@ -393,13 +371,9 @@ begin
 end
 $_$;
 
-COMMENT ON PROCEDURE duly.ensure_days(IN first integer, IN last integer) IS 'Make the partitions of the days first to last that are missing. Each is made aside and then attached, which lets others go on writing; what went to the default partition meanwhile is moved over, because a day whose rows are there cannot be attached.';
-
 CREATE FUNCTION duly.first_id_of(day integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$select (day::bigint * 86400) << 31$$;
-
-COMMENT ON FUNCTION duly.first_id_of(day integer) IS 'The lowest id that can be minted on a day.';
 
 CREATE FUNCTION duly.hold_quotas(p_term bigint, p_revision bigint, p_given bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -423,8 +397,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.hold_quotas(p_term bigint, p_revision bigint, p_given bigint) IS 'Hold the fence of limits until the commit, and return p_term. With p_given, what is leased counts against a limit. Locked before nodes and tasks, here and by reservations: two orders would be a deadlock.';
-
 CREATE FUNCTION duly.is_met(p_condition text, p_status duly.status) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -434,8 +406,6 @@ CREATE FUNCTION duly.is_met(p_condition text, p_status duly.status) RETURNS bool
                else true
            end
 $$;
-
-COMMENT ON FUNCTION duly.is_met(p_condition text, p_status duly.status) IS 'Whether the end of an upstream is the one that an edge waits for.';
 
 CREATE FUNCTION duly.join_node(p_node bigint, p_capacity jsonb, p_labels jsonb, p_isolation text, p_version text, p_ttl interval) RETURNS bigint
     LANGUAGE plpgsql
@@ -466,8 +436,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.join_node(p_node bigint, p_capacity jsonb, p_labels jsonb, p_isolation text, p_version text, p_ttl interval) IS 'Begin a new incarnation of a node''s agent and end the one before it, under a lock that lets no lease land on the old one. Null if the node has been removed.';
-
 CREATE PROCEDURE duly.keep_apart(IN p_table regclass)
     LANGUAGE plpgsql
     AS $$
@@ -479,8 +447,6 @@ begin
     );
 end
 $$;
-
-COMMENT ON PROCEDURE duly.keep_apart(IN p_table regclass) IS 'Let the role of requests see only the rows of its tenant. Every table with a `tenant_id` is kept apart in this way by the step that makes it. `is true` hides the comparison from the planner, which would otherwise walk an index of all ids in search of one tenant''s rows.';
 
 CREATE FUNCTION duly.keep_former_spec() RETURNS trigger
     LANGUAGE plpgsql
@@ -495,8 +461,6 @@ begin
     return null;
 end
 $$;
-
-COMMENT ON FUNCTION duly.keep_former_spec() IS 'Trigger of `tasks`: keep what earlier attempts were given. If a task is changed twice between two attempts, the first change tells.';
 
 CREATE FUNCTION duly.lease_told(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
     LANGUAGE plpgsql
@@ -577,16 +541,12 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.lease_told(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) IS 'Turn placements into leases, under a term that is held until the commit. A placement counts only if the incarnation has the revision, and the task the shape, by which it was decided. For the incarnations in p_told the result carries what an agent needs to start the task; it is read after the rows are locked, so that an acknowledged change is in it.';
-
 CREATE FUNCTION duly.needs_artifact(p_used_by bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     select exists (select 1 from duly.live l where l.id = p_used_by)
         or exists (select 1 from duly.schedules s where s.id = p_used_by)
 $$;
-
-COMMENT ON FUNCTION duly.needs_artifact(p_used_by bigint) IS 'Whether a task or a schedule still needs its artifacts.';
 
 CREATE FUNCTION duly.note_ended_upstream() RETURNS trigger
     LANGUAGE plpgsql
@@ -601,13 +561,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.note_ended_upstream() IS 'Trigger of `live`: leave a note when a task with dependants ends, whichever way it does. A dependant may have the lower id of the two if another server minted it, but it is never an hour older.';
-
 CREATE FUNCTION duly.now() RETURNS timestamp with time zone
     LANGUAGE sql
     AS $$select clock_timestamp()$$;
-
-COMMENT ON FUNCTION duly.now() IS 'The only clock that decides anything: servers whose own clocks disagree still agree on what has expired. Tests replace it.';
 
 CREATE FUNCTION duly.override_capacity(p_node bigint, p_kinds jsonb) RETURNS bigint
     LANGUAGE plpgsql
@@ -624,8 +580,6 @@ begin
     return p_node;
 end
 $$;
-
-COMMENT ON FUNCTION duly.override_capacity(p_node bigint, p_kinds jsonb) IS 'Set what a node has, by kind, whatever its agent says. What runs goes on.';
 
 CREATE FUNCTION duly.pause_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, runs boolean)
     LANGUAGE plpgsql
@@ -658,8 +612,6 @@ begin
     select m.id, m.runs from marked m;
 end
 $$;
-
-COMMENT ON FUNCTION duly.pause_tasks(p_tenant integer, p_tasks bigint[]) IS 'Pause tasks of a tenant. Returns those that were not paused, and whether they run: these go on, and are paused if they are to be tried again.';
 
 CREATE FUNCTION duly.read_inputs(p_task bigint, p_above bigint, p_results integer, p_bytes bigint) RETURNS TABLE(upstream_id bigint, name text, result text)
     LANGUAGE plpgsql STABLE
@@ -696,8 +648,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.read_inputs(p_task bigint, p_above bigint, p_results integer, p_bytes bigint) IS 'The results of the upstreams of a task, from above one of them on, until there are p_results of them or p_bytes together. A loop, so that nothing beyond that is read.';
-
 CREATE FUNCTION duly.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -705,8 +655,6 @@ begin
     raise exception 'the audit log is only added to';
 end
 $$;
-
-COMMENT ON FUNCTION duly.refuse_change() IS 'Trigger of `audit_log`: refuse everything but inserts.';
 
 CREATE FUNCTION duly.remove_node(p_node bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -732,8 +680,6 @@ begin
     return p_node;
 end
 $$;
-
-COMMENT ON FUNCTION duly.remove_node(p_node bigint) IS 'Remove a node for good: its key is refused from now on, and its attempts are lost.';
 
 CREATE FUNCTION duly.request_cancel(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, ended boolean)
     LANGUAGE plpgsql
@@ -776,13 +722,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.request_cancel(p_tenant integer, p_tasks bigint[]) IS 'Cancel tasks of a tenant: those that run are marked, the others end. Returns each with whether it has ended.';
-
 CREATE FUNCTION duly.request_tenant() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
-
-COMMENT ON FUNCTION duly.request_tenant() IS 'The tenant whose request this transaction serves; null outside of a request.';
 
 CREATE FUNCTION duly.resume_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, shape_id integer, status duly.status, start_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -830,8 +772,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.resume_tasks(p_tenant integer, p_tasks bigint[]) IS 'Resume paused tasks of a tenant; returns them as they are now. `start_by` moves by the time that was spent paused.';
-
 CREATE FUNCTION duly.revise_quotas() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -840,8 +780,6 @@ begin
     return null;
 end
 $$;
-
-COMMENT ON FUNCTION duly.revise_quotas() IS 'Trigger of `plans` and `tenants`: limits have changed.';
 
 CREATE FUNCTION duly.settle_in_turns(p_duty text, p_term bigint, p_server smallint, p_limit integer, p_share integer, p_after integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -978,8 +916,6 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION duly.settle_in_turns(p_duty text, p_term bigint, p_server smallint, p_limit integer, p_share integer, p_after integer) IS 'Unblock or cancel the dependants of tasks that have ended, under a term that is held until the commit. Round robin between tenants, beginning after p_after, with at most p_share edges of each per turn and about p_limit edges in all; a row without an id says that there is more, and whose turn was the last. Few upstreams are read at first, because each may have any number of dependants. Dependants are locked in the order of their ids.';
-
 CREATE FUNCTION duly.start_by_of(p_ready_at timestamp with time zone, p_tolerance interval, p_patience interval, p_latest timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -988,8 +924,6 @@ CREATE FUNCTION duly.start_by_of(p_ready_at timestamp with time zone, p_toleranc
         case when p_latest is not null then greatest(p_latest, p_ready_at) end
     ))
 $$;
-
-COMMENT ON FUNCTION duly.start_by_of(p_ready_at timestamp with time zone, p_tolerance interval, p_patience interval, p_latest timestamp with time zone) IS 'By when a task that may start at p_ready_at should start, to the second. A task is no more patient than those behind it in its graph; one that should have started before it could is due at once.';
 
 CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1007,20 +941,11 @@ CREATE FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) RE
     )
 $$;
 
-COMMENT ON FUNCTION duly.upstream_reason(p_upstream bigint, p_status duly.status) IS 'Why a task never runs whose upstream has ended in another way than its edge waits for.';
-
 CREATE TABLE duly.artifact_uses (
     artifact_id bigint NOT NULL,
     used_by bigint NOT NULL,
     tenant_id integer NOT NULL
 );
-
-COMMENT ON TABLE duly.artifact_uses IS 'Which tasks and schedules need an artifact.
-Section: Artifacts
-Written by: artifacts
-Kept: until a while after the task has ended or the schedule is removed: the leader cleans up, so that the end of a task costs nothing.';
-
-COMMENT ON COLUMN duly.artifact_uses.used_by IS 'A task or a schedule; their ids never coincide.';
 
 CREATE TABLE duly.artifacts (
     id bigint NOT NULL,
@@ -1034,21 +959,12 @@ CREATE TABLE duly.artifacts (
     CONSTRAINT artifacts_sha256_check CHECK ((octet_length(sha256) = 32))
 );
 
-COMMENT ON TABLE duly.artifacts IS 'Bundles that tenants have uploaded, by the digest of their bytes. Every tenant has its own, also of the same bytes.
-Section: Artifacts
-Written by: artifacts
-Kept: `retention.artifacts` after the last use, or less if the plan says so.';
-
-COMMENT ON COLUMN duly.artifacts.blob IS 'The name of the bytes in the object store. Every upload gets a new one, so that whoever deletes old bytes never deletes those that have just arrived.';
-
 CREATE SEQUENCE duly.entries
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
-
-COMMENT ON SEQUENCE duly.entries IS 'Numbers of ended attempts, in the order of which usage is booked.';
 
 CREATE TABLE duly.attempts (
     task_id bigint NOT NULL,
@@ -1074,21 +990,6 @@ CASE
 END) NOT NULL
 )
 PARTITION BY RANGE (task_id);
-
-COMMENT ON TABLE duly.attempts IS 'Attempts at running a task, each written once, when it has ended. A running attempt is in `live`. Partitioned by the day of the task.
-Section: Attempts and leases
-Written by: history, leases
-Kept: with its task.';
-
-COMMENT ON COLUMN duly.attempts.token IS 'The fencing token of its lease.';
-
-COMMENT ON COLUMN duly.attempts.started_at IS 'When its process began; null if nobody has heard that it did.';
-
-COMMENT ON COLUMN duly.attempts.log_size IS 'The bytes of its log in the object store.';
-
-COMMENT ON COLUMN duly.attempts.log_tail IS 'The end of the log.';
-
-COMMENT ON COLUMN duly.attempts.entry IS 'Its number in the order of booking.';
 
 CREATE TABLE duly.attempts_rest (
     task_id bigint CONSTRAINT attempts_task_id_not_null NOT NULL,
@@ -1124,13 +1025,6 @@ CREATE TABLE duly.audit_log (
     details jsonb DEFAULT '{}'::jsonb NOT NULL
 );
 
-COMMENT ON TABLE duly.audit_log IS 'Who did what. Append-only: a trigger refuses everything but inserts.
-Section: Audit and maintenance
-Written by: audit_log
-Kept: for ever.';
-
-COMMENT ON COLUMN duly.audit_log.tenant_id IS 'Whom it concerns; the actor may be an administrator.';
-
 CREATE TABLE duly.audits (
     scope text NOT NULL,
     completed_at timestamp with time zone NOT NULL,
@@ -1142,28 +1036,12 @@ CREATE TABLE duly.audits (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE duly.audits IS 'What the self-audit has found: the last complete round of each scope.
-Section: Audit and maintenance
-Written by: audit
-Kept: until the next round.';
-
-COMMENT ON COLUMN duly.audits.looked_at IS 'How many rows were read.';
-
-COMMENT ON COLUMN duly.audits.drift IS 'By kind: how many there are, and a few of their ids.';
-
-COMMENT ON COLUMN duly.audits.repaired IS 'How many were repaired since the beginning.';
-
 CREATE TABLE duly.books (
     is_only boolean DEFAULT true NOT NULL,
     booked_to bigint NOT NULL,
     CONSTRAINT books_is_only_check CHECK (is_only)
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE duly.books IS 'Up to which entry attempts are part of `usage`; one row. Moves in the transaction that books them.
-Section: Limits and usage
-Written by: usage
-Kept: for ever.';
 
 CREATE TABLE duly.buckets (
     tenant_id integer NOT NULL,
@@ -1172,26 +1050,12 @@ CREATE TABLE duly.buckets (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE duly.buckets IS 'Token buckets of tenants with a rate limit, charged by the statement that stores the tasks, under the row''s lock: exact over any number of servers.
-Section: Limits and usage
-Written by: buckets, schedules, tasks
-Kept: for ever; one row per tenant.';
-
-COMMENT ON COLUMN duly.buckets.tokens IS 'As of `filled_at`.';
-
 CREATE TABLE duly.dead_letters (
     task_id bigint NOT NULL,
     tenant_id integer NOT NULL,
     code text NOT NULL,
     failed_at timestamp with time zone NOT NULL
 );
-
-COMMENT ON TABLE duly.dead_letters IS 'Tasks that failed for good and were not replayed.
-Section: Tasks
-Written by: edges, history, leases, repairs, tasks
-Kept: until replayed, or with its task.';
-
-COMMENT ON COLUMN duly.dead_letters.code IS 'The code of the reason.';
 
 CREATE TABLE duly.edges (
     dependant_id bigint NOT NULL,
@@ -1203,17 +1067,6 @@ CREATE TABLE duly.edges (
     CONSTRAINT edges_condition_check CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text, 'always'::text])))
 )
 PARTITION BY RANGE (dependant_id);
-
-COMMENT ON TABLE duly.edges IS 'Dependencies between tasks. Partitioned by the day of the dependant.
-Section: Graphs
-Written by: edges, history, inputs
-Kept: with its dependant.';
-
-COMMENT ON COLUMN duly.edges.condition IS 'How the upstream has to end for the dependant to run.';
-
-COMMENT ON COLUMN duly.edges.is_counted IS 'Whether the upstream was live when the edge was made, so that the edge is part of `live.blocked_by`.';
-
-COMMENT ON COLUMN duly.edges.by_ref IS 'Whether the dependant finds the upstream''s result under its ref, or under its id.';
 
 CREATE TABLE duly.edges_rest (
     dependant_id bigint CONSTRAINT edges_dependant_id_not_null NOT NULL,
@@ -1232,13 +1085,6 @@ CREATE TABLE duly.ended_upstreams (
     told_to bigint NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE duly.ended_upstreams IS 'Work for the leader: tasks that have ended and whose dependants have not all been unblocked.
-Section: Graphs
-Written by: edges, trigger note_ended_upstream
-Kept: until all dependants are unblocked or cancelled.';
-
-COMMENT ON COLUMN duly.ended_upstreams.told_to IS 'The dependant, in the order of ids, up to which this is done.';
 
 CREATE TABLE duly.ends (
     task_id bigint NOT NULL,
@@ -1259,17 +1105,6 @@ CREATE TABLE duly.ends (
     CONSTRAINT ends_status_check CHECK ((status = ANY (ARRAY['done'::duly.status, 'failed'::duly.status, 'cancelled'::duly.status])))
 )
 PARTITION BY RANGE (task_id);
-
-COMMENT ON TABLE duly.ends IS 'How tasks ended. The primary key is what makes an end final: there is at most one. Partitioned by the day of the task.
-Section: Tasks
-Written by: edges, history, leases, repairs
-Kept: with its task.';
-
-COMMENT ON COLUMN duly.ends.outcome IS 'Of the last attempt; null if the task never ran.';
-
-COMMENT ON COLUMN duly.ends.ready_at IS 'As it was in `live`; so is `start_by`.';
-
-COMMENT ON COLUMN duly.ends.result IS 'The JSON that the task left.';
 
 CREATE TABLE duly.ends_rest (
     task_id bigint CONSTRAINT ends_task_id_not_null NOT NULL,
@@ -1300,11 +1135,6 @@ CREATE TABLE duly.events (
 )
 PARTITION BY RANGE (task_id);
 
-COMMENT ON TABLE duly.events IS 'Unusual steps in the life of a task: cancelled, paused, replayed, repaired. Partitioned by the day of the task.
-Section: Tasks
-Written by: edges, history, leases, repairs, tasks, wishes
-Kept: with its task.';
-
 ALTER TABLE duly.events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME duly.events_id_seq
     START WITH 1
@@ -1332,13 +1162,6 @@ CREATE TABLE duly.former_specs (
     delay_tolerance interval NOT NULL
 );
 
-COMMENT ON TABLE duly.former_specs IS 'What a task asked for up to an attempt, if it was changed before the next one: past attempts are billed by what they were given.
-Section: Tasks
-Written by: history, trigger keep_former_spec
-Kept: with its task.';
-
-COMMENT ON COLUMN duly.former_specs.attempt IS 'The last attempt that this holds for.';
-
 CREATE TABLE duly.graph_wishes (
     graph_id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -1351,17 +1174,6 @@ CREATE TABLE duly.graph_wishes (
     CONSTRAINT graph_wishes_to_go_check CHECK ((to_go > 0))
 );
 
-COMMENT ON TABLE duly.graph_wishes IS 'Operations on whole graphs in progress. An operation is written down first and then carried out in batches, so that the leader can finish what a server left behind.
-Section: Graphs
-Written by: wishes
-Kept: until it is done.';
-
-COMMENT ON COLUMN duly.graph_wishes.id IS 'Tells an operation from the one that replaced it.';
-
-COMMENT ON COLUMN duly.graph_wishes.to_go IS 'How many tasks of the graph are left.';
-
-COMMENT ON COLUMN duly.graph_wishes.touched_at IS 'When the last batch was done; the leader takes over what has not moved for a while.';
-
 CREATE TABLE duly.graphs (
     id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -1371,26 +1183,10 @@ CREATE TABLE duly.graphs (
     submitted_at timestamp with time zone NOT NULL
 );
 
-COMMENT ON TABLE duly.graphs IS 'Tasks that were submitted as a whole.
-Section: Graphs
-Written by: edges, history
-Kept: `retention.history` after submission, and as long as one of its tasks is known.';
-
-COMMENT ON COLUMN duly.graphs.task_ids IS 'In topological order. Kept here, so that `tasks` needs no index by graph.';
-
 CREATE TABLE duly.guesses (
     name bytea NOT NULL,
     full_at timestamp with time zone NOT NULL
 );
-
-COMMENT ON TABLE duly.guesses IS 'How often passwords were tried lately, on all servers together: a token bucket for each user name.
-Section: Tenants and keys
-Written by: guesses
-Kept: until all tries are available again.';
-
-COMMENT ON COLUMN duly.guesses.name IS 'A digest of tenant and user name, whether or not there is such a user.';
-
-COMMENT ON COLUMN duly.guesses.full_at IS 'When all tries will be available again.';
 
 CREATE TABLE duly.incarnations (
     id bigint NOT NULL,
@@ -1408,23 +1204,6 @@ CREATE TABLE duly.incarnations (
     shortage text
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE duly.incarnations IS 'Starts of a node''s agent. An incarnation holds the lease that covers every attempt on it.
-Section: Servers and nodes
-Written by: history, leases, nodes, repairs, reservations
-Kept: `retention.history` after its end.';
-
-COMMENT ON COLUMN duly.incarnations.capacity IS 'What the agent says that the node has, by kind.';
-
-COMMENT ON COLUMN duly.incarnations.isolation IS 'How the agent isolates tasks.';
-
-COMMENT ON COLUMN duly.incarnations.expires_at IS 'When the lease runs out. An expired one may still renew: being ended is what fences it.';
-
-COMMENT ON COLUMN duly.incarnations.is_stopping IS 'The agent was told to stop, and takes no more work.';
-
-COMMENT ON COLUMN duly.incarnations.revision IS 'Goes up with everything but leases that changes what is free, so that no lease is made by an old count.';
-
-COMMENT ON COLUMN duly.incarnations.shortage IS 'What the node is short of itself; while set, it gets no work.';
 
 ALTER TABLE duly.incarnations ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.incarnations_id_seq
@@ -1451,21 +1230,6 @@ CREATE TABLE duly.keys (
     is_login boolean DEFAULT false NOT NULL,
     CONSTRAINT keys_have_one_holder CHECK (((user_id IS NULL) OR (service IS NULL)))
 );
-
-COMMENT ON TABLE duly.keys IS 'API keys, and the sessions of users who have logged in.
-Section: Tenants and keys
-Written by: keys, tenants, users
-Kept: for ever; sessions until the user logs in again after their end.';
-
-COMMENT ON COLUMN duly.keys.prefix IS 'The start of the key in the clear, to recognise it by.';
-
-COMMENT ON COLUMN duly.keys.hash IS 'SHA-256: 256 random bits need no slow hash. The role of requests cannot read it.';
-
-COMMENT ON COLUMN duly.keys.service IS 'The name of the program that holds the key, if it is not a user''s.';
-
-COMMENT ON COLUMN duly.keys.created_by IS 'The actor who made the key, as in the audit log.';
-
-COMMENT ON COLUMN duly.keys.is_login IS 'Whether the key is a session that began with a password.';
 
 CREATE TABLE duly.live (
     id bigint NOT NULL,
@@ -1515,55 +1279,6 @@ CREATE TABLE duly.live (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='20000', autovacuum_vacuum_cost_delay='0');
 
-COMMENT ON TABLE duly.live IS 'Tasks that have not ended: what the scheduler reads and leases rewrite. The columns up to `on_lost` repeat the task.
-Section: Tasks
-Written by: attempt_keys, edges, leases, measurements, nodes, repairs, tasks, wishes
-Kept: until the task ends.';
-
-COMMENT ON COLUMN duly.live.ready_at IS 'When the task may start, or could have: its submission, `run_at`, the end of a backoff, or of its last upstream.';
-
-COMMENT ON COLUMN duly.live.start_by IS 'By when the task should start, to the second, so that priority decides between tasks that are equally urgent.';
-
-COMMENT ON COLUMN duly.live.attempt IS 'How many leases there have been; with `token` the fence.';
-
-COMMENT ON COLUMN duly.live.failures IS 'Attempts that count against `max_attempts`.';
-
-COMMENT ON COLUMN duly.live.losses IS 'Attempts that were lost with their nodes.';
-
-COMMENT ON COLUMN duly.live.avoid_node_id IS 'The node of the last attempt, which is chosen again only if no other fits.';
-
-COMMENT ON COLUMN duly.live.reason IS 'Why the task waits again after an attempt.';
-
-COMMENT ON COLUMN duly.live.cancel_requested_at IS 'When a cancel was asked for of a task that runs; it ends when its processes are gone.';
-
-COMMENT ON COLUMN duly.live.term IS 'The leader''s term in which the lease was made.';
-
-COMMENT ON COLUMN duly.live.incarnation_id IS 'Whose lease covers the running attempt.';
-
-COMMENT ON COLUMN duly.live.token IS 'The fencing token of the running attempt; null if none runs.';
-
-COMMENT ON COLUMN duly.live.kill_at IS 'When a server gives up on an attempt that its node should have stopped at the execution cap.';
-
-COMMENT ON COLUMN duly.live.attempt_key IS 'SHA-256 of the key with which the running attempt calls the API.';
-
-COMMENT ON COLUMN duly.live.progress IS 'The fraction that is done, from 0 to 1.';
-
-COMMENT ON COLUMN duly.live.progress_token IS 'Whose progress it is: another attempt''s is not shown.';
-
-COMMENT ON COLUMN duly.live.blocked_by IS 'Edges to upstreams whose end has not been counted yet.';
-
-COMMENT ON COLUMN duly.live.has_dependants IS 'Whether any edge leads here. Set under the lock that an end needs, so whoever ends the task knows from this row alone.';
-
-COMMENT ON COLUMN duly.live.is_paused IS 'The task is `paused`, or will be instead of being tried again.';
-
-COMMENT ON COLUMN duly.live.remaining_path IS 'The length of the longest path of tasks behind this one in its graph.';
-
-COMMENT ON COLUMN duly.live.patience IS 'The least delay tolerance along the paths behind this task.';
-
-COMMENT ON COLUMN duly.live.latest_start IS 'By when the task has to start for the sake of a `run_at` behind it.';
-
-COMMENT ON COLUMN duly.live.measured_token IS 'Whose measurements these are: another attempt''s are ignored.';
-
 CREATE TABLE duly.migrations (
     number integer NOT NULL,
     name text NOT NULL,
@@ -1572,15 +1287,6 @@ CREATE TABLE duly.migrations (
     serves integer
 );
 
-COMMENT ON TABLE duly.migrations IS 'Which steps of the schema have been applied.
-Section: Audit and maintenance
-Written by: migrate
-Kept: for ever.';
-
-COMMENT ON COLUMN duly.migrations.checksum IS 'SHA-256 of the file: one that changed afterwards is refused.';
-
-COMMENT ON COLUMN duly.migrations.serves IS 'The oldest step whose servers go on working with this one.';
-
 CREATE TABLE duly.node_tokens (
     hash bytea NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -1588,15 +1294,6 @@ CREATE TABLE duly.node_tokens (
     uses_left integer,
     CONSTRAINT node_tokens_uses_left_check CHECK ((uses_left >= 0))
 );
-
-COMMENT ON TABLE duly.node_tokens IS 'Join tokens, with which new nodes get in.
-Section: Servers and nodes
-Written by: history, nodes
-Kept: until they expire.';
-
-COMMENT ON COLUMN duly.node_tokens.hash IS 'SHA-256.';
-
-COMMENT ON COLUMN duly.node_tokens.uses_left IS 'How many more nodes the token admits; null for any number.';
 
 CREATE TABLE duly.nodes (
     id bigint NOT NULL,
@@ -1609,19 +1306,6 @@ CREATE TABLE duly.nodes (
     capacity_override jsonb DEFAULT '{}'::jsonb NOT NULL,
     enforcement jsonb DEFAULT '{}'::jsonb NOT NULL
 );
-
-COMMENT ON TABLE duly.nodes IS 'Machines that run tasks.
-Section: Servers and nodes
-Written by: nodes
-Kept: for ever. A removed node keeps its row, because attempts refer to it; its name may be given again.';
-
-COMMENT ON COLUMN duly.nodes.key_hash IS 'SHA-256 of the key that the agent authenticates with.';
-
-COMMENT ON COLUMN duly.nodes.draining IS 'The node gets no new leases.';
-
-COMMENT ON COLUMN duly.nodes.capacity_override IS 'What an administrator says that the node has, by kind; replaces what its agent says.';
-
-COMMENT ON COLUMN duly.nodes.enforcement IS 'How the agent enforces each kind of limit.';
 
 ALTER TABLE duly.nodes ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.nodes_id_seq
@@ -1645,15 +1329,6 @@ CREATE TABLE duly.occurrences (
     graph_id bigint,
     CONSTRAINT occurrences_run_or_say_why CHECK (((num_nonnulls(task_id, graph_id) = 1) OR ((num_nonnulls(task_id, graph_id) = 0) AND (reason IS NOT NULL))))
 );
-
-COMMENT ON TABLE duly.occurrences IS 'What became of fire times: a task, a graph, or the reason why neither. Not partitioned, so that a fire time is unique whatever its day.
-Section: Schedules
-Written by: schedules
-Kept: `retention.history` after it was recorded, and as long as its task or graph is live.';
-
-COMMENT ON COLUMN duly.occurrences.scheduling_type IS 'How the recurrence was written, such as `daily` or `every`.';
-
-COMMENT ON COLUMN duly.occurrences.times IS 'How many fire times in a row this row stands for, from `fire_at` to `last_at`, if they were missed.';
 
 CREATE TABLE duly.plans (
     name text NOT NULL,
@@ -1701,45 +1376,6 @@ CREATE TABLE duly.plans (
     CONSTRAINT plans_weight_check CHECK ((weight > 0))
 );
 
-COMMENT ON TABLE duly.plans IS 'What a tenant may have: defaults, limits and prices. Null is no limit.
-Section: Tenants and keys
-Written by: plans
-Kept: until an administrator removes it, which is refused while a tenant has it.';
-
-COMMENT ON COLUMN duly.plans.delay_tolerance IS 'The default of tasks that do not name one.';
-
-COMMENT ON COLUMN duly.plans.execution_cap IS 'The default of tasks that do not name one.';
-
-COMMENT ON COLUMN duly.plans.weight IS 'The share of a tenant relative to others when nodes are full.';
-
-COMMENT ON COLUMN duly.plans.price_class IS 'A label of the prices, for invoices.';
-
-COMMENT ON COLUMN duly.plans.tasks_per_hour IS 'The rate at which the token bucket fills.';
-
-COMMENT ON COLUMN duly.plans.burst IS 'The size of the token bucket.';
-
-COMMENT ON COLUMN duly.plans.max_running IS 'Attempts that may run at once.';
-
-COMMENT ON COLUMN duly.plans.max_resources IS 'Resources that attempts and reservations may hold at once, by kind.';
-
-COMMENT ON COLUMN duly.plans.max_waiting IS 'Tasks that may be live without running.';
-
-COMMENT ON COLUMN duly.plans.tiers IS 'The tiers that may be asked for.';
-
-COMMENT ON COLUMN duly.plans.queues IS 'The queues that may be asked for, of `urgent` and `off_peak`. The others follow from the task.';
-
-COMMENT ON COLUMN duly.plans.tolerances IS 'The default delay tolerance of each category of tasks, in seconds.';
-
-COMMENT ON COLUMN duly.plans.retention IS 'How long history is kept, if less than `retention.history`.';
-
-COMMENT ON COLUMN duly.plans.max_artifact_bytes IS 'The size of one artifact.';
-
-COMMENT ON COLUMN duly.plans.id IS 'The order in which plans are listed.';
-
-COMMENT ON COLUMN duly.plans.artifact_bytes IS 'The size of all artifacts of a tenant together.';
-
-COMMENT ON COLUMN duly.plans.cpu_quota IS 'Whether a task gets no more CPU than it asked for, even on an idle node. Copied into the payload at submission.';
-
 ALTER TABLE duly.plans ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.plans_id_seq
     START WITH 1
@@ -1757,15 +1393,6 @@ CREATE TABLE duly.quotas (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE duly.quotas IS 'The fence of limits on what tenants may hold at once; one row. A lease or a reservation names both numbers as they were when it counted, so that nothing is given by an old count or an old limit. An end makes room and needs no mark.
-Section: Limits and usage
-Written by: leases, quotas, trigger revise_quotas
-Kept: for ever.';
-
-COMMENT ON COLUMN duly.quotas.revision IS 'Goes up when limits change: a tenant''s plan, the plan itself, a suspension.';
-
-COMMENT ON COLUMN duly.quotas.given IS 'Goes up with every lease and reservation of a tenant that has limits.';
-
 CREATE TABLE duly.reservations (
     id bigint NOT NULL,
     tenant_id integer NOT NULL,
@@ -1774,11 +1401,6 @@ CREATE TABLE duly.reservations (
     created_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone
 );
-
-COMMENT ON TABLE duly.reservations IS 'Parts of nodes that a tenant keeps free of tasks.
-Section: Servers and nodes
-Written by: nodes, reservations, tenants
-Kept: until released or expired.';
 
 CREATE TABLE duly.schedules (
     id bigint NOT NULL,
@@ -1803,25 +1425,6 @@ CREATE TABLE duly.schedules (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000');
 
-COMMENT ON TABLE duly.schedules IS 'Tasks and graphs that are submitted again and again.
-Section: Schedules
-Written by: schedules, tenants
-Kept: until removed.';
-
-COMMENT ON COLUMN duly.schedules.task IS 'The task as it was asked for; or else `graph` is.';
-
-COMMENT ON COLUMN duly.schedules.anchor IS 'From where an interval without a start is counted.';
-
-COMMENT ON COLUMN duly.schedules.misfire IS 'What to do about fire times that were missed.';
-
-COMMENT ON COLUMN duly.schedules.overlap IS 'What to do if the previous occurrence has not ended.';
-
-COMMENT ON COLUMN duly.schedules.next_run_at IS 'Null if the schedule is over.';
-
-COMMENT ON COLUMN duly.schedules.open_tasks IS 'Tasks that had not ended when the schedule last fired; not kept with `allow`.';
-
-COMMENT ON COLUMN duly.schedules.open_graphs IS 'The same of graphs.';
-
 CREATE TABLE duly.servers (
     number smallint NOT NULL,
     name text NOT NULL,
@@ -1834,17 +1437,6 @@ CREATE TABLE duly.servers (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE duly.servers IS 'Servers, each with a number that is part of every id it mints.
-Section: Servers and nodes
-Written by: repairs, servers
-Kept: until another server takes the number.';
-
-COMMENT ON COLUMN duly.servers.incarnation IS 'One start of the server: only this one may renew the number.';
-
-COMMENT ON COLUMN duly.servers.heartbeat_at IS '`-infinity` after a clean stop.';
-
-COMMENT ON COLUMN duly.servers.high_water IS 'The second up to which ids may have been minted: whoever gets the number next starts above it.';
-
 CREATE TABLE duly.shapes (
     id integer NOT NULL,
     needs jsonb NOT NULL,
@@ -1854,21 +1446,6 @@ CREATE TABLE duly.shapes (
     queue text,
     CONSTRAINT shapes_queue_check CHECK ((queue = ANY (ARRAY['urgent'::text, 'periodic'::text, 'off_peak'::text])))
 );
-
-COMMENT ON TABLE duly.shapes IS 'What tasks ask for, interned: live rows carry the number, and the scheduler works on shapes instead of tasks.
-Section: Tasks
-Written by: tasks
-Kept: for ever; there are few.';
-
-COMMENT ON COLUMN duly.shapes.needs IS 'Resources by kind.';
-
-COMMENT ON COLUMN duly.shapes.key IS 'The canonical text of all other columns.';
-
-COMMENT ON COLUMN duly.shapes.requires IS 'Labels that a node must have.';
-
-COMMENT ON COLUMN duly.shapes.concurrency IS 'The key under which only so many attempts of a tenant may run at once, and how many.';
-
-COMMENT ON COLUMN duly.shapes.queue IS 'The queue in which tasks of this shape wait. Null is `delayable`.';
 
 ALTER TABLE duly.shapes ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.shapes_id_seq
@@ -1888,19 +1465,6 @@ CREATE TABLE duly.submissions (
     created_at timestamp with time zone NOT NULL,
     ended_at timestamp with time zone
 );
-
-COMMENT ON TABLE duly.submissions IS 'Idempotency keys: what makes a repeated submission the same task or batch.
-Section: Tasks
-Written by: history, tasks
-Kept: `retention.idempotency_keys` after the task has ended, whether or not the task is still known.';
-
-COMMENT ON COLUMN duly.submissions.body_hash IS 'Tells a repeated submission from another one under the same key.';
-
-COMMENT ON COLUMN duly.submissions.task_id IS 'The task, or the first of a batch.';
-
-COMMENT ON COLUMN duly.submissions.batch IS 'All tasks of a batch.';
-
-COMMENT ON COLUMN duly.submissions.ended_at IS 'When the task ended, noted when the task is forgotten.';
 
 CREATE TABLE duly.tasks (
     id bigint NOT NULL,
@@ -1929,33 +1493,6 @@ CREATE TABLE duly.tasks (
     CONSTRAINT tasks_on_lost_check CHECK ((on_lost = ANY (ARRAY['retry'::text, 'fail'::text])))
 )
 PARTITION BY RANGE (id);
-
-COMMENT ON TABLE duly.tasks IS 'What clients have submitted, one row per task. Changed only by an update of a task that has not started. Partitioned by the day of the id.
-Section: Tasks
-Written by: history, tasks
-Kept: `retention.history` after the day of submission, or less if the plan says so; longer while the task is live, unbilled, or upstream of a live task.';
-
-COMMENT ON COLUMN duly.tasks.id IS 'Seconds since 2026 in the upper bits, then the number of the server that minted it, then a counter.';
-
-COMMENT ON COLUMN duly.tasks.user_id IS 'Who submitted the task; null for a service.';
-
-COMMENT ON COLUMN duly.tasks.tier IS 'The tier as it was asked for; what it stands for is in the shape.';
-
-COMMENT ON COLUMN duly.tasks.payload IS 'The program with its arguments, environment and artifact.';
-
-COMMENT ON COLUMN duly.tasks.on_lost IS 'Whether a task whose node is lost is tried again.';
-
-COMMENT ON COLUMN duly.tasks.run_at IS 'The earliest start.';
-
-COMMENT ON COLUMN duly.tasks.replay_of IS 'The dead letter that this task repeats.';
-
-COMMENT ON COLUMN duly.tasks.admitted_by IS 'The number of the server that stored the task.';
-
-COMMENT ON COLUMN duly.tasks.unique_key IS 'At most one live task of a tenant holds this key.';
-
-COMMENT ON COLUMN duly.tasks.unique_while IS 'Until when the key is held: `waiting` (the first lease) or `live` (the end).';
-
-COMMENT ON COLUMN duly.tasks.ref IS 'The name of the task within its graph.';
 
 CREATE TABLE duly.tasks_rest (
     id bigint CONSTRAINT tasks_id_not_null NOT NULL,
@@ -1994,17 +1531,6 @@ CREATE TABLE duly.tenants (
     public_id bigint DEFAULT duly.clock_id() NOT NULL
 );
 
-COMMENT ON TABLE duly.tenants IS 'Who submits tasks and is billed.
-Section: Tenants and keys
-Written by: tenants
-Kept: for ever. A removed tenant keeps its row, because history refers to it, and its name is not given again.';
-
-COMMENT ON COLUMN duly.tenants.id IS 'Internal; tasks and most other rows refer to it.';
-
-COMMENT ON COLUMN duly.tenants.suspended_at IS 'While set, nothing of the tenant starts and it may only read.';
-
-COMMENT ON COLUMN duly.tenants.public_id IS 'The id that the API shows.';
-
 ALTER TABLE duly.tenants ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.tenants_id_seq
     START WITH 1
@@ -2020,13 +1546,6 @@ CREATE TABLE duly.tiers (
     resources jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT duly.now() NOT NULL
 );
-
-COMMENT ON TABLE duly.tiers IS 'Named amounts of resources besides the built-in ones.
-Section: Tenants and keys
-Written by: tiers
-Kept: until removed.';
-
-COMMENT ON COLUMN duly.tiers.tenant_id IS 'Null for a tier of every tenant.';
 
 CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
  SELECT t.id AS tenant_id,
@@ -2066,11 +1585,6 @@ CREATE VIEW duly.tenants_with_plans WITH (security_invoker='true') AS
    FROM (duly.tenants t
      JOIN duly.plans p ON ((p.name = t.plan)));
 
-COMMENT ON VIEW duly.tenants_with_plans IS 'A tenant with everything that its plan grants. Security invoker: as its owner''s, the view would show every tenant to the role of requests.
-Section: Tenants and keys';
-
-COMMENT ON COLUMN duly.tenants_with_plans.known_tiers IS 'What tier names stand for besides the built-in ones: those of every tenant, overridden by those of this one.';
-
 CREATE TABLE duly.terms (
     duty text NOT NULL,
     term bigint NOT NULL,
@@ -2080,21 +1594,12 @@ CREATE TABLE duly.terms (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE duly.terms IS 'Who leads a duty. Every transaction of the duty holds its row `for key share`; a takeover locks it `for update`, and so waits until nothing of the old term is open.
-Section: Servers and nodes
-Written by: servers
-Kept: for ever; one row per duty.';
-
-COMMENT ON COLUMN duly.terms.term IS 'Goes up with every takeover.';
-
 CREATE SEQUENCE duly.tokens
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
-
-COMMENT ON SEQUENCE duly.tokens IS 'Fencing tokens; every lease gets the next one.';
 
 CREATE TABLE duly.usage (
     tenant_id integer NOT NULL,
@@ -2117,25 +1622,6 @@ CREATE TABLE duly.usage (
 )
 WITH (fillfactor='70');
 
-COMMENT ON TABLE duly.usage IS 'What was used on a day, and under which prices. Amounts are whole microseconds, times what was granted, so that sums do not depend on their order.
-Section: Limits and usage
-Written by: usage
-Kept: `retention.usage`.';
-
-COMMENT ON COLUMN duly.usage.day IS 'The day (UTC) on which the attempts ended.';
-
-COMMENT ON COLUMN duly.usage.urgency IS 'The name of the price band.';
-
-COMMENT ON COLUMN duly.usage.factor IS 'By what prices are multiplied in that band.';
-
-COMMENT ON COLUMN duly.usage.granted_cpu_milli_us IS 'Microseconds times thousandths of a core.';
-
-COMMENT ON COLUMN duly.usage.granted_memory_mb_us IS 'Microseconds times mebibytes.';
-
-COMMENT ON COLUMN duly.usage.above_entry IS 'The attempts of this row have entries above this one, and up to `last_entry`: the audit counts them again.';
-
-COMMENT ON COLUMN duly.usage.first_task_id IS 'The lowest id of their tasks: tells whether all attempts are still there to be counted.';
-
 CREATE TABLE duly.users (
     id integer NOT NULL,
     tenant_id integer NOT NULL,
@@ -2147,21 +1633,6 @@ CREATE TABLE duly.users (
     has_password boolean GENERATED ALWAYS AS ((password_hash IS NOT NULL)) STORED NOT NULL,
     public_id bigint DEFAULT duly.clock_id() NOT NULL
 );
-
-COMMENT ON TABLE duly.users IS 'People of a tenant.
-Section: Tenants and keys
-Written by: tenants, users
-Kept: for ever. A removed user keeps its row, without a password.';
-
-COMMENT ON COLUMN duly.users.id IS 'Internal; tasks and keys refer to it.';
-
-COMMENT ON COLUMN duly.users.password_hash IS 'Argon2. The role of requests cannot read it.';
-
-COMMENT ON COLUMN duly.users.scopes IS 'What the user may do after logging in, and the most that its keys may.';
-
-COMMENT ON COLUMN duly.users.has_password IS 'For those who may see a user and not its password hash.';
-
-COMMENT ON COLUMN duly.users.public_id IS 'The id that the API shows.';
 
 ALTER TABLE duly.users ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME duly.users_id_seq

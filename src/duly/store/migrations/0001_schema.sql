@@ -545,7 +545,7 @@ comment on table ends is
 'How tasks ended. The primary key is what makes an end final: there is at most one. Partitioned '
 'by the day of the task.
 Section: Tasks
-Written by: edges, history, leases, repairs
+Written by: edges, history, leases, repairs, tasks
 Kept: with its task.';
 comment on column ends.outcome is 'Of the last attempt; null if the task never ran.';
 comment on column ends.ready_at is 'As it was in `live`; so is `start_by`.';
