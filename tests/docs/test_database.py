@@ -23,6 +23,17 @@ SECTIONS = [
     "Limits and usage",
     "Audit and maintenance",
 ]
+OBVIOUS = """
+id name version labels resources status priority details reason outcome exit_code number at kind
+tenant_id user_id task_id graph_id shape_id node_id artifact_id schedule_id tier plan
+created_at updated_at submitted_at recorded_at applied_at started_at finished_at completed_at
+removed_at revoked_at expires_at paused_at leased_at renewed_at filled_at failed_at ended_at
+progress_at repaired_at wished_at last_at progress_text scopes attempts cpu_seconds peak_memory_mb
+failures losses start_by sha256 bytes last_entry on_lost max_attempts delay_tolerance execution_cap
+max_execution_cap max_delay_tolerance max_schedules unique_while idempotency_key
+price_per_task price_per_cpu_hour price_per_gib_hour
+"""
+"""Columns that may go without a comment, because the name says everything."""
 WRITE = re.compile(r"\b(?:insert into|update|delete from)\s+(?:duly\.)?(\w+)")
 TRIGGERS = {"note_ended_upstream", "keep_former_spec", "revise_quotas"}
 
@@ -54,6 +65,18 @@ def test_every_table_names_those_who_write_it(comments):
         name: sorted(filter(None, told.written_by.split(", "))) for name, told in comments.items()
     }
     assert named == written
+
+
+async def test_every_column_that_is_not_obvious_says_what_it_is(dsn):
+    conn = await asyncpg.connect(dsn)
+    silent = {
+        f"{table['name']}.{column['name']}"
+        for table in await conn.fetch(SCRIPT["TABLES"])
+        for column in await conn.fetch(SCRIPT["COLUMNS"], table["oid"])
+        if not table["is_view"] and not column["comment"] and column["name"] not in OBVIOUS.split()
+    }
+    await conn.close()
+    assert silent == set()
 
 
 async def test_every_function_says_what_it_does(dsn):

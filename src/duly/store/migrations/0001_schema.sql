@@ -116,6 +116,8 @@ comment on table plans is
 Section: Tenants and keys
 Written by: plans
 Kept: until an administrator removes it, which is refused while a tenant has it.';
+comment on column plans.max_log_bytes is 'The size of the log of one attempt.';
+comment on column plans.max_result_bytes is 'The size of the result of one task.';
 comment on column plans.id is 'The order in which plans are listed.';
 comment on column plans.delay_tolerance is 'The default of tasks that do not name one.';
 comment on column plans.execution_cap is 'The default of tasks that do not name one.';
@@ -217,6 +219,8 @@ comment on table keys is
 Section: Tenants and keys
 Written by: keys, tenants, users
 Kept: for ever; sessions until the user logs in again after their end.';
+comment on column keys.user_id is 'The user who holds the key; null for a service''s.';
+comment on column keys.name is 'What the key is called by its holder.';
 comment on column keys.prefix is 'The start of the key in the clear, to recognise it by.';
 comment on column keys.hash is
 'SHA-256: 256 random bits need no slow hash. The role of requests cannot read it.';
@@ -374,6 +378,12 @@ Section: Tasks
 Written by: history, tasks
 Kept: `retention.history` after the day of submission, or less if the plan says so; longer while '
 'the task is live, unbilled, or upstream of a live task.';
+comment on column tasks.labels is
+'The client''s own, to find tasks by; the scheduler ignores them.';
+comment on column tasks.delay_tolerance is 'How long the start may be put off.';
+comment on column tasks.execution_cap is 'How long one attempt may run.';
+comment on column tasks.priority is
+'Decides between tasks that should start in the same second; the higher goes first.';
 comment on column tasks.id is
 'Seconds since 2026 in the upper bits, then the number of the server that minted it, then a '
 'counter.';
@@ -484,6 +494,10 @@ comment on table live is
 Section: Tasks
 Written by: attempt_keys, edges, leases, measurements, nodes, repairs, tasks, wishes
 Kept: until the task ends.';
+comment on column live.id is 'The task.';
+comment on column live.leased_at is 'When the running attempt was leased.';
+comment on column live.unique_key is 'As in `tasks`; so is `unique_while`.';
+comment on column live.running_since is 'When the attempt began, as its node told first.';
 comment on column live.ready_at is
 'When the task may start, or could have: its submission, `run_at`, the end of a backoff, or of '
 'its last upstream.';
@@ -547,6 +561,10 @@ comment on table ends is
 Section: Tasks
 Written by: edges, history, leases, repairs, tasks
 Kept: with its task.';
+comment on column ends.reason is
+'Why the task failed or was cancelled: a code, a sentence and details.';
+comment on column ends.attempt is 'How many attempts there were.';
+comment on column ends.node_id is 'Where the last attempt ran.';
 comment on column ends.outcome is 'Of the last attempt; null if the task never ran.';
 comment on column ends.ready_at is 'As it was in `live`; so is `start_by`.';
 comment on column ends.result is 'The JSON that the task left.';
@@ -567,6 +585,9 @@ comment on table events is
 Section: Tasks
 Written by: edges, history, leases, repairs, tasks, wishes
 Kept: with its task.';
+comment on column events.kind is
+'Such as `cancel_requested`, `paused`, `resumed`, `replayed`, `repaired`.';
+comment on column events.id is 'The order of events of a task.';
 
 create table dead_letters (
     task_id    bigint primary key,
@@ -603,6 +624,7 @@ Section: Tasks
 Written by: history, tasks
 Kept: `retention.idempotency_keys` after the task has ended, whether or not the task is still '
 'known.';
+comment on column submissions.key is 'The idempotency key.';
 comment on column submissions.body_hash is
 'Tells a repeated submission from another one under the same key.';
 comment on column submissions.task_id is 'The task, or the first of a batch.';
@@ -625,6 +647,7 @@ comment on table former_specs is
 Section: Tasks
 Written by: history, trigger keep_former_spec
 Kept: with its task.';
+comment on column former_specs.shape_id is 'As it was then; so are the columns after it.';
 comment on column former_specs.attempt is 'The last attempt that this holds for.';
 
 create function keep_former_spec() returns trigger
@@ -904,6 +927,10 @@ comment on table attempts is
 Section: Attempts and leases
 Written by: history, leases
 Kept: with its task.';
+comment on column attempts.attempt is 'Counts from 1.';
+comment on column attempts.incarnation_id is 'Under whose lease it ran.';
+comment on column attempts.reason is 'Why it did not succeed: a code, a sentence and details.';
+comment on column attempts.wall_seconds is 'How long it ran, as its agent measured.';
 comment on column attempts.token is 'The fencing token of its lease.';
 comment on column attempts.started_at is
 'When its process began; null if nobody has heard that it did.';
@@ -1022,6 +1049,7 @@ comment on table servers is
 Section: Servers and nodes
 Written by: repairs, servers
 Kept: until another server takes the number.';
+comment on column servers.number is 'Part of every id that the server mints.';
 comment on column servers.incarnation is
 'One start of the server: only this one may renew the number.';
 comment on column servers.heartbeat_at is '`-infinity` after a clean stop.';
@@ -1042,6 +1070,8 @@ comment on table terms is
 Section: Servers and nodes
 Written by: servers
 Kept: for ever; one row per duty.';
+comment on column terms.duty is 'There is one: `scheduling`.';
+comment on column terms.server is 'The number of the server that leads.';
 comment on column terms.term is 'Goes up with every takeover.';
 
 create table nodes (
@@ -1112,6 +1142,8 @@ comment on table incarnations is
 Section: Servers and nodes
 Written by: history, leases, nodes, repairs, reservations
 Kept: `retention.history` after its end.';
+comment on column incarnations.renewed_at is 'When the agent was last heard of.';
+comment on column incarnations.end_reason is '`expired`, `left`, `joined again` or `removed`.';
 comment on column incarnations.capacity is 'What the agent says that the node has, by kind.';
 comment on column incarnations.isolation is 'How the agent isolates tasks.';
 comment on column incarnations.expires_at is
@@ -1292,6 +1324,8 @@ comment on table edges is
 Section: Graphs
 Written by: edges, history, inputs
 Kept: with its dependant.';
+comment on column edges.dependant_id is 'The task that waits.';
+comment on column edges.upstream_id is 'The task that it waits for.';
 comment on column edges.condition is 'How the upstream has to end for the dependant to run.';
 comment on column edges.is_counted is
 'Whether the upstream was live when the edge was made, so that the edge is part of '
@@ -1314,6 +1348,7 @@ comment on table ended_upstreams is
 Section: Graphs
 Written by: edges, trigger note_ended_upstream
 Kept: until all dependants are unblocked or cancelled.';
+comment on column ended_upstreams.status is 'How the task ended.';
 comment on column ended_upstreams.told_to is
 'The dependant, in the order of ids, up to which this is done.';
 
@@ -1727,6 +1762,8 @@ comment on table schedules is
 Section: Schedules
 Written by: schedules, tenants
 Kept: until removed.';
+comment on column schedules.recurrence is 'When to fire, as it was written.';
+comment on column schedules.graph is 'The graph as it was asked for.';
 comment on column schedules.task is 'The task as it was asked for; or else `graph` is.';
 comment on column schedules.anchor is 'From where an interval without a start is counted.';
 comment on column schedules.misfire is 'What to do about fire times that were missed.';
@@ -1764,6 +1801,9 @@ comment on table occurrences is
 Section: Schedules
 Written by: schedules
 Kept: `retention.history` after it was recorded, and as long as its task or graph is live.';
+comment on column occurrences.fire_at is
+'The time by the schedule, not by the clock when it was seen to.';
+comment on column occurrences.reason is 'Why nothing was submitted.';
 comment on column occurrences.scheduling_type is
 'How the recurrence was written, such as `daily` or `every`.';
 comment on column occurrences.times is
@@ -1793,6 +1833,7 @@ comment on table artifacts is
 Section: Artifacts
 Written by: artifacts
 Kept: `retention.artifacts` after the last use, or less if the plan says so.';
+comment on column artifacts.last_used_at is 'When the artifact was last needed, or asked for.';
 comment on column artifacts.blob is
 'The name of the bytes in the object store. Every upload gets a new one, so that whoever deletes '
 'old bytes never deletes those that have just arrived.';
@@ -1855,6 +1896,7 @@ comment on table quotas is
 Section: Limits and usage
 Written by: leases, quotas, trigger revise_quotas
 Kept: for ever.';
+comment on column quotas.is_only is 'Keeps the table to one row.';
 comment on column quotas.revision is
 'Goes up when limits change: a tenant''s plan, the plan itself, a suspension.';
 comment on column quotas.given is
@@ -1932,6 +1974,8 @@ comment on table books is
 Section: Limits and usage
 Written by: usage
 Kept: for ever.';
+comment on column books.is_only is 'Keeps the table to one row.';
+comment on column books.booked_to is 'The highest entry that is booked.';
 
 create table usage (
     tenant_id             int not null,
@@ -1965,6 +2009,10 @@ comment on table usage is
 Section: Limits and usage
 Written by: usage
 Kept: `retention.usage`.';
+comment on column usage.tasks is 'How many first attempts were among them.';
+comment on column usage.cpu_us is 'CPU time that was used, in microseconds.';
+comment on column usage.price_per_task is
+'The prices of the tenant''s plan when the attempts were booked; so are the two after it.';
 comment on column usage.day is 'The day (UTC) on which the attempts ended.';
 comment on column usage.urgency is 'The name of the price band.';
 comment on column usage.factor is 'By what prices are multiplied in that band.';
@@ -2074,6 +2122,9 @@ comment on table audit_log is
 Section: Audit and maintenance
 Written by: audit_log
 Kept: for ever.';
+comment on column audit_log.actor is 'The user, service or command that did it.';
+comment on column audit_log.action is 'Such as `plan.create`.';
+comment on column audit_log.target is 'What it was done to.';
 comment on column audit_log.tenant_id is 'Whom it concerns; the actor may be an administrator.';
 
 create function refuse_change() returns trigger
@@ -2105,6 +2156,8 @@ comment on table audits is
 Section: Audit and maintenance
 Written by: audit
 Kept: until the next round.';
+comment on column audits.scope is '`live` or `history`.';
+comment on column audits.took is 'How long the round took.';
 comment on column audits.looked_at is 'How many rows were read.';
 comment on column audits.drift is 'By kind: how many there are, and a few of their ids.';
 comment on column audits.repaired is 'How many were repaired since the beginning.';
