@@ -4,7 +4,7 @@
 #   make up      everything on this machine, in the foreground
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
-#   make docs    writes the reference of the command line anew
+#   make docs    writes the generated pages anew: the command line, the schema, the database
 #   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
 #   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
@@ -51,6 +51,8 @@ tests:
 docs:
 	@scripts/setup dev
 	.venv/bin/python scripts/reference.py
+	.venv/bin/python scripts/schema.py
+	.venv/bin/python scripts/database.py
 
 bench:
 	@scripts/setup

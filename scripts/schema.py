@@ -11,6 +11,8 @@ import asyncio
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,6 +40,7 @@ def dump(dsn: str) -> str:
             "--schema=duly",
             "--no-owner",
             "--no-privileges",
+            "--no-comments",
             f"--exclude-table={DAYS}",
             f"--dbname={open_dsn}",
         ],
@@ -49,6 +52,20 @@ def dump(dsn: str) -> str:
     return HEAD + re.sub(r"\n{3,}", "\n\n", NOISE.sub("", done.stdout)).strip() + "\n"
 
 
+@contextmanager
+def migrated() -> Iterator[str]:
+    """Start a PostgreSQL for as long as the block lasts, with a migrated database."""
+    with tempfile.TemporaryDirectory(prefix="duly-schema-") as folder:
+        Path(folder).chmod(0o755)
+        server = EmbeddedPostgres(Path(folder))
+        dsn = server.start()
+        try:
+            asyncio.run(_migrate(dsn))
+            yield dsn
+        finally:
+            server.stop()
+
+
 async def _migrate(dsn: str) -> None:
     conn = await asyncpg.connect(dsn)
     await migrate.migrate(conn)
@@ -57,15 +74,8 @@ async def _migrate(dsn: str) -> None:
 
 def main() -> None:
     """Migrate a throwaway PostgreSQL and write down what it looks like."""
-    with tempfile.TemporaryDirectory(prefix="duly-schema-") as folder:
-        Path(folder).chmod(0o755)
-        server = EmbeddedPostgres(Path(folder))
-        dsn = server.start()
-        try:
-            asyncio.run(_migrate(dsn))
-            SCHEMA.write_text(dump(dsn))
-        finally:
-            server.stop()
+    with migrated() as dsn:
+        SCHEMA.write_text(dump(dsn))
 
 
 if __name__ == "__main__":

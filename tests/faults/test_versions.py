@@ -1,4 +1,4 @@
-"""The version before this one beside this one: a rolling upgrade, without a pause."""
+"""The version before this one beside the next one: a rolling upgrade, without a pause."""
 
 import asyncio
 import signal
@@ -24,6 +24,12 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return previous.unpack(tmp_path_factory.mktemp("previous") / "duly")
 
 
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the code of this version is, with a step of the schema that is still to come."""
+    return previous.next_version(tmp_path_factory.mktemp("next") / "duly")
+
+
 @pytest.fixture
 def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
     """A lab on a database that the version before has made."""
@@ -43,11 +49,11 @@ async def _execute(dsn: str, statement: str) -> None:
 
 
 class Upgrade:
-    """A cluster of the version before, which becomes one of this version, part by part."""
+    """A cluster of the version before, which becomes one of the new version, part by part."""
 
-    def __init__(self, lab: Lab, old: Path) -> None:
+    def __init__(self, lab: Lab, old: Path, new: Path) -> None:
         self.lab = lab
-        self._old = old
+        self._new = new
         self.servers = [lab.start_server(which, old) for which in range(3)]
         self.agents = {name: lab.start_agent(name, lab.urls, old) for name in NODES}
         self.crowd = [Crowd(lab, number) for number in range(3)]
@@ -63,14 +69,17 @@ class Upgrade:
             assert client.wait(task["id"], timeout=30)["status"] == "done"
 
     def migrate(self) -> None:
-        done = self.lab.run(f"db migrate --database-file {self.lab.folder}/dsn")
+        done = self.lab.run(f"db migrate --database-file {self.lab.folder}/dsn", self._new)
         assert done.process.wait(60) == 0, done.log.read_text()
         self.goes_on()
 
-    def replace_server(self, which: int) -> None:
+    def replace_server(self, which: int, source: Path | None = None) -> None:
         self.stop(self.servers[which])
         self.goes_on()
-        self.servers[which] = self.lab.start_server(which)
+        self.start_server(which, source)
+
+    def start_server(self, which: int, source: Path | None = None) -> None:
+        self.servers[which] = self.lab.start_server(which, source or self._new)
         self.goes_on()
 
     def replace_agent(self, name: str, which: int | None, source: Path | None = None) -> None:
@@ -81,7 +90,7 @@ class Upgrade:
         self.stop(self.agents[name])
         client.undrain_node(name)
         url = self.lab.urls if which is None else url_of(self.lab, which)
-        self.agents[name] = self.lab.start_agent(name, url, source)
+        self.agents[name] = self.lab.start_agent(name, url, source or self._new)
         self.goes_on()
 
     def stop(self, program: Program) -> None:
@@ -93,19 +102,23 @@ class Upgrade:
 
 
 @pytest.mark.timeout(300)
-def test_servers_and_agents_are_replaced_one_by_one_under_load(lab: Lab, old: Path) -> None:
-    cluster = Upgrade(lab, old)
+def test_servers_and_agents_are_replaced_one_by_one_under_load(
+    lab: Lab, old: Path, new: Path
+) -> None:
+    cluster = Upgrade(lab, old, new)
     cluster.goes_on()
     cluster.migrate()
+    # The later step serves the version before: its servers may even be started again.
+    cluster.replace_server(1, source=old)
 
-    # A server of this version under a leader of the one before; and a new agent of an old server.
+    # A new server under a leader of the version before; and a new agent of an old server.
     cluster.replace_server(2)
     assert lab.leader() == ("server-0", 1)
     cluster.replace_agent("node-a", 0)
     # An agent of the version before that knows only the new server.
     cluster.replace_agent("node-b", 2, source=old)
 
-    # A leader of this version above a server of the one before, which has an agent, too.
+    # A leader of the new version above a server of the one before, which has an agent, too.
     cluster.replace_agent("node-a", 2)
     cluster.servers[1].send(signal.SIGSTOP)
     cluster.stop(cluster.servers[0])
@@ -113,7 +126,7 @@ def test_servers_and_agents_are_replaced_one_by_one_under_load(lab: Lab, old: Pa
     cluster.servers[1].send(signal.SIGCONT)
     cluster.replace_agent("node-a", 1)
 
-    cluster.servers[0] = lab.start_server(0)
+    cluster.start_server(0)
     cluster.replace_agent("node-a", None)
     cluster.replace_server(1)
     cluster.replace_agent("node-b", None)

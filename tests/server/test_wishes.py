@@ -165,15 +165,6 @@ async def test_a_paused_graph_is_paused_once_and_resumed_once(lab):
     assert await events(lab, ids["c"]) == ["paused", "resumed"]
 
 
-async def test_what_went_on_all_the_same_is_paused_again(lab):
-    """As a server of the version before may let it, which does not know of pauses."""
-    graph, ids = await submit_graph(lab, ("a",))
-    await wish(lab, graph, "pause")
-    await lab.conn.execute("update live set status = 'waiting'")
-    assert await wish(lab, graph, "pause") == (1, 0)
-    assert await lab.status(ids["a"]) == "paused"
-
-
 async def test_a_cancel_ends_what_waits_and_stops_what_runs(lab):
     node = await lab.node(cpu=0.5)
     graph, ids = await submit_graph(lab, *CHAIN, ("other",))

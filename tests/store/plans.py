@@ -9,12 +9,13 @@ from duly.store.database import load_statements
 FILES = sorted(file.name for file in resources.files("duly.store").joinpath("sql").iterdir())
 CALLS = {"history.ensure_days", "history.drop_day"}
 """Procedures cannot be prepared; other tests call them."""
-DDL = {"migrate.prepare"}
 STATEMENTS = {
     f"{file.removesuffix('.sql')}.{name}": text
     for file in FILES
     for name, text in load_statements(file).items()
 }
+SETUP = {name for name in STATEMENTS if name.startswith(("migrate.", "request_role."))}
+"""What sets a database up, once; most of it cannot be prepared."""
 
 
 def nodes(plan):
@@ -63,7 +64,7 @@ async def explain_all(conn):
     return {
         name: await explain(conn, text)
         for name, text in {**STATEMENTS, **inner_statements()}.items()
-        if name not in CALLS | DDL and not name.startswith("migrate.")
+        if name not in CALLS | SETUP
     }
 
 

@@ -183,12 +183,3 @@ async def test_of_one_that_many_wait_for_no_more_is_told_than_its_share(conn, up
     settled = await edges.settle(conn, TERM, limit=100, share=4)
     assert (len(settled.waiting), settled.last) == (6, None)
     assert [await state_of(conn, one) for one in waiting] == [("waiting", 0)] * 10
-
-
-async def test_servers_of_the_version_before_tell_ends_as_well(conn, upstream):
-    task = await add_dependant(conn, upstream)
-    await attach(conn, task, upstream)
-    assert await finish(conn, upstream) == {upstream: True}
-    rows = await conn.fetch("select * from duly.settle_edges('scheduling', 1, 1::smallint, 100)")
-    assert [(row["id"], row["status"]) for row in rows] == [(task, "waiting")]
-    assert await state_of(conn, task) == ("waiting", 0)

@@ -142,9 +142,21 @@ async def test_a_step_does_not_wait_long_for_a_table_that_is_in_use(blank, steps
     assert await migrate.migrate(conn) == ["0002_second"]
 
 
-def test_every_step_from_the_fourth_on_leaves_the_version_before_working():
-    for step in migrate.migrations()[3:]:
-        assert step.serves < step.number, f"{step.name} does not say whom it serves"
+def steps_that_stop_the_version_before():
+    return [step.name for step in migrate.migrations()[1:] if step.serves == step.number]
+
+
+def test_every_step_after_the_first_leaves_the_version_before_working():
+    assert steps_that_stop_the_version_before() == []
+
+
+def test_a_step_that_does_not_say_whom_it_serves_is_found(steps):
+    steps(
+        m0001_first="create table a (x int)",
+        m0002_silent="create table b (x int)",
+        m0003_third="-- serves: 0002\n\ncreate table c (x int)",
+    )
+    assert steps_that_stop_the_version_before() == ["0002_silent"]
 
 
 @pytest.mark.parametrize("names", [["m0001_a", "m0003_b"], ["m0002_a"], ["m0001_a", "m0001_b"]])
@@ -168,37 +180,3 @@ async def test_the_oldest_supported_postgresql_takes_the_schema(postgres_15):
     conn = await asyncpg.connect(with_database(postgres_15, "template_duly"))
     assert (await migrate.status(conn)).pending == []
     await conn.close()
-
-
-async def test_what_was_numbered_keeps_its_id_and_comes_before_all_that_is_new(blank, monkeypatch):
-    conn, steps = await blank(), migrate.migrations()
-    before = next(place for place, one in enumerate(steps) if "ids_by_the_clock" in one.name)
-    add = """
-        with tenant as (insert into tenants (name, plan) values ($1, 'free') returning id),
-             person as (
-                insert into users (tenant_id, name)
-                select id, $1 from tenant
-                returning id, tenant_id
-             ),
-             entry as (
-                insert into audit_log (tenant_id, actor, action, target)
-                select tenant_id, 'x', 'x', 'x' from person
-             )
-        insert into keys (tenant_id, user_id, prefix, hash, scopes)
-        select tenant_id, id, 'x', $1::bytea, '{}' from person
-    """
-    with monkeypatch.context() as patch:
-        patch.setattr(migrate, "migrations", lambda: steps[:before])
-        await migrate.migrate(conn, "")
-    await conn.execute("set search_path to duly")
-    await conn.execute(add, "old")
-    tables = {"keys": "id", "audit_log": "id", "users": "public_id", "tenants": "public_id"}
-    old = {table: await conn.fetchval(f"select max(id) from {table}") for table in tables}
-    await migrate.migrate(conn, "")
-    await conn.execute(add, "new")
-    for table, column in tables.items():
-        ids = [
-            row[0] for row in await conn.fetch(f"select {column} from {table} order by {column}")
-        ]
-        assert ids[-2] == old[table]
-        assert ids[-1] >> 31 > 27_000_000

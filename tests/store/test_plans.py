@@ -10,7 +10,16 @@ import asyncio
 import pytest
 
 from tests.store.plan_states import PIECE, STATES, plans_of_all_states
-from tests.store.plans import CALLS, STATEMENTS, indexes, inner_statements, nodes, parent, scans
+from tests.store.plans import (
+    CALLS,
+    SETUP,
+    STATEMENTS,
+    indexes,
+    inner_statements,
+    nodes,
+    parent,
+    scans,
+)
 
 HISTORY = ("tasks", "attempts", "ends", "live", "edges", "schedules", "occurrences")
 FORGETTING = {"history.read_aged", "history.forget"}
@@ -28,7 +37,7 @@ def plans(postgres):
 
 @pytest.mark.parametrize("state", STATES)
 def test_every_statement_can_be_prepared(plans, state):
-    prepared = {name for name in STATEMENTS if not name.startswith("migrate.")} - CALLS
+    prepared = STATEMENTS.keys() - CALLS - SETUP
     assert prepared <= plans[state].keys()
 
 
@@ -43,6 +52,32 @@ def test_no_statement_scans_what_grows(plans, state):
         if node["Node Type"] == "Seq Scan"
     }
     assert found == set()
+
+
+PRUNED = {"tasks_by_name"}
+"""Indexes of statements whose plan leaves every day out when it is asked for with nulls."""
+
+
+async def test_every_index_serves_a_statement(plans, conn):
+    rows = await conn.fetch(
+        """
+        select c.relname as name, coalesce(p.relname, c.relname) as declared
+          from pg_index i
+          join pg_class c on c.oid = i.indexrelid
+          left join pg_inherits h on h.inhrelid = c.oid
+          left join pg_class p on p.oid = h.inhparent
+         where c.relnamespace = 'duly'::regnamespace
+           and not i.indisunique
+        """
+    )
+    declared = {row["name"]: row["declared"] for row in rows}
+    used = {
+        declared.get(node.get("Index Name"))
+        for state in STATES
+        for plan in plans[state].values()
+        for node in nodes(plan)
+    }
+    assert set(declared.values()) - used == PRUNED
 
 
 HOT = {

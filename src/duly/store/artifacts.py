@@ -91,7 +91,8 @@ async def move(conn: Connection, artifact_id: int, blob: Blob) -> None:
 async def use(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]]) -> set[bytes]:
     """Note which hashes are needed by whom; return those that the tenant does not have."""
     hashes, users = [one for one, _ in uses], [user for _, user in uses]
-    return {row[0] for row in await conn.fetch(SQL["use_artifacts"], tenant_id, hashes, users)}
+    rows = await conn.fetch(SQL["use_artifacts"], tenant_id, hashes, users)
+    return {row["sha256"] for row in rows}
 
 
 async def touch(conn: Connection, tenant_id: int, artifact_id: int, *, again: timedelta) -> bool:
@@ -141,7 +142,7 @@ async def settle_uses(conn: Connection, *, above: int, limit: int) -> int | None
 
 async def expire(conn: Connection, *, unused_for: timedelta, limit: int) -> list[Blob]:
     """Remove artifacts that nobody needed for so long; return the bytes that are nobody's now."""
-    ids = [row[0] for row in await conn.fetch(SQL["lock_expired"], unused_for, limit)]
+    ids = [row["id"] for row in await conn.fetch(SQL["lock_expired"], unused_for, limit)]
     if not ids:
         return []
     rows = await conn.fetch(SQL["remove_expired"], ids)
@@ -150,4 +151,4 @@ async def expire(conn: Connection, *, unused_for: timedelta, limit: int) -> list
 
 async def known_blobs(conn: Connection, blobs: Sequence[int]) -> set[int]:
     """Return those of some names that stand for the bytes of an artifact."""
-    return {row[0] for row in await conn.fetch(SQL["known_blobs"], list(blobs))}
+    return {row["blob"] for row in await conn.fetch(SQL["known_blobs"], list(blobs))}

@@ -9,6 +9,7 @@ import msgspec
 from duly.model.drift import Finding, Kind, Scope, Seen
 from duly.model.resources import Resources
 from duly.store.database import Connection, load_statements
+from duly.store.records import read_as
 from duly.store.servers import SCHEDULING
 
 SQL = load_statements("audit.sql")
@@ -95,8 +96,7 @@ async def read_lines(
     conn: Connection, above: Place, limit: int, *, late: timedelta
 ) -> tuple[list[Line], Place | None]:
     """Return the heads of the next lines, and where those after them begin."""
-    rows = await conn.fetch(SQL["read_lines"], *above, limit, late)
-    lines = [Line(*row) for row in rows]
+    lines = read_as(Line, await conn.fetch(SQL["read_lines"], *above, limit, late))
     return lines, (lines[-1].tenant_id, lines[-1].shape_id) if len(lines) == limit else None
 
 

@@ -116,10 +116,14 @@ async def settle(
         SQL["settle_edges"], SCHEDULING, term.number, term.server, limit, share, after
     )
     return Settled(
-        [((row[1], row[2]), row[4]) for row in rows if row[3] == Status.WAITING],
-        sum(row[3] == Status.SCHEDULED for row in rows),
-        [row[0] for row in rows if row[3] == Status.CANCELLED],
-        next((row[1] for row in rows if row[0] is None), None),
+        [
+            ((row["tenant_id"], row["shape_id"]), row["start_by"])
+            for row in rows
+            if row["status"] == Status.WAITING
+        ],
+        sum(row["status"] == Status.SCHEDULED for row in rows),
+        [row["id"] for row in rows if row["status"] == Status.CANCELLED],
+        next((row["tenant_id"] for row in rows if row["id"] is None), None),
     )
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 import msgspec
 
 from duly.store.database import Connection, load_statements
+from duly.store.records import read_as
 
 SQL = load_statements("history.sql")
 
@@ -62,7 +63,7 @@ async def drop_rest(conn: Connection, *, older_than: timedelta, limit: int) -> i
 
 async def read_retained(conn: Connection, *, history: timedelta) -> list[Retained]:
     """Return the tenants whose plans keep less than `history`."""
-    return [Retained(*row) for row in await conn.fetch(SQL["read_retained"], history)]
+    return read_as(Retained, await conn.fetch(SQL["read_retained"], history))
 
 
 async def read_aged(
@@ -76,7 +77,7 @@ async def read_aged(
         [one.day for one in tenants],
         limit,
     )
-    return [Aged(*row) for row in rows]
+    return read_as(Aged, rows)
 
 
 async def forget(conn: Connection, aged: Sequence[Aged]) -> list[Forgotten]:
@@ -85,7 +86,7 @@ async def forget(conn: Connection, aged: Sequence[Aged]) -> list[Forgotten]:
         return []
     ids = [one.id for one in aged]
     rows = await conn.fetch(SQL["forget"], ids, [one.day for one in aged], min(ids), max(ids))
-    forgotten = [Forgotten(*row) for row in rows]
+    forgotten = read_as(Forgotten, rows)
     graphs = sorted({one.graph_id for one in forgotten if one.graph_id is not None})
     if graphs:
         await conn.execute(SQL["drop_graphs_of"], graphs)

@@ -33,7 +33,7 @@ async def read_having(conn: Connection, payloads: Mapping[int, Payload]) -> set[
     if not asked:
         return set()
     rows = await conn.fetch(SQL["read_having"], asked, LOOKED_AT)
-    return {row[0] for row in rows}
+    return {row["id"] for row in rows}
 
 
 async def read(
@@ -44,7 +44,7 @@ async def read(
     They are at most `limit`, and the last of them is the one with which `enough` bytes are reached.
     """
     rows = await conn.fetch(SQL["read_inputs"], task, above, limit, enough)
-    found = [Input(*row) for row in rows]
+    found = [Input(row["upstream_id"], row["name"], row["result"]) for row in rows]
     is_full = len(found) == limit or sum(len(one.result.encode()) for one in found) >= enough
     return found, found[-1].upstream if is_full else None
 

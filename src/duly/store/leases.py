@@ -6,7 +6,7 @@ match is left alone and left out of the answer: whoever wrote it is fenced.
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import asyncpg
 import msgspec
@@ -19,6 +19,7 @@ from duly.model.task import LostStarts, OnLost, Outcome, Payload, Reason, Status
 from duly.store import inputs
 from duly.store.database import Connection, load_statements, sparse
 from duly.store.nodes import Start
+from duly.store.records import read_as
 from duly.store.servers import SCHEDULING, Term
 
 SQL = load_statements("leases.sql")
@@ -117,9 +118,6 @@ class Held(msgspec.Struct, frozen=True):
         return Tally(self.failures, self.losses)
 
 
-ON_LOST = Held.__struct_fields__.index("on_lost")
-
-
 class Succeeded(msgspec.Struct, frozen=True):
     """An attempt that ended as it should; times are seconds."""
 
@@ -189,7 +187,7 @@ async def read_changes(
     rows = await conn.fetch(
         SQL["read_changes"], list(incarnations), above, list(known), list(known.values())
     )
-    begun = [Running(*row) for row in rows if row["incarnation_id"] is not None]
+    begun = read_as(Running, [row for row in rows if row["incarnation_id"] is not None])
     return begun, [row["id"] for row in rows if row["incarnation_id"] is None]
 
 
@@ -232,7 +230,16 @@ async def lease(
     }
     # The leases are committed by now. If this fails, the next look of their nodes finds them.
     having = await inputs.read_having(conn, payloads)
-    leased = {row["id"]: Lease(*row[:4], _told(row, payloads, having)) for row in rows}  # type: ignore[call-arg]
+    leased = {
+        row["id"]: Lease(
+            row["id"],
+            row["attempt"],
+            row["token"],
+            row["incarnation_id"],
+            _told(row, payloads, having),
+        )
+        for row in rows
+    }
     return [leased[task] for task, _, _, _ in placements if task in leased]
 
 
@@ -245,7 +252,7 @@ async def lock_attempts(
     """
     rows = await conn.fetch(SQL["lock_attempts"], node_id, *_columns(refs))
     at = rows[-1]["at"] if rows else None
-    return {row["id"]: _held(row[:-1]) for row in rows}, at
+    return {row["id"]: _held(row) for row in rows}, at
 
 
 async def finish_attempts(
@@ -275,7 +282,7 @@ async def finish_attempts(
         sparse([one.result for one in succeeded]),
         sparse([_optional_json(one.reason) for one in succeeded]),
     )
-    return {row[0]: row[1] for row in rows}
+    return {row["id"]: row["has_dependants"] for row in rows}
 
 
 async def read_accepted(
@@ -283,12 +290,12 @@ async def read_accepted(
 ) -> set[tuple[int, int]]:
     """Return which (task, attempt) ended by an earlier report of their own."""
     rows = await conn.fetch(SQL["read_accepted"], node_id, *_columns(refs))
-    return {(row[0], row[1]) for row in rows}
+    return {(row["id"], row["attempt"]) for row in rows}
 
 
 async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
     """Lock running attempts whose incarnation is not alive."""
-    return [_held(row[:]) for row in await conn.fetch(SQL["lock_orphans"], limit)]
+    return [_held(row) for row in await conn.fetch(SQL["lock_orphans"], limit)]
 
 
 async def read_lost_starts(
@@ -299,7 +306,9 @@ async def read_lost_starts(
     Their running attempts, whose rows are locked, count as well; where these do not, nothing does.
     """
     rows = await conn.fetch(SQL["read_lost_starts"], list(ids), within)
-    return {row[0]: LostStarts(*row[1:]) for row in rows}
+    return {
+        row["id"]: LostStarts(row["nodes"], row["incarnations"], row["cluster"]) for row in rows
+    }
 
 
 async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
@@ -353,7 +362,8 @@ async def lock_unplaceable(
 
 async def release_due(conn: Connection, *, limit: int) -> list[tuple[tuple[int, int], datetime]]:
     """Let tasks wait for their turn whose time has come; return (tenant, shape) and start_by."""
-    return [((row[0], row[1]), row[2]) for row in await conn.fetch(SQL["release_due"], limit)]
+    rows = await conn.fetch(SQL["release_due"], limit)
+    return [((row["tenant_id"], row["shape_id"]), row["start_by"]) for row in rows]
 
 
 async def next_due(conn: Connection) -> tuple[timedelta | None, bool]:
@@ -380,7 +390,8 @@ async def read_vitals(conn: Connection, *, lately: timedelta, whole: bool) -> Vi
 
 async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int, int]]:
     """End the incarnations whose lease had run out by `at`; return them as (incarnation, node)."""
-    return [(row[0], row[1]) for row in await conn.fetch(SQL["expire_incarnations"], at)]
+    rows = await conn.fetch(SQL["expire_incarnations"], at)
+    return [(row["id"], row["node_id"]) for row in rows]
 
 
 def _told(row: asyncpg.Record, payloads: Mapping[int, Payload], having: Set[int]) -> Told | None:
@@ -391,9 +402,9 @@ def _told(row: asyncpg.Record, payloads: Mapping[int, Payload], having: Set[int]
     return Told(row["shape_id"], cap, payloads[task], key, task in having)
 
 
-def _held(values: Sequence[Any]) -> Held:
-    """Return the columns of a locked row, which are in the order of the fields."""
-    return Held(*values[:ON_LOST], OnLost(values[ON_LOST]), *values[ON_LOST + 1 :])  # type: ignore[call-arg]
+def _held(row: asyncpg.Record) -> Held:
+    """Return a locked row; what else its statement returns is not a field."""
+    return msgspec.convert(dict(row), Held)
 
 
 def _columns(refs: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:

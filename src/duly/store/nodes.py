@@ -10,6 +10,7 @@ from duly.model.resources import Resources
 from duly.model.task import Payload
 from duly.store import inputs
 from duly.store.database import Connection, load_statements
+from duly.store.records import read_as
 
 SQL = load_statements("nodes.sql")
 
@@ -61,7 +62,7 @@ async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta, uses: 
 async def find_token(conn: Connection, digest: bytes) -> Token | None:
     """Return a join token that has not expired, used up or not."""
     row = await conn.fetchrow(SQL["find_token"], digest)
-    return None if row is None else Token(*row)
+    return None if row is None else Token(row["uses_left"])
 
 
 async def use_token(conn: Connection, digest: bytes) -> bool:
@@ -78,7 +79,7 @@ async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -
 async def by_key(conn: Connection, key: bytes) -> Node | None:
     """Return the node whose key has this SHA-256."""
     row = await conn.fetchrow(SQL["node_by_key"], key)
-    return None if row is None else Node(*row)
+    return None if row is None else Node(**row)
 
 
 async def join(
@@ -170,7 +171,9 @@ async def read_held(
     None says that it has ended, or is not the node's.
     """
     rows = await conn.fetch(SQL["read_held"], incarnation, node_id, above, list(tasks))
-    return [HeldAttempt(*row) for row in rows if row[0] is not None] if rows else None
+    if not rows:
+        return None
+    return read_as(HeldAttempt, [row for row in rows if row["id"] is not None])
 
 
 async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:

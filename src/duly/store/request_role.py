@@ -16,7 +16,7 @@ import msgspec
 from duly.errors import ConfigError
 from duly.store.database import Connection, load_statements
 
-SQL = load_statements("migrate.sql")
+SQL = load_statements("request_role.sql")
 ROLE = "duly_request"
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -42,17 +42,17 @@ async def establish(conn: Connection, role: str) -> None:
     if not standing.has_policies:
         return
     for needed, statement in (
-        (not standing.exists, SQL["make_request_role"]),
-        (not standing.is_ours, SQL["join_request_role"]),
+        (not standing.exists, SQL["make"]),
+        (not standing.is_ours, SQL["join"]),
     ):
         if needed and not await _try(conn, _named(statement, role)):
             return
-    await conn.execute(_named(SQL["grant_to_requests"], role))
+    await conn.execute(_named(SQL["grant"], role))
 
 
 async def look(conn: Connection, role: str) -> Standing:
     """Say what there is of the role, and change nothing."""
-    row = await conn.fetchrow(SQL["look_at_request_role"], role)
+    row = await conn.fetchrow(SQL["look"], role)
     return msgspec.convert(dict(row or {}), Standing)
 
 

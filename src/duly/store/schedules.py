@@ -174,7 +174,7 @@ async def claim(
         sparse([fire.times if fire.times != 1 else None for fire in fires]),
         again,
     )
-    return {(row[0], row[1]) for row in rows}
+    return {(row["schedule_id"], row["fire_at"]) for row in rows}
 
 
 async def read_ran(conn: Connection, schedule_id: int, times: Sequence[datetime]) -> set[datetime]:

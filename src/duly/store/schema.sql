@@ -234,12 +234,9 @@ CREATE PROCEDURE duly.drop_day(IN day integer)
     AS $_$
 declare
     parent text;
-    parents text[] := array['tasks', 'attempts', 'ends', 'events'];
+    parents constant text[] := array['tasks', 'attempts', 'ends', 'events', 'edges'];
     began timestamptz := timestamptz '2026-01-01 00:00:00+00' + day * interval '24 hours';
 begin
-    if to_regclass(format('duly.%I', 'edges_' || day)) is not null then
-        parents := parents || 'edges'::text;
-    end if;
     foreach parent in array parents loop
         execute format('alter table duly.%I detach partition duly.%I', parent, parent || '_' || day);
     end loop;
@@ -248,7 +245,6 @@ begin
          where id >= duly.first_id_of(day) and id < duly.first_id_of(day + 1);
     -- Nobody can add an edge before the commit, since the parents are locked.
     foreach parent in array array['edges', 'edges_' || day] loop
-        continue when to_regclass(format('duly.%I', parent)) is null;
         execute format(
             'insert into survivors select e.upstream_id from duly.%I e '
             'cross join lateral (select from duly.live l where l.id = e.dependant_id offset 0) as is_live '
@@ -466,150 +462,6 @@ begin
 end
 $$;
 
-CREATE FUNCTION duly.lease(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_backstop interval) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint)
-    LANGUAGE plpgsql
-    AS $$
-declare
-    at timestamptz;
-begin
-    perform 1
-       from duly.terms t
-      where t.duty = p_duty and t.term = p_term and t.server = p_server
-        for key share;
-    if not found then
-        raise exception 'term % of % is over', p_term, p_duty using errcode = 'DU001';
-    end if;
-
-    perform 1
-       from duly.incarnations i
-      where i.id = any(p_incarnations)
-      order by i.id
-        for share;
-
-    perform 1
-       from duly.live l
-      where l.id = any(p_tasks)
-      order by l.id
-        for update;
-
-    at := duly.now();
-    return query
-    update duly.live l
-       set status = 'running',
-           attempt = l.attempt + 1,
-           token = nextval('duly.tokens'),
-           term = p_term,
-           node_id = i.node_id,
-           incarnation_id = i.id,
-           leased_at = at,
-           kill_at = at + l.execution_cap + p_backstop,
-           reason = null
-      from unnest(p_tasks, p_incarnations, p_revisions)
-           as placement (task, incarnation, revision)
-      join duly.incarnations i on i.id = placement.incarnation
-      join duly.nodes n on n.id = i.node_id
-     where l.id = placement.task
-       and l.id = any(p_tasks)
-       -- Hidden from the planner, which would else consider to walk all that wait.
-       and (l.status = 'waiting') is not false
-       and i.id = any(p_incarnations)
-       and i.ended_at is null
-       and i.expires_at > at
-       and i.revision = placement.revision
-       and not i.is_stopping
-       and not n.draining
-    returning l.id, l.attempt, l.token, l.incarnation_id;
-end
-$$;
-
-CREATE FUNCTION duly.lease(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint)
-    LANGUAGE plpgsql
-    AS $$
-declare
-    at timestamptz;
-begin
-    perform 1
-       from duly.terms t
-      where t.duty = p_duty and t.term = p_term and t.server = p_server
-        for key share;
-    if not found then
-        raise exception 'term % of % is over', p_term, p_duty using errcode = 'DU001';
-    end if;
-
-    perform 1
-       from duly.incarnations i
-      where i.id = any(p_incarnations)
-      order by i.id
-        for share;
-
-    perform 1
-       from duly.live l
-      where l.id = any(p_tasks)
-      order by l.id
-        for update;
-
-    at := duly.now();
-    return query
-    update duly.live l
-       set status = 'running',
-           attempt = l.attempt + 1,
-           token = nextval('duly.tokens'),
-           term = p_term,
-           node_id = i.node_id,
-           incarnation_id = i.id,
-           leased_at = at,
-           kill_at = at + l.execution_cap + p_backstop,
-           reason = null
-      from unnest(p_tasks, p_incarnations, p_revisions, p_shapes)
-           as placement (task, incarnation, revision, shape)
-      join duly.incarnations i on i.id = placement.incarnation
-      join duly.nodes n on n.id = i.node_id
-     where l.id = placement.task
-       and l.id = any(p_tasks)
-       -- Hidden from the planner, which would else consider to walk all that wait.
-       and (l.status = 'waiting') is not false
-       and (l.shape_id = placement.shape) is not false
-       and i.id = any(p_incarnations)
-       and i.ended_at is null
-       and i.expires_at > at
-       and i.revision = placement.revision
-       and not i.is_stopping
-       and not n.draining
-    returning l.id, l.attempt, l.token, l.incarnation_id;
-end
-$$;
-
-CREATE FUNCTION duly.lease_and_tell(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
-    LANGUAGE plpgsql
-    AS $$
-declare
-    ids bigint[];
-    attempts int[];
-    tokens bigint[];
-    incarnations bigint[];
-begin
-    select array_agg(l.id), array_agg(l.attempt), array_agg(l.token),
-           array_agg(l.incarnation_id)
-      into ids, attempts, tokens, incarnations
-      from duly.lease(
-            p_duty, p_term, p_server, p_tasks, p_incarnations, p_revisions, p_shapes, p_backstop
-           ) as l;
-
-    return query
-    select leased.id, leased.attempt, leased.token, leased.incarnation_id,
-           told.shape_id, told.execution_cap, told.payload, told.idempotency_key
-      from unnest(ids, attempts, tokens, incarnations)
-           as leased (id, attempt, token, incarnation_id)
-      left join lateral (
-            select t.shape_id, t.execution_cap, t.payload::text as payload,
-                   coalesce(t.idempotency_key, t.id::text) as idempotency_key
-              from duly.tasks t
-             where t.id = leased.id
-            offset 0
-           ) as told on leased.incarnation_id = any(p_told);
-end
-$$;
-
 CREATE FUNCTION duly.lease_told(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
     LANGUAGE plpgsql
     AS $$
@@ -748,8 +600,7 @@ begin
              where l.id = any(p_tasks)
                and l.tenant_id = p_tenant
                and l.cancel_requested_at is null
-               -- A server of the version before may have let one wait again all the same.
-               and not (l.is_paused and l.status in ('running', 'paused'))
+               and not l.is_paused
             returning l.id, l.tenant_id, l.token is not null as runs
          ),
          noted as (
@@ -830,7 +681,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION duly.request_cancel(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, ended boolean)
+CREATE FUNCTION duly.request_cancel(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, incarnation_id bigint)
     LANGUAGE plpgsql
     AS $$
 begin
@@ -849,16 +700,16 @@ begin
                and l.tenant_id = p_tenant
                -- That is, running; said so, all that runs might be walked through.
                and l.token is not null
-            returning l.id, l.tenant_id, l.cancel_requested_at
+            returning l.id, l.tenant_id, l.incarnation_id, l.cancel_requested_at
          ),
          noted as (
             insert into duly.events (task_id, tenant_id, at, kind)
             select m.id, m.tenant_id, m.cancel_requested_at, 'cancel_requested'
               from marked m
          )
-    select m.id, false from marked m
+    select m.id, m.incarnation_id from marked m
      union all
-    select e.id, true
+    select e.id, null
       from duly.end_unstarted(
             array(select l.id
                     from duly.live l
@@ -928,12 +779,6 @@ begin
     update duly.quotas set revision = revision + 1;
     return null;
 end
-$$;
-
-CREATE FUNCTION duly.settle_edges(p_duty text, p_term bigint, p_server smallint, p_limit integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
-    LANGUAGE sql
-    AS $$
-    select * from duly.settle_in_turns(p_duty, p_term, p_server, p_limit, 250, 0)
 $$;
 
 CREATE FUNCTION duly.settle_in_turns(p_duty text, p_term bigint, p_server smallint, p_limit integer, p_share integer, p_after integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
@@ -1975,11 +1820,7 @@ CREATE INDEX edges_rest_upstream_id_expr_idx ON duly.edges_rest USING btree (ups
 
 CREATE INDEX ended_upstreams_by_tenant ON duly.ended_upstreams USING btree (tenant_id, task_id);
 
-CREATE INDEX ends_by_time ON ONLY duly.ends USING brin (finished_at);
-
 CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
-
-CREATE INDEX ends_rest_finished_at_idx ON duly.ends_rest USING brin (finished_at);
 
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
@@ -1994,8 +1835,6 @@ CREATE INDEX incarnations_by_node ON duly.incarnations USING btree (node_id, id)
 CREATE INDEX incarnations_by_start ON duly.incarnations USING btree (started_at);
 
 CREATE UNIQUE INDEX incarnations_one_live_per_node ON duly.incarnations USING btree (node_id) WHERE (ended_at IS NULL);
-
-CREATE INDEX keys_by_prefix ON duly.keys USING btree (prefix);
 
 CREATE INDEX keys_by_tenant ON duly.keys USING btree (tenant_id, id);
 
@@ -2050,8 +1889,6 @@ ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
 ALTER INDEX duly.edges_pkey ATTACH PARTITION duly.edges_rest_pkey;
 
 ALTER INDEX duly.edges_by_upstream ATTACH PARTITION duly.edges_rest_upstream_id_expr_idx;
-
-ALTER INDEX duly.ends_by_time ATTACH PARTITION duly.ends_rest_finished_at_idx;
 
 ALTER INDEX duly.ends_pkey ATTACH PARTITION duly.ends_rest_pkey;
 

@@ -19,7 +19,6 @@ from duly.model.task import Status, TaskSpec
 from duly.store.database import Connection, load_statements, sparse
 
 SQL = load_statements("tasks.sql")
-LEASES = load_statements("leases.sql")
 
 
 class NewTask(msgspec.Struct, frozen=True):
@@ -155,17 +154,17 @@ async def insert(
         tell,
         *([] if statement == "insert_plain" else [limited]),
     )
-    buckets = {row[5]: _bucket(row) for row in rows if row[5] is not None}
+    buckets = {row["tenant_id"]: _bucket(row) for row in rows if row["tenant_id"] is not None}
     if len(buckets) < len(limited):
         # Somebody has them locked, or they are not there; then the next try finds them. What was
         # stored stays stored, and must not be stored again because this fails.
         with suppress(asyncpg.PostgresError):
             await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
     return Inserted(
-        [_stored(row) for row in rows if row[1] is not None],
+        [_stored(row) for row in rows if row["submitted_at"] is not None],
         buckets,
-        {row[0]: row[10] for row in rows if row[10] is not None},
-        {row[11] for row in rows if row[11] is not None},
+        {row["id"]: row["held_by"] for row in rows if row["held_by"] is not None},
+        {row["gone"] for row in rows if row["gone"] is not None},
     )
 
 
@@ -280,7 +279,7 @@ async def request_cancel(
 
     That is None for those that have ended at once.
     """
-    rows = await conn.fetch(LEASES["request_cancel"], tenant_id, list(ids))
+    rows = await conn.fetch(SQL["request_cancel"], tenant_id, list(ids))
     return {row["id"]: row["incarnation_id"] for row in rows}
 
 
@@ -307,13 +306,21 @@ def _terms(task: NewTask) -> tuple[Any, ...]:
     )
 
 
-def _stored(row: Any) -> Stored:
-    status = row[4]
-    return Stored(row[0], row[1], row[2], row[3], None if status is None else Status(status))
+def _stored(row: asyncpg.Record) -> Stored:
+    return Stored(
+        row["id"],
+        row["submitted_at"],
+        row["ready_at"],
+        row["start_by"],
+        None if row["status"] is None else Status(row["status"]),
+    )
 
 
-def _bucket(row: Any) -> Bucket | None:
-    return None if row[6] is None else Bucket(Rate(row[7], row[8]), row[6], row[9])
+def _bucket(row: asyncpg.Record) -> Bucket | None:
+    if row["tokens"] is None:
+        return None
+    rate = Rate(row["tasks_per_hour"], row["burst"])
+    return Bucket(rate, row["tokens"], row["filled_at"])
 
 
 def _json(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from duly.store.database import Connection, load_statements, sparse
+from duly.store.records import read_as
 
 SQL = load_statements("waiting.sql")
 
@@ -38,7 +39,8 @@ class Line(NamedTuple):
 
 async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
     """Return the (tenant, shape) pairs with waiting tasks, and by when the first must start."""
-    return {(row[0], row[1]): row[2] for row in await conn.fetch(SQL["pairs_with_work"])}
+    rows = await conn.fetch(SQL["pairs_with_work"])
+    return {(row["tenant_id"], row["shape_id"]): row["start_by"] for row in rows}
 
 
 async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) -> list[Head]:
@@ -57,4 +59,4 @@ async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) ->
         sparse([one and one.execution_cap.total_seconds() for one in first]),
         sparse([one and one.id for one in first]),
     )
-    return [Head(*row) for row in rows]
+    return read_as(Head, rows)

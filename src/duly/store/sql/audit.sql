@@ -97,9 +97,10 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
        ], null)) as said (what)
 
 -- name: read_lines
--- Return the first task of each line, that is of each (tenant, shape), above ($1, $2), and
--- whether it should have started longer ago than $4; $3 lines at most. In the index a line begins
--- with its first task, so that each line is one look-up.
+-- Return the first task of each subqueue, that is of each (tenant, shape), and whether it should
+-- have started longer ago than $4. In the index a subqueue begins with its first task, so that
+-- each is one look-up.
+--   $1 tenant_id and $2 shape_id above which to begin, $3 how many, $4 how late is late
 with recursive heads as (
         (select tenant_id, shape_id, id, attempt, start_by
            from live
@@ -198,7 +199,7 @@ select case when ended is null then 'lost_task' else 'attempt_gap' end as kind,
 -- Return what idempotency keys stand for, and whether that must be there. What is older than
 -- history may be forgotten, and what was forgotten because of its tenant's plan is noted. For
 -- the key of a batch it is not; there nobody forgets what was submitted since yesterday.
---   $1, $2 above this tenant and key, $3 how many, $4 how long history is kept
+--   $1 tenant_id and $2 key above which to begin, $3 how many, $4 how long history is kept
 select tenant_id, key, task_id,
        ended_at is null
        and day_of(task_id) >= case when batch is null

@@ -3,7 +3,8 @@
 call ensure_days(day_of(duly.now()) - 1, day_of(duly.now()) + 8)
 
 -- name: read_days
--- Return the days that have a partition and lie before $1, oldest first.
+-- Return the days that have a partition and are older than $1, oldest first.
+--   $1 how long history is kept
 select day
   from (select substring(c.relname from '^tasks_(\d+)$')::int as day
           from pg_inherits i
@@ -13,18 +14,20 @@ select day
  order by day
 
 -- name: drop_day
+--   $1 day
 call drop_day($1)
 
 -- name: read_survivors
--- Return the live tasks of day $1 and of those before it: their history outlives its day.
+-- Return the live tasks of a day and of those before it: their history outlives its day.
+--   $1 day
 select id
   from live
  where id < first_id_of($1 + 1)
 
 -- name: drop_rest
--- Forget tasks that outlived their day and ended longer ago than $1, at most $2 of them. Those
--- of which an attempt is in no books yet are kept until it is, and those that a live task
--- depends on until it ends.
+-- Forget tasks that outlived their day and ended long ago. Those of which an attempt is in no
+-- books yet are kept until it is, and those that a live task depends on until it ends.
+--   $1 how long ago, $2 how many
 with old as (
         select task_id, finished_at
           from ends_rest
@@ -65,8 +68,9 @@ delete from ends_rest
  where ends_rest.task_id = old.task_id
 
 -- name: read_retained
--- Return the tenants whose plans keep less than $1, and the first day of which they keep what
--- ended on it.
+-- Return the tenants whose plans keep less than all others, and the first day of which they keep
+-- what ended on it.
+--   $1 how long history is kept
 select t.id as tenant_id, first.day, first_id_of(first.day) as end_id
   from tenants t
   join plans p on p.name = t.plan
@@ -229,14 +233,15 @@ delete from node_tokens
  where expires_at < duly.now()
 
 -- name: drop_incarnations
--- Forget incarnations that ended longer ago than $1; attempts remember their ids.
+-- Forget incarnations that ended long ago; attempts remember their ids.
+--   $1 how long ago
 delete from incarnations
  where ended_at < duly.now() - $1::interval
    and not exists (select 1 from live where incarnation_id = incarnations.id)
 
 -- name: drop_graphs
--- Forget graphs that were submitted longer ago than $1 and of which no task is known any more,
--- at most $2 of them.
+-- Forget graphs that were submitted long ago and of which no task is known any more.
+--   $1 how long ago, $2 how many
 delete from graphs
  where id in (
         select g.id

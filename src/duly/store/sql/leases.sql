@@ -160,7 +160,10 @@ select id, has_dependants
 -- name: end_attempts
 -- Record ended attempts and what becomes of their tasks. The live rows are locked; `status`
 -- is where each task goes next, and `ready_at` when, if it is to be tried again.
---   one array per column of `ended`
+--   arrays: $1 task ids, $2 attempts, $3 tokens, $4 outcomes, $5 exit codes, $6 reasons,
+--   $7 started_at, $8 finished_at, $9 cpu_seconds, $10 peak_memory_mb, $11 wall_seconds,
+--   $12 log_size, $13 log_tail, $14 status, $15 ready_at, $16 start_by, $17 failures, $18 losses,
+--   $19 results, $20 reasons of the tasks
 with ended as materialized (
         select *
           from unnest(
@@ -244,29 +247,13 @@ select id, status
 -- name: end_unstarted
 -- End tasks that have not started, each for its reason; returns those that were still so.
 --   $1 task ids, $2 status, $3 reasons
-select * from end_each_unstarted($1::bigint[], $2::status, $3::text[]::jsonb[])
-
--- name: request_cancel
--- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
--- Return the incarnation that runs each of these, and null for those that have ended at once.
--- The rows are locked before the function is called, so that none is leased in between.
---   $1 tenant_id, $2 task ids
-with held as materialized (
-    select id, incarnation_id
-      from live
-     where id = any($2::bigint[])
-       and tenant_id = $1
-     order by id
-       for update
-)
-select cancelled.id, held.incarnation_id
-  from request_cancel($1, array(select id from held)) as cancelled
-  join held on held.id = cancelled.id
+select id from end_each_unstarted($1::bigint[], $2::status, $3::text[]::jsonb[])
 
 -- name: release_due
--- Let the tasks start whose time has come, at most $1 of them.
+-- Let the tasks start whose time has come.
 -- The time is read once, as a subquery: compared with a volatile function, the index would
 -- be walked to its end.
+--   $1 how many
 with due as materialized (
         select id
           from live

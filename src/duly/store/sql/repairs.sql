@@ -72,9 +72,9 @@ update live
 returning id
 
 -- name: advance_tokens
--- Give out tokens that nobody gets, until there is none above those to come; at most $2 at once.
+-- Give out tokens that nobody gets, until there is none above those to come.
 -- If it were set, the sequence could be set back behind a token that was just given out.
---   $1 id
+--   $1 id, $2 how many at once
 select max(nextval('tokens')) as id
   from (select live.token - (select last_value from tokens) as many
           from live

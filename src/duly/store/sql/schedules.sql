@@ -83,7 +83,9 @@ select id
 -- Record what becomes of fire times, and return those that nobody has recorded before. Sorted,
 -- so that no two wait for each other in a circle.
 -- A column in which no fire time has anything is sent empty: unnest fills it up.
---   one array per column of `given`, $10 whether those that were missed are claimed again
+--   arrays: $1 schedule ids, $2 fire_at, $3 tenant ids, $4 scheduling types, $5 task ids,
+--   $6 graph ids, $7 reasons, $8 last_at, $9 times; and $10 whether those that were missed are
+--   claimed again
 insert into occurrences (
         schedule_id, fire_at, tenant_id, scheduling_type, task_id, graph_id, reason, last_at,
         times, recorded_at

@@ -165,8 +165,13 @@ select null, null, null, null, null,
 -- name: insert_plain
 -- Store tasks that have no keys, of tenants that are not limited, and return them. Most tasks are
 -- such, and the plan of `insert_tasks` takes as long to set up as this one to run.
---   one array per column of `each` and then of `terms`, $29 admitted_by, $30 whether to tell of
---   the tasks
+--   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
+--   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
+--   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
+--   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
+--   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
+--   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
+--   to return the tasks
 with
 -- _sent
      given as (select * from sent),
@@ -180,7 +185,14 @@ with
 -- name: insert_charged
 -- Store tasks that have no keys, and return those for which there is a token. As `insert_tasks`,
 -- without what is asked of keys.
---   as for `insert_plain`, $31 the limited tenants in ascending order
+--   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
+--   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
+--   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
+--   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
+--   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
+--   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
+--   to return the tasks, $31 limited tenants in
+--   ascending order
 with
 -- _sent
      given as materialized (select * from sent),
@@ -218,7 +230,14 @@ with
 --
 -- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
 -- transaction.
---   as for `insert_plain`, $31 the limited tenants in ascending order
+--   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
+--   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
+--   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
+--   $16 remaining_path, $17 latest_start; one value per terms: $18 tenant ids, $19 user ids,
+--   $20 shape ids, $21 tiers, $22 delay_tolerance, $23 execution_cap, $24 max_attempts,
+--   $25 on_lost, $26 priorities, $27 is_limited, $28 patience; then $29 admitted_by, $30 whether
+--   to return the tasks, $31 limited tenants in
+--   ascending order
 with
 -- _sent
 -- _buckets
@@ -426,6 +445,12 @@ insert into events (task_id, tenant_id, at, kind, details)
 select task_id, tenant_id, duly.now(), kind, details::jsonb
   from unnest($1::bigint[], $2::int[], $3::text[], $4::text[])
     as given (task_id, tenant_id, kind, details)
+
+-- name: request_cancel
+-- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
+-- Return the incarnation that runs each of these, and null for those that have ended at once.
+--   $1 tenant_id, $2 task ids
+select id, incarnation_id from request_cancel($1, $2::bigint[])
 
 -- name: take_dead_letter
 -- Take a task out of the dead letters; no row comes back when it is not among them.

@@ -23,9 +23,10 @@ select booked_to
    for update
 
 -- name: book
--- Book the attempts with the numbers above $1 and up to $2. Their tenants' prices of this moment
--- are kept with them.
---   $3 bounds of tolerances, $4 urgencies, $5 factors, $6 outcomes that are free
+-- Book attempts in the order of their numbers. Their tenants' prices of this moment are kept with
+-- them.
+--   $1 above this number, $2 up to this number, $3 bounds of tolerances, $4 urgencies, $5 factors,
+--   $6 outcomes that are free
 insert into usage as known (
         tenant_id, day, user_id, tier, urgency, factor,
         price_per_task, price_per_cpu_hour, price_per_gib_hour,
@@ -68,10 +69,11 @@ select setval('entries', booked_to)
  where booked_to > (select last_value from entries)
 
 -- name: read
--- Return what tenants used from day $2 to day $3: what is booked, and what has ended since. Both
--- are read by one statement, and so each attempt is in exactly one of them.
---   $1 tenant ids, $4 to $8 whether to tell days, tenants, users, tiers and urgencies apart,
---   $9 bounds of tolerances, $10 urgencies, $11 factors, $12 outcomes that are free, $13 how many
+-- Return what tenants used: what is booked, and what has ended since. Both are read by one
+-- statement, and so each attempt is in exactly one of them.
+--   $1 tenant ids, $2 first day, $3 last day; whether to tell apart $4 days, $5 tenants, $6 users,
+--   $7 tiers, $8 urgencies; $9 bounds of tolerances, $10 urgencies, $11 factors, $12 outcomes that
+--   are free, $13 how many
 with mark as materialized (
         select booked_to from books
      ),
@@ -122,7 +124,8 @@ select summed.*, t.name as tenant, u.name as "user"
  order by summed.day desc nulls last, t.name, u.name, summed.tier, summed.urgency
 
 -- name: read_page
--- Return what the books say of the day before today.
+-- Return what the books say of the day before today. The day is read once, as a subquery: compared
+-- with a volatile function, all of the books would be read.
 select tenant_id, day, user_id, tier, urgency, sum(tasks)::bigint as tasks,
        sum(attempts)::bigint as attempts, sum(cpu_us) as cpu_us,
        sum(granted_cpu_milli_us) as granted_cpu_milli_us,
@@ -130,12 +133,13 @@ select tenant_id, day, user_id, tier, urgency, sum(tasks)::bigint as tasks,
        min(above_entry) as above_entry, max(last_entry) as last_entry,
        min(first_task_id) as first_task_id
   from usage
- where day = (duly.now() at time zone 'UTC')::date - 1
+ where day = (select (duly.now() at time zone 'UTC')::date - 1)
  group by 1, 2, 3, 4, 5
 
 -- name: recount
--- Count the attempts with numbers above $1 and up to $2 again that ended on day $3.
---   $4 bounds of tolerances, $5 urgencies, $6 outcomes that are free
+-- Count attempts again that ended on a day.
+--   $1 above this number, $2 up to this number, $3 day, $4 bounds of tolerances, $5 urgencies,
+--   $6 outcomes that are free
 select tenant_id, user_id, tier, ($5::text[])[band] as urgency,
        tasks, attempts, cpu_us, granted_cpu_milli_us, granted_memory_mb_us
   from count_usage($1, $2, null, $4::interval[], $6::outcome[])
@@ -156,11 +160,12 @@ select id
 select (duly.now() at time zone 'UTC')::date
 
 -- name: drop_usage
--- Forget what was used on days before $1 ago, at most $2 rows of it.
+-- Forget what was used on days that are long ago.
+--   $1 how long ago, $2 how many rows
 delete from usage
  where ctid = any(array(
         select ctid
           from usage
-         where day < ((duly.now() - $1::interval) at time zone 'UTC')::date
+         where day < (select ((duly.now() - $1::interval) at time zone 'UTC')::date)
          limit $2
        ))
