@@ -16,7 +16,7 @@ PEERS ?=
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
 # What speaks to a library; the layers below do not, but for msgspec.
-LOWEST_TESTS ?= $(addprefix tests/,agent api cli client dashboard launch model store)
+LOWEST_TESTS ?= $(addprefix tests/,agent api cli client dashboard http launch model store)
 
 .PHONY: demo up test test-lowest tests check checks docs bench bench-peers torture
 .DEFAULT_GOAL := help

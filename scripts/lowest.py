@@ -76,7 +76,8 @@ def install(folder: Path, pins: Path) -> Path:
     home = folder / "venv"
     python = home / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)  # noqa: S603
-    _uv("install", "--python", python, "--requirement", pins)
+    # pip as well: a test installs the plain package with it.
+    _uv("install", "--python", python, "--requirement", pins, "pip")
     _uv("install", "--python", python, "--no-deps", "--no-build-isolation", "--editable", ".")
     return python
 
