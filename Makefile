@@ -4,6 +4,7 @@
 #   make up      everything on this machine, in the foreground
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
+#   make test-lowest  tests with the oldest dependencies that pyproject.toml allows
 #   make docs    writes the generated pages anew: the command line, the schema, the database
 #   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
 #   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
@@ -14,8 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE  # every process would compile all of Duly agai
 PEERS ?=
 PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 TORTURE_ARGS ?= --minutes 20
+# What speaks to a library; the layers below do not, but for msgspec.
+LOWEST_TESTS ?= $(addprefix tests/,agent api cli client dashboard http launch model store)
 
-.PHONY: demo up test tests check checks docs bench bench-peers torture
+.PHONY: demo up test test-lowest tests check checks docs bench bench-peers torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -47,6 +50,11 @@ checks:
 
 tests:
 	.venv/bin/pytest $(PYTEST_ARGS)
+
+test-lowest:
+	@scripts/setup dev
+	@.venv/bin/python -m pip install --quiet uv
+	.venv/bin/python scripts/lowest.py $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 docs:
 	@scripts/setup dev

@@ -2,7 +2,7 @@
 
 import re
 
-HEAVY = {"aiohttp", "asyncio", "asyncpg", "starlette", "msgspec", "pydantic", "uvicorn"}
+HEAVY = {"aiohttp", "asyncio", "asyncpg", "h11", "starlette", "msgspec", "pydantic", "uvicorn"}
 
 
 def imported_by(told: str) -> set[str]:

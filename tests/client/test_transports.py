@@ -1,9 +1,11 @@
 """Both transports against a peer that fails in the ways that networks do."""
 
+import asyncio
 import json
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -185,23 +187,70 @@ async def test_all_that_a_filter_means_is_cancelled_in_several_rounds(call):
         assert await call(peer.url, "cancel_tasks", name="x") == 503
 
 
-def test_a_connection_is_kept_and_used_again():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Client(url) as client:
-            accepted = []
+@contextmanager
+def keeping_alive(*answers: int):
+    """Serve connections one after the other, each for so many answers; yield the URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
 
-            def serve() -> None:
-                connection, _ = listener.accept()
-                accepted.append(connection)
-                for _ in range(2):
+    def serve() -> None:
+        for count in answers:
+            connection, _ = listener.accept()
+            with connection:
+                for _ in range(count):
                     connection.recv(65536)
                     connection.sendall(answer(200, TASK))
 
-            thread = threading.Thread(target=serve, daemon=True)
-            thread.start()
-            client.get_task("7")
-            client.get_task("7")
-            thread.join(10)
-        accepted[0].close()
-    assert len(accepted) == 1
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    with listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_connection_is_kept_and_used_again():
+    with keeping_alive(2) as url, Client(url) as client:
+        assert [client.get_task("7")["id"], client.get_task("7")["id"]] == ["7", "7"]
+
+
+async def test_a_connection_of_the_async_client_is_kept_and_used_again():
+    with keeping_alive(2) as url:
+        async with AsyncClient(url) as client:
+            found = [(await client.get_task("7"))["id"], (await client.get_task("7"))["id"]]
+    assert found == ["7", "7"]
+
+
+def test_an_async_client_works_in_one_loop_after_the_other():
+    with keeping_alive(1, 1) as url:
+        client = AsyncClient(url, patience=Patience(timedelta(0)))
+        found = [asyncio.run(_get_and_close(client)) for _ in range(2)]
+    assert found == ["7", "7"]
+
+
+async def _get_and_close(client: AsyncClient) -> str:
+    async with client:
+        return (await client.get_task("7"))["id"]
+
+
+async def test_a_cancelled_call_leaves_no_connection_that_would_mix_up_answers():
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            silent, _ = listener.accept()
+            silent.recv(65536)
+            asked.set()
+            connection, _ = listener.accept()
+            with connection, silent:
+                connection.recv(65536)
+                connection.sendall(answer(200, TASK))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        async with AsyncClient(f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(client.status())
+                await asyncio.to_thread(asked.wait, 10)
+                waiting.cancel()
+            assert (await client.get_task("7"))["id"] == "7"
+        thread.join(10)

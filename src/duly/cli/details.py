@@ -140,7 +140,7 @@ def say_resources(resources: Mapping[str, Any], capacity: Mapping[str, Any] | No
     return ", ".join(parts) or "none"
 
 
-def _counts(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
+def _counts(counts: Mapping[str, object], names: tuple[str, ...]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in names if name in counts)
 
 

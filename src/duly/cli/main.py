@@ -16,6 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 import duly
 from duly.errors import DulyError
 
+USAGE = 2
+"""The exit code of a command that cannot do what it was asked to, as click has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -23,6 +26,8 @@ class Entry:
 
     home: str
     summary: str
+    extra: str = ""
+    """What must be installed beside the plain package, as in `pip install 'duly[server]'`."""
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
@@ -86,22 +91,29 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "up": Entry(
             "processes:up",
             "Start everything on this machine: PostgreSQL, a server, a node and the pages.",
+            extra="server",
         ),
         "serve": Entry(
-            "processes:serve", "Start a server; any number of them may share one database."
+            "processes:serve",
+            "Start a server; any number of them may share one database.",
+            extra="server",
         ),
         "agent": Entry(
             "agent:agent",
             "Start a node's agent: it asks the servers for tasks and runs them here.",
+            extra="server",
         ),
         "dashboard": Entry(
-            "dashboard:dashboard", "Serve the pages, on which people log in with a password."
+            "dashboard:dashboard",
+            "Serve the pages, on which people log in with a password.",
+            extra="server",
         ),
         "link": Entry("dashboard:link", "Print a new one-time link to the pages of `duly up`."),
-        "db": Entry("processes:db", "Set up and look at the database."),
+        "db": Entry("processes:db", "Set up and look at the database.", extra="server"),
         "doctor": Entry(
             "processes:doctor",
             "Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it.",
+            extra="server",
         ),
         "bench": Entry(
             "bench:bench",
@@ -164,6 +176,17 @@ class Commands(TyperGroup):
 
             say_error(error)
             raise typer.Exit(code_of_error(error)) from error
+        except ModuleNotFoundError as error:
+            extra = COMMANDS[ctx.invoked_subcommand].extra
+            if not extra or (error.name or "duly").partition(".")[0] == "duly":
+                raise
+            from duly.cli.connect import say
+
+            say(
+                f"duly {ctx.invoked_subcommand}: this needs the {extra} part of Duly, which is not "
+                f"installed. Install it with: pip install 'duly[{extra}]'"
+            )
+            raise typer.Exit(USAGE) from error
         except BrokenPipeError:
             from duly.cli.output import discard_output
 

@@ -101,7 +101,7 @@ def _resources(count: ResourceCount) -> Iterator[tuple[str, str, str]]:
     if limit is None or left is None:
         yield "resources", f"{say_resources(count['used'])} / {NO_LIMIT}", NO_LIMIT
         return
-    used = {**count["used"], **count["used"].get("extra", {})}
+    used: dict[str, Any] = {**count["used"], **count["used"]["extra"]}
     flat, rest = ({**one, **one.get("extra", {})} for one in (limit, left))
     for kind in flat:
         if kind != "extra":

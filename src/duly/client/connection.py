@@ -3,7 +3,7 @@
 import http.client
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ CONNECT_TIMEOUT = 5.0
 IDLE_LIMIT = 4.0
 """Servers close a connection that was idle for 5 s; one that is nearly that old is not reused."""
 CHUNK = 64 * 1024
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose requests say that they are empty, if they are."""
 
 
 class Connections:
@@ -28,8 +30,7 @@ class Connections:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._headers = endpoint.headers
-        self._ca_file = endpoint.ca_file
-        self._tls: SSLContext | None = None
+        self._trust = Trust(endpoint.ca_file)
         self._idle: list[tuple[tuple[int, str], float, http.client.HTTPConnection]] = []
 
     def exchange(self, url: str, call: Call[Any]) -> Answer:
@@ -61,20 +62,16 @@ class Connections:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         connection = self._reuse(url) or self._open(url)
         connection.sock.settimeout(call.timeout)
-        path = f"{urlsplit(url).path}{call.path}"
-        target = f"{path}?{urlencode(call.query)}" if call.query else path
-        headers = {**self._headers, **call.headers}
+        target, headers = target_of(url, call), headers_of(call, self._headers)
         try:
             if call.file is not None:
                 _send_file(connection, call.method, target, call.file, headers)
             else:
-                if call.body is not None:
-                    headers["Content-Type"] = "application/json"
                 connection.request(call.method, target, body=call.body, headers=headers)
             return connection, connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise NoAnswer(_describe(error), sent=True) from error
+            raise NoAnswer(describe(error), sent=True) from error
         except BaseException:
             connection.close()
             raise
@@ -92,7 +89,7 @@ class Connections:
         host = parts.hostname or ""
         if parts.scheme == "https":
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, parts.port, timeout=CONNECT_TIMEOUT, context=self._context()
+                host, parts.port, timeout=CONNECT_TIMEOUT, context=self._trust.context()
             )
         else:
             connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_TIMEOUT)
@@ -101,24 +98,29 @@ class Connections:
         except (OSError, UnicodeError) as error:
             connection.close()
             untrusted = type(error).__name__ == "SSLCertVerificationError"
-            raise NoAnswer(_describe(error), sent=False, hopeless=untrusted) from error
-        # A stream may be silent for hours; the kernel notices when the other side is gone.
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+            raise NoAnswer(describe(error), sent=False, hopeless=untrusted) from error
+        keep_alive(connection.sock)
         return connection
 
-    def _context(self) -> "SSLContext":
-        if self._tls is None:
+
+class Trust:
+    """The certificates that servers are checked against, read when the first one is."""
+
+    def __init__(self, ca_file: Path | None) -> None:
+        self._ca_file = ca_file
+        self._context: SSLContext | None = None
+
+    def context(self) -> "SSLContext":
+        """Return the context for connections with TLS."""
+        if self._context is None:
             import ssl
 
             try:
-                self._tls = ssl.create_default_context(cafile=self._ca_file)
+                self._context = ssl.create_default_context(cafile=self._ca_file)
             except OSError as error:
                 message = f"the certificates in {self._ca_file} cannot be used ({error})"
                 raise NoAnswer(message, sent=False, hopeless=True) from error
-        return self._tls
+        return self._context
 
 
 class Stream:
@@ -142,9 +144,36 @@ class Stream:
             while chunk := self._response.read1(CHUNK):
                 yield chunk
         except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(_describe(error), sent=True) from error
+            raise NoAnswer(describe(error), sent=True) from error
         finally:
             self._connection.close()
+
+
+def target_of(url: str, call: Call[Any]) -> str:
+    """Return what the first line of a request names."""
+    path = f"{urlsplit(url).path}{call.path}"
+    return f"{path}?{urlencode(call.query)}" if call.query else path
+
+
+def headers_of(call: Call[Any], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a request, with what its body is and how long."""
+    headers = {**own, **call.headers}
+    if call.file is not None:
+        length = call.file.stat().st_size
+        return headers | {"Content-Type": FILE_TYPE, "Content-Length": str(length)}
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    if call.body is not None or call.method in WITH_BODY:
+        headers["Content-Length"] = str(len(call.body or b""))
+    return headers
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Let the kernel notice when the other side is gone: a stream may be silent for hours."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def _place(url: str) -> tuple[int, str]:
@@ -160,12 +189,9 @@ def _send_file(
     headers: dict[str, str],
 ) -> None:
     """Send a file as it is read, and never hold the whole of it."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        own = {"Content-Type": FILE_TYPE, "Content-Length": str(size)}
-        # Cut off, it may have been told why the other side wants no more of it.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, target, body=file, headers={**headers, **own})
+    # Cut off, it may have been told why the other side wants no more of it.
+    with path.open("rb") as file, suppress(BrokenPipeError, ConnectionResetError):
+        connection.request(method, target, body=file, headers=headers)
 
 
 def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> Answer:
@@ -173,14 +199,14 @@ def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResp
         body = response.read()
     except (OSError, http.client.HTTPException) as error:
         connection.close()
-        raise NoAnswer(_describe(error), sent=True) from error
+        raise NoAnswer(describe(error), sent=True) from error
     except BaseException:
         connection.close()
         raise
     return Answer(response.status, body, response.getheader("Retry-After"))
 
 
-def _describe(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Say in a few words what went wrong on the way."""
     match error:
         case ConnectionRefusedError():

@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from duly.client.shapes import DependencyFields
+from duly.client.shapes import Dependency
 
 
 class GraphIds(TypedDict):
@@ -34,7 +34,7 @@ class GraphPart(TypedDict):
     ref: str | None
     name: str | None
     status: str
-    depends_on: list[str | DependencyFields]
+    depends_on: list[str | Dependency]
 
 
 class Graph(TypedDict):

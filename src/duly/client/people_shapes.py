@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+from duly.client.shapes import Duration, Instant
+
 
 class Tenant(TypedDict):
     """Who submits and is billed."""
@@ -79,7 +81,7 @@ class KeyFields(TypedDict, total=False):
     user: str | None
     service: str | None
     name: str | None
-    expires_in: Any
+    expires_in: Duration | None
 
 
 class KeyChange(TypedDict, total=False):
@@ -87,7 +89,7 @@ class KeyChange(TypedDict, total=False):
 
     scopes: Sequence[str]
     name: str | None
-    expires_in: Any
+    expires_in: Duration | None
 
 
 class AuditFilter(TypedDict, total=False):
@@ -95,4 +97,4 @@ class AuditFilter(TypedDict, total=False):
 
     actor: str | None
     action: str | None
-    since: Any
+    since: Instant | None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from duly.client.shapes import Duration, ResourceFields
+from duly.client.shapes import Amounts, Duration, ResourceFields
 
 
 class PlanFields(TypedDict, total=False):
@@ -71,7 +71,7 @@ class Tier(TypedDict):
     """What the name of a tier stands for, and who said so: duly, everyone or tenant."""
 
     name: str
-    resources: dict[str, Any]
+    resources: Amounts
     defined_by: str
     allowed: bool
 
@@ -97,7 +97,7 @@ class ResourceCount(TypedDict):
     """What may be in use at once, is, and is left."""
 
     limit: dict[str, Any] | None
-    used: dict[str, Any]
+    used: Amounts
     left: dict[str, Any] | None
 
 
@@ -124,7 +124,7 @@ class Limits(TypedDict):
     resources: ResourceCount
     waiting: Count
     schedules: Count
-    tiers: dict[str, dict[str, Any]]
+    tiers: dict[str, Amounts]
     queues: list[str]
     execution_cap: Cap
     delay_tolerance: Tolerance

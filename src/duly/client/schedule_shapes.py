@@ -1,7 +1,7 @@
 """What clients say and hear about schedules."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Required, TypedDict
 
 from duly.client.shapes import Duration, Instant, Reason, TaskFields
 
@@ -28,7 +28,7 @@ class GraphFields(TypedDict, total=False):
 
     name: str | None
     defaults: TaskFields | None
-    tasks: Mapping[str, TaskFields] | Sequence[TaskFields]
+    tasks: Required[Mapping[str, TaskFields] | Sequence[TaskFields]]
 
 
 class ScheduleFields(RecurrenceFields, total=False):

@@ -20,15 +20,27 @@ FINAL = frozenset({"done", "failed", "cancelled"})
 class ResourceFields(TypedDict, total=False):
     """Amounts that replace those of the tier, kind by kind."""
 
+    cpu: float | None
+    memory_mb: int | None
+    memory: str | None
+    disk_mb: int | None
+    disk: str | None
+    iops: int | None
+    bandwidth_mbps: int | None
+    ports: int | None
+    extra: Mapping[str, int] | None
+
+
+class Amounts(TypedDict):
+    """An amount of every kind of resource."""
+
     cpu: float
     memory_mb: int
-    memory: str
     disk_mb: int
-    disk: str
     iops: int
     bandwidth_mbps: int
     ports: int
-    extra: Mapping[str, int]
+    extra: dict[str, int]
 
 
 class Concurrency(TypedDict):
@@ -42,16 +54,25 @@ UniqueFields = TypedDict(
     "UniqueFields",
     {
         "key": str,
-        "while": Literal["waiting", "live"],
-        "on_conflict": Literal["refuse", "return"],
+        "while": NotRequired[Literal["waiting", "live"] | None],
+        "on_conflict": NotRequired[Literal["refuse", "return"] | None],
     },
-    total=False,
 )
 """What is to be there once among the tenant's live tasks."""
 
+UniqueKey = TypedDict("UniqueKey", {"key": str, "while": str})
+"""The key that a task holds, or held, alone."""
+
 
 class DependencyFields(TypedDict):
-    """A task that must end first, and how: success, failure or always."""
+    """A task that must end first, and how: success unless said, failure or always."""
+
+    task: str
+    on: NotRequired[str | None]
+
+
+class Dependency(TypedDict):
+    """A task that must end first, and how."""
 
     task: str
     on: str
@@ -144,8 +165,8 @@ class Task(TypedDict):
     queue: str
     scheduling_type: str
     submitted_at: str
-    ready_at: str | None
-    start_by: str | None
+    ready_at: str
+    start_by: str
     must_start_by: str | None
     started_at: str | None
     finished_at: str | None
@@ -155,7 +176,7 @@ class Task(TypedDict):
     max_attempts: int
     on_lost: str
     tier: str | None
-    resources: dict[str, Any]
+    resources: Amounts
     execution_cap: float
     delay_tolerance: float
     run_at: str | None
@@ -165,29 +186,26 @@ class Task(TypedDict):
     outcome: str | None
     reason: Reason | None
     quote: dict[str, float] | None
-    depends_on: list[Any]
+    depends_on: list[str | Dependency]
     ref: str | None
     graph: str | None
     schedule: str | None
     fire_at: str | None
     labels: dict[str, str]
     requires: dict[str, str]
-    category: NotRequired[str | None]
-    """Left out by servers older than categories."""
-    concurrency: NotRequired[Concurrency | None]
-    """Left out by servers older than concurrency keys."""
+    category: str | None
+    concurrency: Concurrency | None
     idempotency_key: str | None
     replay_of: str | None
-    unique: UniqueFields | None
+    unique: UniqueKey | None
     admitted_by: str | None
     usage: Usage | None
-    enforcement: NotRequired[dict[str, str] | None]
-    """Left out by servers that do not know how nodes enforce limits."""
-    progress: NotRequired[Progress | None]
-    """Left out by servers older than `DULY_SOCKET`."""
+    enforcement: dict[str, str] | None
+    progress: Progress | None
     command: list[str] | None
     script_path: str | None
     source: str | None
+    artifact: str | None
     env: dict[str, str] | None
 
 
@@ -237,14 +255,13 @@ class Node(TypedDict):
     id: str
     name: str
     status: str
-    capacity: dict[str, Any]
-    free: dict[str, Any]
+    capacity: Amounts
+    free: Amounts
     labels: dict[str, str]
     last_heartbeat_at: str | None
     tasks: int
-    enforcement: NotRequired[dict[str, str]]
-    shortage: NotRequired[str | None]
-    """Both left out by servers that do not know how nodes enforce limits."""
+    enforcement: dict[str, str]
+    shortage: str | None
 
 
 class Duty(TypedDict):
@@ -273,7 +290,7 @@ class Allocation(TypedDict):
     kind: str
     tenant: str
     node: str
-    resources: dict[str, Any]
+    resources: Amounts
     task: str | None
     expires_at: str | None
 
@@ -323,21 +340,49 @@ class Audit(TypedDict):
     repaired_at: str | None
 
 
+class Database(TypedDict):
+    """What is known of the database, and whether it keeps the tenants of requests apart."""
+
+    version: str
+    row_security: bool
+
+
+class TaskCounts(TypedDict):
+    """How many tasks are in each status; final ones of the last hours."""
+
+    scheduled: int
+    blocked: int
+    waiting: int
+    running: int
+    paused: int
+    done: int
+    failed: int
+    cancelled: int
+
+
+class NodeCounts(TypedDict):
+    """How many nodes are in each status."""
+
+    ready: int
+    draining: int
+    drained: int
+    lost: int
+
+
 class Status(TypedDict):
     """The whole of Duly at a glance."""
 
     version: str
     server: str
-    database: dict[str, Any]
-    tasks: dict[str, int]
-    nodes: dict[str, int]
-    capacity: dict[str, Any]
-    free: dict[str, Any]
+    database: Database
+    tasks: TaskCounts
+    nodes: NodeCounts
+    capacity: Amounts
+    free: Amounts
     leader: str | None
     time: str
     window_hours: int
-    audit: NotRequired[Audit]
-    """Left out by servers older than the audit."""
+    audit: Audit
 
 
 T = TypeVar("T")

@@ -82,9 +82,10 @@ def snapshot(
 ) -> Snapshot:
     """Turn answers of the API into what the page shows."""
     now = datetime.fromisoformat(status["time"])
+    tasks_by_status: Mapping[str, Any] = status["tasks"]
     return Snapshot(
         server=f"{visible(status['server'])} · version {visible(status['version'])}",
-        counts={name: int(status["tasks"].get(name, 0)) for name in STATUSES},
+        counts={name: tasks_by_status.get(name, 0) for name in STATUSES},
         window_hours=status["window_hours"],
         nodes=tuple(node_view(node) for node in nodes),
         tasks=tuple(task_row(task, now) for task in tasks),
