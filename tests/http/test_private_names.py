@@ -35,6 +35,8 @@ CALLED_BY_UVICORN = {
     (HttpToolsProtocol, "timeout_keep_alive_handler"),
     # The timer of the head must not close a websocket of the pages.
     (HttpToolsProtocol, "handle_websocket_upgrade"),
+    # What strangers ask for fills no log.
+    (HttpToolsProtocol, "_unsupported_upgrade_warning"),
     # A tenant over its rate is refused without a task for each request.
     (HttpToolsProtocol, "_start_asgi_task"),
     # The server sleeps while nothing is asked, and ends when it is told.

@@ -79,6 +79,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         super().handle_websocket_upgrade()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anybody can cause it, and it has operators install what is not needed."""
+
     def on_message_begin(self) -> None:
         """Count the head from here on."""
         self._has_advanced = self._is_in_head = True
