@@ -26,6 +26,8 @@ CALLED_BY_UVICORN = {
     (HttpToolsProtocol, "on_message_begin"),
     (HttpToolsProtocol, "on_headers_complete"),
     (HttpToolsProtocol, "on_body"),
+    # A body that is here already is read without a timeout for it.
+    (HttpToolsProtocol, "on_message_complete"),
     # Headers in trailers are dropped.
     (HttpToolsProtocol, "on_header"),
     # A client that does not read its response is cut off.
@@ -47,7 +49,7 @@ CALLED_BY_UVICORN = {
 }
 """Methods that are overridden: uvicorn has to have them, and to call them."""
 READ_BY_US = {
-    HttpToolsProtocol: {"app", "connections", "cycle", "flow", "loop", "transport"},
+    HttpToolsProtocol: {"app", "connections", "cycle", "flow", "loop", "scope", "transport"},
     RequestResponseCycle: {
         "body",
         "default_headers",

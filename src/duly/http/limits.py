@@ -14,12 +14,16 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from duly.http.one_write import OneWrite
+
 MAX_HEAD_BYTES = 64 * 1024
 """Bytes without any of a body; one more read of the socket may come on top."""
 CLIENT_TIMEOUT_SECONDS = 20.0
 """What a client has for the head of a request, from when it has connected or begun."""
 MIN_READ_RATE = 4096
 """Bytes a second of a response that a client takes at least, once more is written than fits."""
+BODY_IS_COMPLETE = "duly.body_is_complete"
+"""In the scope of a request of which all has come: its body is read without a timeout for it."""
 HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -47,7 +51,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, unless there are too many connections."""
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         if len(self.connections) > max_connections():
             transport.abort()
         else:
@@ -77,6 +81,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         """Leave the connection to the websocket."""
         self._stop_head_timer()
+        self.transport = self.transport.bare  # type: ignore[attr-defined]
         super().handle_websocket_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -105,6 +110,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """Leave the body to its reader; what follows the last of it is counted."""
         self._has_advanced = True
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that all of the request is here."""
+        self.scope[BODY_IS_COMPLETE] = True  # type: ignore[literal-required]
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Go on to the next request; if none is to come, the client has to take this response."""
