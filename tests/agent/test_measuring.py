@@ -86,6 +86,21 @@ async def test_a_young_attempt_is_told_of_only_if_it_writes(server, node, monkey
     assert one.ref == writer
 
 
+async def test_answers_that_come_late_and_twice_are_told_once(server, node):
+    node.start("sleep", "60")
+    other = node.start("sleep", "60")
+    (number,) = [local.id for local in node.executor.running if local.ref == other]
+    sample = (number, monotonic() - 60, None, None)
+    async with telling(server, node, YOUNG) as sender:
+        for count in (2, 3):
+            sender.take([sample] * count)
+            await told(server, 1)
+            while sender._samples:
+                await asyncio.sleep(0)
+        [[one]] = await told(server, 1)
+    assert one.ref == other
+
+
 async def test_of_an_attempt_that_has_ended_nothing_is_told(server, node):
     ref = node.start("true")
     await node.end(ref)

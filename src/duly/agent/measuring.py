@@ -77,10 +77,13 @@ class MeasurementSender:
 
     async def _tell(self, samples: Iterable[Sample]) -> None:
         now = monotonic()
+        # A supervisor that takes longer than a look is asked twice, and answers twice.
+        latest = {sample[0]: sample for sample in samples}
         measured = [
             Measured(local.ref, max(0.0, now - since), cpu, memory and memory / 2**20)
-            for number, since, cpu, memory in samples
+            for number, since, cpu, memory in latest.values()
             if (local := self._executor.by_id(number)) is not None
+            and now >= self._due.get(local.ref, now)
         ]
         if not measured:
             return
