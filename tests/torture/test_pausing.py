@@ -89,6 +89,24 @@ def test_a_start_is_none_of_the_pause_s_once_somebody_may_have_resumed_it():
     assert wrong(pause, paused, call("resume graph", "fail"), start) != []
 
 
+def test_a_resume_that_was_answered_with_a_conflict_may_have_been_done_by_its_first_try():
+    def ended(story: Story) -> None:
+        asked = {"task": str(FIRST)}
+        story.call("resume", args=asked, outcome="fail", result={"code": "conflict"})
+
+    def refused(story: Story) -> None:
+        asked = {"task": str(FIRST)}
+        story.call("resume", args=asked, outcome="fail", result={"code": "not_found"})
+
+    def start(story: Story) -> None:
+        story.resume(FIRST)
+        story.lease(FIRST)
+
+    told = (pause_first, alone("pause"))
+    assert wrong(*told, ended, start) == []
+    assert wrong(*told, refused, start) != []
+
+
 def test_a_task_that_the_pause_has_overlooked_is_found():
     found = wrong(lambda story: story.pause(FIRST), paused)
     assert found == ["[23] task 2: was not paused when its pause was told"]

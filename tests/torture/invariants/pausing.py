@@ -8,6 +8,7 @@ In a run, a task is paused alone or with its graph, and never in both ways.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from duly.errors import Conflict
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.history import Call
 from tests.torture.invariants.paths import is_lease
@@ -53,11 +54,20 @@ def _until(call: Call, all_of_them: Sequence[Call]) -> float:
             one.invoked
             for one in all_of_them
             if one.op == CONTRARY[call.op]
-            and one.outcome != "fail"
+            and _may_have_been_done(one)
             and not (one.outcome == "ok" and (one.returned or FOR_EVER) < call.invoked)
         ),
         default=FOR_EVER,
     )
+
+
+def _may_have_been_done(call: Call) -> bool:
+    """Say whether a call may have had its effect.
+
+    A client repeats a call whose answer was lost. If the first try was carried out and the task has
+    ended by the next one, that is answered with a conflict.
+    """
+    return call.outcome != "fail" or (call.result or {}).get("code") == Conflict.code
 
 
 def _wrong(steps: Sequence[Step], call: Call, until: float) -> Iterator[str]:
