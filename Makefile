@@ -5,7 +5,7 @@
 #   make test    the checks and the whole test suite
 #   make check   the checks alone: ruff, mypy, import-linter
 #   make test-lowest  tests with the oldest dependencies that pyproject.toml allows
-#   make docs    writes the generated pages anew: the command line, the schema, the database
+#   make docs    writes the generated pages anew, and builds the site: build/site
 #   make bench   measures Duly beside what this machine can do; PARTS=submit,latency for some
 #   make bench-peers  measures Duly beside other queues, fetched into throw-away environments
 #   make torture 2,000 orders of statements, the fault tests, and 20 minutes of faults under load
@@ -61,6 +61,8 @@ docs:
 	.venv/bin/python scripts/reference.py
 	.venv/bin/python scripts/schema.py
 	.venv/bin/python scripts/database.py
+	.venv/bin/python scripts/site.py
+	@echo "To read it: python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 bench:
 	@scripts/setup

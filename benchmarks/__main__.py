@@ -1,4 +1,4 @@
-"""`python -m benchmarks [PART …]`: measure, and tell it as a table, as JSON and as a picture."""
+"""`python -m benchmarks [PART …]`: measure, and write a table, JSON and a chart."""
 
 import argparse
 import signal
@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine, page, report, suite
-from benchmarks.measured import Measured, added
+from benchmarks import machine, performance_page, report, suite
+from benchmarks.results import Measured, added
 from benchmarks.rig import Sizes, full
 
 
@@ -16,7 +16,7 @@ def main() -> int:
     arguments = _arguments()
     kept = arguments.out / report.JSON
     if arguments.page:
-        page.update(page.PAGE, _earlier(kept))
+        performance_page.update(performance_page.PAGE, _earlier(kept))
         return 0
     earlier = _earlier(kept) if arguments.add and kept.exists() else None
     if earlier is not None and earlier.machine.commit != machine.commit():

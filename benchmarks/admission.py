@@ -1,14 +1,14 @@
-"""What limits cost: those who keep to them, those who do not, and the neighbours of those.
+"""Measures rate limiting: the cost of refusals, their effect on other tenants, and the overhead.
 
 Refusals are asked for by a tenant whose bucket is empty, over eight connections that each
 ask again as soon as they are answered, while another tenant submits one task at a time; in
 turns with that tenant alone. Whoever asks is one more process on the same two cores, which
 the neighbour has to share with it, too: nothing of that is taken off.
 
-What authentication, scopes and a rate cost is measured by single submits of a tenant with
-a wide rate, against a server that knows its one caller by heart (`benchmarks.open_door`) and
-has no limits; both in many short turns, for the machine is not the same from one second to
-the next.
+The cost of authentication, scopes and rate limits is measured with single submits of a tenant
+with a high rate, against a server that authenticates nobody and has no limits
+(`benchmarks.unauthenticated_server`). Both alternate in many short turns, because the machine's
+speed varies from one second to the next.
 """
 
 import multiprocessing
@@ -79,11 +79,13 @@ def _cost(rig: Rig) -> Iterator[Figure]:
         rig.store() as guarded_dsn,
         rig.store() as open_dsn,
         installation.serve(rig.postgres, guarded_dsn) as guarded,
-        installation.serve(rig.postgres, open_dsn, module="benchmarks.open_door") as open_door,
+        installation.serve(
+            rig.postgres, open_dsn, module="benchmarks.unauthenticated_server"
+        ) as unauthenticated,
     ):
         places = {
             "with": Requests(guarded.url, _key(guarded, *WIDE)),
-            "without": Requests(open_door.url, open_door.key),
+            "without": Requests(unauthenticated.url, unauthenticated.key),
         }
         rates: dict[str, list[float]] = {name: [] for name in places}
         request = {name: one.post("/v1/tasks", TRUE) for name, one in places.items()}

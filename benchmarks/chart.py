@@ -1,4 +1,4 @@
-"""Draws the figures that have a target: a bar for each, and one line where all targets stand.
+"""Draws the figures that have a target: one bar each, and a line that marks the targets.
 
 A bar is a share of its own target, so that one scale serves all: past the line is met. For what
 should be small the share is turned round, so that longer is better everywhere. Beside it stand
@@ -8,9 +8,9 @@ the figure, the limit that was measured with it, and the target.
 from collections.abc import Collection
 from html import escape
 
-from benchmarks.measured import Measured
+from benchmarks.results import Measured
 from duly.bench.figure import Figure
-from duly.bench.telling import amount, row
+from duly.bench.figure_table import amount, row
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 1240, 500, 310, 70, 30
 LONGEST = 2.0

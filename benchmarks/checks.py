@@ -1,4 +1,4 @@
-"""Whether all tasks have ended, each exactly once: otherwise the run is red."""
+"""Checks that every task ended exactly once; otherwise the run fails."""
 
 from benchmarks import cluster
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the benchmark's own: as `duly up` starts it, fsync on, with databases to fill."""
+"""Runs a private PostgreSQL for the benchmarks, configured as `duly up` does, with fsync on."""
 
 import asyncio
 import itertools
@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
-from duly.store.embedded import EmbeddedPostgres
-from duly.store.postmaster import find_processes
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
+from duly.store.embedded.postmaster import find_processes
 
 TEMPLATE = "bench_template"
 

@@ -1,4 +1,4 @@
-"""How long a person waits for the command line."""
+"""Measures the start-up time of CLI commands."""
 
 import os
 import subprocess

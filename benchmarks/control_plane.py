@@ -1,14 +1,14 @@
-"""The control plane alone: tasks from the submit to the durable end, run by nobody."""
+"""Measures the control plane alone, from submit to durable end, with an agent that runs nothing."""
 
 import time
 from collections.abc import Iterator
 
 from benchmarks import checks, installation, usage
-from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.stub import Counts, stub
+from benchmarks.waiting import await_empty
 from duly.bench.figure import Figure, at_least, median
 
 CLIENTS = 2

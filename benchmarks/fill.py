@@ -1,4 +1,4 @@
-"""Fills a store with rows by the million: copies of rows that Duly itself has made.
+"""Fills a store with millions of rows, copied from rows that Duly itself stored.
 
 A template database keeps one task that was done and one that is not due, as Duly stored
 them. A filled store repeats them with other ids, times and tenants, generated inside
@@ -54,7 +54,7 @@ def fill(dsn: str, *, waiting: int = 0, finished: int = 0, tenants: int = 1) -> 
     asyncio.run(_fill(dsn, waiting, finished, tenants))
     beyond = f"select setval('duly.tokens', {finished} + nextval('duly.tokens'))"
     # What has ended long ago is in the books.
-    booked = "update duly.books set booked_to = (select last_value from duly.entries)"
+    booked = "update duly.usage_watermark set booked_to = (select last_value from duly.entries)"
     cluster.run(dsn, beyond, booked, "vacuum (analyze)", "checkpoint")
 
 

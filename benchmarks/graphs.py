@@ -1,4 +1,4 @@
-"""Graphs: wide ones against as many independent tasks, deep ones by the step, large ones at once.
+"""Measures graphs: wide ones against independent tasks, chains per step, large ones in one request.
 
 A chain is the worst case of a graph: nothing of it can be done beside anything else, so a step
 is all that lies between the end of a task and the start of the one that waits for it.
@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks import checks, cluster, installation, usage
-from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
 from benchmarks.load import AT_A_TIME, TRUE, Client, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.runs import run_all
+from benchmarks.waiting import await_empty
 from duly.bench.figure import Figure, at_least, at_most, median, percentile
 
 PART = "graphs"

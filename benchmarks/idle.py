@@ -1,4 +1,4 @@
-"""What Duly costs when there is nothing to do: CPU and memory of all its own processes."""
+"""Measures the idle cost: CPU time and memory of all processes of Duly."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Duly's own processes, started as a user starts them, and their address."""
+"""Starts Duly's processes as a user does, and returns their address."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from benchmarks.cluster import Cluster
 from duly.launch import database
 from duly.model.tenant import Scope
 from duly.private_file import write_private
-from duly.store import tenants
+from duly.store.accounts import tenants
 
 DULY = str(Path(sys.executable).with_name("duly"))
 READY = re.compile(r"^ready: (http://\S+)", re.MULTILINE)
@@ -92,6 +92,15 @@ def make_key(dsn: str, tenant: str, scope: Scope = Scope.SUBMIT) -> str:
     return asyncio.run(make())
 
 
+async def _forget_store(dsn: str) -> None:
+    """Let a database be used with a new store: it may be a copy of one that was filled before."""
+    conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
+    try:
+        await conn.execute("update object_store set registered_at = null, registered_by = null")
+    finally:
+        await conn.close()
+
+
 @contextmanager
 def _started(
     cluster: Cluster,
@@ -110,6 +119,7 @@ def _started(
     key_file = folder / "admin.key"
     asyncio.run(database.bring_up_to_date(dsn))
     asyncio.run(database.ensure_admin_key(dsn, key_file))
+    asyncio.run(_forget_store(dsn))
     given = ["--database-file", str(folder / "dsn"), "--port", "0", *place, *flags]
     command = [*program, name, *given]
     with (folder / "log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""What the machine can do if each process gets what a task gets, and nobody schedules anything.
+"""Measures the limit of the machine with isolation but without scheduling.
 
 A group, a user, a folder and a pipe of its own; afterwards what it has used is read, and the
 folder is looked into and taken back. That is what isolation costs in itself: the rest of what
@@ -12,11 +12,11 @@ import uuid
 from pathlib import Path
 
 from benchmarks.limits import TRUE, on_two, rate
-from duly.agent import hierarchies
-from duly.agent.cgroup import Group, Layout
-from duly.agent.spares import reclaim
-from duly.agent.spawner import spawn
-from duly.agent.users import mapped_range
+from duly.agent.limits import cgroup_hierarchies
+from duly.agent.limits.cgroup import Cgroup, Layout
+from duly.agent.preparation.task_users import mapped_range
+from duly.agent.preparation.workspace_pool import reclaim
+from duly.agent.supervision.spawner import spawn
 
 ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 GROUPS = 50
@@ -31,7 +31,7 @@ def isolated_rate(count: int) -> float | None:
     """
     base = mapped_range() if os.geteuid() == 0 else None
     name = f"duly-bench-{uuid.uuid4().hex}"
-    layout = hierarchies.find(name, limit_processes=False)
+    layout = cgroup_hierarchies.find(name, limit_processes=False)
     folder = tempfile.mkdtemp(prefix="duly-bench-")
     try:
         if base is None or not layout.folders:
@@ -42,12 +42,12 @@ def isolated_rate(count: int) -> float | None:
             count, lambda: on_two(lambda half: _run(half, count // 2, layout, folder, first))
         )
     finally:
-        hierarchies.sweep(name)
+        cgroup_hierarchies.sweep(name)
         shutil.rmtree(folder)
 
 
 def _run(half: int, count: int, layout: Layout, folder: str, uid: int) -> None:
-    groups = [Group(layout, f"{half}-{one}", MEMORY, PROCESSES) for one in range(GROUPS)]
+    groups = [Cgroup(layout, f"{half}-{one}", MEMORY, PROCESSES) for one in range(GROUPS)]
     doors = [
         [os.open(f"{one}/{group.name}/cgroup.procs", os.O_WRONLY) for one in layout.folders]
         for group in groups
@@ -58,11 +58,11 @@ def _run(half: int, count: int, layout: Layout, folder: str, uid: int) -> None:
         place = number % GROUPS
         user = uid + 2 * number + half
         _run_one(groups[place], doors[place], work, user)
-    for mount in hierarchies.mounts():
+    for mount in cgroup_hierarchies.mounts():
         (mount.root / "cgroup.procs").write_text("0")
 
 
-def _run_one(group: Group, doors: list[int], work: str, uid: int) -> None:
+def _run_one(group: Cgroup, doors: list[int], work: str, uid: int) -> None:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     for door in doors:
         os.write(door, b"0")

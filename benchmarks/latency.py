@@ -1,4 +1,4 @@
-"""How soon a task starts when nothing else is to be done: one at a time.
+"""Measures the start latency of single tasks on an idle system.
 
 Between two tasks there is a rest of up to two seconds. The task is `date`, which writes down when
 it runs: by then it has been forked, limited, executed and linked. The clock is the one by which
@@ -16,7 +16,7 @@ import asyncpg
 from benchmarks import checks, cluster, installation
 from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Client, Requests
-from benchmarks.looks import LOOK
+from benchmarks.polling import LOOK
 from benchmarks.rig import Rig
 from duly.bench.figure import Figure, at_most, percentile
 

@@ -1,4 +1,4 @@
-"""What the machine itself can do: raw PostgreSQL and raw processes, without Duly."""
+"""Measures the limits of the machine: raw PostgreSQL and raw processes, without Duly."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
-from duly.store.postgres_programs import bundled_programs
+from duly.store.embedded.programs import bundled_programs
 
 RATE = re.compile(r"tps = ([\d.]+)")
 TRUE = "/bin/true"

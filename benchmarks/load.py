@@ -1,4 +1,4 @@
-"""Clients that cost next to nothing: prepared requests over bare sockets.
+"""Generates HTTP load cheaply: prepared requests over bare sockets.
 
 A client library would take from the machine what the server could use, and then it
 would be measured, too. Each client sends its next request when the answer to the last

@@ -1,4 +1,4 @@
-"""Where and what was measured: without that, a figure says nothing."""
+"""Describes the machine and the commit that figures belong to."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks import cluster
 from benchmarks.cluster import Cluster
-from duly.agent import hierarchies
+from duly.agent.limits import cgroup_hierarchies
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +53,7 @@ def describe(postgres: Cluster) -> Machine:
 
 
 def _system() -> str:
-    joins = any(mount.is_quick_to_join for mount in hierarchies.mounts())
+    joins = any(mount.is_quick_to_join for mount in cgroup_hierarchies.mounts())
     return f"{platform.system()} {platform.release()}{' with favordynmods' if joins else ''}"
 
 

@@ -1,4 +1,4 @@
-"""What a waiting task and a running attempt cost in memory, beside what an idle Duly needs."""
+"""Measures the memory per waiting task and per running attempt."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Two stores that live at the same time, measured in turns.
+"""Compares two stores that exist at the same time, in alternating turns.
 
 A machine is not the same from one minute to the next. So both installations run all the
 time, and what one does in a second is compared with what the other did in the second before
@@ -17,11 +17,11 @@ import asyncpg
 
 import duly
 from benchmarks import checks, installation, usage
-from benchmarks.endings import until
 from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Requests, send_all
 from benchmarks.rig import Rig
 from benchmarks.stub import stub
+from benchmarks.waiting import until
 from duly.bench.figure import Figure, at_least, median, percentile
 
 BY_STUB, FOR_REAL = "control plane", "/bin/true end to end"

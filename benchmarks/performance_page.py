@@ -1,11 +1,11 @@
-"""The table of figures on the page about performance, written from the JSON of a run."""
+"""Writes the table of figures in docs/explanation/performance.md from the JSON of a run."""
 
 from pathlib import Path
 
+from benchmarks.chart import draw
 from benchmarks.machine import ROOT
-from benchmarks.measured import Measured
-from benchmarks.picture import draw
-from duly.bench.telling import markdown
+from benchmarks.results import Measured
+from duly.bench.figure_table import markdown
 
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 PICTURE = ROOT / "docs" / "images" / "performance.svg"

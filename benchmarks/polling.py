@@ -1,4 +1,4 @@
-"""When to look next at how far something has come, so that looking costs little."""
+"""Adapts the polling interval to the progress, so that polling costs little."""
 
 LOOK = 0.01
 """Seconds between two looks at the end; each costs PostgreSQL some microseconds."""

@@ -1,4 +1,4 @@
-"""Tells what was measured: on the terminal, as JSON, and as a picture."""
+"""Reports the results: on the terminal, as JSON, and as a chart."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks import picture
-from benchmarks.measured import Measured
-from duly.bench.telling import HEAD, row
+from benchmarks import chart
+from benchmarks.results import Measured
+from duly.bench.figure_table import HEAD, row
 
 JSON, SVG = "bench.json", "bench.svg"
 UNBOUNDED = 220
@@ -21,7 +21,7 @@ def write(measured: Measured, folder: Path) -> None:
     (folder / JSON).write_bytes(
         msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n"
     )
-    (folder / SVG).write_text(picture.draw(measured))
+    (folder / SVG).write_text(chart.draw(measured))
 
 
 def load(file: Path) -> Measured:

@@ -1,4 +1,4 @@
-"""What came of a run, as a value: what is told, drawn and kept is made from it."""
+"""The results of a run as a value, from which table, chart and JSON are made."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What every part is given: a PostgreSQL, and how much to do."""
+"""The environment that every benchmark gets: a PostgreSQL, and the workload sizes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""End to end: /bin/true from the batch that submits it to the last end, against raw processes.
+"""Measures /bin/true end to end, from the batch submit to the last end, against raw processes.
 
 What it costs is taken from the same rounds: CPU by part, and WAL. The more run at a time, the
 more of them share a report, a lease and a poll; so it is told for fewer, too.
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import checks, cluster, installation, limits, usage
-from benchmarks.endings import await_empty
 from benchmarks.installation import Installation
-from benchmarks.isolated import isolated_rate
+from benchmarks.isolated_spawn import isolated_rate
 from benchmarks.load import AT_A_TIME, BATCH, TRUE, Requests, send_all, true
 from benchmarks.rig import Rig, Sizes
 from benchmarks.usage import Cpu
+from benchmarks.waiting import await_empty
 from duly.bench.figure import Figure, at_least, median, percentile
 
 WARM = 200

@@ -1,4 +1,4 @@
-"""Schedules: many that are due at one moment among more that are not, and how late single ones are.
+"""Measures schedules: many that are due in the same second, and the delay of single ones.
 
 The schedules are made by a few requests and copied inside PostgreSQL. Their rules are of every
 kind and of several zones, but all mean the same second: the first day's work of everybody, which
@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 import asyncpg
 
 from benchmarks import checks, cluster, installation, usage
-from benchmarks.endings import until
 from benchmarks.installation import Installation
 from benchmarks.load import TRUE, Requests, send_all
 from benchmarks.rig import Rig
+from benchmarks.waiting import until
 from duly.bench.figure import Figure, at_most, percentile
 
 PART = "schedules"

@@ -1,4 +1,4 @@
-"""The control plane while somebody keeps a snapshot open: a report, a dump, a forgotten psql.
+"""Measures the control plane while a transaction holds a snapshot: a report, a dump, an idle psql.
 
 Whatever is deleted meanwhile cannot be cleared away, and stands in everybody's way. A snapshot
 holds up only the database that it is of, so a store without one can stand beside it.
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import asyncpg
 
+from benchmarks.paired_comparison import BY_STUB, Side, compare, told
 from benchmarks.rig import Rig
-from benchmarks.turns import BY_STUB, Side, compare, told
 from duly.bench.figure import Figure
 
 

@@ -1,4 +1,4 @@
-"""The same work beside a million waiting tasks, many tenants, or millions that have ended.
+"""Compares large stores (waiting tasks, tenants, ended tasks) with an empty one.
 
 A full store and an empty one are measured in turns: once by a stub agent (the control plane
 alone, where a slow statement shows most), and at the full size once for real, which takes too
@@ -7,8 +7,8 @@ long for every day. The empty one holds just enough for a turn.
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.paired_comparison import BY_STUB, FOR_REAL, compare, told
 from benchmarks.rig import Rig
-from benchmarks.turns import BY_STUB, FOR_REAL, compare, told
 from duly.bench.figure import Figure
 
 

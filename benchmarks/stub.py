@@ -1,4 +1,4 @@
-"""An agent that runs nothing: over the real wire, every task it is given has succeeded at once.
+"""A stub agent: speaks the real protocol, and reports every task as succeeded at once.
 
 What is left is the control plane: submit, placement, lease, delivery, report, commit. Run as
 `python -m benchmarks.stub URL TOKEN_FILE`; it writes how many reports were accepted, and how
@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.installation import Installation, stop
 from duly import wire
 from duly.agent.gateway import Gateway
-from duly.agent.reports import ReportSender
-from duly.agent.session import IDLE_PAUSE
+from duly.agent.reporting.reports import ReportSender
+from duly.agent.session import IDLE_POLL_PAUSE_SECONDS
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Usage
 from duly.private_file import write_private
@@ -43,7 +43,7 @@ class Stub:
         """Be a node."""
         self._gateway.key = token
         key = f"dulynode_{secrets.token_urlsafe(32)}"
-        join = wire.Join(
+        join = wire.JoinRequest(
             name=f"stub-{secrets.token_hex(4)}", key=key, capacity=wire.capacity(CAPACITY)
         )
         joined = await self._gateway.join(join, timeout=10)
@@ -57,22 +57,22 @@ class Stub:
     async def _poll(self, incarnation: int) -> None:
         latest = 0
         while True:
-            poll = wire.Poll(
+            poll = wire.PollRequest(
                 incarnation=incarnation, held=list(self._held), wait=25.0, latest=latest
             )
-            orders = await self._gateway.call("poll", poll, wire.Orders, timeout=35)
+            orders = await self._gateway.call("poll", poll, wire.PollResponse, timeout=35)
             latest = max([latest, *(one.ref.token for one in orders.start)])
             fresh = [one.ref for one in orders.start if one.ref not in self._held]
             for ref in fresh:
                 self._held.add(ref)
                 self._reports.add(_report(ref), None)
             if not fresh and orders.start:
-                await asyncio.sleep(IDLE_PAUSE)
+                await asyncio.sleep(IDLE_POLL_PAUSE_SECONDS)
 
-    async def _beat(self, joined: wire.Joined) -> None:
+    async def _beat(self, joined: wire.JoinResponse) -> None:
         while True:
             beat = wire.Heartbeat(incarnation=joined.incarnation, held=list(self._held))
-            await self._gateway.call("heartbeat", beat, wire.Renewed, timeout=10)
+            await self._gateway.call("heartbeat", beat, wire.HeartbeatResponse, timeout=10)
             await asyncio.sleep(joined.heartbeat_interval)
 
     def _answered(self, ref: wire.AttemptRef, accepted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Submits: in batches against raw COPY of the same rows, one by one against raw commits."""
+"""Measures submits: batches against raw COPY of the same rows, single ones against raw commits."""
 
 from collections.abc import Iterator
 

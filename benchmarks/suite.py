@@ -1,4 +1,4 @@
-"""Runs the parts one after the other, on one PostgreSQL."""
+"""Runs the parts sequentially on one PostgreSQL."""
 
 import time
 import traceback
@@ -9,23 +9,23 @@ from benchmarks import (
     admission,
     cluster,
     commands,
+    control_plane,
     fill,
     graphs,
     idle,
     latency,
     machine,
     memory,
-    plane,
     runs,
     schedules,
     snapshot,
-    stores,
+    store_sizes,
     submits,
 )
-from benchmarks.measured import Measured
+from benchmarks.results import Measured
 from benchmarks.rig import Rig, Sizes
 from duly.bench.figure import Figure
-from duly.bench.telling import row
+from duly.bench.figure_table import row
 
 PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
     "submit": submits.measure,
@@ -34,10 +34,10 @@ PARTS: dict[str, Callable[[Rig], Iterator[Figure]]] = {
     "latency": latency.measure,
     "graphs": graphs.measure,
     "schedules": schedules.measure,
-    "plane": plane.measure,
-    "waiting": stores.waiting,
-    "tenants": stores.tenants,
-    "finished": stores.finished,
+    "plane": control_plane.measure,
+    "waiting": store_sizes.waiting,
+    "tenants": store_sizes.tenants,
+    "finished": store_sizes.finished,
     "snapshot": snapshot.measure,
     "idle": idle.measure,
     "memory": memory.measure,

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.strangers`: whether the time of an answer tells what is another's.
+"""`python -m benchmarks.timing_leak`: tests for a timing side channel between tenants.
 
 What is another's and what does not exist are both answered 404, with the same bytes. Ids of
 another tenant's tasks and ids that nobody has are asked for over one connection, in random
@@ -70,7 +70,7 @@ def medians(took: list[float]) -> list[float]:
 
 def main() -> None:
     """Measure, and print one line for each kind and one for each guess."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.strangers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.timing_leak", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="answers of each kind")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -1,6 +1,6 @@
-"""A server that asks nobody for a key: who called first is taken for everybody.
+"""A server without authentication: every caller is taken for the first one.
 
-Run as `python -m benchmarks.open_door serve …`, to see what asking costs. It is for
+Run as `python -m benchmarks.unauthenticated_server serve …`, to see what asking costs. It is for
 measuring alone, on a database of its own.
 """
 

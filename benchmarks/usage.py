@@ -1,4 +1,4 @@
-"""What processes use, read from /proc: CPU seconds, memory, and who started whom."""
+"""Reads CPU time, memory and parents of processes from /proc."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Waits for tasks to end."""
+"""Waits until all tasks have ended."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 
 from benchmarks.checks import Wrong
-from benchmarks.looks import LOOK, next_look
+from benchmarks.polling import LOOK, next_look
 
 PATIENCE = 120.0
 

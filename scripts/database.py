@@ -21,7 +21,7 @@ This page is written by `scripts/database.py` from the comments in the schema
 
 Everything is in the schema `duly` of one PostgreSQL database. It is not a public interface:
 programs use the [REST API](rest.md), and a later version may change any of this by a migration that
-leaves the version before it working ([decision 0008](../adr/0008-versions-side-by-side.md)). This
+leaves the version before it working ([decision 0008](../adr/0008-schema-and-migrations.md)). This
 page is for those who operate a cell, look into it with `psql`, or work on Duly. The structure with
 all its constraints is in [`schema.sql`](../../src/duly/store/schema.sql).
 

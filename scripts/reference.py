@@ -31,7 +31,8 @@ out: then the last task that you submitted is meant.
 | 3 | no server can be reached |
 
 `run`, `wait` and `submit --wait` end as the task did: with its exit code, 128 + n for signal n, 124
-when it was stopped at its execution cap, 125 for anything else that is Duly's doing.
+when it was stopped at its execution cap, 125 for anything else that is Duly's doing. A command that
+was interrupted with Ctrl-C exits with 130; `up`, `serve` and `agent` stop cleanly, with 0.
 """
 
 

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.cluster import as_superuser
 from duly.store import migrate
 from duly.store.database import Database
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests import scratch
 
 FOLDER = pytest.StashKey[Path | None]()

@@ -7,11 +7,12 @@ no other agent can do it for them: a group that is empty may be that of one that
 from collections.abc import Iterable
 from pathlib import Path
 
-from duly.agent import hierarchies, identity
+from duly.agent import identity
+from duly.agent.limits import cgroup_hierarchies
 
 
 def remove(folders: Iterable[Path]) -> None:
     """Kill and remove whatever agents with these data folders have left; they are gone."""
     for data in folders:
         if data.is_dir():
-            hierarchies.sweep(identity.mark(data))
+            cgroup_hierarchies.sweep(identity.instance_name(data))

@@ -1,4 +1,4 @@
-"""Duly beside other ways to run many commands, in one run on one machine.
+"""Compares Duly with other ways to run many commands, in one run on one machine.
 
     __main__.py      which systems, in order; the table at the end
     session.py       one system: its environment, its broker, the process that drives it

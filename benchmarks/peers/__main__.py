@@ -1,4 +1,4 @@
-"""Measures Duly beside its peers, and prints a table: `make bench-peers`."""
+"""Measures Duly and its peers, and prints a table: `make bench-peers`."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""The servers that queues keep their tasks in, each for as long as a `with` block lasts.
+"""Runs the brokers of the queues, Redis and PostgreSQL, each for the duration of a `with` block.
 
 Both listen on a unix socket in a private folder and nowhere else.
 """
@@ -96,8 +96,8 @@ def _await_socket(path: Path, server: subprocess.Popen[bytes]) -> None:
 @contextlib.contextmanager
 def _postgres(folder: Path) -> Iterator[Running]:
     """Run PostgreSQL as Duly does: its programs, its settings, fsync on."""
-    from duly.store.embedded import EmbeddedPostgres
-    from duly.store.postgres_programs import bundled_programs
+    from duly.store.embedded.embedded_postgres import EmbeddedPostgres
+    from duly.store.embedded.programs import bundled_programs
 
     server = EmbeddedPostgres(folder / "postgres")
     try:

@@ -1,4 +1,4 @@
-"""The systems there are, in the order of the table. A new one is a file and a line here."""
+"""The measured systems, in the order of the table. To add one, add a file and a line here."""
 
 from benchmarks.peers.system import System
 from benchmarks.peers.systems.celery_redis import CeleryRedis

@@ -1,4 +1,4 @@
-"""Programs that a peer needs: those of the machine, or Debian's, unpacked into a folder.
+"""Finds the programs that a peer needs: installed ones, or Debian packages unpacked into a folder.
 
 The packages are downloaded and unpacked, not installed. So nothing is changed on the machine,
 no service is started by an installation, and it does not take root.

@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made from PyPI, in a folder that is thrown away."""
+"""Creates a temporary virtual environment for each peer, from PyPI."""
 
 import os
 import signal

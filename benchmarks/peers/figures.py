@@ -1,4 +1,4 @@
-"""What was measured, as values, and as the JSON that they are kept in."""
+"""The figures of a system, as values and as JSON."""
 
 import math
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Which tasks ran: a line for each in a file, appended by whoever ran it.
+"""Records which tasks ran: one line each in a file, appended by the worker.
 
 One write of eight bytes for each task costs microseconds beside the millisecond of starting
 a process, and is the same for every system that runs our Python function.

@@ -1,4 +1,4 @@
-"""What the machine can do: /bin/true by posix_spawn from two processes, and nothing else."""
+"""Measures the limit of the machine: /bin/true by posix_spawn from two processes."""
 
 import multiprocessing
 import os

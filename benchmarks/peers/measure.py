@@ -1,4 +1,4 @@
-"""What is measured, the same for every system.
+"""Measures throughput and start latency, in the same way for every system.
 
 Throughput: all tasks are handed in, and the clock stops when the last one has ended. The
 limit is measured anew before and after each round, so that a round is compared with the

@@ -1,4 +1,4 @@
-"""Puts figures onto the page of the documentation: `python -m benchmarks.peers.publish`.
+"""Writes the figures into the documentation: `python -m benchmarks.peers.publish`.
 
 What is published is what `make bench-peers` left in build/. The page is made from it, from
 what the systems say of themselves, and from nothing else; a test compares.

@@ -1,4 +1,4 @@
-"""What all queues for Python functions have in common: the function, its workers, its ledger.
+"""Shared by all queues of Python functions: the function, its workers, its ledger.
 
 The function is what a user of such a queue would write to run a command.
 """

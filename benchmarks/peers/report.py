@@ -1,4 +1,4 @@
-"""Where figures go: a file of JSON, and a page of markdown made from it and nothing else."""
+"""Writes the figures as JSON, and a Markdown page generated from the JSON alone."""
 
 import json
 import os

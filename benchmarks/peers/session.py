@@ -1,4 +1,4 @@
-"""One system from nothing to a row: what it needs, the process that drives it, what is left.
+"""Measures one system: sets up its environment, runs the driver process, and cleans up.
 
 Everything is in one temporary folder, and all that the driver starts is in one session; both
 are gone at the end, also after Ctrl-C.

@@ -1,4 +1,4 @@
-"""What a system under measurement is: what it says of itself, and four things to do.
+"""The interface of a measured system: its description and four operations.
 
 A system's file is imported in the environment of every other one too, so it imports its own
 libraries only inside its methods.

@@ -1,4 +1,4 @@
-"""The figures as tables: one for the terminal, and markdown for a page."""
+"""Formats the figures as tables, for the terminal and as Markdown."""
 
 from collections.abc import Iterable
 

@@ -45,21 +45,21 @@ __all__ = [
     "Unreachable",
 ]
 
-HOMES = {
+PUBLIC_MODULES = {
     "AsyncClient": "duly.client.aio",
     "Client": "duly.client.sync",
     "Patience": "duly.client.retry",
 }
-"""Where the public names live, if not among the errors."""
+"""Modules of the public names that are not errors."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import duly` costs nothing."""
+    """Import a public name on first use, so that `import duly` costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module 'duly' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(HOMES.get(name, "duly.errors")), name)
+    value = getattr(import_module(PUBLIC_MODULES.get(name, "duly.errors")), name)
     globals()[name] = value
     return value
 

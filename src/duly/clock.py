@@ -1,8 +1,7 @@
-"""The only reader of this machine's time.
+"""The only reader of this machine's clocks.
 
-Servers decide by PostgreSQL's clock, never by this one. What is left for it:
-durations inside one process, which must not jump when somebody sets the clock,
-and the wall time that a person reads in a log line.
+Servers decide by PostgreSQL's clock, never by this one. It serves durations within one process,
+which must not jump when the clock is set, and wall times in log lines for people.
 """
 
 import time
@@ -10,10 +9,10 @@ from datetime import UTC, datetime
 
 
 def monotonic() -> float:
-    """Return seconds that only ever rise, and go on while the machine sleeps."""
+    """Return monotonic seconds that keep counting while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def wall() -> datetime:
-    """Return the time of day, for people; no decision may rest on it."""
+    """Return the wall time for display; no decision may depend on it."""
     return datetime.now(UTC)

@@ -20,7 +20,7 @@ from duly.errors import ConfigError, Invalid
 
 
 class LeaseSettings(msgspec.Struct, frozen=True):
-    """How long a node and a leader are trusted without a sign of life."""
+    """How long nodes and the leader keep their leases without a heartbeat."""
 
     heartbeat: timedelta = timedelta(seconds=3)
     ttl: timedelta = timedelta(seconds=15)
@@ -32,122 +32,122 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     """How tasks are chosen and placed."""
 
     window: int = 200
-    """How many waiting tasks one round looks at, at most."""
+    """Maximum number of waiting tasks that a scheduling round considers."""
     interval: timedelta = timedelta(seconds=1)
-    """The longest pause between two rounds; a submit or a finish asks for one at once."""
+    """Longest pause between two scheduling rounds; a submission or a finish starts one at once."""
     unplaceable_after: timedelta = timedelta(seconds=60)
-    """How long a task that no node could ever fit waits for one to join."""
+    """How long a task that fits no known node waits for one to join."""
     urgent_slack: timedelta = timedelta(seconds=60)
-    """How long before its start_by a task goes before those that can wait for longer."""
+    """How long before its start_by a task moves ahead of tasks with more slack."""
     peak_percent: int = 80
-    """How much of the scarcest resource is in use when off_peak work does not begin any more."""
+    """Percentage of the scarcest resource in use above which off_peak tasks do not start."""
     misfire_after: timedelta = timedelta(seconds=60)
-    """How late a fire time of a schedule may be before it counts as missed."""
+    """How late a fire time may be before it counts as missed."""
 
 
 class ExecutionSettings(msgspec.Struct, frozen=True):
-    """What holds for every attempt."""
+    """Limits that hold for every attempt."""
 
     grace: timedelta = timedelta(seconds=10)
-    """From SIGTERM to SIGKILL."""
+    """Grace period between SIGTERM and SIGKILL."""
     log_limit: int = 10 * 2**20
-    """Bytes of output that are kept of one attempt."""
+    """Maximum bytes of output kept per attempt."""
     result_limit: int = 256 * 1024
-    """Bytes of JSON that a task may leave as its result."""
+    """Maximum bytes of a task's JSON result."""
     inputs_limit: int = 64 * 2**20
-    """Bytes that the results of all upstreams of a task may have together."""
+    """Maximum total bytes of the results of a task's upstreams."""
 
 
 class RetrySettings(msgspec.Struct, frozen=True):
-    """How patiently a failed task is tried again."""
+    """How often, and with which backoff, tasks are retried."""
 
     base_delay: timedelta = timedelta(seconds=5)
     max_delay: timedelta = timedelta(hours=1)
     max_losses: int = 10
     max_lost_starts: int = 3
-    """Nodes that may be lost with a task of which nobody has heard that it had begun there."""
+    """Nodes that may be lost before reporting that they started the same task."""
 
 
 class RetentionSettings(msgspec.Struct, frozen=True):
-    """How long what has ended is kept."""
+    """How long finished tasks and their traces are kept."""
 
     history: timedelta = timedelta(days=30)
     idempotency_keys: timedelta = timedelta(days=7)
     """Counted from the end of the task."""
     artifacts: timedelta = timedelta(days=7)
-    """Counted from when an artifact was last needed."""
+    """Counted from the last use of an artifact."""
     usage: timedelta = timedelta(days=400)
-    """Days of the books; far longer than the attempts that they were made from."""
+    """How long daily usage is kept; far longer than the attempts that it sums up."""
     interval: timedelta = timedelta(minutes=10)
 
 
 class AuditSettings(msgspec.Struct, frozen=True):
-    """How the leader looks for what should not be there."""
+    """How the leader audits the database for inconsistencies."""
 
     interval: timedelta = timedelta(seconds=15)
-    """The pause between two rounds through what lives."""
+    """Pause between two passes over live rows."""
     history_interval: timedelta = timedelta(minutes=10)
-    """The pause between two rounds through what is remembered."""
+    """Pause between two passes over history."""
     batch: int = 1000
-    """How many rows are looked at in one go, once a second at most."""
+    """Rows checked per tick, of which there is at most one a second."""
     after: timedelta = timedelta(seconds=60)
-    """How long something must have been wrong, or be late, to count as drift."""
+    """How long a finding must persist, or an action be late, to count as drift."""
 
 
 class UsageSettings(msgspec.Struct, frozen=True):
-    """How the leader keeps the books of what was used."""
+    """How the leader books usage."""
 
     interval: timedelta = timedelta(seconds=5)
-    """The pause before what has ended since is booked; answers count it before that, too."""
+    """Pause between bookings of ended attempts; responses include unbooked ones."""
 
 
 class RequestSettings(msgspec.Struct, frozen=True):
-    """What the API takes."""
+    """Limits on requests to the API."""
 
     body_limit: int = 2 * 2**20
     batch_limit: int = 64 * 2**20
     batch_tasks: int = 100_000
     timeout: timedelta = timedelta(seconds=10)
-    """How long a client waits for the database."""
+    """How long a request waits for the database."""
     poll_limit: timedelta = timedelta(seconds=25)
     open_limit: int = 4000
-    """Requests of clients that are worked on at once.
+    """Client requests served concurrently.
 
-    A tenant holds no more of them than are still free.
+    A tenant may hold at most as many as are still free.
     """
     waiting_limit: int = 2000
-    """Requests of clients that wait for a task to end, or follow a log.
+    """Client requests that wait for a task to end or follow a log.
 
-    A tenant holds no more of them than are still free.
+    A tenant may hold at most as many as are still free.
     """
     artifact_limit: int = 2 * 2**30
-    """Bytes of an artifact, whatever a plan says."""
+    """Maximum bytes of an artifact, whatever the plan allows."""
     bodies_limit: int = 192 * 2**20
-    """Bytes of bodies that are held at once; those of nodes are counted apart.
+    """Bytes of request bodies held at once; those of nodes are counted separately.
 
-    A tenant holds no more of them than are still free: two tenants can send a whole batch each.
+    A tenant may hold at most as many as are still free, so two tenants can send a batch each.
     """
     memory_limit: int = 2**30
-    """Bytes that bodies may take once they are decoded, estimated before that is done.
+    """Bytes of memory for decoded bodies, estimated before decoding.
 
-    A tenant holds no more of them than are still free.
+    A tenant may hold at most as many as are still free.
     """
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True):
-    """How a server speaks to PostgreSQL."""
+    """How a server connects to PostgreSQL."""
 
     connections: int = 20
-    """Shared out in `store/lanes.py`: clients get a part of them."""
+    """Divided into classes in `store/connections/connection_classes.py`."""
     statement_timeout: timedelta = timedelta(seconds=30)
     request_role: str = "duly_request"
-    """The role that requests take on, so that they reach one tenant's rows only; empty is none."""
+    """Role of client requests, confined to one tenant's rows; empty: none."""
     pooler: str = ""
-    """HOST:PORT of a PgBouncer through which all goes but what needs a session; empty is none."""
+    """HOST:PORT of a PgBouncer for everything but session state; empty: none."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """All settings of a server or an agent, one section for each component."""
+    """All settings of a server or an agent, one section per component."""
 
     leases: LeaseSettings = LeaseSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
@@ -160,8 +160,8 @@ class Settings(msgspec.Struct, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
 
 
-FEWEST_CONNECTIONS = 15
-"""One for each loop of a server, and for each lane besides (`store/lanes.py`)."""
+MIN_CONNECTIONS = 15
+"""One per loop of a server plus one per class (`connection_classes.py`)."""
 SECTIONS = get_type_hints(Settings)
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -170,8 +170,8 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
     """Build the settings from `file`, if any, and from `DULY_<SECTION>__<NAME>` variables."""
     values = _read(file) if file else {}
     for variable, text in environment.items():
-        section, found, name = variable.removeprefix("DULY_").partition("__")
-        if variable.startswith("DULY_") and found:
+        section, separator, name = variable.removeprefix("DULY_").partition("__")
+        if variable.startswith("DULY_") and separator:
             values.setdefault(section.lower(), {})[name.lower()] = text
     for section in values:
         _check_name(section, SECTIONS, "section")
@@ -184,7 +184,7 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
 
 
 def _check_leases(leases: LeaseSettings) -> None:
-    """Refuse a lease that runs out while it is being renewed: a healthy node would be lost."""
+    """Refuse a lease that could expire between two renewals: a healthy node would be lost."""
     if not (leases.heartbeat and leases.term_renewal):
         raise ConfigError("leases.heartbeat and leases.term_renewal must be above 0.")
     if leases.ttl < 3 * leases.heartbeat:
@@ -194,9 +194,9 @@ def _check_leases(leases: LeaseSettings) -> None:
 
 
 def _check_bounds(settings: Settings) -> None:
-    """Refuse bounds under which a server could never do some of its work."""
-    if settings.database.connections < FEWEST_CONNECTIONS:
-        raise ConfigError(f"database.connections must be at least {FEWEST_CONNECTIONS}.")
+    """Refuse limits under which a server could not do all of its work."""
+    if settings.database.connections < MIN_CONNECTIONS:
+        raise ConfigError(f"database.connections must be at least {MIN_CONNECTIONS}.")
     requests = settings.requests
     if min(requests.open_limit, requests.waiting_limit) < 1:
         raise ConfigError("requests.open_limit and requests.waiting_limit must be above 0.")

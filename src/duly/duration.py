@@ -1,27 +1,27 @@
-"""Durations and times as people write them: 90, "5m", "1h30m", "PT5M", "2026-11-15T12:00Z"."""
+"""Parses and formats durations and times: 90, "5m", "1h30m", "PT5M", "2026-11-15T12:00Z"."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 from duly.errors import Invalid
 
-LONGEST = timedelta(days=36_525)
-"""A hundred years: longer than anyone plans, short enough for every interval type."""
+MAX_DURATION = timedelta(days=36_525)
+"""A hundred years: longer than any plan, and within the range of every interval type."""
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
-PLAIN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
-NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
-ISO = re.compile(
+UNIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
+UNITS_PATTERN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
+NUMBER_PATTERN = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+ISO_PATTERN = re.compile(
     r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
     re.ASCII,
 )
 
 
 def parse_duration(value: float | str, field: str) -> timedelta:
-    """Read `value` as a duration of at least nothing and at most a hundred years."""
+    """Parse `value`, in seconds if it is a number, as a duration from 0 to 100 years."""
     seconds = float(value) if isinstance(value, int | float) else _seconds(value, field)
-    if not 0 <= seconds <= LONGEST.total_seconds():
+    if not 0 <= seconds <= MAX_DURATION.total_seconds():
         raise Invalid(field, f"{field} must be between 0 and 100 years, not {value!r}.")
     return timedelta(seconds=seconds)
 
@@ -29,21 +29,19 @@ def parse_duration(value: float | str, field: str) -> timedelta:
 def _seconds(text: str, field: str) -> float:
     bare = text.strip()
     if len(bare) <= 60:
-        if NUMBER.fullmatch(bare):
+        if NUMBER_PATTERN.fullmatch(bare):
             return float(bare)
-        if PLAIN.fullmatch(bare):
-            return sum(float(number) * UNITS[unit] for number, unit in PART.findall(bare))
-        iso = ISO.fullmatch(bare.upper())
+        if UNITS_PATTERN.fullmatch(bare):
+            return sum(float(number) * UNITS[unit] for number, unit in UNIT_PATTERN.findall(bare))
+        iso = ISO_PATTERN.fullmatch(bare.upper())
         if iso and any(iso.groupdict().values()):
             parts = {unit: float(number) for unit, number in iso.groupdict().items() if number}
             return sum(number * UNITS[unit] for unit, number in parts.items())
-    raise Invalid(
-        field, f'{field} is not a duration: {bare[:60]!r}. Write seconds (90), "5m", or "PT5M".'
-    )
+    raise Invalid(field, f"{field}: {bare[:60]!r} is not a duration. Try 90, 5m or 1h30m.")
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write `duration` in the two largest units that it fills: 1h 30m, 45s, 0.2s."""
+    """Format `duration` in its two largest nonzero units: 1h 30m, 45s, 0.2s."""
     seconds = duration.total_seconds()
     if seconds < 10:
         return f"{seconds:.1f}s"
@@ -57,7 +55,7 @@ def format_duration(duration: timedelta) -> str:
 
 
 def parse_time(value: str, field: str) -> datetime:
-    """Read an RFC 3339 time; one without an offset is refused, because it would be a guess."""
+    """Parse an RFC 3339 time; one without an offset is refused, because it is ambiguous."""
     try:
         at = datetime.fromisoformat(value.strip())
     except ValueError:

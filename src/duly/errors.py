@@ -1,23 +1,23 @@
-"""Every error that a caller may want to tell apart.
+"""Every error that a caller may want to handle separately.
 
     DulyError
-    ├── Malformed            not even readable as a request
+    ├── Malformed            not parseable as a request
     ├── Unauthenticated      no key, or one that is not valid
     ├── Forbidden            a valid key that may not do this
-    │   └── TenantSuspended  its tenant may only look for now
-    ├── NotFound             unknown, or somebody else's
-    ├── Conflict             the thing has moved on since the caller last looked
-    │   ├── KeyReused        an idempotency key came back with another body
-    │   └── Fenced           the lease is gone: nothing of this attempt or agent counts
+    │   └── TenantSuspended  the tenant is read-only for now
+    ├── NotFound             unknown, or another tenant's
+    ├── Conflict             the state does not permit this, or no longer
+    │   ├── KeyReused        an idempotency key was reused with another body
+    │   └── Fenced           the lease is lost: reports of its holder are ignored
     ├── TooLarge
     ├── Invalid              understood, but a field cannot be accepted
     │   └── UnknownArtifact  a task needs a bundle that its tenant has not uploaded
-    ├── LimitExceeded        a limit of the plan is used up; try again after `retry_after`
+    ├── LimitExceeded        a limit of the plan is used up; retry after `retry_after`
     ├── Unavailable          not now; the same request may succeed later
     │   ├── NotLeading       this server's term is over
     │   └── Unreachable      no server answers at the URL that a client was given
-    ├── TaskFailed           a task that was waited for did not end as done
-    └── ConfigError          a setting or a file that Duly was started with
+    ├── TaskFailed           a task whose result was asked for is not done
+    └── ConfigError          an invalid setting, flag or file at start-up
 
 Failures of the machinery (a dropped connection, a full disk) are not here: they
 are left to propagate, and the loop that they broke starts its next tick afresh.
@@ -40,61 +40,61 @@ class DulyError(Exception):
 
 
 class Malformed(DulyError):
-    """The request is not readable at all."""
+    """The request cannot be parsed."""
 
     code = "malformed"
 
 
 class Unauthenticated(DulyError):
-    """No key was given, or one that is unknown, expired or revoked."""
+    """The key is missing, unknown, expired or revoked."""
 
     code = "unauthenticated"
 
 
 class Forbidden(DulyError):
-    """The key is valid, and may not do this."""
+    """The key is valid but lacks the scope for this."""
 
     code = "forbidden"
 
 
 class TenantSuspended(Forbidden):
-    """The tenant is suspended: it may look at what it has, and do nothing else."""
+    """The tenant is suspended: it may read, and nothing else."""
 
     code = "tenant_suspended"
 
 
 class NotFound(DulyError):
-    """There is no such thing, or it belongs to somebody else."""
+    """The object does not exist, or belongs to another tenant."""
 
     code = "not_found"
 
 
 class Conflict(DulyError):
-    """The thing is not, or no longer, in a state in which this can be done."""
+    """The object is not, or no longer, in a state that permits the operation."""
 
     code = "conflict"
 
 
 class KeyReused(Conflict):
-    """An idempotency key that belongs to another task came back with a different body."""
+    """An idempotency key was reused with a different body."""
 
     code = "idempotency_key_reused"
 
 
 class Fenced(Conflict):
-    """The lease has passed on; nothing that its former holder says counts any more."""
+    """The lease was lost; messages of its former holder are rejected."""
 
     code = "fenced"
 
 
 class TooLarge(DulyError):
-    """The request is larger than the server takes."""
+    """The request exceeds a size limit."""
 
     code = "too_large"
 
 
 class Invalid(DulyError):
-    """A field of the request cannot be accepted; `field` is its path, as in `resources.cpu`."""
+    """A field of the request is invalid; `field` is its path, as in `resources.cpu`."""
 
     code = "invalid"
 
@@ -104,16 +104,16 @@ class Invalid(DulyError):
 
 
 class UnknownArtifact(Invalid):
-    """The tenant has no artifact of that hash; upload it first."""
+    """The tenant has no artifact with that hash; upload it first."""
 
     code = "unknown_artifact"
 
 
 class LimitExceeded(DulyError):
-    """The tenant has used up what its plan grants; the message begins with "Limit exceeded".
+    """A limit of the tenant's plan is used up; the message begins with "Limit exceeded".
 
-    Without a time at which there is room again `retry_after` is a minute, which is longer than
-    clients try by themselves.
+    When it is unknown when the limit clears, `retry_after` is a minute, which is longer than
+    clients retry on their own.
     """
 
     code = "limit_exceeded"
@@ -126,7 +126,7 @@ class LimitExceeded(DulyError):
 
 
 class Unavailable(DulyError):
-    """It cannot be done now, or it is not known whether it was; try again."""
+    """The request failed for now, or its outcome is unknown; retry it."""
 
     code = "unavailable"
 
@@ -136,24 +136,24 @@ class Unavailable(DulyError):
 
 
 class NotLeading(Unavailable):
-    """This server's term is over; whoever leads now does the work."""
+    """This server's term is over; the current leader does the work."""
 
     code = "not_leading"
 
 
 class Unreachable(Unavailable):
-    """No server answered; whether it took the request is not known if it had been sent."""
+    """No server responded; a request that was sent may or may not have been accepted."""
 
     code = "unreachable"
 
 
 class TaskFailed(DulyError):
-    """A task that was waited for ended otherwise than done."""
+    """A task whose result was asked for has failed or was cancelled."""
 
     code = "task_failed"
 
 
 class ConfigError(DulyError):
-    """A setting, a flag or a file that a process was started with cannot be used."""
+    """A setting, flag or file given at start-up is invalid."""
 
     code = "config"

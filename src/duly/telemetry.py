@@ -1,7 +1,7 @@
-"""Counters and histograms.
+"""Prometheus metrics: counters, gauges and histograms.
 
-Names and labels are few and fixed: a metric whose labels come from tenants would
-cost more than what it measures.
+Names and labels are few and fixed: a metric with labels from tenants would cost more than what it
+measures.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ REPORTS_STALE = Counter(
 REQUESTS_SHED = Counter(
     "duly_requests_shed",
     "Requests refused because the server had no room for them.",
-    ["room"],
+    ["bulkhead"],
     registry=REGISTRY,
 )
 TICKS_FAILED = Counter(
@@ -50,7 +50,7 @@ COMMIT_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
 )
 REPAIRS = Counter("duly_repairs", "Things put right by the audit.", ["kind"], registry=REGISTRY)
-LEADS = Gauge("duly_leads", "1 while this server leads.", registry=REGISTRY)
+IS_LEADER = Gauge("duly_leads", "1 while this server leads.", registry=REGISTRY)
 
 
 @contextmanager

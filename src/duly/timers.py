@@ -1,14 +1,17 @@
-"""Waits for something to happen, but not for ever."""
+"""Waits for an asyncio event with a timeout.
+
+Decision: docs/adr/0011-idle-processes-sleep.md.
+"""
 
 import asyncio
 import contextlib
 
 
-async def wait(event: asyncio.Event, seconds: float) -> None:
-    """Return when `event` is set; after `seconds` it is set from here.
+async def wait_or_set(event: asyncio.Event, seconds: float) -> None:
+    """Wait for `event`; a timer sets it after `seconds`.
 
-    `asyncio.timeout` cancels whoever waits and catches that again, which takes several times as
-    long as the wait itself; and processes without work do little else than wait.
+    Cheaper than `asyncio.timeout`, which cancels the waiting task and catches the cancellation:
+    that costs several times the wait itself, and idle processes do little else than wait.
     """
     timer = asyncio.get_running_loop().call_later(seconds, event.set)
     try:
@@ -18,7 +21,7 @@ async def wait(event: asyncio.Event, seconds: float) -> None:
 
 
 async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
-    """Return when `event` is set, or after `seconds`; it is not set from here."""
+    """Wait for `event`, at most `seconds`; the timeout does not set it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

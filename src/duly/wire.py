@@ -1,12 +1,12 @@
 """The messages between a server and an agent, and their encoding.
 
-Agents dial out: they poll for work, send heartbeats, and report, all by POST with
-a msgpack body and the node's key as bearer. An attempt is always named by all of
-(task, attempt, token), the fence. Clocks are not compared: an agent sends
-durations, and the server counts them back from PostgreSQL's time.
+Agents dial out: they poll for work, send heartbeats and report, all by POST with a msgpack body
+and the node's key as bearer token. An attempt is always identified by (task, attempt, fencing
+token). Clocks are not compared: an agent sends durations, and the server subtracts them from
+PostgreSQL's time.
 
-Everything is idempotent. A poll says what the agent holds and is answered with
-whatever else it should hold; a report that was accepted before is accepted again.
+Every message is idempotent. A poll lists the attempts that the agent holds, and the response the
+others that it should hold; a report that was accepted before is accepted again.
 """
 
 from typing import Any, Literal, TypeVar
@@ -14,20 +14,19 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from duly.errors import Malformed
-from duly.model.amounts import ResourcesRequest, told_resources
+from duly.model.requests.amounts import ResourcesRequest, resources_to_json
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Reason, Usage
 
 MEDIA_TYPE = "application/x-msgpack"
-TAIL_BYTES = 4096
-"""The end of an attempt's log that travels with its report."""
+MAX_LOG_TAIL_BYTES = 4096
+"""The tail of an attempt's log that is sent with its report."""
 
-ARTIFACT_PIECE = 4 * 2**20
-"""The bytes of an artifact that come at once, at most."""
+MAX_ARTIFACT_CHUNK_BYTES = 4 * 2**20
 
 
 class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
-    """An attempt, and the right to speak for it."""
+    """An attempt and its fencing token."""
 
     task: int
     attempt: int
@@ -35,38 +34,38 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Capacity(ResourcesRequest, omit_defaults=True, kw_only=True):
-    """What a node has, as a task's `resources` say it; what is left out, it has none of."""
+    """A node's capacity in the fields of a task's `resources`; absent kinds are 0."""
 
     cpu_milli: int | None = None
-    """Thousandths of a core, which earlier versions say instead; counts only without `cpu`."""
+    """Thousandths of a core, as sent by earlier versions; ignored if `cpu` is given."""
 
 
-class Join(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """POST /v1/nodes (JSON): the bearer is a join token, or the key of an earlier join.
+class JoinRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /v1/nodes (JSON): the bearer token is a join token, or the key of an earlier join.
 
-    Joining begins a new incarnation and ends the node's previous one. A new node makes its
-    key itself and keeps it before it asks, so that a join whose answer was lost can be
-    repeated: with the same key it is the same node.
+    Joining starts a new incarnation and ends the node's previous one. A new node generates and
+    stores its key before it joins, so a join whose response was lost can be retried: the same
+    key means the same node.
     """
 
     name: str
     key: str | None = None
-    """The key that the node has made for itself; needed with a join token."""
+    """The key that the node generated; required with a join token."""
     capacity: Capacity
     labels: dict[str, str] = {}
     isolation: str = "process"
     version: str = ""
     enforcement: dict[str, str] = {}
-    """How each kind of limit is enforced there (`duly.agent.enforcement`)."""
+    """How each kind of limit is enforced there (`duly.agent.limits.enforcement`)."""
 
 
 def capacity(resources: Resources) -> Capacity:
-    """Return what a node has as it says so when it joins, to servers of any version."""
-    return Capacity(**told_resources(resources), cpu_milli=resources.cpu_milli)
+    """Return `resources` as the capacity in a join request, for servers of any version."""
+    return Capacity(**resources_to_json(resources), cpu_milli=resources.cpu_milli)
 
 
-class Joined(msgspec.Struct, kw_only=True):
-    """What the servers call the node, and the terms of its lease."""
+class JoinResponse(msgspec.Struct, kw_only=True):
+    """The node's ids and the terms of its lease."""
 
     node: int
     incarnation: int
@@ -75,7 +74,7 @@ class Joined(msgspec.Struct, kw_only=True):
 
 
 class Assignment(msgspec.Struct, kw_only=True):
-    """An attempt that the agent is to start, unless it holds it already."""
+    """An attempt for the agent to start, unless it already holds it."""
 
     ref: AttemptRef
     payload: Payload
@@ -86,36 +85,36 @@ class Assignment(msgspec.Struct, kw_only=True):
     log_limit: int
     result_limit: int
     inputs_limit: int | None = None
-    """Bytes that the results of its upstreams may have together; None: there are none to fetch."""
+    """Maximum total bytes of its upstreams' results; None: there are none to fetch."""
     tenant: int | None = None
-    """Whose it is: what one attempt has used, only others of the same tenant may use again."""
+    """The tenant: workspaces of an attempt are only reused by attempts of the same tenant."""
     cpu_quota: bool = False
-    """Whether its cpu is the most that it gets, and not only its share when others want it, too."""
+    """Whether its cpu is a hard cap, and not only its share under contention."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that the agent is to end.
+    """An attempt for the agent to end.
 
-    `cancelled`: SIGTERM, grace, SIGKILL, then report. `capped`: SIGKILL, then report
-    (the agent should have done so itself). `lost`: SIGKILL and forget; it is another's.
+    `cancelled`: SIGTERM, grace period, SIGKILL, then report. `capped`: SIGKILL, then report (the
+    agent should have done so itself). `lost`: SIGKILL without a report; the lease has moved on.
     """
 
     ref: AttemptRef
     why: Literal["cancelled", "capped", "lost"]
 
 
-class Poll(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/poll: what the agent holds, and how long it is ready to wait."""
+class PollRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/poll: the attempts that the agent holds, and how long it will wait."""
 
     incarnation: int
     held: list[AttemptRef]
     wait: float
     latest: int | None = None
-    """The highest token that the agent was ever given: a server that gave it need not look."""
+    """The highest token the agent was ever sent: the server that sent it can skip a query."""
 
 
-class Orders(msgspec.Struct, kw_only=True):
-    """The answer to a poll: what is to be started and what is to be ended."""
+class PollResponse(msgspec.Struct, kw_only=True):
+    """The attempts that the agent has to start, and those that it has to end."""
 
     start: list[Assignment]
     stop: list[Stop]
@@ -124,8 +123,8 @@ class Orders(msgspec.Struct, kw_only=True):
 class Heartbeat(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/heartbeat: renews the lease of the incarnation.
 
-    Once `stopping` has been said, the incarnation is given no more work. It is given none while it
-    has a `shortage`: something of its own that it could not start tasks without.
+    After `stopping` the incarnation gets no more work. With a `shortage`, of something that the
+    node itself needs to start tasks, it gets none until the shortage is over.
     """
 
     incarnation: int
@@ -134,18 +133,18 @@ class Heartbeat(msgspec.Struct, kw_only=True):
     shortage: str | None = None
 
 
-class Renewed(msgspec.Struct, kw_only=True):
-    """The lease is good for `ttl` seconds, counted from before the heartbeat was sent."""
+class HeartbeatResponse(msgspec.Struct, kw_only=True):
+    """The lease is valid for `ttl` seconds, counted from before the heartbeat was sent."""
 
     ttl: float
     stop: list[Stop]
 
 
 class AttemptReport(msgspec.Struct, kw_only=True):
-    """How an attempt ended; sent once nothing of it is left running.
+    """How an attempt ended; sent once none of its processes is left.
 
-    `ran` and `ended_ago` are seconds on the agent's monotonic clock; `ran` is None when it
-    was never started. `tail` is the end of its log, at most TAIL_BYTES; `log_size` the whole.
+    `ran` and `ended_ago` are seconds on the agent's monotonic clock; `ran` is None if it never
+    started. `tail` is the end of its log, at most MAX_LOG_TAIL_BYTES of its `log_size`.
     """
 
     ref: AttemptRef
@@ -159,17 +158,17 @@ class AttemptReport(msgspec.Struct, kw_only=True):
     log_size: int = 0
     result: bytes | None = None
     result_limit: int | None = None
-    """The bytes that the result might have; what is longer is too large, and cut."""
+    """Maximum bytes of the result; a longer one was truncated."""
 
 
-class Reports(msgspec.Struct, kw_only=True):
+class ReportRequest(msgspec.Struct, kw_only=True):
     """POST /v1/gateway/report: a batch of ended attempts."""
 
     incarnation: int
     reports: list[AttemptReport]
 
 
-class Receipts(msgspec.Struct, kw_only=True):
+class ReportResponse(msgspec.Struct, kw_only=True):
     """For each report, in order, whether it was accepted; False means stale: forget it."""
 
     accepted: list[bool]
@@ -184,61 +183,61 @@ class LogChunk(msgspec.Struct, kw_only=True):
     data: bytes
 
 
-class InputsWanted(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/inputs: asks for what the upstreams of an attempt's task have left.
+class InputsRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/inputs: fetches a page of the upstream results of an attempt's task.
 
-    The first page is above 0, and each page says above what the next one is.
+    `above` is the cursor: 0 for the first page, then the value of the previous page.
     """
 
     ref: AttemptRef
     above: int = 0
 
 
-class Input(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an upstream, as JSON, and what it is called: by its ref, or by its id."""
+class UpstreamResult(msgspec.Struct, frozen=True, array_like=True):
+    """The JSON result of an upstream, named by its ref or its id."""
 
     name: str
     result: bytes
 
 
-class Inputs(msgspec.Struct, kw_only=True):
-    """A page of results; without `above` it is the last one."""
+class InputsPage(msgspec.Struct, kw_only=True):
+    """A page of results; the last page has no `above`."""
 
-    results: list[Input]
+    results: list[UpstreamResult]
     above: int | None = None
 
 
-class ArtifactWanted(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/artifact: asks for bytes of the artifact of an attempt, from `offset` on.
+class ArtifactRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/artifact: fetches a chunk of an attempt's artifact from `offset` on.
 
-    Which artifact it is, the payload says: `artifact`, the SHA-256 of all of its bytes.
+    The payload of the attempt identifies the artifact by its SHA-256.
     """
 
     ref: AttemptRef
     offset: int = 0
 
 
-class ArtifactPiece(msgspec.Struct, kw_only=True):
-    """Bytes of an artifact, not more than ARTIFACT_PIECE; `size` is how many there are in all.
+class ArtifactChunk(msgspec.Struct, kw_only=True):
+    """Bytes of an artifact, at most MAX_ARTIFACT_CHUNK_BYTES; `size` is its total.
 
-    There are none once `offset` has reached `size`.
+    Empty once `offset` has reached `size`.
     """
 
     data: bytes
     size: int
 
 
-class Preparing(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/preparing: what these attempts need is still being fetched.
+class PreparingReport(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/preparing: attempts whose inputs are still being fetched.
 
-    Their caps begin to count when they begin, so the servers do not have them killed meanwhile.
+    Execution caps count from the start of an attempt, so servers must not cap these meanwhile.
     """
 
     refs: list[AttemptRef]
 
 
-class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """For how many seconds an attempt has run, and what it has used by now, if that is known."""
+class MeasuredUsage(msgspec.Struct, frozen=True, array_like=True):
+    """How many seconds an attempt has run, and its usage so far, if known."""
 
     ref: AttemptRef
     ran: float
@@ -246,27 +245,27 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     peak_memory_mb: float | None = None
 
 
-class Running(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/running: what is known by now of attempts that have run for a while.
+class RunningReport(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/running: interim usage of attempts that have run for a while.
 
-    Their reports tell all of it in the end. If the node is lost, there are no reports.
+    Their reports repeat all of it at the end. If the node is lost, there are no reports.
     """
 
-    measured: list[Measured]
+    measured: list[MeasuredUsage]
 
 
-class AttemptKey(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/attempt-key: the key with this SHA-256 speaks for the attempt from now on.
+class AttemptKeyRegistration(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/attempt-key: registers the SHA-256 of an attempt's key.
 
-    Sent once, and only for an attempt that has something to say (`duly.model.attempt_key`).
+    Sent once, and only for an attempt that calls the API (`duly.model.attempt_key`).
     """
 
     ref: AttemptRef
     digest: bytes
 
 
-class Leave(msgspec.Struct, kw_only=True):
-    """POST /v1/gateway/leave: the agent stops; it holds nothing any more."""
+class LeaveRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/gateway/leave: the agent stops and holds no attempts."""
 
     incarnation: int
 

@@ -5,14 +5,14 @@ import hashlib
 from contextlib import asynccontextmanager
 
 from duly import wire
-from duly.agent.bundle_cache import BundleCache
-from duly.agent.bundles import BundleFetcher
 from duly.agent.gateway import Gateway
-from duly.agent.users import SameUser
+from duly.agent.preparation.bundle_cache import BundleCache
+from duly.agent.preparation.bundles import BundleFetcher
+from duly.agent.preparation.task_users import SameUser
 from duly.model.resources import Resources
 from duly.model.task import Payload
-from duly.wire import ArtifactPiece, ArtifactWanted, Assignment, AttemptRef
-from tests.agent.test_unpack import entry, tar
+from duly.wire import ArtifactChunk, ArtifactRequest, Assignment, AttemptRef
+from tests.agent.preparation.test_unpack import entry, tar
 
 A, B, C = AttemptRef(7, 1, 40), AttemptRef(8, 1, 41), AttemptRef(9, 1, 42)
 JOB = tar(entry("run.sh", b"#!/bin/sh\n", mode=0o755), entry("data/x", b"hello"))
@@ -32,7 +32,7 @@ class Counted(SameUser):
         self.taken += 1
         return super().take()
 
-    def give_back(self, user):
+    def release(self, user):
         self.taken -= 1
 
 
@@ -110,7 +110,7 @@ async def bundling(server, folder, most_bytes=10**6, unpackers=1):
 def give(server, data, *cuts, size=None):
     """Prepare an artifact, in pieces."""
     for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
-        piece = ArtifactPiece(data=data[start:end], size=len(data) if size is None else size)
+        piece = ArtifactChunk(data=data[start:end], size=len(data) if size is None else size)
         server.prepare(200, wire.encode(piece))
 
 
@@ -123,5 +123,5 @@ async def until(holds):
 def asked(server):
     """Return which pieces were asked for."""
     assert {path for path, _, _ in server.seen} <= {"/v1/gateway/artifact"}
-    found = [wire.decode(body, ArtifactWanted) for _, _, body in server.seen]
+    found = [wire.decode(body, ArtifactRequest) for _, _, body in server.seen]
     return [(one.ref, one.offset) for one in found]

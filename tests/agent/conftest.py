@@ -5,7 +5,8 @@ import pytest
 from aiohttp import web
 
 from duly import wire
-from duly.agent import gateway, hierarchies
+from duly.agent import gateway
+from duly.agent.limits import cgroup_hierarchies
 from tests.agent.node import Doorbell, new_data, running
 
 ROOT = os.geteuid() == 0
@@ -30,21 +31,21 @@ async def best_node():
 @pytest.fixture
 def doorbell():
     folder = new_data()
-    bell = Doorbell(folder)
-    yield bell
-    bell.close()
+    wakeups = Doorbell(folder)
+    yield wakeups
+    wakeups.close()
     folder.rmdir()
 
 
 @pytest.fixture
 def retrying_at_once(monkeypatch):
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 0.0)
 
 
 @pytest.fixture
 def needs_memory_controller():
-    found = hierarchies.find("duly-test-probe")
-    hierarchies.sweep("duly-test-probe")
+    found = cgroup_hierarchies.find("duly-test-probe")
+    cgroup_hierarchies.sweep("duly-test-probe")
     if not found.limits_memory:
         pytest.skip("no memory controller can be had here")
 

@@ -12,21 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import duly.agent.link
-from duly.agent import hierarchies, identity, users, workspace
-from duly.agent.cgroup import Layout
-from duly.agent.executor import Executor
-from duly.agent.outcome import Exit, conclude
-from duly.agent.ports import Ports
-from duly.agent.sweep import sweep
-from duly.agent.task_socket import TaskSocket, listen
-from duly.agent.tree import read_state
-from duly.agent.unpack import fill
+import duly.agent.supervision.supervisor_link
+from duly.agent import identity
+from duly.agent.leftovers import sweep
+from duly.agent.limits import cgroup_hierarchies
+from duly.agent.limits.cgroup import Layout
+from duly.agent.preparation import task_users, workspace
+from duly.agent.preparation.executor import Executor
+from duly.agent.preparation.ports import Ports
+from duly.agent.preparation.unpack import fill
+from duly.agent.reporting.task_socket import TaskSocket, listen
+from duly.agent.supervision.outcome import Exit, conclude
+from duly.agent.supervision.process_tree import read_state
 from duly.clock import monotonic
 from duly.model.progress import Progress
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
-from duly.wire import Assignment, AttemptRef, AttemptReport, Input
+from duly.wire import Assignment, AttemptRef, AttemptReport, UpstreamResult
 
 NOBODY = "nobody"
 TRUSTED = 1000.0
@@ -39,11 +41,11 @@ FIRST_PORT = 31_000 + os.getpid() % 150 * 10
 class Node:
     """Runs attempts, and remembers how they ended."""
 
-    def __init__(self, data: Path, layout: Layout, chosen: users.Users) -> None:
+    def __init__(self, data: Path, layout: Layout, chosen: task_users.Users) -> None:
         self.data = data
         self.layout = layout
         self.users = chosen
-        self.mark = identity.mark(data)
+        self.mark = identity.instance_name(data)
         self.work = workspace.root(data, self.mark, shared=chosen.runs_as_others)
         self.outputs: asyncio.Queue[tuple[AttemptRef, int]] = asyncio.Queue()
         self.left: list[str] = []
@@ -60,7 +62,7 @@ class Node:
             remove=self.left.append,
             socket=self.socket,
         )
-        self.link: duly.agent.link.Link
+        self.link: duly.agent.supervision.supervisor_link.SupervisorLink
         self.on_measured: Callable[[list[Any]], None] = lambda _: None
 
     def start(
@@ -69,6 +71,7 @@ class Node:
         source: str | None = None,
         script_path: str | None = None,
         env: dict[str, str] | None = None,
+        stdin: str | None = None,
         cap: float = 60.0,
         grace: float = 0.3,
         cpu_milli: int = 100,
@@ -91,6 +94,7 @@ class Node:
                 source=source,
                 script_path=script_path,
                 env=env or {},
+                stdin=stdin,
             ),
             resources=Resources(
                 cpu_milli=cpu_milli, memory_mb=memory_mb, disk_mb=disk_mb, ports=ports
@@ -105,7 +109,7 @@ class Node:
             cpu_quota=cpu_quota,
         )
         if inputs is not None:
-            results = [Input(name, result) for name, result in inputs.items()]
+            results = [UpstreamResult(name, result) for name, result in inputs.items()]
             workspace.write_inputs(self.executor.inputs_of(ref), results)
         unpacked = None if bundle is None else self._unpack(ref, bundle)
         self._ends[ref] = asyncio.get_running_loop().create_future()
@@ -186,14 +190,16 @@ def cmdline(pid):
 async def running(mode: str):
     """Run a node in one of the modes: `cgroup`, or without: `uid`, `shared`."""
     data = new_data()
-    chosen = users.choose(NOBODY if mode == "shared" and os.geteuid() == 0 else None)
+    chosen = task_users.choose(NOBODY if mode == "shared" and os.geteuid() == 0 else None)
     layout = Layout()
     if mode == "cgroup":
-        layout = hierarchies.find(identity.mark(data), limit_processes=not chosen.own_uids)
+        layout = cgroup_hierarchies.find(
+            identity.instance_name(data), limit_processes=not chosen.own_uids
+        )
     node = Node(data, layout, chosen)
     workspace.make_root(node.work)
     (data / "spool").mkdir()
-    node.link = await duly.agent.link.start(
+    node.link = await duly.agent.supervision.supervisor_link.start(
         data, layout, own_uids=chosen.own_uids, on_event=node.hear
     )
     node.link.send("trust", monotonic() + TRUSTED)

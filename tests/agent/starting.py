@@ -4,25 +4,25 @@ import os
 import resource
 from contextlib import contextmanager
 
-from duly.agent.cgroup import Limits
-from duly.agent.spawner import MADE
-from duly.agent.starter import Start, Starter
+from duly.agent.limits.cgroup import Limits
+from duly.agent.supervision.spawner import WORKSPACE_READY
+from duly.agent.supervision.spawner_handle import PendingStart, SpawnerHandle
 
 
 def start_of_true(attempt):
-    begin = (["true"], {}, "/", MADE, None, False)
-    return Start(attempt, Limits(), begin, os.open("/dev/null", os.O_WRONLY))
+    begin = (["true"], {}, "/", WORKSPACE_READY, None, False)
+    return PendingStart(attempt, Limits(), begin, os.open("/dev/null", os.O_WRONLY))
 
 
 @contextmanager
 def closing_at_end():
     lock = os.open("/dev/null", os.O_RDONLY)
-    starter = Starter([], resource.getrlimit(resource.RLIMIT_NOFILE), 1, 0, lock)
+    spawner = SpawnerHandle([], resource.getrlimit(resource.RLIMIT_NOFILE), 1, 0, lock)
     try:
-        yield starter
+        yield spawner
     finally:
-        starter.frames.socket.close()
-        if not starter.is_reaped:
-            starter.kill()
-            os.waitpid(starter.pid, 0)
+        spawner.connection.socket.close()
+        if not spawner.is_reaped:
+            spawner.kill()
+            os.waitpid(spawner.pid, 0)
         os.close(lock)

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from duly import wire
-from duly.agent import reports
-from duly.agent.gateway import FIRST_PAUSE, LONGEST_PAUSE, Backoff, Gateway
-from duly.agent.reports import ReportSender
+from duly.agent.gateway import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Backoff, Gateway
+from duly.agent.reporting import reports
+from duly.agent.reporting.reports import ReportSender
 from duly.errors import Conflict, Fenced, Invalid, Malformed, Unauthenticated, Unavailable
 from duly.model.resources import Resources
 from duly.model.task import Outcome
@@ -17,13 +17,13 @@ from duly.wire import (
     AttemptRef,
     AttemptReport,
     Heartbeat,
-    Join,
-    Joined,
-    Orders,
-    Poll,
-    Receipts,
-    Renewed,
-    Reports,
+    HeartbeatResponse,
+    JoinRequest,
+    JoinResponse,
+    PollRequest,
+    PollResponse,
+    ReportRequest,
+    ReportResponse,
 )
 
 NOWHERE = "http://127.0.0.1:1"
@@ -32,11 +32,11 @@ NOWHERE = "http://127.0.0.1:1"
 async def test_a_message_arrives_with_the_key_and_comes_back_typed(server):
     async with Gateway([server.url + "/"]) as gateway:
         gateway.key = "k"
-        server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+        server.prepare(200, wire.encode(HeartbeatResponse(ttl=15.0, stop=[])))
         beat = Heartbeat(incarnation=3, held=[AttemptRef(1, 2, 3)])
-        assert await gateway.call("heartbeat", beat, Renewed, timeout=5) == Renewed(
-            ttl=15.0, stop=[]
-        )
+        assert await gateway.call(
+            "heartbeat", beat, HeartbeatResponse, timeout=5
+        ) == HeartbeatResponse(ttl=15.0, stop=[])
         [(path, authorization, body)] = server.seen
         assert (path, authorization) == ("/v1/gateway/heartbeat", "Bearer k")
         assert wire.decode(body, Heartbeat) == beat
@@ -46,8 +46,8 @@ async def test_a_join_is_json_both_ways(server):
     async with Gateway([server.url]) as gateway:
         answer = b'{"node": 1, "incarnation": 2, "lease_ttl": 15, "heartbeat_interval": 3}'
         server.prepare(201, answer, "application/json")
-        message = Join(name="n", capacity=wire.capacity(Resources(cpu_milli=1000)))
-        assert await gateway.join(message, timeout=5) == Joined(
+        message = JoinRequest(name="n", capacity=wire.capacity(Resources(cpu_milli=1000)))
+        assert await gateway.join(message, timeout=5) == JoinResponse(
             node=1, incarnation=2, lease_ttl=15.0, heartbeat_interval=3.0
         )
 
@@ -95,22 +95,22 @@ async def test_an_answer_that_makes_no_sense_is_asked_for_again(server):
     async with Gateway([server.url]) as gateway:
         server.prepare(200, b"<html>")
         with pytest.raises(Unavailable):
-            await gateway.call("heartbeat", {}, Renewed, timeout=5)
+            await gateway.call("heartbeat", {}, HeartbeatResponse, timeout=5)
         server.prepare(502, b"<html>", "text/html")
         with pytest.raises(Unavailable):
-            await gateway.call("heartbeat", {}, Renewed, timeout=5)
+            await gateway.call("heartbeat", {}, HeartbeatResponse, timeout=5)
 
 
 def test_pauses_grow_to_a_bound_and_are_jittered():
     backoff = Backoff()
     pauses = [backoff.next() for _ in range(20)]
-    assert FIRST_PAUSE / 2 <= pauses[0] <= FIRST_PAUSE
-    assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in pauses[8:])
+    assert MIN_BACKOFF_SECONDS / 2 <= pauses[0] <= MIN_BACKOFF_SECONDS
+    assert all(MAX_BACKOFF_SECONDS / 2 <= pause <= MAX_BACKOFF_SECONDS for pause in pauses[8:])
     assert len(set(pauses)) > 10
 
 
 def test_pauses_are_no_longer_than_asked_for():
-    backoff = Backoff(longest=0.3)
+    backoff = Backoff(max_pause=0.3)
     assert max(backoff.next() for _ in range(20)) <= 0.3
 
 
@@ -143,7 +143,7 @@ async def sending(server, given, answers):
 
 
 def receipts(*accepted: bool) -> tuple[int, bytes]:
-    return 200, wire.encode(Receipts(accepted=list(accepted)))
+    return 200, wire.encode(ReportResponse(accepted=list(accepted)))
 
 
 async def test_reports_leave_together_and_each_is_answered(server):
@@ -162,7 +162,7 @@ async def test_one_report_that_is_refused_does_not_hold_up_the_others(server):
     answers = [(400, b""), (400, b""), receipts(True), receipts(True, True)]
     given = [report(1, result=b"?"), report(2), report(3)]
     assert await sending(server, given, answers) == {1: True, 2: True, 3: True}
-    stripped = wire.decode(server.seen[2][2], Reports).reports[0]
+    stripped = wire.decode(server.seen[2][2], ReportRequest).reports[0]
     assert (stripped.result, stripped.outcome) == (None, Outcome.SUCCEEDED)
 
 
@@ -185,12 +185,13 @@ async def batches(server, count: int) -> list[list[int]]:
     while len(server.seen) < count:
         await asyncio.sleep(0.001)
     return [
-        [one.ref.task for one in wire.decode(body, Reports).reports] for *_, body in server.seen
+        [one.ref.task for one in wire.decode(body, ReportRequest).reports]
+        for *_, body in server.seen
     ]
 
 
 async def test_reports_are_gathered_until_half_of_what_runs_has_ended(server, monkeypatch):
-    monkeypatch.setattr(reports, "GATHER", 3600.0)
+    monkeypatch.setattr(reports, "BATCH_INTERVAL_SECONDS", 3600.0)
     async with sending_first(server) as sender:
         sender.add(report(2), None)
         await asyncio.sleep(0.05)  # It would have left by now.
@@ -205,38 +206,38 @@ async def test_a_report_waits_for_others_only_for_a_moment(server):
 
 
 async def test_of_many_that_end_at_once_more_are_gathered(server, monkeypatch):
-    monkeypatch.setattr(reports, "GATHER", 0.02)
-    monkeypatch.setattr(reports, "LONGER", 3600.0)
-    running = 4 * reports.MANY
+    monkeypatch.setattr(reports, "BATCH_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(reports, "LARGE_BATCH_INTERVAL_SECONDS", 3600.0)
+    running = 4 * reports.LARGE_BATCH_REPORTS
     async with sending_first(server, running) as sender:
-        for task in range(2, 2 + reports.MANY):
+        for task in range(2, 2 + reports.LARGE_BATCH_REPORTS):
             sender.add(report(task), None)
         await asyncio.sleep(0.05)  # They would have left by now.
-        for task in range(2 + reports.MANY, 2 + running // 2):
+        for task in range(2 + reports.LARGE_BATCH_REPORTS, 2 + running // 2):
             sender.add(report(task), None)
         assert await batches(server, 2) == [[1], list(range(2, 2 + running // 2))]
 
 
 async def test_of_many_that_end_at_once_none_waits_for_long(server):
     async with sending_first(server, 1000) as sender:
-        for task in range(2, 2 + reports.MANY):
+        for task in range(2, 2 + reports.LARGE_BATCH_REPORTS):
             sender.add(report(task), None)
-        assert await batches(server, 2) == [[1], list(range(2, 2 + reports.MANY))]
+        assert await batches(server, 2) == [[1], list(range(2, 2 + reports.LARGE_BATCH_REPORTS))]
 
 
 async def test_when_one_call_finds_a_server_silent_no_other_waits_for_it(server):
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         silent = f"http://127.0.0.1:{stopped.getsockname()[1]}"
         async with Gateway([silent, server.url]) as gateway:
-            message = Poll(incarnation=3, held=[], wait=25.0)
-            poll = asyncio.ensure_future(gateway.call("poll", message, Orders, timeout=60))
+            message = PollRequest(incarnation=3, held=[], wait=25.0)
+            poll = asyncio.ensure_future(gateway.call("poll", message, PollResponse, timeout=60))
             beat = Heartbeat(incarnation=3, held=[])
             with pytest.raises(Unavailable):
-                await gateway.call("heartbeat", beat, Renewed, timeout=0.3)
+                await gateway.call("heartbeat", beat, HeartbeatResponse, timeout=0.3)
             with pytest.raises(Unavailable, match="no answer in time"):
                 await asyncio.wait_for(poll, 5)
-            server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
-            assert await gateway.call("heartbeat", beat, Renewed, timeout=5)
+            server.prepare(200, wire.encode(HeartbeatResponse(ttl=15.0, stop=[])))
+            assert await gateway.call("heartbeat", beat, HeartbeatResponse, timeout=5)
 
 
 async def test_a_silent_server_is_not_waited_for_while_another_can_be_asked(server):
@@ -246,17 +247,23 @@ async def test_a_silent_server_is_not_waited_for_while_another_can_be_asked(serv
         async with Gateway([silent, server.url]) as gateway:
             with pytest.raises(Unavailable):
                 async with asyncio.timeout(5):
-                    await gateway.call("heartbeat", beat, Renewed, timeout=60, soon=0.1)
-            server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
-            assert await gateway.call("heartbeat", beat, Renewed, timeout=60, soon=30)
+                    await gateway.call(
+                        "heartbeat", beat, HeartbeatResponse, timeout=60, failover_timeout=0.1
+                    )
+            server.prepare(200, wire.encode(HeartbeatResponse(ttl=15.0, stop=[])))
+            assert await gateway.call(
+                "heartbeat", beat, HeartbeatResponse, timeout=60, failover_timeout=30
+            )
 
 
 async def test_when_there_is_no_other_server_a_slow_one_is_waited_for(server):
     beat = Heartbeat(incarnation=3, held=[])
     async with Gateway([server.url]) as gateway:
-        call = gateway.call("heartbeat", beat, Renewed, timeout=60, soon=0.001)
+        call = gateway.call(
+            "heartbeat", beat, HeartbeatResponse, timeout=60, failover_timeout=0.001
+        )
         asked = asyncio.ensure_future(call)
         while not server.seen:
             await asyncio.sleep(0.01)
-        server.prepare(200, wire.encode(Renewed(ttl=15.0, stop=[])))
+        server.prepare(200, wire.encode(HeartbeatResponse(ttl=15.0, stop=[])))
         assert await asked

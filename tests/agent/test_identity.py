@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from duly.agent import identity, users
+from duly.agent import identity
 from duly.agent.identity import Identity
+from duly.agent.preparation import task_users
 from duly.errors import ConfigError
 
 
@@ -48,7 +49,7 @@ def test_a_second_agent_on_a_folder_is_refused(tmp_path):
 
 
 def test_a_supervisor_that_does_not_go_is_seen_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "SUPERVISOR_PATIENCE", 0.05)
+    monkeypatch.setattr(identity, "SUPERVISOR_EXIT_TIMEOUT_SECONDS", 0.05)
     hold = (
         "import fcntl, os, sys, time\n"
         "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n"
@@ -68,7 +69,7 @@ def test_a_supervisor_that_does_not_go_is_seen_off(tmp_path, monkeypatch):
 def test_two_folders_have_two_marks(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    marks = {identity.mark(tmp_path / name) for name in ("a", "b", "a/../a")}
+    marks = {identity.instance_name(tmp_path / name) for name in ("a", "b", "a/../a")}
     assert len(marks) == 2
 
 
@@ -76,8 +77,8 @@ BLOCK = 250
 
 
 def test_agents_on_one_machine_never_share_a_user(tmp_path):
-    first = users.OwnUsers(1000, BLOCK, tmp_path)
-    second = users.OwnUsers(1000, BLOCK, tmp_path)
+    first = task_users.OwnUsers(1000, BLOCK, tmp_path)
+    second = task_users.OwnUsers(1000, BLOCK, tmp_path)
     ours = [first.take() for _ in range(BLOCK + 10)]
     theirs = [second.take() for _ in range(BLOCK + 10)]
     assert not set(ours) & set(theirs)
@@ -87,26 +88,26 @@ def test_agents_on_one_machine_never_share_a_user(tmp_path):
 
 
 def test_a_user_is_used_again_as_late_as_possible(tmp_path):
-    pool = users.OwnUsers(1000, BLOCK, tmp_path)
+    pool = task_users.OwnUsers(1000, BLOCK, tmp_path)
     seen = set()
     for _ in range(BLOCK):
         user = pool.take()
         assert user not in seen
         seen.add(user)
-        pool.give_back(user)
+        pool.release(user)
     pool.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can choose")
 def test_tasks_never_run_as_root():
     with pytest.raises(ConfigError, match="never run as root"):
-        users.choose("root")
+        task_users.choose("root")
     with pytest.raises(ConfigError, match="no user"):
-        users.choose("nobody-by-this-name")
+        task_users.choose("nobody-by-this-name")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run tasks as somebody else")
 def test_tasks_never_run_as_the_owner_of_the_database(monkeypatch):
-    monkeypatch.setattr(users, "DATABASE_USER", "nobody")
+    monkeypatch.setattr(task_users, "DATABASE_USER", "nobody")
     with pytest.raises(ConfigError, match="owns the database"):
-        users.choose("nobody")
+        task_users.choose("nobody")

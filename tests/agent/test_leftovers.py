@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.sweep import sweep
-from duly.agent.users import SameUser
+from duly.agent.leftovers import sweep
+from duly.agent.preparation.task_users import SameUser
 
 SCRIPT = Path(__file__).with_name("unreadable.py")
 

@@ -6,13 +6,13 @@ import pytest
 
 from duly import wire
 from duly.agent import events, session
-from duly.agent.bundle_cache import BundleCache
 from duly.agent.gateway import Gateway
-from duly.agent.outcome import Exit
+from duly.agent.preparation.bundle_cache import BundleCache
+from duly.agent.preparation.task_users import SameUser
 from duly.agent.session import Session
-from duly.agent.users import SameUser
+from duly.agent.supervision.outcome import Exit
 from duly.clock import monotonic
-from duly.wire import AttemptRef, Orders, Poll, Stop
+from duly.wire import AttemptRef, PollRequest, PollResponse, Stop
 
 REF = AttemptRef(7, 1, 40)
 NEVER = 1000.0
@@ -21,16 +21,16 @@ NEVER = 1000.0
 @pytest.fixture
 async def polling(best_node, server, tmp_path, monkeypatch):
     """Give a session that polls, and would pause for longer than a test lasts."""
-    monkeypatch.setattr(session, "IDLE_PAUSE", NEVER)
-    async with Gateway([server.url]) as line, asyncio.TaskGroup() as group:
-        line.key = "node"
+    monkeypatch.setattr(session, "IDLE_POLL_PAUSE_SECONDS", NEVER)
+    async with Gateway([server.url]) as gateway, asyncio.TaskGroup() as group:
+        gateway.key = "node"
         cache = BundleCache(tmp_path / "bundles", 10**6)
-        one = Session(line, best_node.executor, cache, SameUser(None), freezer=False)
-        one.link = best_node.link
-        one.take(events.Renewed(monotonic(), NEVER, ()))
-        one._state.attempts[REF] = session.state.Attempt()
-        loop = group.create_task(one._poll(1, asyncio.Event()))
-        yield one
+        polling = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
+        polling.link = best_node.link
+        polling.handle(events.Renewed(monotonic(), NEVER, ()))
+        polling._state.attempts[REF] = session.state.HeldAttempt()
+        loop = group.create_task(polling._poll(1, asyncio.Event()))
+        yield polling
         loop.cancel()
 
 
@@ -39,13 +39,13 @@ async def polls(server, number):
     async with asyncio.timeout(20):
         while len(server.seen) < number:
             await asyncio.sleep(0.001)
-    return [wire.decode(body, Poll).held for _, _, body in server.seen]
+    return [wire.decode(body, PollRequest).held for _, _, body in server.seen]
 
 
 async def test_an_order_to_end_what_has_just_ended_does_not_put_off_the_next_poll(polling, server):
     assert await polls(server, 1) == [[REF]]
-    polling.take(events.Exited(REF, Exit(code=0)))
-    polling.take(events.Answered(REF))
-    orders = Orders(start=[], stop=[Stop(ref=REF, why="lost")])
+    polling.handle(events.Exited(REF, Exit(code=0)))
+    polling.handle(events.ReportAnswered(REF))
+    orders = PollResponse(start=[], stop=[Stop(ref=REF, why="lost")])
     server.prepare(200, wire.encode(orders))
     assert await polls(server, 2) == [[REF], []]

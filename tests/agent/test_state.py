@@ -4,7 +4,6 @@ import pytest
 
 from duly.agent.events import (
     Abandon,
-    Answered,
     Assigned,
     Exited,
     Fenced,
@@ -17,6 +16,7 @@ from duly.agent.events import (
     Rejoin,
     Renewed,
     Report,
+    ReportAnswered,
     Start,
     StopOrdered,
     StopRequested,
@@ -25,17 +25,17 @@ from duly.agent.events import (
     Ticked,
     Trust,
 )
-from duly.agent.frozen_limit import FROZEN_LIMIT
-from duly.agent.outcome import (
-    CANCELLED_BEFORE,
+from duly.agent.state import LEASE_MARGIN_SECONDS, MAX_REMEMBERED_ATTEMPTS, Agent
+from duly.agent.supervision.freeze_limit import MAX_FROZEN_SECONDS
+from duly.agent.supervision.outcome import (
+    CANCELLED_BEFORE_START,
+    CONCLUSIONS_BEFORE_START,
     END_LOST,
-    INTENDED,
     NEVER_BEGUN,
-    UNBEGUN,
+    REASONS_BY_INTENT,
     Conclusion,
     Exit,
 )
-from duly.agent.state import MARGIN, REMEMBERED, Agent
 from duly.model.task import Outcome, Reason
 from duly.wire import AttemptRef, Stop
 
@@ -50,7 +50,7 @@ SUCCESS = Conclusion(Outcome.SUCCEEDED, None, 0)
 def agent(*, freezer: bool = True) -> Agent:
     """Return an agent that joined at time 0."""
     joined = Agent(freezer=freezer)
-    assert joined.begin(0.0, TTL) == [Trust(TTL - MARGIN)]
+    assert joined.begin_incarnation(0.0, TTL) == [Trust(TTL - LEASE_MARGIN_SECONDS)]
     return joined
 
 
@@ -66,7 +66,7 @@ def test_an_attempt_is_held_until_its_report_is_answered():
     node.handle(Assigned(A), 1.0)
     assert node.handle(Exited(A, DONE), 2.0) == [Report(A, SUCCESS)]
     assert node.held == [A]
-    assert node.handle(Answered(A), 3.0) == [Forget(A)]
+    assert node.handle(ReportAnswered(A), 3.0) == [Forget(A)]
     assert node.held == []
 
 
@@ -74,10 +74,10 @@ def test_a_late_assignment_of_an_ended_attempt_starts_nothing():
     node = agent()
     node.handle(Assigned(A), 1.0)
     node.handle(Exited(A, DONE), 2.0)
-    node.handle(Answered(A), 3.0)
+    node.handle(ReportAnswered(A), 3.0)
     assert node.handle(Assigned(A), 4.0) == [Report(A, END_LOST)]
     assert node.handle(Assigned(A), 5.0) == []
-    assert node.handle(Answered(A), 6.0) == [Forget(A)]
+    assert node.handle(ReportAnswered(A), 6.0) == [Forget(A)]
     assert node.held == []
 
 
@@ -85,23 +85,23 @@ def test_an_order_to_end_what_has_ended_is_answered_too():
     node = agent()
     node.handle(Assigned(A), 1.0)
     node.handle(Exited(A, DONE), 2.0)
-    node.handle(Answered(A), 3.0)
+    node.handle(ReportAnswered(A), 3.0)
     assert node.handle(StopOrdered(Stop(ref=A, why="capped")), 4.0) == [Report(A, END_LOST)]
-    node.handle(Answered(A), 5.0)
+    node.handle(ReportAnswered(A), 5.0)
     cancel = StopOrdered(Stop(ref=A, why="cancelled"))
-    assert node.handle(cancel, 6.0) == [Report(A, CANCELLED_BEFORE)]
-    node.handle(Answered(A), 7.0)
+    assert node.handle(cancel, 6.0) == [Report(A, CANCELLED_BEFORE_START)]
+    node.handle(ReportAnswered(A), 7.0)
     assert node.handle(StopOrdered(Stop(ref=A, why="lost")), 8.0) == []
 
 
 def test_what_is_remembered_of_the_past_is_bounded():
     node = agent()
-    for number in range(REMEMBERED + 10):
+    for number in range(MAX_REMEMBERED_ATTEMPTS + 10):
         ref = AttemptRef(number, 1, number)
         node.handle(Assigned(ref), 1.0)
         node.handle(Exited(ref, DONE), 1.0)
-        node.handle(Answered(ref), 1.0)
-    assert len(node.past) == REMEMBERED
+        node.handle(ReportAnswered(ref), 1.0)
+    assert len(node.ended_refs) == MAX_REMEMBERED_ATTEMPTS
 
 
 def test_attempts_freeze_when_trust_runs_out_and_thaw_when_it_returns():
@@ -120,8 +120,8 @@ def test_an_attempt_that_was_thawed_freezes_again_and_has_its_time_anew():
     assert node.handle(Renewed(20.0, TTL), 21.0) == [Trust(33.0), Thaw(A)]
     assert node.handle(Renewed(22.0, TTL), 23.0) == [Trust(35.0)]
     assert node.handle(Ticked(), 40.0) == [Freeze(A)]
-    assert node.handle(Ticked(), 13.0 + FROZEN_LIMIT) == []
-    assert node.handle(Ticked(), 40.0 + FROZEN_LIMIT) == [Kill(A)]
+    assert node.handle(Ticked(), 13.0 + MAX_FROZEN_SECONDS) == []
+    assert node.handle(Ticked(), 40.0 + MAX_FROZEN_SECONDS) == [Kill(A)]
 
 
 def test_an_end_that_is_told_twice_is_reported_once():
@@ -152,9 +152,9 @@ def test_a_frozen_attempt_is_killed_after_five_minutes_and_reported_lost():
     node = agent()
     node.handle(Assigned(A), 1.0)
     node.handle(Ticked(), 13.0)
-    assert node.handle(Ticked(), 13.0 + FROZEN_LIMIT - 1) == []
-    assert node.handle(Ticked(), 13.0 + FROZEN_LIMIT) == [Kill(A)]
-    lost = Conclusion(Outcome.LOST, INTENDED[Outcome.LOST], 137)
+    assert node.handle(Ticked(), 13.0 + MAX_FROZEN_SECONDS - 1) == []
+    assert node.handle(Ticked(), 13.0 + MAX_FROZEN_SECONDS) == [Kill(A)]
+    lost = Conclusion(Outcome.LOST, REASONS_BY_INTENT[Outcome.LOST], 137)
     assert node.handle(Exited(A, KILLED), 400.0) == [Report(A, lost)]
 
 
@@ -195,7 +195,7 @@ def test_something_unknown_that_is_lost_is_ignored():
 
 
 @pytest.mark.parametrize(
-    ("why", "conclusion"), [("cancelled", CANCELLED_BEFORE), ("capped", NEVER_BEGUN)]
+    ("why", "conclusion"), [("cancelled", CANCELLED_BEFORE_START), ("capped", NEVER_BEGUN)]
 )
 def test_an_attempt_that_never_arrived_is_answered_for_and_never_started(why, conclusion):
     node = agent()
@@ -203,7 +203,7 @@ def test_an_attempt_that_never_arrived_is_answered_for_and_never_started(why, co
     assert node.handle(StopOrdered(Stop(ref=A, why=why)), 0) == []
     assert node.handle(Assigned(A), 0) == []
     assert node.held == [A]
-    assert node.handle(Answered(A), 0) == [Forget(A)]
+    assert node.handle(ReportAnswered(A), 0) == [Forget(A)]
     assert node.held == []
 
 
@@ -212,19 +212,19 @@ def test_a_lost_attempt_that_has_ended_is_forgotten_at_once():
     node.handle(Assigned(A), 1.0)
     node.handle(Exited(A, DONE), 2.0)
     assert node.handle(StopOrdered(Stop(ref=A, why="lost")), 3.0) == [Forget(A)]
-    assert node.handle(Answered(A), 4.0) == []
+    assert node.handle(ReportAnswered(A), 4.0) == []
 
 
 def test_a_stopping_agent_hands_its_attempts_back_and_leaves():
     node = agent()
     node.handle(Assigned(A), 1.0)
     assert node.handle(StopRequested(), 2.0) == [Terminate(A)]
-    expired = Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED])
+    expired = Conclusion(Outcome.EXPIRED, REASONS_BY_INTENT[Outcome.EXPIRED])
     assert node.handle(Assigned(B), 2.1) == [Report(B, expired)]
-    preempted = Conclusion(Outcome.PREEMPTED, INTENDED[Outcome.PREEMPTED], 137)
+    preempted = Conclusion(Outcome.PREEMPTED, REASONS_BY_INTENT[Outcome.PREEMPTED], 137)
     assert node.handle(Exited(A, KILLED), 3.0) == [Report(A, preempted)]
-    assert node.handle(Answered(A), 4.0) == [Forget(A)]
-    assert node.handle(Answered(B), 4.0) == [Forget(B), Leave()]
+    assert node.handle(ReportAnswered(A), 4.0) == [Forget(A)]
+    assert node.handle(ReportAnswered(B), 4.0) == [Forget(B), Leave()]
 
 
 def test_a_task_that_ends_before_it_could_be_stopped_has_ended_by_itself():
@@ -246,7 +246,7 @@ def test_a_fenced_agent_kills_everything_before_it_joins_again():
     assert node.handle(Fenced(), 3.0) == [Kill(A), Forget(B)]
     assert node.handle(Assigned(AttemptRef(3, 1, 12)), 3.5) == []
     assert node.handle(Exited(A, KILLED), 4.0) == [Forget(A), Rejoin()]
-    assert node.begin(5.0, TTL) == [Trust(18.0)]
+    assert node.begin_incarnation(5.0, TTL) == [Trust(18.0)]
     assert node.handle(Assigned(AttemptRef(3, 1, 12)), 6.0) == [Start(AttemptRef(3, 1, 12))]
 
 
@@ -256,8 +256,8 @@ def test_a_fenced_agent_that_holds_nothing_joins_again_at_once():
 
 def test_an_attempt_with_inputs_begins_once_it_has_them():
     node = agent()
-    assert node.handle(Assigned(A, has_inputs=True), 1.0) == [Fetch(A)]
-    assert node.handle(Assigned(A, has_inputs=True), 1.1) == []
+    assert node.handle(Assigned(A, needs_fetch=True), 1.0) == [Fetch(A)]
+    assert node.handle(Assigned(A, needs_fetch=True), 1.1) == []
     assert node.held == [A]
     assert node.handle(Fetched(A), 2.0) == [Start(A)]
     assert node.handle(Fetched(A), 2.1) == []
@@ -269,39 +269,42 @@ REFUSED = Conclusion(Outcome.FAILED, Reason("inputs_too_large", "x"))
 
 def test_an_attempt_whose_inputs_cannot_be_had_ends_for_it():
     node = agent()
-    node.handle(Assigned(A, has_inputs=True), 1.0)
+    node.handle(Assigned(A, needs_fetch=True), 1.0)
     assert node.handle(Fetched(A, REFUSED), 2.0) == [Abandon(A), Report(A, REFUSED)]
-    assert node.handle(Answered(A), 3.0) == [Forget(A)]
+    assert node.handle(ReportAnswered(A), 3.0) == [Forget(A)]
     assert node.handle(Fetched(A), 4.0) == []
 
 
 @pytest.mark.parametrize("freezer", [True, False])
 def test_what_waits_for_its_inputs_is_neither_frozen_nor_begun_without_trust(freezer):
     node = agent(freezer=freezer)
-    node.handle(Assigned(A, has_inputs=True), 1.0)
+    node.handle(Assigned(A, needs_fetch=True), 1.0)
     assert node.handle(Ticked(), 20.0) == []
     assert node.handle(Fetched(A), 21.0) == []
-    assert node.handle(Ticked(), 20.0 + FROZEN_LIMIT) == []
-    sent_at = 30.0 + FROZEN_LIMIT
+    assert node.handle(Ticked(), 20.0 + MAX_FROZEN_SECONDS) == []
+    sent_at = 30.0 + MAX_FROZEN_SECONDS
     renewed = Renewed(sent_at, TTL)
-    assert node.handle(renewed, sent_at) == [Trust(sent_at + TTL - MARGIN), Start(A)]
+    assert node.handle(renewed, sent_at) == [Trust(sent_at + TTL - LEASE_MARGIN_SECONDS), Start(A)]
 
 
 @pytest.mark.parametrize("fetched", [False, True])
 @pytest.mark.parametrize(
     ("event", "effects"),
     [
-        (StopOrdered(Stop(ref=A, why="cancelled")), [Abandon(A), Report(A, CANCELLED_BEFORE)]),
+        (
+            StopOrdered(Stop(ref=A, why="cancelled")),
+            [Abandon(A), Report(A, CANCELLED_BEFORE_START)],
+        ),
         (StopOrdered(Stop(ref=A, why="capped")), [Abandon(A), Report(A, NEVER_BEGUN)]),
         (StopOrdered(Stop(ref=A, why="lost")), [Abandon(A), Forget(A)]),
         (Renewed(20.0, 1.0, (Stop(ref=A, why="lost"),)), [Abandon(A), Forget(A)]),
         (Fenced(), [Abandon(A), Forget(A), Rejoin()]),
-        (StopRequested(), [Abandon(A), Report(A, UNBEGUN[Outcome.PREEMPTED])]),
+        (StopRequested(), [Abandon(A), Report(A, CONCLUSIONS_BEFORE_START[Outcome.PREEMPTED])]),
     ],
 )
 def test_what_waits_for_its_inputs_is_given_up_like_what_never_came(event, effects, fetched):
     node = agent()
-    node.handle(Assigned(A, has_inputs=True), 1.0)
+    node.handle(Assigned(A, needs_fetch=True), 1.0)
     if fetched:
         node.handle(Fetched(A), 19.0)
     assert node.handle(event, 20.0)[: len(effects)] == effects

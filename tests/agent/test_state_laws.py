@@ -6,7 +6,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from duly.agent.events import (
     Abandon,
-    Answered,
     Assigned,
     Effect,
     Exited,
@@ -20,6 +19,7 @@ from duly.agent.events import (
     Rejoin,
     Renewed,
     Report,
+    ReportAnswered,
     Start,
     StopOrdered,
     StopRequested,
@@ -28,8 +28,8 @@ from duly.agent.events import (
     Ticked,
     Trust,
 )
-from duly.agent.outcome import Conclusion, Exit
 from duly.agent.state import Agent
+from duly.agent.supervision.outcome import Conclusion, Exit
 from duly.model.task import Outcome, Reason
 from duly.wire import AttemptRef, Stop
 
@@ -109,7 +109,7 @@ class AgentMachine(RuleBasedStateMachine):
             return
         sent_at = self.now
         self.now += delay * 0.01
-        self.do(self.node.begin(sent_at, ttl))
+        self.do(self.node.begin_incarnation(sent_at, ttl))
         self.joined = True
 
     @rule(seconds=st.floats(0, 20))
@@ -120,7 +120,7 @@ class AgentMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.joined)
     @rule(ref=st.sampled_from(REFS))
     def assign(self, ref):
-        self.handle(Assigned(ref, has_inputs=ref.task % 2 == 1))
+        self.handle(Assigned(ref, needs_fetch=ref.task % 2 == 1))
 
     @rule(ref=st.sampled_from(REFS), refusal=st.sampled_from([None, None, REFUSED]))
     def fetch(self, ref, refusal):
@@ -160,7 +160,7 @@ class AgentMachine(RuleBasedStateMachine):
     def answer(self, ref):
         if ref in self.reported:
             self.answered.add(ref)
-            self.handle(Answered(ref))
+            self.handle(ReportAnswered(ref))
 
     @rule()
     def fence(self):

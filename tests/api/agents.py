@@ -1,4 +1,4 @@
-"""Real agents for a server that a test has."""
+"""Runs real agents against a test's server."""
 
 import asyncio
 import shutil

@@ -19,22 +19,24 @@ from duly.model import attempt_key
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, Usage
 from duly.model.tenant import Scope
-from duly.server import parts as server_parts
-from duly.server.parts import Parts
-from duly.store import tenants
+from duly.server import components as server_components
+from duly.server.components import Components
+from duly.store.accounts import tenants
 from duly.store.database import Database
 
 
 @pytest.fixture
 def settings() -> Settings:
-    """What the server is started with; a module may replace it."""
+    """The settings of the server; a module may override the fixture."""
     return Settings()
 
 
 @pytest.fixture
-async def parts(database: Database, settings: Settings, tmp_path: Path) -> AsyncIterator[Parts]:
+async def components(
+    database: Database, settings: Settings, tmp_path: Path
+) -> AsyncIterator[Components]:
     """A server's components, with all of their loops running."""
-    built = server_parts.build(database, settings, str(tmp_path / "store"))
+    built = server_components.build(database, settings, str(tmp_path / "store"))
     await built.cluster_manager.tick()
     async with asyncio.TaskGroup() as group:
         loops = [group.create_task(service.run()) for service in built.services]
@@ -44,18 +46,18 @@ async def parts(database: Database, settings: Settings, tmp_path: Path) -> Async
 
 
 class Api:
-    """A caller with a key."""
+    """A client of the API with one key."""
 
-    def __init__(self, client: httpx.AsyncClient, parts: Parts | None = None) -> None:
+    def __init__(self, client: httpx.AsyncClient, components: Components | None = None) -> None:
         self.client = client
-        self.parts = parts
+        self.components = components
 
     async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Send a request and return the answer."""
+        """Send a request and return the response."""
         return await self.client.request(method, path, **options)
 
     async def get(self, path: str, **options: Any) -> Any:
-        """Return the JSON at `path`, which must be there."""
+        """Return the JSON at `path`, which must exist."""
         answer = await self.call("GET", path, **options)
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -77,37 +79,37 @@ class Api:
         return answer.status_code, answer.json()["error"]
 
     def with_key(self, key: str | None) -> "Api":
-        """Return the same API for the holder of another key."""
+        """Return a client of the same API with another key."""
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         client = httpx.AsyncClient(
             transport=self.client._transport, base_url=self.client.base_url, headers=headers
         )
-        return Api(client, self.parts)
+        return Api(client, self.components)
 
 
 @pytest.fixture(scope="session")
 def app() -> Application:
-    """The API over whatever components a test gives it: putting it together takes 0.1 s."""
-    return create_app(cast("Parts", None))
+    """The application, which is built once since that takes 0.1 s; tests set its components."""
+    return create_app(cast("Components", None))
 
 
 @pytest.fixture
-async def api(app: Application, parts: Parts) -> AsyncIterator[Api]:
-    """The API for an administrator."""
-    app.parts = parts
-    async with parts.database.connection() as conn:
+async def api(app: Application, components: Components) -> AsyncIterator[Api]:
+    """A client with an administrator's key, in process."""
+    app.components = components
+    async with components.database.connection() as conn:
         key = await tenants.create_admin_key(conn)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(
         transport=transport, base_url="http://duly.test", headers=headers
     ) as client:
-        yield Api(client, parts)
+        yield Api(client, components)
 
 
 @pytest.fixture
 async def real(served: tuple[str, str]) -> AsyncIterator[Api]:
-    """The API for an administrator, over HTTP."""
+    """A client with an administrator's key, over HTTP."""
     url, key = served
     headers = {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
@@ -115,11 +117,11 @@ async def real(served: tuple[str, str]) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def key_for(parts: Parts) -> Callable[..., Awaitable[str]]:
-    """Make a key for a user of a tenant, which is made too if it does not exist."""
+async def key_for(components: Components) -> Callable[..., Awaitable[str]]:
+    """Create a key for a user of a tenant; both are created if they do not exist."""
 
     async def make(tenant: str, user: str, *scopes: Scope) -> str:
-        async with parts.database.connection() as conn:
+        async with components.database.connection() as conn:
             await conn.execute(
                 "insert into tenants (name, plan) values ($1, 'unlimited') on conflict do nothing",
                 tenant,
@@ -131,26 +133,26 @@ async def key_for(parts: Parts) -> Callable[..., Awaitable[str]]:
 
 @pytest.fixture
 async def stranger(api: Api, key_for: Callable[..., Awaitable[str]]) -> Api:
-    """The API for somebody of another tenant, who may submit and read there."""
+    """A client of another tenant, with the scopes submit and read."""
     return api.with_key(await key_for("acme", "kim", Scope.SUBMIT, Scope.READ))
 
 
 @pytest.fixture
 def served(dsn: str, settings: Settings, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """A whole server on a port of its own, in a thread of its own; its URL and a key."""
+    """A server in a thread, on a free port; returns its URL and an administrator's key."""
     loop: Any = None
     stop: Any = None
     started = threading.Event()
-    told: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
 
     async def run() -> None:
         nonlocal loop, stop
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         sock = listen("127.0.0.1", 0)
-        told["url"] = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        shared["url"] = f"http://127.0.0.1:{sock.getsockname()[1]}"
 
-        def ready(parts: Parts) -> None:
-            told["parts"] = parts
+        def ready(components: Components) -> None:
+            shared["components"] = components
             started.set()
 
         await serve(
@@ -158,21 +160,21 @@ def served(dsn: str, settings: Settings, tmp_path: Path) -> Iterator[tuple[str, 
         )
 
     async def make_key() -> str:
-        async with told["parts"].database.connection() as conn:
+        async with shared["components"].database.connection() as conn:
             return await tenants.create_admin_key(conn)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     assert started.wait(20)
-    yield told["url"], asyncio.run_coroutine_threadsafe(make_key(), loop).result(10)
+    yield shared["url"], asyncio.run_coroutine_threadsafe(make_key(), loop).result(10)
     loop.call_soon_threadsafe(stop.set)
     thread.join(20)
 
 
 class Agent:
-    """A node that does what a test tells it, over the same routes as a real one."""
+    """A scripted node that uses the same routes as a real agent."""
 
-    def __init__(self, api: Api, joined: wire.Joined) -> None:
+    def __init__(self, api: Api, joined: wire.JoinResponse) -> None:
         self.api = api
         self.joined = joined
 
@@ -180,13 +182,13 @@ class Agent:
         """Send a message to the gateway."""
         return await self.api.call("POST", f"/v1/gateway/{path}", content=wire.encode(message))
 
-    async def poll(self, held: list[wire.AttemptRef] | None = None) -> wire.Orders:
-        """Ask for orders and wait for some."""
+    async def poll(self, held: list[wire.AttemptRef] | None = None) -> wire.PollResponse:
+        """Poll until there are orders."""
         answer = await self.send(
-            "poll", wire.Poll(incarnation=self.joined.incarnation, held=held or [], wait=10)
+            "poll", wire.PollRequest(incarnation=self.joined.incarnation, held=held or [], wait=10)
         )
         assert answer.status_code == 200, answer.text
-        return wire.decode(answer.content, wire.Orders)
+        return wire.decode(answer.content, wire.PollResponse)
 
     async def start(self) -> wire.AttemptRef:
         """Take the next attempt."""
@@ -200,9 +202,9 @@ class Agent:
         )
 
     async def attempt_key(self, ref: wire.AttemptRef) -> str:
-        """Return a key that speaks for an attempt of this node's."""
+        """Register a key for an attempt of this node, and return it."""
         key = attempt_key.mint(ref.task, ref.attempt, ref.token)
-        message = wire.AttemptKey(ref=ref, digest=attempt_key.digest(key))
+        message = wire.AttemptKeyRegistration(ref=ref, digest=attempt_key.digest(key))
         answer = await self.send("attempt-key", message)
         assert answer.status_code == 204, answer.text
         return key
@@ -216,7 +218,7 @@ class Agent:
         result: bytes | None = None,
         result_limit: int | None = None,
     ) -> bool:
-        """Report the end of an attempt; return whether it counts."""
+        """Report the outcome of an attempt; return whether it was accepted."""
         report = wire.AttemptReport(
             ref=ref,
             outcome=outcome,
@@ -224,16 +226,16 @@ class Agent:
             reason=None if exit_code == 0 else Reason("exit_code", f"Exit code {exit_code}."),
             ran=0.5,
             usage=Usage(0.25, 12.5, 0.5),
-            tail=log[-wire.TAIL_BYTES :],
+            tail=log[-wire.MAX_LOG_TAIL_BYTES :],
             log_size=len(log),
             result=result,
             result_limit=result_limit,
         )
         answer = await self.send(
-            "report", wire.Reports(incarnation=self.joined.incarnation, reports=[report])
+            "report", wire.ReportRequest(incarnation=self.joined.incarnation, reports=[report])
         )
         assert answer.status_code == 200, answer.text
-        return wire.decode(answer.content, wire.Receipts).accepted[0]
+        return wire.decode(answer.content, wire.ReportResponse).accepted[0]
 
 
 Join = Callable[..., Awaitable[Agent]]
@@ -241,14 +243,14 @@ Join = Callable[..., Awaitable[Agent]]
 
 @pytest.fixture
 def join_over() -> Join:
-    """Let a node join over an API, and do what the test tells it."""
+    """Return a function that joins a scripted node through a given client."""
 
     async def join(
         api: Api, name: str = "node-a", cpu: float = 4, enforcement: dict[str, str] | None = None
     ) -> Agent:
         answer = await api.call("POST", "/v1/node-tokens", json={"expires_in": "1h"})
         capacity = Resources(cpu_milli=int(cpu * 1000), memory_mb=8192, disk_mb=8192)
-        asked = wire.Join(
+        asked = wire.JoinRequest(
             name=name,
             capacity=wire.capacity(capacity),
             labels={"zone": "a"},
@@ -259,7 +261,7 @@ def join_over() -> Join:
             "POST", "/v1/nodes", content=msgspec.json.encode(asked)
         )
         assert answer.status_code == 201, answer.text
-        joined = wire.Joined(**answer.json())
+        joined = wire.JoinResponse(**answer.json())
         return Agent(api.with_key(asked.key), joined)
 
     return join
@@ -267,11 +269,11 @@ def join_over() -> Join:
 
 @pytest.fixture
 def join(api: Api, join_over: Join) -> Join:
-    """Let a node join that does what the test tells it."""
+    """Return a function that joins a scripted node."""
     return partial(join_over, api)
 
 
 @pytest.fixture
 async def agent(join: Join) -> Agent:
-    """A node with four cores."""
+    """A scripted node with four cores."""
     return await join()

@@ -1,4 +1,4 @@
-"""What JSON a type stands for, field by field, so that two types can be compared."""
+"""Describes the JSON of a type field by field, so that two types can be compared."""
 
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +26,7 @@ KINDS: dict[Any, str] = {
     None: "null",
     types.NoneType: "null",
     Any: "any",
+    msgspec.Raw: "any",
     bool: "boolean",
     int: "integer",
     float: "number",

@@ -1,6 +1,6 @@
 import pytest
 
-from duly.api.auth import SCOPES, Access
+from duly.api.auth import REQUIRED_SCOPES, Access
 from duly.model.tenant import Scope
 
 PUBLIC = {"/healthz", "/readyz", "/docs", "/v1/openapi.json"}
@@ -50,7 +50,7 @@ async def test_a_key_does_what_its_scopes_say_and_no_more(api, key_for, routes):
     for scope in (Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.NODE):
         limited = api.with_key(await key_for("acme", "kim", scope))
         for method, path, access in routes:
-            if access not in SCOPES:
+            if access not in REQUIRED_SCOPES:
                 continue
             answer = await limited.call(method, path.replace("{id}", "1"))
             assert (answer.status_code == 403) == (access != scope), (scope, method, path)
@@ -69,9 +69,9 @@ async def test_an_api_key_is_no_join_token(api):
     assert (await api.get("/v1/nodes"))["items"] == []
 
 
-async def test_a_revoked_key_stops_working(api, key_for, parts):
+async def test_a_revoked_key_stops_working(api, key_for, components):
     key = await key_for("acme", "kim", Scope.READ)
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         await conn.execute("update keys set revoked_at = duly.now() where prefix = $1", key[:12])
     assert (await api.with_key(key).refused("GET", "/v1/tasks"))[0] == 401
 

@@ -9,7 +9,7 @@ from duly.api.app import create_app
 from duly.api.error_responses import STATUSES
 from duly.errors import DulyError, LimitExceeded, Unavailable
 
-NEVER_SENT = {"config", "task_failed", "unstorable", "taken", "quotas_changed"}
+NEVER_SENT = {"config", "unstorable", "taken", "quotas_changed"}
 
 
 def kinds(kind=DulyError):
@@ -51,8 +51,8 @@ async def test_every_answer_has_the_security_headers(api):
         assert "server" not in headers
 
 
-async def test_a_failure_of_our_own_tells_nothing_of_what_is_inside(api, parts, caplog):
-    async with parts.database.connection() as conn:
+async def test_a_failure_of_our_own_tells_nothing_of_what_is_inside(api, components, caplog):
+    async with components.database.connection() as conn:
         await conn.execute("alter table tasks rename to secret_tasks")
     with caplog.at_level(logging.ERROR):
         status, error = await api.refused("GET", "/v1/tasks")
@@ -62,18 +62,18 @@ async def test_a_failure_of_our_own_tells_nothing_of_what_is_inside(api, parts, 
 
 
 @pytest.fixture
-def raising(parts):
+def raising(components):
     """Let authentication raise an error, as the rate limiter or a lost database would."""
 
     def raises(error):
         class Raising:
-            def recall(self, key):
+            def get_cached(self, key):
                 return None
 
             async def authenticate(self, key):
                 raise error
 
-        app = create_app(replace(parts, authenticator=Raising()))
+        app = create_app(replace(components, authenticator=Raising()))
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://duly.test")
 
     return raises
@@ -90,9 +90,9 @@ async def test_busy_answers_say_when_to_come_back(raising):
         assert answer.json()["error"]["code"] == error.code
 
 
-async def test_without_a_database_the_server_says_so(api, parts):
+async def test_without_a_database_the_server_says_so(api, components):
     assert (await api.call("GET", "/readyz")).status_code == 200
-    await parts.database.close()
+    await components.database.close()
     assert (await api.call("GET", "/healthz")).status_code == 200
     status, error = await api.refused("GET", "/readyz")
     assert (status, error["code"]) == (503, "unavailable")

@@ -1,22 +1,22 @@
-"""An id tells its tenant when a thing was made, and never how many others have made."""
+"""An id reveals when its object was created, but not how many objects other tenants have."""
 
 from datetime import datetime
 
 import pytest
 
 from duly.server.sequencer import EPOCH, SECOND_SHIFT
-from tests.api.people import holder, made
+from tests.api.people import create, with_new_key
 
 BLUR = 2
-"""Seconds between minting an id and noting when the thing was made."""
+"""Seconds between generating an id and recording when its object was created."""
 
 
 @pytest.fixture
 async def manager(api):
     """Whoever manages the tenant acme, of which there are others."""
     for name in ("other", "acme"):
-        await made(api, "/v1/tenants", name=name, plan="standard")
-    return await holder(api, "submit", "read", "manage", user="kim")
+        await create(api, "/v1/tenants", name=name, plan="standard")
+    return await with_new_key(api, "submit", "read", "manage", user="kim")
 
 
 def seconds_of(text):
@@ -48,9 +48,9 @@ async def test_an_id_tells_when_a_thing_was_made_and_nothing_else(manager, path,
 
 async def test_pages_go_on_where_they_ended_and_the_newest_is_first(api, manager):
     for number in range(5):
-        await made(manager, "/v1/users", name=f"user-{number}")
-        await made(api, "/v1/users", name=f"user-{number}", tenant="other")
-        await made(manager, "/v1/keys", scopes=["read"], service=f"service-{number}")
+        await create(manager, "/v1/users", name=f"user-{number}")
+        await create(api, "/v1/users", name=f"user-{number}", tenant="other")
+        await create(manager, "/v1/keys", scopes=["read"], service=f"service-{number}")
     for path, many in (("/v1/keys", 6), ("/v1/users", 6), ("/v1/audit", 13)):
         whole = await things(manager, f"{path}?limit=100")
         assert len(whole) == many
@@ -64,7 +64,7 @@ async def test_pages_go_on_where_they_ended_and_the_newest_is_first(api, manager
 
 
 async def test_users_and_tenants_are_found_by_the_id_that_is_shown(api, manager):
-    user = await made(manager, "/v1/users", name="sam")
+    user = await create(manager, "/v1/users", name="sam")
     assert await manager.get(f"/v1/users/{user['id']}") == user
     (tenant,) = await things(manager, "/v1/tenants")
     assert tenant["name"] == "acme"

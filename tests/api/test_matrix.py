@@ -1,4 +1,4 @@
-"""Every route, for everybody who should not get through it, at every place for an id.
+"""Every route refuses every caller without access, for every id in its request.
 
 The routes are those that the server has; `matrix/rows.py` says of each what a good
 request is, and `matrix/actors.py` who comes. What one is refused must leave no trace,
@@ -14,7 +14,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from duly.api.auth import SCOPES, Access
+from duly.api.auth import REQUIRED_SCOPES, Access
 from duly.config import LeaseSettings, SchedulingSettings, Settings
 from duly.model.tenant import Scope
 from tests.api.matrix.actors import NAMES, make
@@ -99,6 +99,7 @@ async def test_each_row_is_a_good_request_for_whom_it_is_meant_and_acts_of_manag
             Access.NODE: world.runner.agent.api,
             Access.JOIN: world.api.with_key(await world.join_token()),
             Access.ADMIN: world.api,
+            Access.METRICS: world.api,
         }.get(row.access, own.api)
         thing = own[row.ids[0]] if row.ids else ""
         before = await world.noted()
@@ -190,7 +191,7 @@ async def test_no_list_log_or_metric_tells_anything_of_another_tenant(world, cap
     caplog.set_level(logging.DEBUG)
     for method, path in ROWS:
         row = ROWS[method, path]
-        if method == "GET" and row.access is not Access.ADMIN:
+        if method == "GET" and row.access not in (Access.ADMIN, Access.METRICS):
             kind = row.ids[0] if row.ids else "text"
             answer = await send(world.stranger.api, method, path, world.stranger[kind])
             assert answer.status_code == 200, path
@@ -223,7 +224,7 @@ async def test_only_an_administrator_names_a_tenant(world):
     for method, path in PATHS:
         row = ROWS[method, path]
         # Whoever logs in says where to; what that gives is a key of that tenant.
-        if row.access not in (*SCOPES, Access.OWN):
+        if row.access not in (*REQUIRED_SCOPES, Access.OWN):
             continue
         options = row.options(world, world.stranger)
         for kind in row.ids or ("text",):

@@ -1,4 +1,4 @@
-"""The description of the API is true: of every route, and of what the routes answer."""
+"""The OpenAPI document describes every route and its responses correctly."""
 
 from html.parser import HTMLParser
 

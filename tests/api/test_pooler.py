@@ -1,4 +1,4 @@
-"""A server behind PgBouncer, which lends two sessions by the transaction to all who ask."""
+"""A server works behind PgBouncer with two sessions in transaction pooling mode."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def database(dsn, settings):
 
 async def sessions(api):
     """Return which session serves us, and keep it for so long that others need another."""
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         return await conn.fetchval("select pg_backend_pid() from pg_sleep(0.05)")
 
 
@@ -66,7 +66,7 @@ async def test_tenants_that_share_two_sessions_see_their_own_tasks_and_no_others
 
 
 async def test_role_and_tenant_end_with_the_transaction(api):
-    database = api.parts.database
+    database = api.components.database
 
     async def look(tenant):
         async with database.reading_for(tenant) as conn:
@@ -109,8 +109,8 @@ async def test_a_task_lives_from_first_to_last_and_every_duty_is_done(api, agent
     assert (await api.get(f"/v1/tasks/{task['id']}?wait=10"))["status"] == "done"
     again = {"command": ["true"], "idempotency_key": "k"}
     assert (await api.call("POST", "/v1/tasks", json=again)).status_code == 200
-    await api.parts.retention.tick()
-    await api.parts.bookkeeper.tick()
+    await api.components.retention.tick()
+    await api.components.usage_recorder.tick()
     [used] = (await api.get("/v1/usage"))["items"]
     assert used["attempts"] >= 2
     assert failed_ticks() == failed

@@ -1,4 +1,4 @@
-"""Whatever is sent, by whomever: an answer that was described, in time, and never a 5xx.
+"""Any request from any caller gets a documented response in time, and never a 5xx.
 
 Every request that schemathesis makes up from the description of the API is sent as each
 kind of caller, administrators last. What it names is made up, too, or something that is
@@ -27,7 +27,7 @@ from schemathesis.specs.openapi.checks import (
 from duly import wire
 from duly.config import LeaseSettings, RequestSettings, Settings
 from duly.model.resources import Resources
-from duly.store.tenants import generate_key
+from duly.store.accounts.tenants import generate_key
 
 EXAMPLES = 40 if os.environ.get("DULY_TORTURE") else 2
 ANSWERS_WITHIN = 100
@@ -104,7 +104,7 @@ class World:
     def node(self):
         token = self.make("/v1/node-tokens", expires_in="1h")["token"]
         capacity = Resources(cpu_milli=4000, memory_mb=4096, disk_mb=4096)
-        asked = wire.Join(
+        asked = wire.JoinRequest(
             name="node-a", capacity=wire.capacity(capacity), key=generate_key("dulynode")
         )
         joined = httpx.post(

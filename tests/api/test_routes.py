@@ -1,4 +1,4 @@
-"""A request finds its route by its path and method."""
+"""Requests are routed by path and method."""
 
 import pytest
 
@@ -87,8 +87,8 @@ async def test_answers_are_counted_by_route_and_unknown_paths_by_one_name(api):
     assert after == [count + 2 for count in before]
 
 
-async def test_a_failure_nobody_expected_tells_nothing(api, parts):
-    async with parts.database.connection() as conn:
+async def test_a_failure_nobody_expected_tells_nothing(api, components):
+    async with components.database.connection() as conn:
         await conn.execute("alter table nodes rename to secret_nodes")
     answered = await api.call("GET", "/v1/nodes")
     assert answered.status_code == 500

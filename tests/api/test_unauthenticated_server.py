@@ -1,16 +1,16 @@
-"""The server that shows what authentication costs really goes without it, on every route."""
+"""The benchmark server without authentication really skips it on every route."""
 
 import pytest
 
-from benchmarks import open_door
+from benchmarks import unauthenticated_server
 from duly.api import app
 
 
 @pytest.fixture
 def opened(monkeypatch):
     monkeypatch.setattr(app, "guard", app.guard)
-    monkeypatch.setattr(open_door, "KNOWN", [])
-    open_door.open_up()
+    monkeypatch.setattr(unauthenticated_server, "KNOWN", [])
+    unauthenticated_server.open_up()
 
 
 @pytest.mark.usefixtures("opened")

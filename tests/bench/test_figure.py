@@ -3,7 +3,7 @@
 import pytest
 
 from duly.bench.figure import Figure, at_least, at_most, median, percentile
-from duly.bench.telling import amount, markdown, row
+from duly.bench.figure_table import amount, markdown, row
 
 
 def figure(value, **more):

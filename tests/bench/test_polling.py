@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.looks import LONGEST, LOOK, next_look
+from benchmarks.polling import LONGEST, LOOK, next_look
 
 
 def test_each_look_halves_what_seems_to_be_left():

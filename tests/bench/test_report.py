@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from benchmarks import page, picture, report
+from benchmarks import chart, performance_page, report
 from benchmarks.machine import Machine
-from benchmarks.measured import Measured, added
+from benchmarks.results import Measured, added
 from benchmarks.rig import Sizes
 from duly.bench.figure import Figure, at_least, at_most
 
@@ -39,12 +39,12 @@ def test_what_is_written_can_be_read_again(tmp_path):
 
 
 def test_longer_is_better_in_the_picture_whichever_way_the_target_points():
-    assert picture.score(FAST) == pytest.approx(1.25)
-    assert picture.score(SLOW) == pytest.approx(0.5)
+    assert chart.score(FAST) == pytest.approx(1.25)
+    assert chart.score(SLOW) == pytest.approx(0.5)
 
 
 def test_the_picture_is_valid_and_shows_what_has_a_target():
-    drawn = ElementTree.fromstring(picture.draw(measured(FAST, SLOW, PLAIN)))
+    drawn = ElementTree.fromstring(chart.draw(measured(FAST, SLOW, PLAIN)))
     words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "1 of 2 targets met" in words
     assert "a & b" in words
@@ -54,11 +54,11 @@ def test_the_picture_is_valid_and_shows_what_has_a_target():
 
 
 def test_the_picture_of_a_run_that_went_wrong_says_so():
-    assert "1 of 1 targets met; WRONG: run" in picture.draw(measured(FAST, failures={"run": "x"}))
+    assert "1 of 1 targets met; WRONG: run" in chart.draw(measured(FAST, failures={"run": "x"}))
 
 
 def test_the_picture_is_valid_when_nothing_was_measured():
-    ElementTree.fromstring(picture.draw(measured()))
+    ElementTree.fromstring(chart.draw(measured()))
 
 
 def test_parts_can_be_measured_one_by_one_and_told_together():
@@ -84,26 +84,26 @@ def test_the_terminal_shows_every_figure_and_what_went_wrong(capsys):
 
 
 def test_only_the_figures_of_a_page_are_replaced():
-    text = f"before\n{page.BEGIN}\nold figures\n{page.END}\nafter\n"
-    new = page.replaced(text, measured(FAST))
+    text = f"before\n{performance_page.BEGIN}\nold figures\n{performance_page.END}\nafter\n"
+    new = performance_page.replaced(text, measured(FAST))
     assert new.startswith("before\n") and new.endswith("\nafter\n")
     assert "old figures" not in new and "50.0/s" in new and "commit abc" in new
-    assert page.replaced(new, measured(FAST)) == new
+    assert performance_page.replaced(new, measured(FAST)) == new
 
 
 def test_a_page_without_marks_is_left_alone():
     with pytest.raises(ValueError, match="no marks"):
-        page.replaced("nothing here", measured(FAST))
+        performance_page.replaced("nothing here", measured(FAST))
 
 
 def test_figures_of_a_run_that_went_wrong_do_not_get_onto_the_page(tmp_path):
     with pytest.raises(SystemExit, match="went wrong"):
-        page.update(tmp_path / "page.md", measured(FAST, failures={"run": "lost one"}))
+        performance_page.update(tmp_path / "page.md", measured(FAST, failures={"run": "lost one"}))
 
 
 def test_the_page_of_the_documentation_has_room_for_figures():
-    text = page.PAGE.read_text()
-    assert page.BEGIN in text and page.END in text
+    text = performance_page.PAGE.read_text()
+    assert performance_page.BEGIN in text and performance_page.END in text
 
 
 def test_smaller_sizes_are_never_nothing():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import checks, cluster, fill, machine, turns
+from benchmarks import checks, cluster, fill, machine, paired_comparison
 from benchmarks.checks import Wrong
 from benchmarks.cluster import Cluster
 from benchmarks.rig import Rig, Sizes
@@ -38,13 +38,15 @@ def test_a_filled_store_is_taken_for_one_of_dulys_own_and_measured_beside_an_emp
     with rig.full(waiting=120, finished=50, tenants=3) as full, rig.store() as empty:
         assert cluster.value(full, "select count(distinct tenant_id) from duly.live") == 3
         assert cluster.value(full, STRAYS) == 0
-        compared = turns.compare(rig, turns.BY_STUB, empty, full)
+        compared = paired_comparison.compare(rig, paired_comparison.BY_STUB, empty, full)
         # What has ended in a turn is replaced, so that the next one finds the same.
-        assert cluster.value(empty, "select count(*) from duly.live") == 3000 * turns.SPARE
+        assert (
+            cluster.value(empty, "select count(*) from duly.live") == 3000 * paired_comparison.SPARE
+        )
         with pytest.raises(Wrong):
             checks.none_lost(full, checks.count(full) + 1)
     assert [turn.tasks > 0 for turn in (*compared.base, *compared.other)] == [True, True]
-    rate, cpu = turns.told("waiting", "a name", compared, "an empty store", 0.9)
+    rate, cpu = paired_comparison.told("waiting", "a name", compared, "an empty store", 0.9)
     assert rate.limit and cpu.limit
     assert machine.describe(rig.postgres).fsync == "on"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from duly.client.shapes import Task
+from duly.client.shapes.task_shapes import Task
 
 
 def task(**changes: Any) -> Task:
@@ -25,6 +25,7 @@ def task(**changes: Any) -> Task:
         "failures": 0,
         "losses": 0,
         "max_attempts": 3,
+        "retry": None,
         "on_lost": "retry",
         "tier": "basic",
         "resources": {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}},

@@ -1,6 +1,6 @@
 import pytest
 
-from duly.cli.exits import code_of_error, code_of_task, describe_end
+from duly.cli.exit_codes import describe_end, exit_code_for_error, exit_code_for_task
 from duly.errors import ConfigError, Invalid, NotFound, Unavailable, Unreachable
 
 from .shapes import reason, task
@@ -25,7 +25,7 @@ SIGNAL = reason("signal", "killed by SIGKILL", signal=9)
     ],
 )
 def test_a_command_ends_as_its_task_did(ended, code):
-    assert code_of_task(ended) == code
+    assert exit_code_for_task(ended) == code
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_command_ends_as_its_task_did(ended, code):
     ],
 )
 def test_an_error_ends_a_command_with_the_code_that_was_promised(error, code):
-    assert code_of_error(error) == code
+    assert exit_code_for_error(error) == code
 
 
 @pytest.mark.parametrize(

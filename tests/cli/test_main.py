@@ -7,7 +7,7 @@ import pytest
 import typer
 
 import duly
-from duly.cli.main import COMMANDS, load
+from duly.cli.main import COMMANDS, load_command
 from tests.cli.imports import HEAVY, imported_by
 
 DULY = Path(sys.executable).with_name("duly")
@@ -24,7 +24,7 @@ def run(*args, home="/nonexistent", **environment):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_loads_and_says_what_its_summary_says(name):
-    command = load(name, COMMANDS[name])
+    command = load_command(name, COMMANDS[name])
     first = (command.help or "").strip().split("\n\n")[0].replace("\n", " ")
     assert first == COMMANDS[name].summary
 
@@ -110,10 +110,10 @@ def test_completion_offers_the_commands():
 def test_looking_for_help_imports_no_command_and_nothing_heavy():
     imported = imported_by(run("--help", PYTHONPROFILEIMPORTTIME="1").stderr)
     ours = {name for name in imported if name.startswith("duly.")}
-    assert ours == {"duly.cli", "duly.cli.main", "duly.errors"}
+    assert ours == {"duly.cli", "duly.cli.entry", "duly.cli.main", "duly.errors"}
     assert imported & {*HEAVY, "http.client", "rich", "ssl"} == set()
 
 
 def test_commands_are_functions_or_groups_of_their_own():
-    assert isinstance(load("dead", COMMANDS["dead"]), typer.core.TyperGroup)
-    assert isinstance(load("show", COMMANDS["show"]), typer.core.TyperCommand)
+    assert isinstance(load_command("dead", COMMANDS["dead"]), typer.core.TyperGroup)
+    assert isinstance(load_command("show", COMMANDS["show"]), typer.core.TyperCommand)

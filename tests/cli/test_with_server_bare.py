@@ -65,7 +65,9 @@ def test_the_plain_package_is_small(bare):
 
 
 def test_every_command_loads_without_the_server_part(bare, server):
-    program = "from duly.cli.main import *\nfor name in COMMANDS: load(name, COMMANDS[name])"
+    program = (
+        "from duly.cli.main import *\nfor name in COMMANDS: load_command(name, COMMANDS[name])"
+    )
     done = run(server, bare / "bin" / "python", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -103,6 +105,6 @@ def test_a_command_that_needs_the_server_says_what_to_install(bare, server, comm
     done = run(server, bare / "bin" / "duly", name, *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"duly {name}: this needs the server part of Duly, which is not installed. "
+        f"duly {name}: this command needs the server part of Duly, which is not installed. "
         "Install it with: pip install 'duly[server]'\n"
     )

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from duly.bench.api_benchmark import LIVE, RUNS, SINGLES, ApiBenchmark, Bounds, Unfinished
 from duly.bench.figure import Figure
-from duly.bench.outside import LIVE, RUNS, SINGLES, Bounds, Outside, Unfinished
 from duly.client.sync import Client
 
 TINY = Bounds(batches=2, batch=10, singles=20, runs=5, latencies=2, seconds=60)
@@ -33,13 +33,13 @@ def test_the_table_says_what_cannot_be_seen_from_outside(server):
     done = server.duly("bench", "--tasks", "2", "--seconds", "1")
     assert done.returncode == 0, done.stderr
     assert "batch submit, 1,000 in a request" in done.stdout
-    assert "Not to be seen from here" in done.stderr and "raw COPY" in done.stderr
+    assert "This cannot measure" in done.stderr and "raw COPY" in done.stderr
 
 
 def test_every_part_is_measured_within_its_bounds(server):
     told: list[Figure] = []
     with server.client() as client:
-        run = Outside(client, TINY)
+        run = ApiBenchmark(client, TINY)
         run.measure(told.append, refuse)
         tasks = list(client.iter_tasks(name=run.name))
     assert [one.part for one in told] == ["latency"] * 6 + ["run", "submit", "submit"]
@@ -50,9 +50,9 @@ def test_every_part_is_measured_within_its_bounds(server):
 def test_a_task_that_fails_is_no_figure_and_all_the_same_nothing_is_left(server, monkeypatch):
     told: list[Figure] = []
     with server.client() as client:
-        run = Outside(client, TINY)
-        failing = {**run._due(), "command": ["/bin/false"], "max_attempts": 1}
-        monkeypatch.setattr(run, "_due", lambda: failing)
+        run = ApiBenchmark(client, TINY)
+        failing = {**run._ready_task(), "command": ["/bin/false"], "max_attempts": 1}
+        monkeypatch.setattr(run, "_ready_task", lambda: failing)
         with pytest.raises(Unfinished, match="failed after 1 attempts"):
             run.measure(told.append, refuse)
         assert list(client.iter_tasks(name=run.name, status=LIVE)) == []
@@ -67,20 +67,20 @@ def test_what_the_limits_of_a_tenant_do_not_allow_is_left_out_and_the_rest_is_to
         admin.create_tenant("bench-few", plan="bench-few")
         key = admin.create_key(tenant="bench-few", scopes=["submit", "read"])["key"]
     with Client(server.url, key) as client:
-        run = Outside(client, TINY)
+        run = ApiBenchmark(client, TINY)
         run.measure(told.append, lambda name, _: left_out.append(name))
         tasks = list(client.iter_tasks(name=run.name))
         assert left_out == [SINGLES, "batch submit, 10 in a request"]
         # Two one at a time, five at once, and the eighth before the limit was felt.
         assert sorted(task["status"] for task in tasks) == ["cancelled"] + ["done"] * 7
         again: list[str] = []
-        Outside(client, TINY).measure(told.append, lambda name, _: again.append(name))
+        ApiBenchmark(client, TINY).measure(told.append, lambda name, _: again.append(name))
     assert [one.part for one in told] == ["latency"] * 6 + ["run"]
     assert again == ["one task at a time", RUNS, *left_out]
     environment = server.environment | {"DULY_URL": server.url, "DULY_KEY": key}
     done = server.duly("bench", env=environment)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.count("Left out: ") == 4 and "Limit exceeded" in done.stderr
+    assert done.stderr.count("Skipped: ") == 4 and "Limit exceeded" in done.stderr
 
 
 def test_an_interrupt_takes_back_what_was_submitted(server):

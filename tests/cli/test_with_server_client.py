@@ -23,6 +23,19 @@ async def test_a_task_from_submit_to_result(server):
         assert (await client.explain(task["id"]))["message"]
 
 
+async def test_asking_for_the_result_of_a_failed_task_raises(server):
+    async with duly.AsyncClient(server.url, server.key) as client:
+        task = await client.submit(command=["false"], max_attempts=1, resources={"cpu": 0.1})
+        await client.wait(task["id"], timeout=30)
+        with pytest.raises(duly.TaskFailed, match="failed"):
+            await client.get_result(task["id"])
+    with server.client() as client, pytest.raises(duly.TaskFailed, match="failed"):
+        client.get_result(task["id"])
+    done = server.duly("result", task["id"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("duly: The task is failed, so it has no result: ")
+
+
 async def test_many_calls_at_once(server):
     async with duly.AsyncClient(server.url, server.key) as client, asyncio.TaskGroup() as group:
         made = [

@@ -1,4 +1,4 @@
-"""A peer that answers as it is told to, and cuts connections where a real one would fail."""
+"""An HTTP server that sends scripted responses, and closes connections where a real one fails."""
 
 import socket
 import threading
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-CUT = b""
-"""Close the connection without an answer."""
+CLOSE = b""
+"""Close the connection without a response."""
 
 
-def answer(status: int, body: bytes = b"{}", *headers: str) -> bytes:
-    """Return a whole answer."""
+def response(status: int, body: bytes = b"{}", *headers: str) -> bytes:
+    """Return a complete response."""
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def chunked(*chunks: bytes, whole: bool = True) -> bytes:
-    """Return an answer in chunks, with its end or without."""
+    """Return a chunked response, complete or truncated."""
     parts = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
     end = b"0\r\n\r\n" if whole else b""
     return b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(parts) + end
@@ -25,7 +25,7 @@ def chunked(*chunks: bytes, whole: bool = True) -> bytes:
 
 @dataclass
 class Scripted:
-    """Gives each request the next answer, and remembers the requests."""
+    """Sends each request the next response, and records the requests."""
 
     url: str
     script: list[bytes]
@@ -38,7 +38,7 @@ class Scripted:
 
 @contextmanager
 def scripted(*script: bytes) -> Iterator[Scripted]:
-    """Serve `script`, one answer per request, each on a connection of its own."""
+    """Serve `script`, one response per request, each on its own connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     served = Scripted(f"http://127.0.0.1:{listener.getsockname()[1]}", list(script))
 
@@ -63,7 +63,7 @@ def scripted(*script: bytes) -> Iterator[Scripted]:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens."""
+    """Return a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import unpack
-from duly.client.bundle import packed
+from duly.agent.preparation import unpack
+from duly.client.bundle import packed_bundle
 from duly.errors import Invalid, TooLarge
 
-from .scripted import CUT, answer, scripted
+from .scripted import CLOSE, response, scripted
 from .test_transports import call as call
 
 LIMITS = json.dumps({"max_artifact_bytes": 10_000}).encode()
@@ -30,7 +30,7 @@ def fill(folder, files, at=1_000_000_000):
 
 
 def sha256(folder):
-    with packed(folder) as bundle:
+    with packed_bundle(folder) as bundle:
         return bundle.sha256
 
 
@@ -56,7 +56,7 @@ def test_equal_folders_make_equal_bundles(tmp_path):
 def test_a_node_unpacks_what_was_packed(tmp_path):
     folder = fill(tmp_path / "job", FILES)
     (folder / "empty").mkdir()
-    with packed(folder) as bundle, bundle.file.open("rb") as file:
+    with packed_bundle(folder) as bundle, bundle.file.open("rb") as file:
         assert bundle.size == bundle.file.stat().st_size
         (tmp_path / "out").mkdir()
         unpack.fill(file, str(tmp_path / "out"), None, most_bytes=1000)
@@ -70,7 +70,7 @@ def test_an_archive_is_sent_as_it_is(tmp_path):
     file = tmp_path / "job.tar"
     with tarfile.open(file, "w") as archive:
         archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
-    with packed(file) as bundle:
+    with packed_bundle(file) as bundle:
         assert bundle.file == file
     assert file.exists()
 
@@ -86,7 +86,7 @@ def test_an_archive_is_sent_as_it_is(tmp_path):
 )
 def test_what_no_node_would_take_is_not_sent(tmp_path, make, told):
     make(tmp_path)
-    with pytest.raises(Invalid, match=told) as refused, packed(tmp_path):
+    with pytest.raises(Invalid, match=told) as refused, packed_bundle(tmp_path):
         pass
     assert refused.value.message.startswith(repr(str(tmp_path))[:30])
 
@@ -99,24 +99,24 @@ def test_what_no_node_would_take_is_not_sent(tmp_path, make, told):
 def test_what_is_no_archive_is_not_sent(tmp_path, data, told):
     if data is not None:
         (tmp_path / "x").write_bytes(data)
-    with pytest.raises(Invalid, match=told), packed(tmp_path / "x"):
+    with pytest.raises(Invalid, match=told), packed_bundle(tmp_path / "x"):
         pass
 
 
 async def test_what_the_servers_have_is_not_sent_again(call, tmp_path):
     fill(tmp_path, FILES)
-    with scripted(answer(200, b"")) as peer:
+    with scripted(response(200, b"")) as peer:
         assert await call(peer.url, "upload", tmp_path) == sha256(tmp_path)
     assert peer.lines() == [f"HEAD /v1/artifacts/{sha256(tmp_path)} HTTP/1.1"]
 
 
 async def test_it_is_sent_until_it_is_there(call, tmp_path):
     fill(tmp_path, FILES)
-    script = answer(404, b""), answer(200, LIMITS), CUT, answer(503), answer(201)
+    script = response(404, b""), response(200, LIMITS), CLOSE, response(503), response(201)
     with scripted(*script) as peer:
         name = await call(peer.url, "upload", str(tmp_path))
     assert [line.split()[0] for line in peer.lines()] == ["HEAD", "GET", "PUT", "PUT", "PUT"]
-    with packed(tmp_path) as bundle:
+    with packed_bundle(tmp_path) as bundle:
         sent = bundle.file.read_bytes()
     assert name == sha256(tmp_path)
     for request in peer.requests[2:]:
@@ -129,13 +129,13 @@ async def test_it_is_sent_until_it_is_there(call, tmp_path):
 async def test_what_the_plan_does_not_allow_is_not_sent(call, tmp_path):
     (tmp_path / "x").write_bytes(os.urandom(10_000))
     told = pytest.raises(TooLarge, match="your plan allows 10000")
-    with scripted(answer(404, b""), answer(200, LIMITS)) as peer, told:
+    with scripted(response(404, b""), response(200, LIMITS)) as peer, told:
         await call(peer.url, "upload", tmp_path)
     assert len(peer.requests) == 2
 
 
 async def test_a_key_that_may_only_submit_can_send(call, tmp_path):
     fill(tmp_path, FILES)
-    with scripted(answer(403, b""), answer(201)) as peer:
+    with scripted(response(403, b""), response(201)) as peer:
         await call(peer.url, "upload", tmp_path)
     assert [line.split()[0] for line in peer.lines()] == ["HEAD", "PUT"]

@@ -6,13 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly import errors
-from duly.client import calls
-from duly.client.call import Answer, Call, encode, parse_json, read_answer, read_error
+from duly.client.call import Call, Response, encode, parse_json, read_error, read_response
+from duly.client.calls import task_calls
 
 
-def refusal(status: int, code: str, **details: object) -> Answer:
-    told = {"error": {"code": code, "message": "No.", "details": details}}
-    return Answer(status, json.dumps(told).encode(), "3")
+def error_response(status: int, code: str, **details: object) -> Response:
+    body = {"error": {"code": code, "message": "No.", "details": details}}
+    return Response(status, json.dumps(body).encode(), "3")
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,19 @@ def refusal(status: int, code: str, **details: object) -> Answer:
         (500, "error", errors.DulyError),
     ],
 )
-def test_every_refusal_is_the_error_that_it_stands_for(status, code, kind):
-    error = read_error(refusal(status, code))
+def test_every_error_response_becomes_its_error(status, code, kind):
+    error = read_error(error_response(status, code))
     assert (type(error), error.message) == (kind, "No.")
 
 
 def test_an_invalid_field_is_named():
-    error = read_error(refusal(422, "invalid", field="resources.cpu"))
+    error = read_error(error_response(422, "invalid", field="resources.cpu"))
     assert isinstance(error, errors.Invalid)
     assert error.field == "resources.cpu"
 
 
-def test_a_full_rate_says_when_to_come_back():
-    error = read_error(refusal(429, "limit_exceeded", limit="tasks_per_hour", self="odd"))
+def test_a_rate_limit_error_has_the_retry_after():
+    error = read_error(error_response(429, "limit_exceeded", limit="tasks_per_hour", self="odd"))
     assert isinstance(error, errors.LimitExceeded)
     assert error.retry_after == timedelta(seconds=3)
     assert error.details["limit"] == "tasks_per_hour"
@@ -53,20 +53,20 @@ def test_a_full_rate_says_when_to_come_back():
 @example(429, b"", "nan")
 @example(503, b"", "-1")
 @given(st.sampled_from([400, 404, 418, 422, 429, 500, 503]), st.binary(), st.text())
-def test_whatever_a_proxy_answers_is_an_error_of_ours(status, body, retry_after):
-    assert isinstance(read_error(Answer(status, body, retry_after)), errors.DulyError)
+def test_any_error_response_of_a_proxy_becomes_a_duly_error(status, body, retry_after):
+    assert isinstance(read_error(Response(status, body, retry_after)), errors.DulyError)
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
-def test_whatever_shape_an_error_has_it_can_be_read(told):
-    body = json.dumps({"error": told}).encode()
-    assert isinstance(read_error(Answer(422, body)), errors.DulyError)
+def test_an_error_body_of_any_shape_can_be_read(error):
+    body = json.dumps({"error": error}).encode()
+    assert isinstance(read_error(Response(422, body)), errors.DulyError)
 
 
-def test_an_answer_that_is_no_json_says_that_the_url_is_wrong():
+def test_a_response_that_is_not_json_suggests_checking_the_url():
     call = Call("GET", "/", parse_json)
-    with pytest.raises(errors.DulyError, match="is this the URL of Duly"):
-        read_answer(call, Answer(200, b"<html>"))
+    with pytest.raises(errors.DulyError, match="Check that the URL is Duly's"):
+        read_response(call, Response(200, b"<html>"))
 
 
 def test_durations_become_seconds_and_times_keep_their_offset():
@@ -79,37 +79,37 @@ def test_durations_become_seconds_and_times_keep_their_offset():
 
 
 @pytest.mark.parametrize("value", [datetime(2027, 1, 31), float("nan"), object(), {1, 2}])
-def test_what_json_cannot_say_is_refused_before_it_is_sent(value):
+def test_values_without_a_json_form_are_refused_before_sending(value):
     with pytest.raises(errors.Invalid):
         encode({"value": value})
 
 
-def test_every_submission_has_a_key_so_that_it_can_be_sent_again():
-    first, second = (calls.submit({"command": ["true"], "name": None}) for _ in range(2))
+def test_every_submission_has_an_idempotency_key_and_is_retryable():
+    first, second = (task_calls.submit({"command": ["true"], "name": None}) for _ in range(2))
     keys = [json.loads(call.body or b"")["idempotency_key"] for call in (first, second)]
     assert len(set(keys)) == 2
     assert first.repeatable
-    assert json.loads(calls.submit({"idempotency_key": "mine"}).body or b"") == {
+    assert json.loads(task_calls.submit({"idempotency_key": "mine"}).body or b"") == {
         "idempotency_key": "mine"
     }
 
 
 @pytest.mark.parametrize("bad", ["", ".", ".."])
-def test_an_id_that_would_lead_elsewhere_is_refused(bad):
+def test_an_id_that_would_change_the_path_is_refused(bad):
     with pytest.raises(errors.Invalid):
-        calls.get_task(bad)
+        task_calls.get_task(bad)
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda t: t not in (".", "..")))
 def test_an_id_stays_one_segment_of_the_path(text):
-    path = calls.cancel_task(text).path
+    path = task_calls.cancel_task(text).path
     assert path.count("/") == 4
     assert path.isascii()
     assert "?" not in path
 
 
 def test_a_filter_becomes_a_query():
-    call = calls.list_tasks(
+    call = task_calls.list_tasks(
         {"status": ["waiting", "running"], "labels": {"a": "b=c"}, "name": "x", "user": None},
         10,
         "next",
@@ -125,6 +125,6 @@ def test_a_filter_becomes_a_query():
 
 
 def test_a_filter_becomes_a_body():
-    call = calls.cancel_tasks({"status": "waiting", "labels": {"a": "b"}, "name": "x"})
+    call = task_calls.cancel_tasks({"status": "waiting", "labels": {"a": "b"}, "name": "x"})
     assert json.loads(call.body or b"") == {"status": ["waiting"], "label": ["a=b"], "name": "x"}
     assert not call.repeatable

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 import duly
-from duly.api import schedule_shapes as api_shapes
-from duly.client import schedule_shapes, shapes
+from duly.api.schedules import schedule_shapes as api_shapes
 from duly.client.aio import AsyncClient
+from duly.client.shapes import schedule_shapes, task_shapes
 from duly.client.sync import Client
-from duly.model.amounts import ResourcesRequest
-from duly.model.request import TaskRequest
-from duly.model.schedule_request import ScheduleChange, ScheduleRequest
-from duly.model.task import FINAL
+from duly.model.requests.amounts import ResourcesRequest
+from duly.model.requests.schedule_request import ScheduleChange, ScheduleRequest
+from duly.model.requests.task_request import TaskRequest
+from duly.model.task import FINAL_STATUSES
 
 
 def methods(kind: type) -> dict[str, object]:
@@ -33,12 +33,12 @@ def test_both_clients_have_the_same_methods():
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (shapes.TaskFields, TaskRequest),
-        (shapes.ResourceFields, ResourcesRequest),
+        (task_shapes.TaskFields, TaskRequest),
+        (task_shapes.ResourceFields, ResourcesRequest),
         (schedule_shapes.ScheduleFields, ScheduleRequest),
         (schedule_shapes.ScheduleChanges, ScheduleChange),
         (schedule_shapes.Schedule, api_shapes.Schedule),
-        (schedule_shapes.FireTime, api_shapes.FireTime),
+        (schedule_shapes.Occurrence, api_shapes.FireTime),
     ],
 )
 def test_a_client_knows_every_field_that_the_server_takes_or_tells(ours, theirs):
@@ -46,7 +46,7 @@ def test_a_client_knows_every_field_that_the_server_takes_or_tells(ours, theirs)
 
 
 def test_a_client_knows_the_final_statuses():
-    assert {str(status) for status in FINAL} == shapes.FINAL
+    assert {str(status) for status in FINAL_STATUSES} == task_shapes.FINAL_STATUSES
 
 
 def test_every_public_name_is_there():

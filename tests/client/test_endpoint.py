@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.client.endpoint import config_file, endpoint, find_endpoint
+from duly.client.endpoint import config_file, find_endpoint, parse_endpoint
 from duly.errors import ConfigError
 
 
@@ -59,18 +59,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
 )
 def test_what_is_no_url_of_a_server_is_refused(url):
     with pytest.raises(ConfigError):
-        endpoint(url)
+        parse_endpoint(url)
 
 
 @pytest.mark.parametrize("key", ["a\nb", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key):
     with pytest.raises(ConfigError) as caught:
-        endpoint("http://a", key)
+        parse_endpoint("http://a", key)
     assert key not in str(caught.value)
 
 
 def test_the_key_is_not_shown_by_accident():
-    assert "secret" not in repr(endpoint("http://a", "secret"))
+    assert "secret" not in repr(parse_endpoint("http://a", "secret"))
 
 
 def test_the_file_is_where_the_user_keeps_such_files():

@@ -39,6 +39,7 @@ def task(**fields):
         "exit_code": None,
         "outcome": None,
         "reason": None,
+        "ref": None,
         "labels": {},
         "requires": {},
         "replay_of": None,
@@ -61,7 +62,7 @@ def test_a_waiting_task_has_waited_until_now():
         "waited": "1m",
         "ran": view.NOTHING,
         "node": view.NOTHING,
-        "reason": "No.",
+        "reason": "no_capacity",
     }
 
 
@@ -175,3 +176,13 @@ def test_nothing_that_a_tenant_writes_stays_invisible(text):
                character.isspace() for character in shown)  # fmt: skip
     assert "\n" not in shown
     assert "\u202e" not in shown
+
+
+def test_a_task_without_a_name_is_shown_by_its_ref():
+    assert view.task_row(task(name=None, ref="thumbs"), NOW)["name"] == "thumbs"
+
+
+def test_a_task_that_has_ended_has_no_time_to_start_by():
+    assert "Start by" in dict(view.task_facts(task()))
+    ended = task(status="failed", finished_at="2026-11-15T12:00:30Z")
+    assert "Start by" not in dict(view.task_facts(ended))

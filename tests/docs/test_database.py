@@ -28,9 +28,10 @@ id name version labels resources status priority details reason outcome exit_cod
 tenant_id user_id task_id graph_id shape_id node_id artifact_id schedule_id tier plan
 created_at updated_at submitted_at recorded_at applied_at started_at finished_at completed_at
 removed_at revoked_at expires_at paused_at leased_at renewed_at filled_at failed_at ended_at
-progress_at repaired_at wished_at last_at progress_text scopes attempts cpu_seconds peak_memory_mb
-failures losses start_by sha256 bytes last_entry on_lost max_attempts delay_tolerance execution_cap
-max_execution_cap max_delay_tolerance max_schedules unique_while idempotency_key
+progress_at repaired_at requested_at last_at progress_text scopes attempts cpu_seconds
+peak_memory_mb failures losses start_by sha256 bytes last_entry on_lost max_attempts
+delay_tolerance execution_cap max_execution_cap max_delay_tolerance max_schedules
+unique_while idempotency_key
 price_per_task price_per_cpu_hour price_per_gib_hour
 """
 """Columns that may go without a comment, because the name says everything."""

@@ -62,7 +62,7 @@ def test_every_page_of_the_documentation_can_be_reached():
 
 def test_the_first_screen_of_the_readme_has_the_two_commands():
     first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
-    assert "\nmake demo\n" in first_screen
+    assert "\nmake demo  " in first_screen and "\nmake test  " in first_screen
     assert "\nmake up\n" in first_screen
     assert "duly run -- echo hello" in first_screen
 

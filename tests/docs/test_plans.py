@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from duly.api.plan_shapes import PlanAnswer
-from duly.cli.plan_flags import PlanFlags
-from duly.duration import LONGEST, parse_duration
-from duly.model.plan_request import PlanRequest
-from duly.model.resources import describe
-from duly.store import plans
+from duly.api.accounts.plan_shapes import PlanInfo
+from duly.cli.accounts.plan_flags import PlanFlags
+from duly.duration import MAX_DURATION, parse_duration
+from duly.model.requests.plan_request import PlanRequest
+from duly.model.resources import format_amount
+from duly.store.accounts import plans
 from tests.docs.test_reference import page, rows
 
 
@@ -18,7 +18,7 @@ def section(title):
 def read(text, value):
     """Read a cell as the kind of thing that the plan has there."""
     if isinstance(value, timedelta):
-        return LONGEST if text == "no limit" else parse_duration(text, "cell")
+        return MAX_DURATION if text == "no limit" else parse_duration(text, "cell")
     if text == "no limit":
         return None
     if isinstance(value, tuple):
@@ -33,7 +33,7 @@ def read(text, value):
 def say(value):
     """Say amounts as the page does."""
     if isinstance(value, dict):
-        return ", ".join(describe(kind, amount) for kind, amount in value.items()) or "none"
+        return ", ".join(format_amount(kind, amount) for kind, amount in value.items()) or "none"
     return value
 
 
@@ -57,5 +57,5 @@ def test_every_field_is_explained():
 
 def test_every_field_is_told_and_can_be_said_on_the_command_line():
     fields = set(PlanRequest.__struct_fields__)
-    assert fields <= set(PlanAnswer.__struct_fields__)
+    assert fields <= set(PlanInfo.__struct_fields__)
     assert fields - {"name"} == set(PlanFlags.__dataclass_fields__)

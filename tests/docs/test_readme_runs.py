@@ -76,3 +76,9 @@ def test_the_first_graph_goes_as_the_tutorial_tells(place):
         assert told in drawn
     assert "flowchart" in run("duly graph --output mermaid", place, shell=True, cwd=folder)
     assert run([sys.executable, "-c", example], place) == "done\n{'done': 2}\n"
+
+
+def test_the_top_names_the_two_commands_that_do_all_the_set_up_and_how_long_they_take():
+    (block, *_) = blocks("sh")
+    said = re.findall(r"^(make \w+) +# .*minute", block, re.MULTILINE)
+    assert said == ["make demo", "make test"]

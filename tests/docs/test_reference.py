@@ -16,7 +16,7 @@ from duly import config, errors, telemetry
 from duly.api.app import create_app
 from duly.config import Settings
 from duly.duration import parse_duration
-from duly.model.drift import Kind
+from duly.model.drift import DriftKind
 from duly.model.task import Outcome, Status
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,12 @@ def test_every_metric_is_documented():
     documented = {cells[0].removesuffix("_total") for cells in rows(page("metrics.md"))}
     counted_on_demand = {
         "duly_tasks_live",
+        "duly_tasks_waiting",
+        "duly_oldest_wait_seconds",
+        "duly_nodes",
+        "duly_capacity",
+        "duly_allocated",
+        "duly_utilisation_ratio",
         "duly_drift",
         "duly_audit_completed_timestamp_seconds",
     }
@@ -117,7 +123,7 @@ def test_every_metric_is_documented():
 
 def test_every_kind_of_drift_is_documented():
     text = (ROOT / "docs" / "how-to" / "when-the-audit-reports-drift.md").read_text()
-    assert sorted(cells[0] for cells in rows(text)) == sorted(Kind)
+    assert sorted(cells[0] for cells in rows(text)) == sorted(DriftKind)
 
 
 def test_every_status_and_outcome_is_documented():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.conftest import let_journals_tell_time, plant
 from tests.faults.lab import Lab
 

@@ -1,4 +1,4 @@
-"""Servers, agents and PostgreSQL as real processes that can be killed and stopped."""
+"""Runs servers, agents and PostgreSQL as real processes that tests can kill and stop."""
 
 import asyncio
 import random
@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly.client.retry import Patience
-from duly.client.shapes import FINAL, Task
+from duly.client.shapes.task_shapes import FINAL_STATUSES, Task
 from duly.client.sync import Client
 from tests import left_groups
-from tests.torture import books, journal
+from tests.torture import database_dump, journal
 from tests.torture.cluster import DULY, make_secrets
 from tests.torture.evidence import Evidence, Rules, Violation
 from tests.torture.history import Call
@@ -144,7 +144,7 @@ class Lab:
         listed = {task["id"]: task for task in client.iter_tasks()}
         return {
             task: one
-            if (one := listed.get(task)) and one["status"] in FINAL
+            if (one := listed.get(task)) and one["status"] in FINAL_STATUSES
             else client.wait(task, timeout=60)
             for task in told
         }
@@ -157,7 +157,7 @@ class Lab:
     def judge(self, calls: Sequence[Call]) -> list[Violation]:
         """Judge what has happened so far; `calls` are all that clients have made."""
         evidence = Evidence(
-            books=books.read(self.dsn),
+            books=database_dump.read(self.dsn),
             calls=calls,
             entries=self.ledger.entries(),
             rules=Rules(grace=1.0, ttl=2.0),

@@ -1,4 +1,4 @@
-"""The version of Duly before this one, from the history of this repository, and the next one."""
+"""Unpacks the previous version of Duly from the git history, and fakes a next one."""
 
 import os
 import shutil
@@ -24,14 +24,15 @@ create function later(p_task bigint) returns int
     language sql stable
     as 'select later from duly.live where id = p_task';
 
-call keep_apart('later');
+call isolate_tenants('later');
 """
 """What a migration may do to those who are still running: add, and nothing else."""
 PROGRAM = "import sys; from duly.cli.main import main; sys.argv[0] = 'duly'; main()"
 TOKEN = """
 import asyncio, datetime, pathlib, sys
-from duly.store import nodes, tenants
+from duly.store.accounts import tenants
 from duly.store.database import Database
+from duly.store.fleet import nodes
 
 async def make_token(dsn):
     token = tenants.generate_key("dulyjoin")

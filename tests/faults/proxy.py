@@ -1,4 +1,4 @@
-"""A proxy that can lose answers and slow them down, for one server and any connections."""
+"""An HTTP proxy for one server that can drop and delay responses."""
 
 import socket
 import threading

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from duly.api.many_tasks import estimated_memory
-from duly.store.tenants import generate_key
+from duly.api.requests.batch_decoding import estimated_memory
+from duly.store.accounts.tenants import generate_key
 from tests.faults import hostile_bodies
 from tests.faults.hostile_bodies import HostileBody
 from tests.faults.lab import Lab

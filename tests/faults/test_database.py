@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from duly.agent import hierarchies
+from duly.agent.limits import cgroup_hierarchies
 from duly.errors import Unavailable
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.conftest import as_superuser
 from tests.faults.lab import Lab, until
 from tests.faults.test_kills import kill_postgres, submit
@@ -28,9 +28,9 @@ i=0; while [ $i -lt 60 ]; do date +%s.%N >> {}; sleep 0.1; i=$((i+1)); done
 def _can_freeze() -> bool:
     name = f"duly-test-{os.getpid()}"
     try:
-        return hierarchies.find(name).can_freeze
+        return cgroup_hierarchies.find(name).can_freeze
     finally:
-        hierarchies.sweep(name)
+        cgroup_hierarchies.sweep(name)
 
 
 def test_agents_keep_their_tasks_through_an_outage_of_several_leases(

@@ -11,10 +11,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from duly.agent.output import DISK_FULL
+from duly.agent.supervision.output import DISK_FULL_NOTICE
 from duly.errors import Unavailable
 from duly.store import migrate
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.conftest import let_journals_tell_time
 from tests.faults.lab import Lab, until
 
@@ -58,7 +58,7 @@ def test_a_node_whose_disk_is_full_says_so_and_goes_on(lab: Lab) -> None:
         loud = lab.client().submit(command=["sh", "-c", "yes | head -c 9000000; echo the end"])
         assert end_of(lab, loud["id"])["status"] == "done"
         log = lab.client().read_logs(loud["id"])
-        assert log.endswith(DISK_FULL) and len(log) > 2**20 and log.startswith(b"y\ny\n")
+        assert log.endswith(DISK_FULL_NOTICE) and len(log) > 2**20 and log.startswith(b"y\ny\n")
 
         fill(disk / "ballast")
         writes = lab.client().submit(command=["sh", "-c", "echo x > file"], max_attempts=1)
@@ -67,7 +67,7 @@ def test_a_node_whose_disk_is_full_says_so_and_goes_on(lab: Lab) -> None:
         talks = lab.client().submit(command=["sh", "-c", "yes | head -c 9000"])
         assert end_of(lab, talks["id"])["status"] == "done"
         log = lab.client().read_logs(talks["id"])
-        assert log.startswith(b"y\ny\n") and log.endswith(DISK_FULL)
+        assert log.startswith(b"y\ny\n") and log.endswith(DISK_FULL_NOTICE)
 
         # A script cannot even be put there. That is no fault of its own, and it waits.
         script = lab.client().submit(source="#!/bin/sh\necho hello\n", max_attempts=1)

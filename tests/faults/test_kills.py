@@ -6,8 +6,8 @@ import signal
 import psutil
 import pytest
 
-from duly.server.logbook import REST_LOST
-from duly.store.embedded import EmbeddedPostgres
+from duly.server.artifacts.log_store import LOST_NOTICE
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
 
@@ -48,7 +48,7 @@ def test_what_a_lost_attempt_wrote_and_used_is_kept(lab: Lab) -> None:
     lab.start_agent()
 
     client.wait(task, timeout=30)
-    assert client.read_logs(task, attempt=1) == b"before\n" + REST_LOST
+    assert client.read_logs(task, attempt=1) == b"before\n" + LOST_NOTICE
     assert client.read_logs(task, attempt=2) == b"again\n"
     lost = client.list_attempts(task)[0]
     assert (lost["outcome"], lost["started_at"]) == ("lost", shown["started_at"])

@@ -1,10 +1,11 @@
-"""The checker is believed because it finds each of these mistakes in real processes.
+"""The checker detects every mutant in real processes.
 
 Each mutant plays its scenario, and so does Duly as it is, which must be found faultless. The
 quickest are part of every run of the tests; the others need DULY_TORTURE to be set.
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +38,20 @@ def found(lab: Lab, name: str) -> set[int]:
 
 def test_every_mutant_has_its_scenario() -> None:
     assert SCENARIOS.keys() == MUTANTS.keys()
+
+
+def test_every_mutant_finds_what_it_changes() -> None:
+    """Most are run by `make torture` only, and would rot when a name changes."""
+    script = """
+import os
+from tests.torture.mutants import MUTANTS
+for name, apply in MUTANTS.items():
+    if not (pid := os.fork()):
+        apply()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, name
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("name", chosen())

@@ -61,7 +61,7 @@ def test_a_node_that_is_removed_gives_its_tasks_up_and_does_not_come_back(lab: L
     task = submit(lab, UNTIL_TOLD.format(told))
     until(lambda: lab.ledger.starts(task), "the task to start")
     lab.start_agent("node-b")
-    assert lab.run("node remove node-a").process.wait(30) == 0
+    assert lab.run("node remove node-a --yes").process.wait(30) == 0
     until(lambda: len(lab.ledger.starts(task)) == 2, "the task to start elsewhere")
     until(lambda: not agent.is_running(), "the agent to give up")
     assert agent.said("If the node was removed")

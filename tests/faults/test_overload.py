@@ -1,4 +1,4 @@
-"""A slow database: clients are told to come again, nodes and the leader keep what they hold."""
+"""Overload and a slow database: clients get Retry-After, nodes and the leader keep their leases."""
 
 import asyncio
 import json
@@ -23,14 +23,14 @@ import psutil
 import pytest
 
 from duly.config import DatabaseSettings
-from duly.store.lanes import Lane, shares
+from duly.store.connections.connection_classes import ConnectionClass, slots_per_class
 from tests.faults.lab import Lab, Program, until
 from tests.faults.proxy import Proxy
 from tests.faults.test_kills import submit
 
 pytestmark = pytest.mark.faults
 CLIENTS = 2000
-SHARE = (shares(DatabaseSettings().connections)[Lane.GUEST] + 1) // 2
+SHARE = (slots_per_class(DatabaseSettings().connections)[ConnectionClass.CLIENT] + 1) // 2
 """Connections that one tenant may have at once, of those for clients."""
 GROWTH = 60 * 2**20
 """Bytes by which a server may grow between one wave of clients and the next ones."""
@@ -114,7 +114,9 @@ def shed(lab: Lab) -> float:
     """Return how many requests of clients were refused before they were read."""
     request = Request(f"{lab.url}/metrics", headers={"Authorization": f"Bearer {lab.key}"})
     with urlopen(request, timeout=30) as answer:
-        found = re.search(r'duly_requests_shed_total{room="open"} (\S+)', answer.read().decode())
+        found = re.search(
+            r'duly_requests_shed_total{bulkhead="open"} (\S+)', answer.read().decode()
+        )
     return float(found[1]) if found else 0.0
 
 

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from tests.faults.lab import Lab, until
-from tests.torture import books
+from tests.torture import database_dump
 from tests.torture.evidence import Evidence
 from tests.torture.invariants.quota import most_at_once, quota
 
@@ -37,7 +37,7 @@ def test_a_limit_holds_while_leaders_are_killed_and_stopped_and_it_is_raised(lab
 
     def go_on(*which: int) -> None:
         """Submit some more to some servers, and wait until some of it all is done."""
-        before = len(books.read(lab.dsn).ends)
+        before = len(database_dump.read(lab.dsn).ends)
         for number in range(24):
             task = lab.client(urls[which[number % len(which)]]).submit(
                 source=lab.ledger.script("sleep 0.2"),
@@ -45,7 +45,7 @@ def test_a_limit_holds_while_leaders_are_killed_and_stopped_and_it_is_raised(lab
                 concurrency={"key": f"key {number % 4}", "limit": 1},
             )
             told.append(task["id"])
-        until(lambda: len(books.read(lab.dsn).ends) >= before + 8, "some tasks to be done")
+        until(lambda: len(database_dump.read(lab.dsn).ends) >= before + 8, "some tasks to be done")
 
     go_on(0, 1)
     servers[0].kill()
@@ -62,7 +62,7 @@ def test_a_limit_holds_while_leaders_are_killed_and_stopped_and_it_is_raised(lab
 
     for task in told:
         assert lab.client().wait(task, timeout=60)["status"] == "done"
-    evidence = Evidence(books=books.read(lab.dsn))
+    evidence = Evidence(books=database_dump.read(lab.dsn))
     assert quota(evidence) == []
     assert most_at_once(evidence, ONE_TENANT) == 3
     assert lab.violations(told) == []

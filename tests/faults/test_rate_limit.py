@@ -16,7 +16,7 @@ from duly.client.sync import Client
 from duly.clock import monotonic
 from duly.errors import LimitExceeded, Unavailable
 from duly.model.tenant import Scope
-from duly.store import tenants
+from duly.store.accounts import tenants
 from tests.faults.lab import Lab, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from duly.client.sync import Client
 from duly.clock import monotonic
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_kills import submit
-from tests.torture import books
+from tests.torture import database_dump
 
 pytestmark = pytest.mark.faults
 HAND_OVER = 5.0
@@ -80,7 +80,7 @@ def test_a_leader_that_was_stopped_and_wakes_up_leads_no_more(
         assert other.wait(task, timeout=60)["status"] == "done"
 
     assert lab.leader() == ("server-1", 2)
-    steps = books.read(lab.dsn).journal
+    steps = database_dump.read(lab.dsn).journal
     assert {step.term for step in steps if step.token is not None and step.term} == {1, 2}
     assert lab.violations(told) == []
 

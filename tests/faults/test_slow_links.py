@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from duly.server.resource_manager import BACKSTOP
+from duly.server.scheduling.resource_manager import KILL_BACKSTOP
 from tests.faults.lab import Lab
 from tests.faults.proxy import Proxy
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 CAP = GRACE = timedelta(seconds=1)
-LONG = CAP + GRACE + BACKSTOP + timedelta(seconds=3)
+LONG = CAP + GRACE + KILL_BACKSTOP + timedelta(seconds=3)
 """How long the fetch takes: longer than the server leaves an attempt of which it hears nothing."""
 RATE = 2**17
 BALLAST = int(LONG.total_seconds() * RATE)

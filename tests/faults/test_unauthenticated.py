@@ -1,4 +1,4 @@
-"""Whoever has no key can neither fill the log nor come in by a side door."""
+"""Unauthenticated clients can neither fill the log nor bypass authentication."""
 
 import socket
 

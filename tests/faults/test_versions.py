@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from tests.conftest import drop_database, let_journals_tell_time, with_database
-from tests.faults import previous
+from tests.faults import previous_version
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_servers import Crowd, url_of
 
@@ -21,13 +21,13 @@ NODES = ("node-a", "node-b")
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the code of the version before is."""
-    return previous.unpack(tmp_path_factory.mktemp("previous") / "duly")
+    return previous_version.unpack(tmp_path_factory.mktemp("previous") / "duly")
 
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the code of this version is, with a step of the schema that is still to come."""
-    return previous.next_version(tmp_path_factory.mktemp("next") / "duly")
+    return previous_version.next_version(tmp_path_factory.mktemp("next") / "duly")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
     asyncio.run(_execute(postgres, "create database versions"))
     dsn = with_database(postgres, "versions")
     asyncio.run(let_journals_tell_time(dsn))
-    lab = Lab(folder, dsn, previous.prepare(old, folder, dsn), servers=3)
+    lab = Lab(folder, dsn, previous_version.prepare(old, folder, dsn), servers=3)
     yield lab
     lab.close()
     asyncio.run(drop_database(postgres, "versions"))

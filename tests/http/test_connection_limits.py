@@ -1,4 +1,4 @@
-"""A client that nobody knows yet costs little, whatever it sends."""
+"""An unauthenticated client costs little, whatever it sends."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 
-from duly.http.limits import MAX_HEAD_BYTES, LimitedHttpProtocol
+from duly.http.connection_limits import MAX_HEAD_BYTES, LimitedHttpProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n"
 

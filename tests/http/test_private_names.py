@@ -1,4 +1,4 @@
-"""Names of uvicorn that `duly.http` relies on and that are not public.
+"""The private names of uvicorn that `duly.http` relies on still exist.
 
 Each entry says what it is needed for. When a version of uvicorn no longer has a name, its test
 fails: then look whether the reason still holds, before the upper bound in pyproject.toml is raised.

@@ -1,4 +1,4 @@
-"""A server that sleeps while nobody asks anything wakes up to end."""
+"""The HTTP server sleeps while idle, and wakes up to shut down."""
 
 import asyncio
 import signal
@@ -56,7 +56,7 @@ async def test_it_answers_without_waking_up_in_between_and_ends_when_it_is_told_
         async with asyncio.TaskGroup() as group:
             group.create_task(server._serve([sock]))
             assert (await get(sock.getsockname()[1])).startswith(b"HTTP/1.1 204")
-            server.end()
+            server.stop()
 
 
 async def test_each_answer_has_the_date_of_its_request(monkeypatch):
@@ -70,7 +70,7 @@ async def test_each_answer_has_the_date_of_its_request(monkeypatch):
                 at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
                 date = format_datetime(at, usegmt=True).encode()
                 assert b"date: %b\r\n" % date in await get(sock.getsockname()[1])
-            server.end()
+            server.stop()
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from duly.http.one_write import OneWrite
+from duly.http.write_coalescing import CoalescingTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -31,7 +31,7 @@ async def wire():
 
 @pytest.fixture
 async def transport(wire):
-    return OneWrite(wire, asyncio.get_running_loop())
+    return CoalescingTransport(wire, asyncio.get_running_loop())
 
 
 async def test_a_head_and_its_body_are_written_at_once(transport, wire):

@@ -1,4 +1,4 @@
-"""What the nodes had and what was taken of it, at every place in the journal.
+"""Invariants of capacity: leases and reservations fit their node at every step of the journal.
 
 Only CPU is looked at; it stands for the other kinds.
 """
@@ -14,7 +14,7 @@ from tests.interleavings.evidence import Evidence, is_lease
 Row = dict[str, Any]
 
 
-class Room:
+class CapacityTracker:
     """Goes through the journal row by row."""
 
     def __init__(self, needs: dict[int, int]) -> None:
@@ -74,7 +74,7 @@ def is_past(reservation: Row, at: datetime) -> bool:
 
 
 def a_lease_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
-    room = Room(seen.needs)
+    room = CapacityTracker(seen.needs)
     for row in seen.journal:
         room.take(row)
         if is_lease(row):
@@ -85,7 +85,7 @@ def a_lease_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
 
 
 def a_reservation_takes_only_what_is_free(seen: Evidence) -> Iterator[str]:
-    room = Room(seen.needs)
+    room = CapacityTracker(seen.needs)
     for row in seen.journal:
         room.take(row)
         if row["what"] == "reservations" and _grows(row):
@@ -149,7 +149,7 @@ def _is_removal(row: asyncpg.Record) -> bool:
     return bool(row["what"] == "nodes" and row["new"] and row["new"]["removed_at"])
 
 
-LAWS = [
+INVARIANTS = [
     a_lease_takes_only_what_is_free,
     a_reservation_takes_only_what_is_free,
     a_reservation_lasts_until_it_is_released,

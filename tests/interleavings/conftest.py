@@ -1,4 +1,4 @@
-"""The explorer runs on the loop that servers run on: of its many turns each costs less."""
+"""Runs the explorer on uvloop, as servers do, because it takes many turns of the loop."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Decides who takes the next step, and who dies.
+"""Schedules the actors: decides whose statement runs next, and which actor crashes.
 
 The driver opens one gate at a time and then waits until everybody stands still: at a
 gate, at an end, or behind a lock that another actor holds. Who waits behind a lock is
@@ -14,7 +14,7 @@ import asyncpg
 
 from duly.errors import DulyError
 from duly.store.database import Unstorable
-from tests.interleavings.stepping import CURRENT, Actor, Fate
+from tests.interleavings.stepped_database import CURRENT, Actor, Fate
 
 FATES = (Fate.DIED_BEFORE, Fate.DIED_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER)
 BLOCKED = "select distinct pid from pg_locks where not granted and pid = any($1::int[])"

@@ -1,4 +1,4 @@
-"""The laws of tasks that wait for others."""
+"""Invariants of dependencies."""
 
 from collections.abc import Callable, Iterator
 
@@ -64,7 +64,7 @@ def a_task_that_never_runs_says_for_whom(seen: Evidence) -> Iterator[str]:
             yield f"task {task} ended for {upstream}, which ended as it should"
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     every_dependency_is_stored,
     nothing_starts_before_its_upstreams_ended_as_asked,
     nothing_waits_for_what_has_ended,

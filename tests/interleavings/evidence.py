@@ -1,4 +1,4 @@
-"""What a run leaves behind, for the laws to judge."""
+"""The journal, tables and responses of a run, which the invariants are checked against."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.interleavings.told import Answer, Told
+from tests.interleavings.acknowledgements import Answer, Told
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One seed: a scenario of submits, leases, reports, losses and take-overs in some order."""
+"""Runs one seed: submits, leases, reports, losses and failovers in a random order of statements."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,38 +12,39 @@ import asyncpg
 import pytest
 
 from duly import clock
-from duly.server import parts, wishes
-from duly.store.database import _prepare
+from duly.server import components
+from duly.server.lifecycle import graph_operations
+from duly.store.database import _initialize
 from tests.interleavings import (
+    capacity_invariants,
+    edge_invariants,
     evidence,
-    laws,
-    laws_of_edges,
-    laws_of_graphs,
-    laws_of_nodes,
-    laws_of_pauses,
-    laws_of_schedules,
-    laws_of_tenants,
-    room,
+    graph_invariants,
+    node_invariants,
+    pause_invariants,
+    schedule_invariants,
+    task_invariants,
+    tenant_invariants,
     tenants,
 )
-from tests.interleavings.casting import THEMES, WEIGHTS, begin
 from tests.interleavings.driver import Driver
-from tests.interleavings.stepping import SteppedDatabase
+from tests.interleavings.stepped_database import SteppedDatabase
+from tests.interleavings.workload import THEMES, WEIGHTS, begin
 from tests.interleavings.world import World
 
 AT_ONCE = 5
 STEPS = 90
 HARM = 0.04
 JOURNAL = Path(__file__).with_name("journal.sql").read_text()
-LAWS = (
-    *laws.LAWS,
-    *laws_of_edges.LAWS,
-    *laws_of_graphs.LAWS,
-    *laws_of_nodes.LAWS,
-    *laws_of_pauses.LAWS,
-    *room.LAWS,
-    *laws_of_tenants.LAWS,
-    *laws_of_schedules.LAWS,
+INVARIANTS = (
+    *task_invariants.INVARIANTS,
+    *edge_invariants.INVARIANTS,
+    *graph_invariants.INVARIANTS,
+    *node_invariants.INVARIANTS,
+    *pause_invariants.INVARIANTS,
+    *capacity_invariants.INVARIANTS,
+    *tenant_invariants.INVARIANTS,
+    *schedule_invariants.INVARIANTS,
 )
 PASSING = (0.5, 1.0, 2.0, 6.5, 6.5)
 """Seconds: the last ones are longer than a node may be silent."""
@@ -65,8 +66,8 @@ VISIBLE = "select pg_current_snapshot()::text"
 Look = Callable[[asyncpg.Connection], Coroutine[None, None, None]]
 
 
-class Broken(AssertionError):
-    """A run that broke a law, with its story."""
+class InvariantViolated(AssertionError):
+    """A run that violated an invariant, with its trace."""
 
     def __init__(self, seed: int, sentences: list[str], trace: list[str]) -> None:
         story = "\n".join(f"  {number:3} {line}" for number, line in enumerate(trace))
@@ -88,15 +89,15 @@ class Explorer:
         self._monkeypatch = monkeypatch
 
     async def run(self, seed: int, theme: str | None = None, look: Look | None = None) -> World:
-        """Run a seed; raises Broken when a law did not hold.
+        """Run a seed; raises InvariantViolated when an invariant does not hold.
 
         Whenever everybody stands still, `look` may look at the database too.
         """
         dice = Random(seed)
         world = World(self._database, self._monitor, dice)
         self._monkeypatch.setattr(clock, "monotonic", world.monotonic)
-        self._monkeypatch.setattr(wishes, "PIECE", dice.choice((1, 2)))
-        self._monkeypatch.setattr(parts, "Random", lambda: Random(dice.random()))
+        self._monkeypatch.setattr(graph_operations, "TASKS_PER_BATCH", dice.choice((1, 2)))
+        self._monkeypatch.setattr(components, "Random", lambda: Random(dice.random()))
         await world.begin()
         await tenants.prepare(self._monitor)
 
@@ -117,15 +118,17 @@ class Explorer:
             await _drive(world, driver, theme or dice.choice(list(THEMES)))
             await _quiet(world, driver)
         except Exception as error:
-            raise Broken(seed, [f"{type(error).__name__}: {error}"], driver.trace) from error
+            raise InvariantViolated(
+                seed, [f"{type(error).__name__}: {error}"], driver.trace
+            ) from error
         finally:
             for actor in driver.actors:
                 actor.task.cancel()
             await asyncio.gather(*(a.task for a in driver.actors), return_exceptions=True)
         seen = await evidence.gather(self._monitor, world.told)
-        sentences = [f"{law.__name__}: {said}" for law in LAWS for said in law(seen)]
+        sentences = [f"{law.__name__}: {said}" for law in INVARIANTS for said in law(seen)]
         if sentences:
-            raise Broken(seed, sentences, driver.trace)
+            raise InvariantViolated(seed, sentences, driver.trace)
         return world
 
 
@@ -137,7 +140,7 @@ async def exploring(
     monitor = await asyncpg.connect(
         dsn, server_settings={"search_path": "duly", "synchronous_commit": "off"}
     )
-    await _prepare(monitor)
+    await _initialize(monitor)
     await monitor.execute(JOURNAL)
     if sabotage:
         await monitor.execute(sabotage)
@@ -192,5 +195,5 @@ async def _quiet(world: World, driver: Driver) -> None:
     server = world.servers[0]
     for seconds in (25, 5, 5, 5):
         await world.move(timedelta(seconds=seconds))
-        for part in (server.cluster_manager, server.wishes, server.queue_manager):
+        for part in (server.cluster_manager, server.graph_operations, server.queue_manager):
             await part.tick()

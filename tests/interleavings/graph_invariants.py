@@ -1,4 +1,4 @@
-"""The laws of graphs that are cancelled, paused and resumed as a whole."""
+"""Invariants of operations on whole graphs: cancel, pause and resume."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ NEVER = 2**62
 def _wishes(seen: Evidence) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield where in the journal a wish was made, moved on or done, and which it was."""
     for row in seen.journal:
-        if row["what"] == "graph_wishes":
+        if row["what"] == "graph_operations":
             yield row["seq"], row["op"], row["new"] or row["old"]
 
 
@@ -63,7 +63,7 @@ def what_was_told_to_be_done_was(seen: Evidence) -> Iterator[str]:
             yield f"wish {told.about} was told to be done, and was not"
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     nothing_of_a_paused_graph_starts,
     what_runs_when_its_graph_is_cancelled_ends_so,
     every_wish_is_carried_out,

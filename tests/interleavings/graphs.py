@@ -1,17 +1,17 @@
-"""Graphs that are submitted, and cancelled, paused and resumed as a whole."""
+"""Submits graphs, and cancels, pauses and resumes them as a whole."""
 
 import msgspec
 
 from duly.model.graph import Dependency
 from duly.model.task import TaskSpec
-from duly.server.wishes import OVER, Carried
-from duly.store.wishes import WishKind
-from tests.interleavings.parties import Server
+from duly.server.lifecycle.graph_operations import NOTHING_LEFT, OperationProgress
+from duly.store.tasks.graph_operations import OperationKind
+from tests.interleavings.participants import Server
 from tests.interleavings.world import CLIENT, CONDITIONS, World, spec_of
 
 SHAPES = (((), ("a",), ("b",)), ((), ("a",), ("a",), ("b", "c")), ((), (), ("a", "b")))
 """What each task waits for."""
-KINDS = (WishKind.PAUSE, WishKind.PAUSE, WishKind.RESUME, WishKind.CANCEL)
+KINDS = (OperationKind.PAUSE, OperationKind.PAUSE, OperationKind.RESUME, OperationKind.CANCEL)
 
 
 async def submit(world: World, server: Server) -> None:
@@ -38,12 +38,12 @@ def _with_ids(spec: TaskSpec, ids: dict[str | None, int]) -> TaskSpec:
     return msgspec.structs.replace(spec, depends_on=named)
 
 
-async def wish(world: World, server: Server, graph: int, kind: WishKind) -> None:
+async def wish(world: World, server: Server, graph: int, kind: OperationKind) -> None:
     """Ask for something of a graph, and wait until all of it is done."""
-    made = await server.wishes.make(CLIENT, graph, kind)
+    made = await server.graph_operations.request(CLIENT, graph, kind)
     world.is_stirred = True
-    done: Carried | None = None
+    done: OperationProgress | None = None
     while done is None or not done.is_over:
-        done = await server.wishes.go_on(made)
-    if done != OVER:
+        done = await server.graph_operations.run_batch(made)
+    if done != NOTHING_LEFT:
         world.tell("wished", made.id)

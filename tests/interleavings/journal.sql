@@ -54,8 +54,8 @@ create trigger note after insert or update or delete on schedules
     for each row execute function note('schedules');
 create trigger note after insert or update on occurrences
     for each row execute function note('occurrences');
-create trigger note after insert or update or delete on graph_wishes
-    for each row execute function note('graph_wishes');
+create trigger note after insert or update or delete on graph_operations
+    for each row execute function note('graph_operations');
 create trigger note after insert or update on buckets
     for each row execute function note('buckets');
 

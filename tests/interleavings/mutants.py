@@ -1,4 +1,4 @@
-"""Mistakes on purpose: each is a change of the product that some law must notice.
+"""Mutants: deliberate defects, each of which some invariant must detect.
 
 A mistake comes with the theme under which it shows soon.
 """
@@ -6,20 +6,15 @@ A mistake comes with the theme under which it shows soon.
 from types import SimpleNamespace
 
 from duly.model.graph import Condition
-from duly.server import queue_manager, repeats, timekeeper
-from duly.server.occurrences import Occurrence
-from duly.store import (
-    buckets,
-    leases,
-    nodes,
-    reservations,
-    schedules,
-    servers,
-    stock,
-    tasks,
-    wishes,
-)
-from duly.store.edges import NewEdge
+from duly.server.admission import idempotency
+from duly.server.lifecycle import queue_manager
+from duly.server.recurrence import timekeeper
+from duly.server.recurrence.occurrences import NewOccurrence
+from duly.store.accounts import buckets
+from duly.store.attempts import leases
+from duly.store.fleet import fleet_snapshot, nodes, reservations, servers
+from duly.store.tasks import graph_operations, schedules, tasks
+from duly.store.tasks.edges import NewEdge
 from tests.interleavings.explorer import function
 
 
@@ -77,7 +72,7 @@ def unread(monkeypatch):
 
 def bodiless(monkeypatch):
     """Look at the key of a batch alone."""
-    monkeypatch.setattr(repeats, "hash_of", lambda spec, plan: b"")
+    monkeypatch.setattr(idempotency, "hash_spec", lambda spec, plan: b"")
     return ""
 
 
@@ -95,10 +90,10 @@ def waiting_for_the_last(monkeypatch):
     """Let an occurrence wait for the one right before it alone."""
 
     def last(self):
-        for index in self.plot.roots if self.behind else ():
-            yield NewEdge(self.ids[index], self.behind[-1], Condition.ALWAYS)
+        for index in self.spec.roots if self.waits_for else ():
+            yield NewEdge(self.ids[index], self.waits_for[-1], Condition.ALWAYS)
 
-    monkeypatch.setattr(Occurrence, "outer_edges", last)
+    monkeypatch.setattr(NewOccurrence, "queue_edges", last)
     return ""
 
 
@@ -116,7 +111,7 @@ MUTANTS = {
     "a lease does not lock the incarnation": (
         "joins",
         altered(
-            "lease_told",
+            "lease_tasks",
             (
                 "where i.id = any(p_incarnations)\n      order by",
                 "where false\n      order by",
@@ -125,11 +120,11 @@ MUTANTS = {
     ),
     "a lease does not check its term": (
         "hand-overs",
-        altered("lease_told", ("if not found then", "if false then")),
+        altered("lease_tasks", ("if not found then", "if false then")),
     ),
     "a lease ignores that the node drains": (
         "drains",
-        altered("lease_told", ("and not n.draining", "")),
+        altered("lease_tasks", ("and not n.draining", "")),
     ),
     "only what has just expired is swept": (
         "joins",
@@ -158,7 +153,7 @@ MUTANTS = {
     ),
     "an end is counted that was seen when its edge was made": (
         "dependants",
-        altered("settle_in_turns", ("and e.is_counted", "")),
+        altered("resolve_ended_upstreams", ("and e.is_counted", "")),
     ),
     "a task with dependants is not marked": (
         "dependants",
@@ -166,7 +161,7 @@ MUTANTS = {
     ),
     "dependants are told twice": (
         "dependants",
-        altered("settle_in_turns", ("and (seen < portion or", "and ('x' = 'y' or")),
+        altered("resolve_ended_upstreams", ("and (seen < portion or", "and ('x' = 'y' or")),
     ),
     "a task of a paused graph is tried again": (
         "graphs",
@@ -182,7 +177,7 @@ MUTANTS = {
     ),
     "the end of an upstream lets a paused task go": (
         "graphs",
-        altered("settle_in_turns", ("or l.status <> 'blocked'", "")),
+        altered("resolve_ended_upstreams", ("or l.status <> 'blocked'", "")),
     ),
     "a change lets a paused task go": (
         "pauses",
@@ -197,19 +192,19 @@ MUTANTS = {
     ),
     "a pause gives back what a task had waited": (
         "pauses",
-        without(wishes, "count_from_pause", ("live.ready_at < pause.at", "'x' = 'y'")),
+        without(graph_operations, "count_from_pause", ("live.ready_at < pause.at", "'x' = 'y'")),
     ),
     "who paused a task is forgotten": (
         "pauses",
-        without(wishes, "note_pause", ("events.id = newest.id", "'x' = 'y'")),
+        without(graph_operations, "record_pause", ("events.id = newest.id", "'x' = 'y'")),
     ),
     "what is wished dies with its server": (
         "graphs",
-        without(wishes, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")),
+        without(graph_operations, "read_abandoned", ("<= duly.now() -", "<= '-infinity' -")),
     ),
     "a wish goes on in the place of the next": (
         "graphs",
-        without(wishes, "take_piece", ("and w.id = $3", "and $3::bigint > 0")),
+        without(graph_operations, "lock_batch", ("and w.id = $3", "and $3::bigint > 0")),
     ),
     "a cancel ends only what waits": (
         "changes",
@@ -245,12 +240,12 @@ MUTANTS = {
     ),
     "what is in use is forgotten": (
         "everything",
-        without(stock, "read_stock", ("where status = 'running'", "where false")),
+        without(fleet_snapshot, "read_snapshot", ("where status = 'running'", "where false")),
     ),
     "a task is leased for what it asked before": (
         "shapes",
         altered(
-            "lease_told",
+            "lease_tasks",
             ("and (l.shape_id = (shapes)[width_bucket(l.id, ids)]) is not false", ""),
         ),
     ),
@@ -274,8 +269,8 @@ MUTANTS = {
     "what is reserved is forgotten": (
         "reservations",
         without(
-            stock,
-            "read_stock",
+            fleet_snapshot,
+            "read_snapshot",
             ("where coalesce(expires_at", "where false and coalesce(expires_at"),
         ),
     ),
@@ -286,7 +281,7 @@ MUTANTS = {
     "a change of a reservation that is gone is said to be made": ("extensions", unread),
     "a lease ignores that the agent stops": (
         "stops",
-        altered("lease_told", ("and not i.is_stopping", "")),
+        altered("lease_tasks", ("and not i.is_stopping", "")),
     ),
     "a removal leaves the incarnation alive": (
         "removals",
@@ -338,7 +333,7 @@ MUTANTS = {
     ),
     "a lease goes by limits that have changed": (
         "quotas",
-        altered("hold_quotas", ("q.revision = p_revision", "true")),
+        altered("hold_quota_fence", ("q.revision = p_revision", "true")),
     ),
     "a schedule fires without a lock": (
         "fires",

@@ -1,9 +1,9 @@
-"""The laws about nodes: who may be given work, and what becomes of what ran there."""
+"""Invariants of nodes: which may be given leases, and what happens to their attempts."""
 
 from collections.abc import Callable, Iterator
 
-from tests.interleavings.administrators import SMALLEST
 from tests.interleavings.evidence import Evidence
+from tests.interleavings.node_operations import SMALLEST
 
 
 def leases_are_made_on_the_living(seen: Evidence) -> Iterator[str]:
@@ -85,7 +85,7 @@ def only_what_fits_nowhere_is_given_up_for_that(seen: Evidence) -> Iterator[str]
                 yield f"task {row['old']['id']} would fit, and was given up"
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     leases_are_made_on_the_living,
     only_the_dead_lose_attempts,
     nothing_runs_when_all_nodes_are_gone,

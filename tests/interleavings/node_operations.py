@@ -1,4 +1,4 @@
-"""What people do to nodes while they run: take them away, say what they have, reserve parts."""
+"""Operations of administrators on nodes: remove, override capacity, reserve resources."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ import msgspec
 
 from duly.errors import NotFound
 from duly.model.resources import Resources
-from duly.store import reservations
-from tests.interleavings.parties import Node, Server
+from duly.store.fleet import reservations
+from tests.interleavings.participants import Node, Server
 from tests.interleavings.world import CLIENT, World
 
 SMALLEST = 500

@@ -1,4 +1,4 @@
-"""The servers and the nodes of a world."""
+"""The servers and nodes that take part in a run."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -6,24 +6,24 @@ from datetime import timedelta
 from duly import wire
 from duly.config import LeaseSettings, RetrySettings, SchedulingSettings, Settings
 from duly.model.task import Outcome
-from duly.server.canceller import Canceller
-from duly.server.cluster_manager import ClusterManager
-from duly.server.parts import build
-from duly.server.pauser import Pauser
-from duly.server.plan_keeper import PlanKeeper
-from duly.server.polls import Polls
-from duly.server.queue_manager import QueueManager
-from duly.server.repairer import Repairer
-from duly.server.reservations import Reservations
-from duly.server.resource_manager import ResourceManager
-from duly.server.schedules import Schedules
-from duly.server.submitter import Submitter
-from duly.server.tenants import Tenants
-from duly.server.timekeeper import Timekeeper
-from duly.server.unplaceable import Unplaceable
-from duly.server.updater import Updater
-from duly.server.wishes import Wishes
-from tests.interleavings.stepping import SteppedDatabase
+from duly.server.accounts.plans import Plans
+from duly.server.accounts.tenants import Tenants
+from duly.server.admission.submitter import Submitter
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.components import build
+from duly.server.delivery.polls import Polls
+from duly.server.lifecycle.canceller import Canceller
+from duly.server.lifecycle.graph_operations import GraphOperations
+from duly.server.lifecycle.pauser import Pauser
+from duly.server.lifecycle.queue_manager import QueueManager
+from duly.server.lifecycle.updater import Updater
+from duly.server.maintenance.repairer import Repairer
+from duly.server.recurrence.schedules import Schedules
+from duly.server.recurrence.timekeeper import Timekeeper
+from duly.server.scheduling.reservations import Reservations
+from duly.server.scheduling.resource_manager import ResourceManager
+from duly.server.scheduling.unplaceable import Unplaceable
+from tests.interleavings.stepped_database import SteppedDatabase
 
 SETTINGS = Settings(
     leases=LeaseSettings(ttl=timedelta(seconds=6), term_ttl=timedelta(seconds=20)),
@@ -47,11 +47,11 @@ class Server:
     submitter: Submitter
     updater: Updater
     pauser: Pauser
-    wishes: Wishes
+    graph_operations: GraphOperations
     reservations: Reservations
     repairer: Repairer
     tenants: Tenants
-    plan_keeper: PlanKeeper
+    plans: Plans
     timekeeper: Timekeeper
     schedules: Schedules
     busy: set[str] = field(default_factory=set)
@@ -59,25 +59,25 @@ class Server:
 
 def make_server(name: str, database: SteppedDatabase) -> Server:
     """Put a server together; nothing of it runs yet."""
-    parts = build(database, SETTINGS, "memory:///")
+    components = build(database, SETTINGS, "memory:///")
     return Server(
         name,
-        parts.cluster_manager,
-        parts.polls,
-        parts.resource_manager,
-        parts.unplaceable,
-        parts.queue_manager,
-        parts.canceller,
-        parts.submitter,
-        parts.updater,
-        parts.pauser,
-        parts.wishes,
-        parts.reservations,
-        Repairer(database, parts.queue_manager, LATE),
-        parts.tenants,
-        parts.plan_keeper,
-        parts.timekeeper,
-        parts.schedules,
+        components.cluster_manager,
+        components.polls,
+        components.resource_manager,
+        components.unplaceable,
+        components.queue_manager,
+        components.canceller,
+        components.submitter,
+        components.updater,
+        components.pauser,
+        components.graph_operations,
+        components.reservations,
+        Repairer(database, components.queue_manager, LATE),
+        components.tenants,
+        components.plans,
+        components.timekeeper,
+        components.schedules,
     )
 
 

@@ -1,4 +1,4 @@
-"""The laws of tasks that are paused and resumed, alone or with their graphs."""
+"""Invariants of pausing and resuming tasks, alone or with their graphs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def a_pause_gives_nothing_back(seen: Evidence) -> Iterator[str]:
             yield f"task {new['id']} was given back what it had waited before its pause"
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     nothing_that_is_paused_waits_or_starts,
     only_a_pause_pauses_and_only_a_resume_resumes,
     every_pause_says_by_whom_or_what,

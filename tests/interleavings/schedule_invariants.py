@@ -1,4 +1,4 @@
-"""The laws of schedules and their fire times."""
+"""Invariants of schedules and their fire times."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -126,7 +126,7 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     an_occurrence_has_one_task_or_graph_or_a_reason,
     a_queued_one_begins_when_all_before_it_have_ended,
     a_schedule_fires_as_it_is,

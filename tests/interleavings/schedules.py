@@ -1,14 +1,14 @@
-"""Schedules of a run: made, fired, changed, paused, removed and run out of turn by anybody."""
+"""Operations on schedules: create, fire, change, pause, remove, run now and backfill."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from duly.model.graph_request import GraphRequest
-from duly.model.request import TaskRequest
-from duly.model.schedule_request import ScheduleRequest
-from tests.interleavings.parties import Server
+from duly.model.requests.graph_request import GraphRequest
+from duly.model.requests.schedule_request import ScheduleRequest
+from duly.model.requests.task_request import TaskRequest
+from tests.interleavings.participants import Server
 from tests.interleavings.world import CLIENT, World
 
 MOST = 2

@@ -1,4 +1,4 @@
-"""Connections on which every statement waits for leave, and the actors that use them.
+"""Connections whose statements each wait for the driver, and the actors that use them.
 
 Real server code runs on a `SteppedDatabase`. Before each statement its actor stops at a
 gate and tells what comes next; the driver opens one gate at a time. With the leave comes
@@ -16,10 +16,10 @@ from typing import Any
 
 import asyncpg
 
-from duly.store.confined import UNCONFINED, confinement
-from duly.store.database import _prepare, load_statements, translated
-from duly.store.lanes import Lane
-from duly.store.request_role import ROLE
+from duly.store.connections.connection_classes import ConnectionClass
+from duly.store.connections.request_role import ROLE
+from duly.store.connections.tenant_scope import UNCONFINE_STATEMENT, confine_statements
+from duly.store.database import _initialize, load_statements, translated_errors
 
 CURRENT: ContextVar["Actor | None"] = ContextVar("actor", default=None)
 """The actor that runs; without one, statements wait for nobody."""
@@ -114,11 +114,11 @@ class SteppedConnection:
 
     async def confine(self, tenant_id: int) -> None:
         """Keep the rest of the transaction to one tenant, which nobody else can notice."""
-        await self._at_once(lambda: self._real.execute(confinement(ROLE, tenant_id)))
+        await self._at_once(lambda: self._real.execute(confine_statements(ROLE, tenant_id)))
 
     async def unconfine(self) -> None:
         """Let the rest of the transaction reach every tenant again, which nobody can notice."""
-        await self._at_once(lambda: self._real.execute(UNCONFINED))
+        await self._at_once(lambda: self._real.execute(UNCONFINE_STATEMENT))
 
     async def _at_once(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Begin or roll back: nobody else can tell when that happens, so nobody is asked."""
@@ -175,7 +175,7 @@ class SteppedDatabase:
                     "synchronous_commit": "off",
                 },
             )
-            await _prepare(conn)
+            await _initialize(conn)
             self._free.append(conn)
             self._all.append(conn)
 
@@ -184,16 +184,20 @@ class SteppedDatabase:
             conn.terminate()
 
     @asynccontextmanager
-    async def connection(self, lane: Lane = Lane.DUTY) -> AsyncIterator[SteppedConnection]:
+    async def connection(
+        self, lane: ConnectionClass = ConnectionClass.DUTY
+    ) -> AsyncIterator[SteppedConnection]:
         real = self._free.pop()
         try:
-            with translated():
+            with translated_errors():
                 yield SteppedConnection(real, CURRENT.get())
         finally:
             self._free.append(real)
 
     @asynccontextmanager
-    async def transaction(self, lane: Lane = Lane.DUTY) -> AsyncIterator[SteppedConnection]:
+    async def transaction(
+        self, lane: ConnectionClass = ConnectionClass.DUTY
+    ) -> AsyncIterator[SteppedConnection]:
         async with self.connection(lane) as conn, conn.transaction():
             yield conn
 

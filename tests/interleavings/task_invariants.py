@@ -1,4 +1,4 @@
-"""The laws that hold after every run, whatever order and whatever harm it saw.
+"""Invariants of tasks and attempts that hold after every run, whatever its order and faults.
 
 Each law looks at the journal of writes, at the tables as they are when everything is
 quiet, and at what actors were told. A law that is broken is a sentence.
@@ -185,7 +185,7 @@ def a_batch_is_stored_once_and_whole(seen: Evidence) -> Iterator[str]:
             yield f"batch {body} was told {ids} and is {stored.get(body)}"
 
 
-LAWS: list[Callable[[Evidence], Iterator[str]]] = [
+INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     no_admitted_task_is_lost,
     a_key_stands_for_one_task,
     a_task_is_live_or_has_ended,

@@ -1,4 +1,4 @@
-"""The laws of a tenant with limits: its bucket, and what it has at once."""
+"""Invariants of tenant limits: the rate bucket and the concurrency quota."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -67,7 +67,7 @@ def _time(bucket: Row) -> datetime:
     return datetime.fromisoformat(bucket["filled_at"])
 
 
-LAWS = [
+INVARIANTS = [
     what_is_stored_is_charged_and_nothing_else,
     what_a_limited_tenant_was_told_is_stored,
     nothing_is_leased_beyond_a_limit,

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import asyncpg
 
-from duly.model.request import ConcurrencyRequest, TaskRequest, complete
+from duly.model.requests.task_request import ConcurrencyRequest, TaskRequest, complete
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential, Plan
-from tests.interleavings.parties import Server
+from tests.interleavings.participants import Server
 from tests.interleavings.world import CLIENT, World
 
 ID = 1000
@@ -77,7 +77,7 @@ async def suspend(world: World, server: Server) -> None:
 async def replan(world: World, server: Server) -> None:
     """Let more or fewer of its tasks run at once."""
     most = world.dice.choice((1, MOST))
-    await server.plan_keeper.update_plan(CLIENT, PLAN.name, {"max_running": most})
+    await server.plans.update_plan(CLIENT, PLAN.name, {"max_running": most})
     world.is_stirred = True
 
 

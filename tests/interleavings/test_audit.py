@@ -9,15 +9,15 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from duly.model.drift import Kind
-from duly.server.inspections import Inspections
-from tests.interleavings.casting import THEMES, WEIGHTS
-from tests.interleavings.explorer import Broken, exploring
-from tests.interleavings.parties import SETTINGS
+from duly.model.drift import DriftKind
+from duly.server.maintenance.audit_checks import AuditChecks
+from tests.interleavings.explorer import InvariantViolated, exploring
+from tests.interleavings.participants import SETTINGS
+from tests.interleavings.workload import THEMES, WEIGHTS
 
 SEEDS = 10 if "DULY_TORTURE" in os.environ else 1
 LATE = timedelta(hours=1)
-TAKES_TIME = {Kind.ORPHANED, Kind.ABOVE_OVERRIDE}
+TAKES_TIME = {DriftKind.ORPHANED, DriftKind.ABOVE_OVERRIDE}
 """What is there for a moment while all goes as it should."""
 LOSES_ENDS = """
 create function lose() returns trigger language plpgsql as 'begin return null; end';
@@ -28,8 +28,8 @@ create trigger lose before insert on ends for each row
 
 async def look(conn: asyncpg.Connection) -> None:
     """Go through everything at once; raises when something cannot be."""
-    inspections = Inspections(SETTINGS, LATE)
-    for walk, first in (*inspections.live(), *inspections.history()):
+    audit_checks = AuditChecks(SETTINGS, LATE)
+    for walk, first in (*audit_checks.live(), *audit_checks.history()):
         piece = await walk(conn, first)
         assert piece.last is None
         impossible = [one for one in piece.findings if one.kind not in TAKES_TIME]
@@ -45,7 +45,7 @@ async def test_nothing_impossible_is_ever_seen(dsn, monkeypatch, theme):
 
 async def test_what_is_impossible_would_be_seen(dsn, monkeypatch):
     async with exploring(dsn, monkeypatch, LOSES_ENDS) as explorer:
-        with pytest.raises(Broken, match="LOST_TASK"):
+        with pytest.raises(InvariantViolated, match="LOST_TASK"):
             for seed in range(20):
                 await explorer.run(seed, "cancels", look)
 

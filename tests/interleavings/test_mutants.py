@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.interleavings.explorer import Broken, exploring
+from tests.interleavings.explorer import InvariantViolated, exploring
 from tests.interleavings.mutants import MUTANTS
 
 MOST = 200
@@ -23,6 +23,6 @@ async def test_a_mistake_is_found(dsn, monkeypatch, mutant):
     with pytest.MonkeyPatch.context() as changes:
         sabotage = "".join(make(changes) for make in mistakes)
         async with exploring(dsn, monkeypatch, sabotage) as explorer:
-            with pytest.raises(Broken):
+            with pytest.raises(InvariantViolated):
                 for seed in range(MOST):
                     await explorer.run(seed, theme)

@@ -1,11 +1,11 @@
-"""Decides who begins what next, by the theme of a run."""
+"""Draws the next operation and its actor, weighted by the theme of a run."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.interleavings import administrators, graphs, schedules, tenants
+from tests.interleavings import graphs, node_operations, schedules, tenants
 from tests.interleavings.driver import Driver
-from tests.interleavings.parties import Node, Server
+from tests.interleavings.participants import Node, Server
 from tests.interleavings.world import World
 
 KEYS = (None, None, None, "a", "b", "c")
@@ -168,10 +168,10 @@ def _client(world: World, driver: Driver, server: Server, kind: str) -> None:
         driver.start(f"{server.name} {kind}s {task}", lambda: work(server, task))
     elif kind in RESERVATION and world.reserved:
         one = world.dice.choice(world.reserved[-2:])
-        do = administrators.change if kind == "change" else administrators.release
+        do = node_operations.change if kind == "change" else node_operations.release
         driver.start(f"{server.name} {kind}s {one}", lambda: do(world, server, one))
     elif kind == "forget":
-        driver.start(f"{server.name} forgets", lambda: administrators.forget(world))
+        driver.start(f"{server.name} forgets", lambda: node_operations.forget(world))
     elif kind == "graph":
         driver.start(f"{server.name} submits a graph", lambda: graphs.submit(world, server))
     elif kind == "wish" and world.graphs:
@@ -212,9 +212,9 @@ def _node(world: World, driver: Driver, server: Server, node: Node, kind: str) -
     draining = world.dice.random() < 0.5
     work: Work = {
         "drain": lambda: world.drain(server, node, draining),
-        "remove": lambda: administrators.remove(world, server, node),
-        "override": lambda: administrators.override(world, server, node),
-        "reserve": lambda: administrators.reserve(world, server, node),
+        "remove": lambda: node_operations.remove(world, server, node),
+        "override": lambda: node_operations.override(world, server, node),
+        "reserve": lambda: node_operations.reserve(world, server, node),
     }[kind]
     said = "undrain" if kind == "drain" and not draining else kind
     driver.start(f"{server.name} {said}s {node.name}", work)
@@ -247,7 +247,7 @@ def _loop(world: World, driver: Driver, server: Server, kind: str) -> None:
         "commit": server.submitter.tick,
         "repair": lambda: world.repair(server),
         "fire": lambda: schedules.fire(world, server),
-        "carry": server.wishes.tick,
+        "carry": server.graph_operations.tick,
     }[kind]
     if kind in LEADING and server.cluster_manager.term is None:
         return

@@ -15,15 +15,16 @@ import msgspec
 from duly import wire
 from duly.errors import Fenced
 from duly.model.graph import Condition, Dependency
-from duly.model.request import TaskRequest, complete
+from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, TaskSpec
 from duly.model.tenant import Credential, Plan
-from duly.store import audit, nodes
-from duly.store.tenants import digest
-from tests.interleavings.parties import LATE, Node, Server, make_server
-from tests.interleavings.stepping import CURRENT, SteppedDatabase
-from tests.interleavings.told import Answer, Told
+from duly.store.accounts.tenants import digest
+from duly.store.fleet import nodes
+from duly.store.maintenance import audit
+from tests.interleavings.acknowledgements import Answer, Told
+from tests.interleavings.participants import LATE, Node, Server, make_server
+from tests.interleavings.stepped_database import CURRENT, SteppedDatabase
 
 PLAN = Plan(
     name="unlimited",
@@ -41,8 +42,8 @@ CLEAN = """
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
     delete from terms; delete from servers; delete from journal; delete from clock;
-    delete from edges; delete from ended_upstreams; delete from graphs; delete from graph_wishes;
-    delete from artifact_uses; delete from artifacts
+    delete from edges; delete from ended_upstreams; delete from graphs;
+    delete from graph_operations; delete from artifact_uses; delete from artifacts
 """
 GONE = -1
 BATCH = 3
@@ -129,9 +130,9 @@ class World:
         self.nodes.append(Node(made, name, GONE))
         return self.nodes[-1]
 
-    async def _join(self, name: str) -> wire.Joined:
+    async def _join(self, name: str) -> wire.JoinResponse:
         capacity = Resources(cpu_milli=1500, memory_mb=32768, disk_mb=65536)
-        request = wire.Join(name=name, capacity=wire.capacity(capacity))
+        request = wire.JoinRequest(name=name, capacity=wire.capacity(capacity))
         return await self._any_server().cluster_manager.join(name, request)
 
     def _any_server(self) -> Server:
@@ -228,11 +229,11 @@ class World:
 
     async def poll(self, server: Server, node: Node) -> None:
         self.is_placed = False
-        poll = wire.Poll(
+        poll = wire.PollRequest(
             incarnation=node.incarnation, held=list(node.held), wait=0.0, latest=node.latest
         )
         try:
-            orders = await server.polls.orders(node.id, poll)
+            orders = await server.polls.answer(node.id, poll)
         except Fenced:
             self._drop_all(node)
             return
@@ -306,7 +307,7 @@ class World:
         term = server.cluster_manager.term
         asked = self.tell("asked", 0)
         # How long a look takes here says nothing: time passes between any two statements.
-        server.queue_manager._sweep.hurry()
+        server.queue_manager._sweep.make_due()
         await server.queue_manager.tick()
         if term is not None:
             self.tell("swept", term.number, asked=asked)

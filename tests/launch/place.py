@@ -9,8 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly.launch.tls import Certificate
-from duly.store import nodes, tenants
+from duly.store.accounts import tenants
 from duly.store.database import Database
+from duly.store.fleet import nodes
 from tests.launch.running_up import DULY
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from duly.client.sync import Client
-from duly.store import postmaster
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded import postmaster
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests import left_groups
 
 DULY = str(Path(sys.executable).with_name("duly"))

@@ -9,8 +9,8 @@ from benchmarks.cluster import as_superuser
 from duly.config import DatabaseSettings
 from duly.errors import ConfigError
 from duly.launch import database as launch
-from duly.store import audit_log, tenants
-from duly.store.database import Database, _prepare
+from duly.store.accounts import audit_log, tenants
+from duly.store.database import Database, _initialize
 from tests.conftest import drop_database, with_database
 
 NOTHING: dict[str, str] = {}
@@ -109,7 +109,7 @@ async def test_a_key_of_an_administrator_that_is_made_beside_the_api_is_in_the_a
     (entry,) = await noted(dsn)
     assert (entry.actor, entry.action, entry.tenant) == ("database", "key.create", "default")
     assert "admin" in entry.details["scopes"]
-    assert entry.target == key[: tenants.PREFIX]
+    assert entry.target == key[: tenants.KEY_PREFIX_LENGTH]
     assert key not in str(entry)
 
 
@@ -126,7 +126,7 @@ async def test_a_key_that_this_database_does_not_know_is_replaced(dsn, tmp_path)
     assert key.startswith("duly_") and file.read_text() == f"{key}\n"
     conn = await asyncpg.connect(dsn, server_settings={"search_path": "duly"})
     try:
-        await _prepare(conn)
+        await _initialize(conn)
         assert (await tenants.by_key(conn, key)).tenant == "default"
     finally:
         await conn.close()

@@ -2,13 +2,15 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from duly.agent import hierarchies
+from duly.agent.limits import cgroup_hierarchies
 from duly.launch import doctor
 from duly.launch.doctor import Level, examine
-from duly.launch.user_config import write_user_config
+from duly.launch.local.user_config import write_user_config
+from duly.launch.outside_data import describe
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -84,8 +86,29 @@ def test_a_secret_that_others_can_read_is_told_with_the_fix(tmp_path, environmen
 def test_what_lets_tasks_start_sooner_is_told_and_is_no_fault(
     tmp_path, environment, monkeypatch, is_quick, told
 ):
-    mount = hierarchies.Mount(tmp_path, 2, frozenset(), tmp_path, is_quick)
-    monkeypatch.setattr(hierarchies, "mounts", lambda: [mount])
+    mount = cgroup_hierarchies.Mount(tmp_path, 2, frozenset(), tmp_path, is_quick)
+    monkeypatch.setattr(cgroup_hierarchies, "mounts", lambda: [mount])
     found = look(tmp_path, environment)["cgroups"]
     assert (found.level, found.fix) == (Level.OK, "")
     assert told in found.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as other users")
+def test_what_root_keeps_outside_of_the_data_folder_is_said(open_folder):
+    closed, agent = open_folder / "closed", open_folder / "agent"
+    closed.mkdir(mode=0o700)
+    agent.mkdir(mode=0o711)
+    agent.chmod(0o711)
+    (agent / "node.json").touch()
+    assert "the working folders of tasks" in describe(closed, Path("config"))
+    assert "the working folders of tasks" not in describe(agent, Path("config"))
+    assert "/var/lib/duly" in describe(agent, Path("config"))
+
+
+def test_every_url_is_tried_although_a_client_would_fail_over(tmp_path, environment):
+    write_user_config(environment, url=f"{NOWHERE},http://127.0.0.1:2", key="k", data=tmp_path)
+    found = examine(tmp_path / "data", "127.0.0.1", 0, environment)
+    servers = [finding.text for finding in found if finding.about == "server"]
+    urls = (NOWHERE, "http://127.0.0.1:2")
+    assert [url in text for url, text in zip(urls, servers, strict=True)] == [True, True]
+    assert all(text.count("http://") == 1 for text in servers)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from duly.launch.interrupts import STOP_SIGNALS, Interrupts
+from duly.launch.signals import STOP_SIGNALS, Signals
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def hangs_up():
 @pytest.mark.usefixtures("hangs_up")
 @pytest.mark.parametrize("signum", STOP_SIGNALS)
 async def test_the_first_signal_winds_the_work_up_and_the_second_one_hurries(signum):
-    interrupts, seen = Interrupts(), []
+    interrupts, seen = Signals(), []
 
     async def work() -> None:
         try:
@@ -44,7 +44,7 @@ async def test_work_that_fails_fails():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await Interrupts().run(work())
+        await Signals().run(work())
 
 
 async def test_work_that_is_cancelled_by_others_is_cancelled():
@@ -53,13 +53,13 @@ async def test_work_that_is_cancelled_by_others_is_cancelled():
         await asyncio.sleep(0)
 
     with pytest.raises(asyncio.CancelledError):
-        await Interrupts().run(work())
+        await Signals().run(work())
 
 
 @pytest.mark.usefixtures("hangs_up")
 async def test_what_was_started_with_nohup_goes_on_when_the_terminal_is_closed():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    interrupts = Interrupts()
+    interrupts = Signals()
 
     async def work() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -71,3 +71,22 @@ async def test_what_was_started_with_nohup_goes_on_when_the_terminal_is_closed()
         await interrupts.run(work())
     assert not interrupts.hurry.is_set()
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+async def test_the_second_signal_is_reported_once():
+    calls = []
+    interrupts = Signals(lambda: calls.append("stop"), lambda: calls.append("hurry"))
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0)
+            await interrupts.hurry.wait()
+
+    async with asyncio.timeout(10):
+        await interrupts.run(work())
+    assert calls == ["stop", "hurry"]

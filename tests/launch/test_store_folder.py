@@ -36,7 +36,7 @@ def test_an_empty_one_is_closed(open_folder):
 @pytest.mark.parametrize("mode", [0o755, 0o711, 0o777, 0o704])
 def test_one_in_use_that_others_can_enter_is_refused_with_the_remedy(open_folder, mode):
     store = made(open_folder / "a store", mode)
-    with pytest.raises(ConfigError, match="Everybody on this machine") as refused:
+    with pytest.raises(ConfigError, match="Every user of this machine") as refused:
         prepare(str(store))
     assert f"`chmod o-rwx '{store}'`" in refused.value.message
     assert mode_of(store) == mode

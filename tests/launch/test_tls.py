@@ -109,9 +109,9 @@ def test_clients_say_why_they_cannot_speak_to_a_server(
                 assert "its certificate is not trusted" in said
                 assert "DULY_CA_FILE" in said
         for said in what_clients_say(url, place.key, tmp_path / "nothing"):
-            assert "cannot be used" in said
+            assert "cannot be loaded" in said
         for said in what_clients_say(url.replace("https:", "http:"), place.key, None):
-            assert "its URL begins with https://" in said
+            assert "use an https:// URL" in said
 
 
 def test_an_expired_certificate_is_called_so(place: Place, authority: Authority) -> None:
@@ -128,7 +128,7 @@ def test_a_server_without_tls_is_not_spoken_to_in_tls(place: Place, authority: A
     with place.server(None) as url:
         secure = url.replace("http:", "https:")
         for said in what_clients_say(secure, place.key, authority.file):
-            assert "perhaps its URL begins with http://" in said
+            assert "use an http:// URL" in said
 
 
 def test_what_cannot_be_used_is_refused_before_anything_starts(

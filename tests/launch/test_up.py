@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from duly.store import postmaster
+from duly.store.embedded import postmaster
 from tests.conftest import plant
 from tests.launch.running_up import DULY, Machine, Up, until
 from tests.launch.still import standing_still
@@ -311,7 +311,7 @@ def test_a_foreign_configuration_is_left_alone_and_the_commands_work_without_it(
     done = subprocess.run(command, shell=True, env=machine.env, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
     assert file.read_text() == 'url = "http://127.0.0.1:1"\n'
-    assert "left alone" in up.warnings
+    assert "was not changed" in up.warnings
     assert up.stop() == 0
 
 
@@ -320,7 +320,7 @@ def test_without_a_home_it_warns_and_works(machine):
     machine.home.rmdir()
     machine.home.write_text("a file where a folder should be")
     up = machine.up("--no-dashboard").ready()
-    assert "could not be written" in up.warnings
+    assert "Cannot write the client configuration" in up.warnings
     assert up.stop() == 0
 
 

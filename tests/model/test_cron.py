@@ -2,34 +2,34 @@ import pytest
 
 from duly.errors import Invalid
 from duly.model.cron import parse_cron, position_of_day
-from duly.model.recurrence import ALL_MONTHS, LAST, Calendar, Clock
+from duly.model.recurrence import ALL_MONTHS, LAST, Calendar, TimesOfDay
 
-MIDNIGHT = Clock((0,), (0,))
+MIDNIGHT = TimesOfDay((0,), (0,))
 
 
 @pytest.mark.parametrize(
     ("expression", "calendar"),
     [
-        ("0 0 * * *", Calendar(clock=MIDNIGHT)),
-        ("@daily", Calendar(clock=MIDNIGHT)),
-        (" 30  6 * * *\t", Calendar(clock=Clock((6,), (30,)))),
-        ("15 30 6 * * *", Calendar(clock=Clock((6,), (30,), (15,)))),
-        ("*/20 8-18/5 * * *", Calendar(clock=Clock((8, 13, 18), (0, 20, 40)))),
-        ("50/4 0 * * *", Calendar(clock=Clock((0,), (50, 54, 58)))),
-        ("0 0 * JAN,mar-May *", Calendar(clock=MIDNIGHT, months=(1, 3, 4, 5))),
-        ("0 0 L * *", Calendar(clock=MIDNIGHT, days=(), last_day=True)),
-        ("0 0 1,L * *", Calendar(clock=MIDNIGHT, days=(1,), last_day=True)),
-        ("0 0 * * sun", Calendar(clock=MIDNIGHT, weekdays=(6,))),
-        ("0 0 * * 0,7", Calendar(clock=MIDNIGHT, weekdays=(6,))),
-        ("0 0 * * fri-sun", Calendar(clock=MIDNIGHT, weekdays=(4, 5, 6))),
-        ("0 0 * * sun-sun", Calendar(clock=MIDNIGHT, weekdays=(6,))),
-        ("0 0 * * 0-0,2", Calendar(clock=MIDNIGHT, weekdays=(1, 6))),
-        ("0 0 * * 0-7", Calendar(clock=MIDNIGHT, weekdays=tuple(range(7)))),
-        ("0 0 * * 1#2", Calendar(clock=MIDNIGHT, weekdays=(), nth=((0, 2),))),
-        ("0 0 * * friL,mon", Calendar(clock=MIDNIGHT, weekdays=(0,), nth=((4, LAST),))),
-        ("0 0 13 * 5", Calendar(clock=MIDNIGHT, days=(13,), weekdays=(4,), is_either=True)),
-        ("0 0 */2 * 5", Calendar(clock=MIDNIGHT, days=tuple(range(1, 32, 2)), weekdays=(4,))),
-        ("@yearly", Calendar(clock=MIDNIGHT, months=(1,), days=(1,))),
+        ("0 0 * * *", Calendar(times=MIDNIGHT)),
+        ("@daily", Calendar(times=MIDNIGHT)),
+        (" 30  6 * * *\t", Calendar(times=TimesOfDay((6,), (30,)))),
+        ("15 30 6 * * *", Calendar(times=TimesOfDay((6,), (30,), (15,)))),
+        ("*/20 8-18/5 * * *", Calendar(times=TimesOfDay((8, 13, 18), (0, 20, 40)))),
+        ("50/4 0 * * *", Calendar(times=TimesOfDay((0,), (50, 54, 58)))),
+        ("0 0 * JAN,mar-May *", Calendar(times=MIDNIGHT, months=(1, 3, 4, 5))),
+        ("0 0 L * *", Calendar(times=MIDNIGHT, days=(), last_day=True)),
+        ("0 0 1,L * *", Calendar(times=MIDNIGHT, days=(1,), last_day=True)),
+        ("0 0 * * sun", Calendar(times=MIDNIGHT, weekdays=(6,))),
+        ("0 0 * * 0,7", Calendar(times=MIDNIGHT, weekdays=(6,))),
+        ("0 0 * * fri-sun", Calendar(times=MIDNIGHT, weekdays=(4, 5, 6))),
+        ("0 0 * * sun-sun", Calendar(times=MIDNIGHT, weekdays=(6,))),
+        ("0 0 * * 0-0,2", Calendar(times=MIDNIGHT, weekdays=(1, 6))),
+        ("0 0 * * 0-7", Calendar(times=MIDNIGHT, weekdays=tuple(range(7)))),
+        ("0 0 * * 1#2", Calendar(times=MIDNIGHT, weekdays=(), nth_weekdays=((0, 2),))),
+        ("0 0 * * friL,mon", Calendar(times=MIDNIGHT, weekdays=(0,), nth_weekdays=((4, LAST),))),
+        ("0 0 13 * 5", Calendar(times=MIDNIGHT, days=(13,), weekdays=(4,), matches_either=True)),
+        ("0 0 */2 * 5", Calendar(times=MIDNIGHT, days=tuple(range(1, 32, 2)), weekdays=(4,))),
+        ("@yearly", Calendar(times=MIDNIGHT, months=(1,), days=(1,))),
     ],
 )
 def test_an_expression_is_expanded_into_numbers(expression, calendar):

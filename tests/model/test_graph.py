@@ -13,8 +13,8 @@ from duly.model.graph import (
     Dependency,
     DependencyRequest,
     check_ref,
-    dependencies,
-    sort,
+    parse_dependencies,
+    topological_order,
 )
 from tests.model.graphs import graphs
 
@@ -23,7 +23,7 @@ DEEP = 100_000
 
 @given(graphs())
 def test_upstreams_come_first(upstreams):
-    order = sort(upstreams, str)
+    order = topological_order(upstreams, str)
     position = {place: index for index, place in enumerate(order)}
     assert sorted(order) == list(range(len(upstreams)))
     for index, ones in enumerate(upstreams):
@@ -32,14 +32,14 @@ def test_upstreams_come_first(upstreams):
 
 @given(graphs(), st.data())
 def test_a_cycle_is_named_by_tasks_that_wait_for_each_other(upstreams, data):
-    order = sort(upstreams, str)
+    order = topological_order(upstreams, str)
     last = data.draw(st.sampled_from(order))
     first = last
     while upstreams[first]:
         first = upstreams[first][0]
     upstreams[first] = [last]
     with pytest.raises(Invalid) as error:
-        sort(upstreams, str)
+        topological_order(upstreams, str)
     said = str(error.value).rpartition(": ")[2].rstrip(".").split(" → ")
     assert said[0] == said[-1]
     if not any("more" in one for one in said):
@@ -49,24 +49,24 @@ def test_a_cycle_is_named_by_tasks_that_wait_for_each_other(upstreams, data):
 
 def test_a_task_that_waits_for_itself_is_named():
     with pytest.raises(Invalid, match="This task would wait for itself for ever: 1 → 1"):
-        sort([[], [1]], str)
+        topological_order([[], [1]], str)
 
 
 def test_a_graph_may_be_as_deep_as_it_is_large():
     chain = [[index + 1] for index in range(DEEP)] + [[]]
-    assert sort(chain, str) == list(range(DEEP, -1, -1))
+    assert topological_order(chain, str) == list(range(DEEP, -1, -1))
     chain[-1] = [0]
     with pytest.raises(Invalid, match=r"0 → 1 → 2 → 3 → 4 → \(99992 more\) → .*100000 → 0"):
-        sort(chain, str)
+        topological_order(chain, str)
 
 
 def test_an_order_that_will_do_is_kept():
-    assert sort([[], [], [0], [1, 2], []], str) == [0, 1, 2, 3, 4]
+    assert topological_order([[], [], [0], [1, 2], []], str) == [0, 1, 2, 3, 4]
 
 
 def test_what_a_task_waits_for_is_an_id_or_a_ref_with_a_condition():
     asked = ["0017", "encode.720p", DependencyRequest(task="x", on="always")]
-    assert dependencies(asked) == [
+    assert parse_dependencies(asked) == [
         Dependency("17"),
         Dependency("encode.720p"),
         Dependency("x", Condition.ALWAYS),
@@ -86,7 +86,7 @@ def test_what_a_task_waits_for_is_an_id_or_a_ref_with_a_condition():
 )
 def test_anything_else_is_refused_by_name(asked, field):
     with pytest.raises(Invalid) as error:
-        dependencies(asked)
+        parse_dependencies(asked)
     assert error.value.field == field
 
 
@@ -99,6 +99,6 @@ def test_a_ref_can_be_a_file_and_is_no_number(ref):
 
 
 def test_tasks_that_come_together_have_a_bounded_number_of_dependencies():
-    graph.check_number([graph.MAX_DEPENDENCIES - 1, 1])
+    graph.check_dependency_count([graph.MAX_DEPENDENCIES - 1, 1])
     with pytest.raises(TooLarge):
-        graph.check_number([graph.MAX_DEPENDENCIES, 1])
+        graph.check_dependency_count([graph.MAX_DEPENDENCIES, 1])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.resources import KINDS, NOTHING, Resources, describe
+from duly.model.resources import KINDS, NO_RESOURCES, Resources, format_amount
 
 amounts = st.integers(0, 10**9)
 vectors = st.builds(
@@ -34,7 +34,7 @@ def test_many_at_once_are_many_one_by_one(one, other, times):
 @given(vectors)
 def test_everything_fits_into_itself_and_nothing_fits_everywhere(one):
     assert one.shortage(one) == {}
-    assert one.shortage(NOTHING) == {}
+    assert one.shortage(NO_RESOURCES) == {}
 
 
 @given(vectors, vectors)
@@ -61,4 +61,4 @@ def test_a_whole_node_is_a_share_of_one(one):
     ],
 )
 def test_amounts_are_said_as_a_person_would(kind, amount, words):
-    assert describe(kind, amount) == words
+    assert format_amount(kind, amount) == words

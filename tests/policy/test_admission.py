@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.model.bucket import Bucket, Rate
-from duly.policy.admission import Admit, Refuse, RefuseForGood, decide, fill
+from duly.policy.admission import Admit, Refuse, RefuseForGood, decide, refill
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RATE = Rate(tasks_per_hour=3600, burst=10)
@@ -19,18 +19,18 @@ def bucket(tokens, at=NOW, rate=RATE):
 
 
 def test_a_bucket_fills_at_its_rate_up_to_its_burst():
-    assert fill(bucket(2.5), NOW + seconds(3)) == bucket(5.5, NOW + seconds(3))
-    assert fill(bucket(2.5), NOW + seconds(3000)).tokens == 10
+    assert refill(bucket(2.5), NOW + seconds(3)) == bucket(5.5, NOW + seconds(3))
+    assert refill(bucket(2.5), NOW + seconds(3000)).tokens == 10
 
 
 def test_a_bucket_that_holds_more_than_its_plan_now_grants_loses_the_rest():
-    assert fill(bucket(50), NOW).tokens == 10
+    assert refill(bucket(50), NOW).tokens == 10
 
 
 def test_a_clock_that_was_set_back_takes_nothing_and_gives_nothing_twice():
-    back = fill(bucket(2), NOW - seconds(60))
+    back = refill(bucket(2), NOW - seconds(60))
     assert back == bucket(2)
-    assert fill(back, NOW + seconds(1)) == bucket(3, NOW + seconds(1))
+    assert refill(back, NOW + seconds(1)) == bucket(3, NOW + seconds(1))
 
 
 def test_a_token_is_taken_for_every_task():
@@ -61,7 +61,7 @@ def test_in_no_window_is_more_admitted_than_burst_and_rate_allow(drawn):
     now, held, admitted = NOW, bucket(rate.burst, rate=rate), []
     for wait, tasks in steps:
         now += timedelta(microseconds=wait)
-        held = fill(held, now)
+        held = refill(held, now)
         match decide(held, tasks):
             case Admit(left):
                 held = left
@@ -70,7 +70,7 @@ def test_in_no_window_is_more_admitted_than_burst_and_rate_allow(drawn):
                 # Nobody else comes: at the time that was told there are enough. A microsecond
                 # is what a clock can tell apart.
                 then = now + after + timedelta(microseconds=1)
-                assert isinstance(decide(fill(held, then), tasks), Admit)
+                assert isinstance(decide(refill(held, then), tasks), Admit)
     for first, (begin, _) in enumerate(admitted):
         total = 0
         for end, tasks in admitted[first:]:

@@ -4,22 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.drift import Finding, Kind
+from duly.model.drift import DriftKind, Finding
 from duly.model.resources import Resources
 from duly.model.usage import Amounts
-from duly.policy.audit import MEANINGS, Suspicion, is_off, judge, overuse
+from duly.policy.audit import (
+    MEANINGS,
+    TrackedFinding,
+    books_disagree,
+    classify_overuse,
+    confirm_drift,
+)
 
 AFTER = timedelta(seconds=60)
-ORPHAN = Finding(Kind.ORPHANED, 7, "12")
+ORPHAN = Finding(DriftKind.ORPHANED, 7, "12")
 
 
 def rounds(*sightings, after=AFTER):
     """Judge rounds of (time, findings) one after the other; return the drift of each."""
     suspicions, drift = {}, []
     for at, findings in sightings:
-        seen = [Suspicion(one, since=at, seen_at=at) for one in findings]
-        judgement = judge(suspicions, seen, after=after)
-        suspicions = judgement.suspicions
+        seen = [TrackedFinding(one, since=at, seen_at=at) for one in findings]
+        judgement = confirm_drift(suspicions, seen, after=after)
+        suspicions = judgement.tracked
         drift.append(judgement.drift)
     return drift
 
@@ -39,17 +45,17 @@ def test_what_was_right_in_between_begins_anew():
 
 
 def test_what_has_moved_on_meanwhile_is_another_thing():
-    moved = Finding(Kind.ORPHANED, 7, "13")
+    moved = Finding(DriftKind.ORPHANED, 7, "13")
     assert rounds((0, [ORPHAN]), (60, [moved]), (61, [moved])) == [[], [], []]
 
 
 def test_the_same_task_in_another_way_is_another_thing():
-    other = Finding(Kind.OVERRUNNING, 7, "12")
+    other = Finding(DriftKind.OVERRUNNING, 7, "12")
     assert rounds((0, [ORPHAN]), (60, [other])) == [[], []]
 
 
 findings = st.builds(
-    Finding, st.sampled_from(Kind), st.integers(0, 3), st.sampled_from(["", "a", "b"])
+    Finding, st.sampled_from(DriftKind), st.integers(0, 3), st.sampled_from(["", "a", "b"])
 )
 
 
@@ -79,22 +85,22 @@ def test_drift_was_there_in_every_round_of_its_stretch(steps, after):
 
 def test_a_node_is_overused_only_beyond_what_it_has():
     has = Resources(cpu_milli=2000, memory_mb=1024)
-    assert overuse(has, has, has) is None
-    assert overuse(has, has, Resources(cpu_milli=2001)) is Kind.OVERSUBSCRIBED
-    assert overuse(has, has, Resources(extra={"gpu": 1})) is Kind.OVERSUBSCRIBED
+    assert classify_overuse(has, has, has) is None
+    assert classify_overuse(has, has, Resources(cpu_milli=2001)) is DriftKind.OVERSUBSCRIBED
+    assert classify_overuse(has, has, Resources(extra={"gpu": 1})) is DriftKind.OVERSUBSCRIBED
     # Kinds that a node does not declare do not count there.
-    assert overuse(has, has, Resources(iops=5)) is None
+    assert classify_overuse(has, has, Resources(iops=5)) is None
 
 
 def test_too_much_after_an_override_is_another_kind_unless_it_was_too_much_anyway():
     has, told = Resources(cpu_milli=2000), Resources(cpu_milli=1000)
-    assert overuse(has, told, Resources(cpu_milli=1500)) is Kind.ABOVE_OVERRIDE
-    assert overuse(has, told, Resources(cpu_milli=2500)) is Kind.OVERSUBSCRIBED
-    assert overuse(told, has, Resources(cpu_milli=1500)) is None
+    assert classify_overuse(has, told, Resources(cpu_milli=1500)) is DriftKind.ABOVE_OVERRIDE
+    assert classify_overuse(has, told, Resources(cpu_milli=2500)) is DriftKind.OVERSUBSCRIBED
+    assert classify_overuse(told, has, Resources(cpu_milli=1500)) is None
 
 
 def test_every_kind_has_a_meaning():
-    assert MEANINGS.keys() == set(Kind)
+    assert MEANINGS.keys() == set(DriftKind)
 
 
 ONE, TWO = Amounts(tasks=1, attempts=1), Amounts(tasks=1, attempts=2)
@@ -114,4 +120,4 @@ ONE, TWO = Amounts(tasks=1, attempts=1), Amounts(tasks=1, attempts=2)
 def test_books_that_say_less_are_off_and_those_that_say_more_if_nothing_was_dropped(
     booked, counted, all_there, off
 ):
-    assert is_off(booked, counted, all_there=all_there) is off
+    assert books_disagree(booked, counted, all_there=all_there) is off

@@ -11,7 +11,7 @@ from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
 from duly.policy.explain import Facts, explain
-from duly.policy.limits import KeyUse, Use, bar
+from duly.policy.limits import KeyUsage, TenantUsage, blocking_limit
 from duly.policy.placement import fits
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
@@ -52,7 +52,7 @@ FAILED = Reason("exit_code", "Exit code 3.")
         (
             facts(needs=Resources(cpu_milli=64_000), offers=[offer(4), offer(8, name="big")]),
             "no_node_can_fit",
-            "Needs 64 cpu; the nearest node, big, has 8 cpu in all.",
+            "No node is large enough: it needs 64 cpu; the largest node, big, has 8 cpu.",
         ),
         (
             facts(requires={"zone": "b"}, offers=[offer(4, labels={"zone": "a"}), offer(4)]),
@@ -68,7 +68,7 @@ FAILED = Reason("exit_code", "Exit code 3.")
         (
             facts(requires={"zone": "a"}, offers=[offer(0.1, labels={"zone": "a"}), offer(4)]),
             "no_node_can_fit",
-            "Needs 0.5 cpu; the nearest node, a, has 0.1 cpu in all.",
+            "No node is large enough: it needs 0.5 cpu; the largest node, a, has 0.1 cpu.",
         ),
         (
             facts(offers=[offer(4, 0.25), offer(4, 0), offer(2, 0.1)]),
@@ -115,12 +115,12 @@ FAILED = Reason("exit_code", "Exit code 3.")
             " for a larger task that must start earlier.",
         ),
         (
-            facts(limits=Limits(1, is_suspended=True), use=Use(1)),
+            facts(limits=Limits(1, is_suspended=True), use=TenantUsage(1)),
             "tenant_suspended",
             "Its tenant is suspended; nothing of it starts.",
         ),
         (
-            facts(offers=[offer(4, 0)], limits=Limits(3), use=Use(3)),
+            facts(offers=[offer(4, 0)], limits=Limits(3), use=TenantUsage(3)),
             "tenant_limit",
             "3 tasks run of its tenant; the plan allows 3 at once.",
         ),
@@ -128,7 +128,7 @@ FAILED = Reason("exit_code", "Exit code 3.")
             facts(
                 offers=[offer(4)],
                 limits=Limits(None, {"cpu_milli": 1000}),
-                use=Use(1, Resources(cpu_milli=750)),
+                use=TenantUsage(1, Resources(cpu_milli=750)),
             ),
             "tenant_limit",
             "Needs 0.5 cpu; of the 1 cpu that the plan allows at once, its tenant has 0.75 cpu.",
@@ -141,15 +141,17 @@ FAILED = Reason("exit_code", "Exit code 3.")
         ),
         (
             facts(
-                offers=[offer(4)], concurrency=Concurrency("customer-7", 2), under_key=KeyUse(1, 1)
+                offers=[offer(4)],
+                concurrency=Concurrency("customer-7", 2),
+                under_key=KeyUsage(1, 1),
             ),
             "concurrency_limit",
             "1 task runs with the key customer-7; no more than 1 may run at once.",
         ),
         (
-            facts(offers=[offer(0.2)], limits=Limits(1), use=Use(1)),
+            facts(offers=[offer(0.2)], limits=Limits(1), use=TenantUsage(1)),
             "no_node_can_fit",
-            "Needs 0.5 cpu; the nearest node, a, has 0.2 cpu in all.",
+            "No node is large enough: it needs 0.5 cpu; the largest node, a, has 0.2 cpu.",
         ),
         (
             facts(Status.RUNNING, node="a", leased_at=NOW),
@@ -234,8 +236,8 @@ situations = st.builds(
         st.none() | st.dictionaries(st.sampled_from(["cpu_milli", "gpu"]), st.integers(0, 4000)),
         st.booleans(),
     ),
-    use=st.builds(Use, st.integers(0, 5), amounts),
-    under_key=st.builds(KeyUse, st.integers(0, 3), st.integers(1, 3)),
+    use=st.builds(TenantUsage, st.integers(0, 5), amounts),
+    under_key=st.builds(KeyUsage, st.integers(0, 3), st.integers(1, 3)),
 )
 
 
@@ -252,7 +254,7 @@ def test_a_waiting_task_is_told_that_there_is_room_if_and_only_if_it_could_be_pl
     if case.status is Status.WAITING:
         shape = Shape(case.needs, case.requires, case.concurrency)
         could_be_placed = any(fits(shape, one) for one in case.offers)
-        barred = bar(case.limits, case.use, case.under_key, shape)
+        barred = blocking_limit(case.limits, case.use, case.under_key, shape)
         told = explain(case).code
         assert (told == "not_its_turn") == (could_be_placed and barred is None)
         if could_be_placed and barred is not None:

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
-from duly.model.schedule import Misfire, Missed, Overlap
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
+from duly.model.schedule import Misfire, MissedFireTimes, Overlap
 from duly.policy import firing
 from duly.policy.firing import (
-    CATCH_UP,
-    MOST_RUNS,
-    PIECE,
-    Decided,
+    MAX_CATCH_UP_RUNS,
+    MAX_FIRE_TIMES_PER_DECISION,
+    MAX_RUNS_PER_DECISION,
+    FiringDecision,
     decide,
-    passed_over,
-    start_of,
+    jittered_start,
+    missed_until,
 )
 from duly.policy.recurrence import between, next_after
 
@@ -24,7 +24,7 @@ MINUTE = timedelta(minutes=1)
 
 def every(interval, **fields):
     asked = RecurrenceRequest(every=interval, start_at=START.isoformat(), **fields)
-    return read_recurrence(asked, now=START)
+    return parse_recurrence(asked, now=START)
 
 
 MINUTELY = every("1m")
@@ -52,18 +52,18 @@ def decided(
 
 
 def missed(first, last, reason):
-    return Missed(minute(first), minute(last), last - first + 1, reason)
+    return MissedFireTimes(minute(first), minute(last), last - first + 1, reason)
 
 
 @pytest.mark.parametrize("misfire", Misfire)
 def test_a_fire_time_that_is_seen_to_in_time_runs_whatever_the_policy(misfire):
-    assert decided(START, misfire=misfire) == Decided([START], [], minute(1))
-    assert decided(START + 0.5 * MINUTE, misfire=misfire) == Decided([START], [], minute(1))
+    assert decided(START, misfire=misfire) == FiringDecision([START], [], minute(1))
+    assert decided(START + 0.5 * MINUTE, misfire=misfire) == FiringDecision([START], [], minute(1))
 
 
 @pytest.mark.parametrize("misfire", Misfire)
 def test_what_is_not_due_is_left_alone(misfire):
-    assert decided(START - MINUTE, misfire=misfire) == Decided([], [], START)
+    assert decided(START - MINUTE, misfire=misfire) == FiringDecision([], [], START)
 
 
 def test_of_several_in_time_each_runs():
@@ -82,7 +82,7 @@ def test_of_several_in_time_each_runs():
 )
 def test_late_ones_with_one_in_time_after_them(misfire, runs, misses):
     done = decided(minute(5), misfire=misfire)
-    assert done == Decided([minute(number) for number in runs], misses, minute(6))
+    assert done == FiringDecision([minute(number) for number in runs], misses, minute(6))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_late_ones_with_one_in_time_after_them(misfire, runs, misses):
 )
 def test_late_ones_alone(misfire, runs, misses):
     done = decided(minute(5.9), misfire=misfire)
-    assert done == Decided([minute(number) for number in runs], misses, minute(6))
+    assert done == FiringDecision([minute(number) for number in runs], misses, minute(6))
 
 
 def test_all_is_bounded_to_the_last_ones():
@@ -107,17 +107,23 @@ def test_all_is_bounded_to_the_last_ones():
 
 def test_what_is_too_long_ago_is_known_in_the_first_piece_of_a_long_list():
     done = decided(minute(2000), misfire="all")
-    assert done == Decided([], [missed(0, PIECE - 1, firing.TOO_MANY)], minute(PIECE))
+    assert done == FiringDecision(
+        [],
+        [missed(0, MAX_FIRE_TIMES_PER_DECISION - 1, firing.TOO_MANY)],
+        minute(MAX_FIRE_TIMES_PER_DECISION),
+    )
 
 
 def test_no_more_than_so_many_run_by_one_decision():
     done = decided(minute(150), grace=200 * MINUTE)
-    assert done == Decided([minute(one) for one in range(MOST_RUNS)], [], minute(MOST_RUNS))
+    assert done == FiringDecision(
+        [minute(one) for one in range(MAX_RUNS_PER_DECISION)], [], minute(MAX_RUNS_PER_DECISION)
+    )
 
 
 def test_the_last_of_a_schedule_leaves_none_to_come():
-    once = read_recurrence(RecurrenceRequest(run_at=START.isoformat()), now=START)
-    assert decided(START, recurrence=once) == Decided([START], [], None)
+    once = parse_recurrence(RecurrenceRequest(run_at=START.isoformat()), now=START)
+    assert decided(START, recurrence=once) == FiringDecision([START], [], None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def test_overlap_is_kept_within_what_is_due_at_once_too(overlap, has_live, runs,
         now=minute(5),
     )
     times = [minute(number) for number in runs]
-    assert seconds == Decided(times, misses, minute(6), cancels)
+    assert seconds == FiringDecision(times, misses, minute(6), cancels)
 
 
 def test_nothing_is_cancelled_for_a_fire_time_that_does_not_run():
@@ -164,7 +170,7 @@ def test_piece_by_piece_every_fire_time_runs_or_is_missed_once(
 ):
     recurrence = every(seconds)
     now = START + timedelta(seconds=late)
-    times = between(recurrence, START - MINUTE, now, most=10**6)
+    times = between(recurrence, START - MINUTE, now, limit=10**6)
     runs, misses, at = [], 0, START
     while at <= now:
         done = decide(
@@ -178,7 +184,7 @@ def test_piece_by_piece_every_fire_time_runs_or_is_missed_once(
         )
         runs += done.runs
         for one in done.missed:
-            whole = between(recurrence, one.first_at - MINUTE / 60, one.last_at, most=10**6)
+            whole = between(recurrence, one.first_at - MINUTE / 60, one.last_at, limit=10**6)
             assert one.times == len([time for time in whole if time >= one.first_at])
             misses += one.times
         assert done.next_run_at > at
@@ -188,21 +194,23 @@ def test_piece_by_piece_every_fire_time_runs_or_is_missed_once(
     assert runs == sorted(set(runs))
     if misfire is Misfire.ALL and overlap in (Overlap.ALLOW, Overlap.QUEUE):
         in_time = [time for time in times if time >= now - timedelta(seconds=grace)]
-        assert runs == times[-max(CATCH_UP, len(in_time)) :]
+        assert runs == times[-max(MAX_CATCH_UP_RUNS, len(in_time)) :]
 
 
 def test_what_is_passed_over_is_told_with_its_number():
-    assert passed_over(MINUTELY, START, firing.OVERLAP, now=minute(2.5)) == missed(
+    assert missed_until(MINUTELY, START, firing.OVERLAP, now=minute(2.5)) == missed(
         0, 2, firing.OVERLAP
     )
-    assert passed_over(MINUTELY, minute(3), firing.OVERLAP, now=minute(2.5)) is None
+    assert missed_until(MINUTELY, minute(3), firing.OVERLAP, now=minute(2.5)) is None
 
 
 def test_jitter_moves_the_start_by_the_same_share_each_time():
     spread = every("1m", jitter="10m")
-    starts = [start_of(spread, 7, minute(number)) - minute(number) for number in range(200)]
-    assert starts == [start_of(spread, 7, minute(number)) - minute(number) for number in range(200)]
+    starts = [jittered_start(spread, 7, minute(number)) - minute(number) for number in range(200)]
+    assert starts == [
+        jittered_start(spread, 7, minute(number)) - minute(number) for number in range(200)
+    ]
     assert all(timedelta(0) <= one < 10 * MINUTE for one in starts)
     assert max(starts) - min(starts) > 9 * MINUTE
-    assert start_of(spread, 8, START) != start_of(spread, 7, START)
-    assert start_of(MINUTELY, 7, START) == START
+    assert jittered_start(spread, 8, START) != jittered_start(spread, 7, START)
+    assert jittered_start(MINUTELY, 7, START) == START

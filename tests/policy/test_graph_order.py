@@ -1,4 +1,4 @@
-"""What is ahead of a task in its graph: how long a way, and who is less patient than itself."""
+"""The urgency that a task inherits: remaining path, tolerance and start_by of its downstream."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly.model.graph import NOTHING, Ahead
-from duly.policy.graph_order import Wish, look_ahead, start_by
+from duly.model.graph import NOTHING_INHERITED, InheritedUrgency
+from duly.policy.graph_order import TaskTiming, inherit_urgency, start_by
 from tests.model.graphs import graphs
-from tests.model.test_graph import sort
+from tests.model.test_graph import topological_order
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DEEP = 100_000
@@ -23,95 +23,106 @@ def at(count):
     return NOW + seconds(count)
 
 
-def ahead(upstreams, wishes):
-    return look_ahead(upstreams, sort(upstreams, str), wishes)
+def inherited_by(upstreams, timings):
+    return inherit_urgency(upstreams, topological_order(upstreams, str), timings)
 
 
-def behind(upstreams, place):
-    """Return every way from a task to one that waits for it, however indirectly."""
-    found, ways = [], [[place]]
-    while ways:
-        way = ways.pop()
-        for index, ones in enumerate(upstreams):
-            if way[-1] in ones:
-                found.append([*way, index])
-                ways.append([*way, index])
-    return found
+def downstream_paths(upstreams, index):
+    """Return every path from a task to one of its direct or indirect downstream tasks."""
+    paths, unfinished = [], [[index]]
+    while unfinished:
+        path = unfinished.pop()
+        for downstream, its_upstreams in enumerate(upstreams):
+            if path[-1] in its_upstreams:
+                paths.append([*path, downstream])
+                unfinished.append([*path, downstream])
+    return paths
 
 
-wishes = st.builds(
-    Wish,
+timings = st.builds(
+    TaskTiming,
     st.integers(0, 5).map(seconds),
     st.none() | st.none() | st.integers(-3, 9).map(at),
 )
 
 
 @st.composite
-def wanted(draw):
-    """Draw a graph and what each of its tasks wants; small, because every way is walked."""
-    upstreams = draw(graphs(most=9))
-    return upstreams, [draw(wishes) for _ in upstreams]
+def timed_graphs(draw):
+    """Draw a graph and the timing of each task; small, because every path is enumerated."""
+    upstreams = draw(graphs(max_tasks=9))
+    return upstreams, [draw(timings) for _ in upstreams]
 
 
 @settings(deadline=None)
-@given(wanted())
-def test_the_path_is_the_longest_way_to_a_task_for_which_nobody_waits(given):
-    upstreams, wishes = given
-    for place, found in enumerate(ahead(upstreams, wishes)):
-        assert found.path == max((len(way) - 1 for way in behind(upstreams, place)), default=0)
+@given(timed_graphs())
+def test_the_remaining_path_is_the_longest_path_to_a_task_without_downstream_tasks(graph):
+    upstreams, timings = graph
+    for index, inherited in enumerate(inherited_by(upstreams, timings)):
+        lengths = (len(path) - 1 for path in downstream_paths(upstreams, index))
+        assert inherited.remaining_path == max(lengths, default=0)
 
 
 @settings(deadline=None)
-@given(wanted())
-def test_a_task_is_as_patient_as_the_least_patient_behind_it(given):
-    """Those that lie behind one with a time of its own press by that time."""
-    upstreams, wishes = given
-    for place, found in enumerate(ahead(upstreams, wishes)):
-        soon, times = [], []
-        for way in behind(upstreams, place):
-            times_of_their_own = [wishes[one].run_at for one in way[1:] if wishes[one].run_at]
-            tolerance = wishes[way[-1]].delay_tolerance
-            if times_of_their_own:
-                times.append(times_of_their_own[-1] + tolerance)
+@given(timed_graphs())
+def test_a_task_inherits_the_smallest_tolerance_of_its_downstream_tasks(graph):
+    """Downstream tasks behind one with a `run_at` pass on a start_by counted from that time."""
+    upstreams, timings = graph
+    for index, inherited in enumerate(inherited_by(upstreams, timings)):
+        tolerances, start_bys = [], []
+        for path in downstream_paths(upstreams, index):
+            run_ats = [timings[task].run_at for task in path[1:] if timings[task].run_at]
+            tolerance = timings[path[-1]].delay_tolerance
+            if run_ats:
+                start_bys.append(run_ats[-1] + tolerance)
             else:
-                soon.append(tolerance)
-        assert found.patience == min(soon, default=None)
-        assert found.latest == min(times, default=None)
+                tolerances.append(tolerance)
+        assert inherited.tolerance == min(tolerances, default=None)
+        assert inherited.start_by == min(start_bys, default=None)
 
 
 @settings(deadline=None)
-@given(wanted(), st.integers(0, 12).map(at))
-def test_nobody_has_to_start_later_than_whoever_waits_for_it(given, ready_at):
-    """Which is ready when the other has run, and that takes no time at best."""
-    upstreams, wishes = given
-    found = ahead(upstreams, wishes)
-    for place, ones in enumerate(upstreams):
-        for one in ones:
-            upstream_ready_at = max(ready_at, wishes[one].run_at or ready_at)
-            dependant_ready_at = max(upstream_ready_at, wishes[place].run_at or ready_at)
-            assert due(found[one], wishes[one], upstream_ready_at) <= due(
-                found[place], wishes[place], dependant_ready_at
+@given(timed_graphs(), st.integers(0, 12).map(at))
+def test_no_task_has_a_later_start_by_than_its_downstream_tasks(graph, ready_at):
+    """A downstream task is ready when its upstream has run, which takes no time at best."""
+    upstreams, timings = graph
+    inherited = inherited_by(upstreams, timings)
+    for task, its_upstreams in enumerate(upstreams):
+        for upstream in its_upstreams:
+            upstream_ready_at = max(ready_at, timings[upstream].run_at or ready_at)
+            task_ready_at = max(upstream_ready_at, timings[task].run_at or ready_at)
+            assert due(inherited[upstream], timings[upstream], upstream_ready_at) <= due(
+                inherited[task], timings[task], task_ready_at
             )
 
 
-def due(ahead, wish, ready_at):
-    patience = wish.delay_tolerance if ahead.patience is None else ahead.patience
-    return start_by(ready_at, min(wish.delay_tolerance, patience), ahead.latest)
+def due(inherited, timing, ready_at):
+    tolerance = timing.delay_tolerance
+    if inherited.tolerance is not None:
+        tolerance = min(tolerance, inherited.tolerance)
+    return start_by(ready_at, tolerance, inherited.start_by)
 
 
-def test_what_waits_for_nobody_and_for_which_nobody_waits_has_nothing_ahead():
-    assert ahead([[], []], [Wish(seconds(5)), Wish(seconds(0), at(3))]) == [NOTHING, NOTHING]
+def test_a_task_without_downstream_tasks_inherits_nothing():
+    assert inherited_by([[], []], [TaskTiming(seconds(5)), TaskTiming(seconds(0), at(3))]) == [
+        NOTHING_INHERITED,
+        NOTHING_INHERITED,
+    ]
 
 
-def test_an_impatient_end_hurries_the_whole_graph_but_not_what_lies_beside_it():
-    patient, hurried = Wish(seconds(600)), Wish(seconds(1))
-    found = ahead([[], [0], [0], [1]], [patient, patient, patient, hurried])
-    assert found == [Ahead(2, seconds(1)), Ahead(1, seconds(1)), NOTHING, NOTHING]
+def test_a_short_tolerance_reaches_all_upstream_tasks_but_not_siblings():
+    tolerant, urgent = TaskTiming(seconds(600)), TaskTiming(seconds(1))
+    inherited = inherited_by([[], [0], [0], [1]], [tolerant, tolerant, tolerant, urgent])
+    assert inherited == [
+        InheritedUrgency(2, seconds(1)),
+        InheritedUrgency(1, seconds(1)),
+        NOTHING_INHERITED,
+        NOTHING_INHERITED,
+    ]
 
 
-def test_what_is_wanted_at_nine_does_not_hurry_anybody_before():
-    found = ahead([[], [0]], [Wish(seconds(600)), Wish(seconds(5), at(60))])
-    assert found[0] == Ahead(1, None, at(65))
+def test_a_task_with_a_run_at_passes_on_a_start_by_instead_of_a_tolerance():
+    timings = [TaskTiming(seconds(600)), TaskTiming(seconds(5), at(60))]
+    assert inherited_by([[], [0]], timings)[0] == InheritedUrgency(1, None, at(65))
     assert start_by(at(0), seconds(600), at(65)) == at(65)
 
 
@@ -124,17 +135,17 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("ready", "tolerance", "latest", "expected"), CASES)
-def test_a_task_has_to_start_by_the_earlier_of_two_times_but_not_before_it_can(
-    ready, tolerance, latest, expected
+@pytest.mark.parametrize(("ready", "tolerance", "inherited", "expected"), CASES)
+def test_start_by_is_the_earlier_of_the_own_and_the_inherited_but_not_before_ready(
+    ready, tolerance, inherited, expected
 ):
-    latest = None if latest is None else at(latest)
-    assert start_by(at(ready), seconds(tolerance), latest) == at(expected)
+    inherited = None if inherited is None else at(inherited)
+    assert start_by(at(ready), seconds(tolerance), inherited) == at(expected)
 
 
 def test_a_graph_may_be_as_deep_as_it_is_large():
     chain = [[index - 1] if index else [] for index in range(DEEP)]
-    wishes = [Wish(seconds(9))] * (DEEP - 1) + [Wish(seconds(1))]
-    found = look_ahead(chain, range(DEEP), wishes)
-    assert found[0] == Ahead(DEEP - 1, seconds(1))
-    assert found[-1] == NOTHING
+    timings = [TaskTiming(seconds(9))] * (DEEP - 1) + [TaskTiming(seconds(1))]
+    inherited = inherit_urgency(chain, range(DEEP), timings)
+    assert inherited[0] == InheritedUrgency(DEEP - 1, seconds(1))
+    assert inherited[-1] == NOTHING_INHERITED

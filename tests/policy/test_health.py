@@ -5,26 +5,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.policy.health import HARMLESS, HIGHEST, Record, penalty
+from duly.policy.health import IGNORED_POINTS, MAX_PENALTY, NodeRecord, penalty
 from duly.policy.placement import Placement, place
 from tests.policy.test_placement import ask, fleets, lines, node
 
 counts = st.integers(0, 10**9)
-records = st.builds(Record, counts, counts, counts)
+records = st.builds(NodeRecord, counts, counts, counts)
 
 
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (Record(), 0),
-        (Record(joins=1), 0),
-        (Record(failures=HARMLESS), 0),
-        (Record(failures=5), 1),
-        (Record(losses=2), 1),
-        (Record(joins=4), 1),
-        (Record(failures=10), 2),
-        (Record(failures=20, losses=5), 3),
-        (Record(failures=10**6), HIGHEST),
+        (NodeRecord(), 0),
+        (NodeRecord(joins=1), 0),
+        (NodeRecord(failures=IGNORED_POINTS), 0),
+        (NodeRecord(failures=5), 1),
+        (NodeRecord(losses=2), 1),
+        (NodeRecord(joins=4), 1),
+        (NodeRecord(failures=10), 2),
+        (NodeRecord(failures=20, losses=5), 3),
+        (NodeRecord(failures=10**6), MAX_PENALTY),
     ],
 )
 def test_a_record_leads_to_one_penalty(record, expected):
@@ -33,8 +33,10 @@ def test_a_record_leads_to_one_penalty(record, expected):
 
 @given(records, records)
 def test_more_trouble_never_makes_a_node_preferred(one, more):
-    worse = Record(one.failures + more.failures, one.losses + more.losses, one.joins + more.joins)
-    assert 0 <= penalty(one) <= penalty(worse) <= HIGHEST
+    worse = NodeRecord(
+        one.failures + more.failures, one.losses + more.losses, one.joins + more.joins
+    )
+    assert 0 <= penalty(one) <= penalty(worse) <= MAX_PENALTY
 
 
 def test_a_node_with_trouble_is_asked_after_sound_ones_however_well_the_task_fits():
@@ -45,7 +47,7 @@ def test_a_retry_rather_goes_to_a_node_with_trouble_than_to_the_one_that_failed(
     assert place([ask(1, avoid=2)], [node(1, penalty=8), node(2)]) == [Placement(1, 10)]
 
 
-@given(lines(), fleets(), st.lists(st.integers(0, HIGHEST), min_size=5, max_size=5))
+@given(lines(), fleets(), st.lists(st.integers(0, MAX_PENALTY), min_size=5, max_size=5))
 def test_a_penalty_keeps_no_task_from_the_only_node_that_fits(asks, offers, penalties):
     for offer, points in zip(offers, penalties, strict=False):
         alone = [msgspec.structs.replace(offer, penalty=points)]

@@ -10,7 +10,7 @@ from duly.model.node import Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.placement import Ask, Placement, place
-from duly.policy.queueing import presses
+from duly.policy.queueing import qualifies_for_hold
 
 HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -162,9 +162,9 @@ class Waits:
 
 
 def test_a_task_presses_when_half_of_its_tolerance_is_used_up_or_when_it_was_lost():
-    assert not presses(Waits(NOW + HOUR), NOW)
-    assert not presses(Waits(NOW + HOUR * 0.51), NOW)
-    assert presses(Waits(NOW + HOUR * 0.5), NOW)
-    assert presses(Waits(NOW - HOUR), NOW)
-    assert presses(Waits(NOW + HOUR, losses=1), NOW)
-    assert presses(Waits(NOW, delay_tolerance=timedelta(0)), NOW)
+    assert not qualifies_for_hold(Waits(NOW + HOUR), NOW)
+    assert not qualifies_for_hold(Waits(NOW + HOUR * 0.51), NOW)
+    assert qualifies_for_hold(Waits(NOW + HOUR * 0.5), NOW)
+    assert qualifies_for_hold(Waits(NOW - HOUR), NOW)
+    assert qualifies_for_hold(Waits(NOW + HOUR, losses=1), NOW)
+    assert qualifies_for_hold(Waits(NOW, delay_tolerance=timedelta(0)), NOW)

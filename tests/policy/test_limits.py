@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from duly.model.limits import UNLIMITED, Limits
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
-from duly.policy.limits import MANY, Bar, Budget, KeyUse, Use, amount, bar, room
+from duly.policy.limits import (
+    UNBOUNDED,
+    BlockingLimit,
+    Budget,
+    KeyUsage,
+    TenantUsage,
+    amount,
+    blocking_limit,
+    startable_count,
+)
 
 NEEDS = Resources(cpu_milli=500, memory_mb=256, extra={"gpu": 1})
 KINDS = ("cpu_milli", "memory_mb", "gpu")
@@ -25,44 +34,80 @@ SHAPES = {
 @pytest.mark.parametrize(
     ("limits", "use", "under_key", "shape", "found"),
     [
-        (UNLIMITED, Use(10**6), KeyUse(), Shape(NEEDS), None),
-        (Limits(is_suspended=True), Use(), KeyUse(), Shape(NEEDS), Bar("tenant_suspended")),
-        (Limits(2), Use(1), KeyUse(), Shape(NEEDS), None),
-        (Limits(2), Use(2), KeyUse(), Shape(NEEDS), Bar("tenant_limit", "running", 2, 2)),
-        (Limits(2), Use(9), KeyUse(), Shape(NEEDS), Bar("tenant_limit", "running", 2, 9)),
+        (UNLIMITED, TenantUsage(10**6), KeyUsage(), Shape(NEEDS), None),
+        (
+            Limits(is_suspended=True),
+            TenantUsage(),
+            KeyUsage(),
+            Shape(NEEDS),
+            BlockingLimit("tenant_suspended"),
+        ),
+        (Limits(2), TenantUsage(1), KeyUsage(), Shape(NEEDS), None),
+        (
+            Limits(2),
+            TenantUsage(2),
+            KeyUsage(),
+            Shape(NEEDS),
+            BlockingLimit("tenant_limit", "running", 2, 2),
+        ),
+        (
+            Limits(2),
+            TenantUsage(9),
+            KeyUsage(),
+            Shape(NEEDS),
+            BlockingLimit("tenant_limit", "running", 2, 9),
+        ),
         (
             Limits(None, {"memory_mb": 1000}),
-            Use(1, Resources(memory_mb=745)),
-            KeyUse(),
+            TenantUsage(1, Resources(memory_mb=745)),
+            KeyUsage(),
             Shape(NEEDS),
-            Bar("tenant_limit", "memory_mb", 1000, 745, 256),
+            BlockingLimit("tenant_limit", "memory_mb", 1000, 745, 256),
         ),
         (
             Limits(None, {"memory_mb": 1001}),
-            Use(1, Resources(memory_mb=745)),
-            KeyUse(),
+            TenantUsage(1, Resources(memory_mb=745)),
+            KeyUsage(),
             Shape(NEEDS),
             None,
         ),
-        (Limits(None, {"gpu": 0}), Use(), KeyUse(), SHAPES[1], None),
+        (Limits(None, {"gpu": 0}), TenantUsage(), KeyUsage(), SHAPES[1], None),
         (
             Limits(None, {"gpu": 0}),
-            Use(),
-            KeyUse(),
+            TenantUsage(),
+            KeyUsage(),
             Shape(NEEDS),
-            Bar("tenant_limit", "gpu", 0, 0, 1),
+            BlockingLimit("tenant_limit", "gpu", 0, 0, 1),
         ),
-        (UNLIMITED, Use(5), KeyUse(1, 2), SHAPES[3], None),
-        (UNLIMITED, Use(5), KeyUse(2, 2), SHAPES[3], Bar("concurrency_limit", "a", 2, 2)),
-        (UNLIMITED, Use(5), KeyUse(2, 2), SHAPES[4], Bar("concurrency_limit", "a", 2, 2)),
-        (UNLIMITED, Use(5), KeyUse(2, 3), SHAPES[3], Bar("concurrency_limit", "a", 2, 2)),
-        (UNLIMITED, Use(5), KeyUse(2, 3), SHAPES[4], None),
+        (UNLIMITED, TenantUsage(5), KeyUsage(1, 2), SHAPES[3], None),
+        (
+            UNLIMITED,
+            TenantUsage(5),
+            KeyUsage(2, 2),
+            SHAPES[3],
+            BlockingLimit("concurrency_limit", "a", 2, 2),
+        ),
+        (
+            UNLIMITED,
+            TenantUsage(5),
+            KeyUsage(2, 2),
+            SHAPES[4],
+            BlockingLimit("concurrency_limit", "a", 2, 2),
+        ),
+        (
+            UNLIMITED,
+            TenantUsage(5),
+            KeyUsage(2, 3),
+            SHAPES[3],
+            BlockingLimit("concurrency_limit", "a", 2, 2),
+        ),
+        (UNLIMITED, TenantUsage(5), KeyUsage(2, 3), SHAPES[4], None),
     ],
 )
 def test_what_keeps_a_task_from_starting_is_named_with_its_figures(
     limits, use, under_key, shape, found
 ):
-    assert bar(limits, use, under_key, shape) == found
+    assert blocking_limit(limits, use, under_key, shape) == found
 
 
 amounts = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 5000), max_size=3)
@@ -70,7 +115,7 @@ limits_of_a_tenant = st.builds(
     Limits, st.none() | st.integers(1, 8), st.none() | amounts, st.just(value=False)
 )
 uses = st.builds(
-    Use,
+    TenantUsage,
     st.integers(0, 9),
     st.builds(
         Resources,
@@ -83,13 +128,13 @@ uses = st.builds(
 
 @given(limits_of_a_tenant, uses, st.sampled_from([SHAPES[1], SHAPES[2]]))
 def test_there_is_room_for_exactly_as_many_as_may_start(limits, use, shape):
-    left = room(limits, use, shape.needs)
-    assert (left == 0) == (bar(limits, use, KeyUse(), shape) is not None)
-    if 0 < left < MANY:
-        last = Use(use.running + left - 1, use.resources.plus(shape.needs, left - 1))
-        full = Use(use.running + left, use.resources.plus(shape.needs, left))
-        assert bar(limits, last, KeyUse(), shape) is None
-        assert bar(limits, full, KeyUse(), shape) is not None
+    left = startable_count(limits, use, shape.needs)
+    assert (left == 0) == (blocking_limit(limits, use, KeyUsage(), shape) is not None)
+    if 0 < left < UNBOUNDED:
+        last = TenantUsage(use.running + left - 1, use.resources.plus(shape.needs, left - 1))
+        full = TenantUsage(use.running + left, use.resources.plus(shape.needs, left))
+        assert blocking_limit(limits, last, KeyUsage(), shape) is None
+        assert blocking_limit(limits, full, KeyUsage(), shape) is not None
 
 
 def overdrawn(limits, started):
@@ -119,7 +164,7 @@ def overdrawn(limits, started):
     st.lists(st.tuples(st.integers(1, 2), st.sampled_from(list(SHAPES))), max_size=40),
 )
 def test_what_is_charged_stays_within_the_limits_and_nothing_that_fits_is_refused(limits, asked):
-    budget = Budget({1: limits, 2: UNLIMITED}, {1: Use(), 2: Use()}, {}, SHAPES)
+    budget = Budget({1: limits, 2: UNLIMITED}, {1: TenantUsage(), 2: TenantUsage()}, {}, SHAPES)
     started = {1: [], 2: []}
     for tenant, shape in asked:
         own = limits if tenant == 1 else UNLIMITED
@@ -132,7 +177,7 @@ def test_what_is_charged_stays_within_the_limits_and_nothing_that_fits_is_refuse
 
 
 def test_a_copy_is_charged_by_itself():
-    budget = Budget({1: Limits(1)}, {1: Use()}, {}, SHAPES)
+    budget = Budget({1: Limits(1)}, {1: TenantUsage()}, {}, SHAPES)
     assert budget.copy().charge(1, 3)
     assert budget.room(1, 3) == 1
 
@@ -149,8 +194,8 @@ def test_nothing_starts_of_whom_nobody_has_counted():
 
 
 def test_lines_that_the_same_thing_keeps_have_one_cause():
-    running = Budget({1: Limits(1)}, {1: Use(1)}, {}, SHAPES)
+    running = Budget({1: Limits(1)}, {1: TenantUsage(1)}, {}, SHAPES)
     assert {running.cause(1, shape) for shape in SHAPES} == {1}
-    keyed = Budget({1: UNLIMITED}, {1: Use(2)}, {(1, "a"): KeyUse(2, 2)}, SHAPES)
+    keyed = Budget({1: UNLIMITED}, {1: TenantUsage(2)}, {(1, "a"): KeyUsage(2, 2)}, SHAPES)
     assert keyed.cause(1, 3) != keyed.cause(1, 4)
     assert keyed.cause(1, 5) is None

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 from duly.policy.recurrence import between
 
 ZONES = {
@@ -164,8 +164,8 @@ def compare(name, first, last):
         for number in {number for wall in news for number in calendar.rules_of(wall)}:
             expected[number].append(minute)
     for rule, times in zip(RULES, expected, strict=True):
-        recurrence = read_recurrence(RecurrenceRequest(**rule.asked, timezone=name), now=first)
-        found = between(recurrence, first - MINUTE, last, most=10**6)
+        recurrence = parse_recurrence(RecurrenceRequest(**rule.asked, timezone=name), now=first)
+        found = between(recurrence, first - MINUTE, last, limit=10**6)
         assert [minutes_of(one) for one in found] == times, (name, rule.asked, first)
         assert all(one.second == one.microsecond == 0 for one in found)
 

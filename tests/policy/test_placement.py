@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.node import Known, Offer
+from duly.model.node import NodeProfile, Offer
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.placement import (
@@ -13,8 +13,8 @@ from duly.policy.placement import (
     could_ever_fit,
     fits,
     place,
+    placeable_count,
     reasons_against,
-    room,
 )
 
 
@@ -33,7 +33,7 @@ def node(number, cpu=2000, memory=4096, *, used=0, draining=False, labels=(), pe
 
 
 def known(offer):
-    return Known(offer.capacity, offer.labels)
+    return NodeProfile(offer.capacity, offer.labels)
 
 
 def ask(task, cpu=500, memory=256, *, avoid=None, requires=(), **more):
@@ -218,4 +218,4 @@ def test_there_is_room_for_as_many_as_can_be_placed(nodes, cores, gpus, most):
         for number, (used, draining, extra) in enumerate(nodes)
     ]
     asks = [ask(task, 1000 * cores, 0, extra={"gpu": gpus}, iops=5) for task in range(most)]
-    assert room(asks[0].shape, offers, most) == len(place(asks, offers))
+    assert placeable_count(asks[0].shape, offers, most) == len(place(asks, offers))

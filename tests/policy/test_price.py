@@ -11,7 +11,7 @@ from duly.model.queue import Queue
 from duly.model.task import Outcome
 from duly.model.tenant import Plan
 from duly.model.usage import Amounts, Rates, Urgency
-from duly.policy.price import TARIFF, band_of, cost, told
+from duly.policy.price import TARIFF, band_of, cost, round_price
 
 HOUR_US = 3600 * 1_000_000
 HOURS = Amounts(
@@ -123,7 +123,7 @@ def test_a_plan_without_prices_costs_nothing(amounts):
 
 @given(st.fractions(0, 10**12))
 def test_a_price_is_told_to_the_millionth(price):
-    shown = told(price)
+    shown = round_price(price)
     assert abs(Fraction(shown) - price) <= Fraction(1, 2_000_000)
     assert shown.as_tuple().exponent == -6
 

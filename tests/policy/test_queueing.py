@@ -141,18 +141,18 @@ def test_off_peak_work_begins_only_while_less_than_the_threshold_is_in_use(line,
 
 
 @given(lines, st.integers(0, 10))
-def test_a_line_has_no_turn_exactly_when_its_first_task_may_not_begin(line, used):
+def test_a_subqueue_has_no_precedence_exactly_when_its_head_may_not_start(line, used):
     serving = order(used=used)
     for task in line:
-        is_open = serving.turn(task.shape_id, task.start_by) is not None
+        is_open = serving.precedence(task.shape_id, task.start_by) is not None
         assert window([task], 1, serving) == ([task] if is_open else [])
 
 
 def test_room_is_kept_for_the_urgent_at_once_and_for_off_peak_work_once_it_must_start():
     far = NOW + timedelta(hours=5)
-    assert order().presses(Task(1, far, shape_id=URGENT))
-    assert not order().presses(Task(1, far, shape_id=OFF_PEAK, losses=1))
-    assert order().presses(Task(1, NOW + MINUTE, shape_id=OFF_PEAK))
-    assert order().presses(Task(1, far))
-    assert not order().presses(Task(1, NOW + timedelta(hours=7)))
-    assert order().presses(Task(1, NOW + timedelta(hours=7), losses=1))
+    assert order().qualifies_for_hold(Task(1, far, shape_id=URGENT))
+    assert not order().qualifies_for_hold(Task(1, far, shape_id=OFF_PEAK, losses=1))
+    assert order().qualifies_for_hold(Task(1, NOW + MINUTE, shape_id=OFF_PEAK))
+    assert order().qualifies_for_hold(Task(1, far))
+    assert not order().qualifies_for_hold(Task(1, NOW + timedelta(hours=7)))
+    assert order().qualifies_for_hold(Task(1, NOW + timedelta(hours=7), losses=1))

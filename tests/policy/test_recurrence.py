@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 from duly.policy import recurrence as policy
 from duly.policy.recurrence import between, fire_times, is_possible, next_after
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 
 
 def recurrence(**fields):
-    return read_recurrence(RecurrenceRequest(**fields), now=NOW)
+    return parse_recurrence(RecurrenceRequest(**fields), now=NOW)
 
 
 def at(text):
@@ -138,9 +138,9 @@ def test_what_never_fires_is_found_out():
 
 def test_times_between_two_instants_are_without_the_first_and_with_the_last():
     daily = recurrence(daily="00:00")
-    found = between(daily, at("2027-01-01T00:00Z"), at("2027-01-04T00:00Z"), most=100)
+    found = between(daily, at("2027-01-01T00:00Z"), at("2027-01-04T00:00Z"), limit=100)
     assert [one.day for one in found] == [2, 3, 4]
-    assert len(between(daily, NOW, at("2100-01-01T00:00Z"), most=5)) == 5
+    assert len(between(daily, NOW, at("2100-01-01T00:00Z"), limit=5)) == 5
 
 
 @given(

@@ -34,11 +34,11 @@ def after(outcome, failures=0, losses=0, policy=POLICY, *, cancelled=False, jitt
         (Outcome.SUCCEEDED, 0, 0, Finish()),
         (Outcome.SUCCEEDED, 2, 9, Finish()),
         (Outcome.CANCELLED, 2, 0, Cancel()),
-        (Outcome.FAILED, 1, 0, Retry(NOW + timedelta(seconds=10), is_its_turn=False)),
-        (Outcome.CAPPED, 2, 0, Retry(NOW + timedelta(seconds=20), is_its_turn=False)),
-        (Outcome.PREEMPTED, 2, 5, Retry(NOW, is_its_turn=True)),
-        (Outcome.EXPIRED, 0, 0, Retry(NOW, is_its_turn=True)),
-        (Outcome.LOST, 0, 9, Retry(NOW, is_its_turn=True)),
+        (Outcome.FAILED, 1, 0, Retry(NOW + timedelta(seconds=10), keeps_place=False)),
+        (Outcome.CAPPED, 2, 0, Retry(NOW + timedelta(seconds=20), keeps_place=False)),
+        (Outcome.PREEMPTED, 2, 5, Retry(NOW, keeps_place=True)),
+        (Outcome.EXPIRED, 0, 0, Retry(NOW, keeps_place=True)),
+        (Outcome.LOST, 0, 9, Retry(NOW, keeps_place=True)),
     ],
 )
 def test_each_outcome_leads_to_one_decision(outcome, failures, losses, decision):
@@ -77,8 +77,8 @@ def lost(nodes, incarnations, cluster, policy=POLICY):
     )
 
 
-APART = Retry(NOW + timedelta(seconds=20), is_its_turn=False)
-AT_ONCE = Retry(NOW, is_its_turn=True)
+APART = Retry(NOW + timedelta(seconds=20), keeps_place=False)
+AT_ONCE = Retry(NOW, keeps_place=True)
 
 
 @pytest.mark.parametrize(

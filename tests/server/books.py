@@ -12,7 +12,7 @@ import msgspec
 
 from duly.model.usage import Amounts
 from duly.policy.price import TARIFF, cost
-from duly.store import usage
+from duly.store.accounts import usage
 
 KEYS = ("day", "tenant", "user", "tier", "urgency")
 EVER = (date(2000, 1, 1), date(2100, 1, 1))
@@ -93,7 +93,7 @@ async def told(
     )
     found: dict[tuple[Any, ...], tuple[Amounts, Fraction]] = {}
     for one in used:
-        key = tuple(getattr(one.place, name) for name in names)
+        key = tuple(getattr(one.dimensions, name) for name in names)
         amounts, price = found.get(key, (Amounts(), Fraction(0)))
         more = cost(one.rates, one.factor, one.amounts)
         found[key] = (amounts.plus(one.amounts), price + more)
@@ -114,7 +114,7 @@ async def unbooked(conn: asyncpg.Connection) -> int:
     """Return how many attempts can be seen that are not in the books."""
     return int(
         await conn.fetchval(
-            "select count(*) from attempts where entry > (select booked_to from books)"
+            "select count(*) from attempts where entry > (select booked_to from usage_watermark)"
         )
     )
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from duly.model.graph_request import GraphRequest
-from duly.model.request import TaskRequest
-from duly.model.schedule_request import ScheduleRequest
+from duly.model.requests.graph_request import GraphRequest
+from duly.model.requests.schedule_request import ScheduleRequest
+from duly.model.requests.task_request import TaskRequest
 from duly.model.tenant import Credential
-from duly.server.parts import Parts
+from duly.server.components import Components
 from tests.server.lab import Lab, Node, seconds
 
 
@@ -48,19 +48,19 @@ class Calendar:
             tasks = {ref: {"depends_on": upstreams} for ref, upstreams in graph.items()}
             asked = {"name": "g", "tasks": tasks, "defaults": whole}
             request.graph = msgspec.convert(asked, GraphRequest)
-        return await self.lab.parts.schedules.create(by or self.lab.client, request)
+        return await self.lab.components.schedules.create(by or self.lab.client, request)
 
     def at(self, minutes: float) -> datetime:
         """Return a time so many minutes after the start."""
         return self.start + seconds(60 * minutes)
 
-    async def go(self, minutes: float, parts: Parts | None = None) -> None:
+    async def go(self, minutes: float, components: Components | None = None) -> None:
         """Let it be so many minutes after the start, and the leader see to it."""
         await self.lab.clock.set(self.at(minutes))
-        await self.lab.parts.cluster_manager.tick()
+        await self.lab.components.cluster_manager.tick()
         for node in self.nodes:
             await node.heartbeat()
-        await (parts or self.lab.parts).timekeeper.tick()
+        await (components or self.lab.components).timekeeper.tick()
 
     async def ran(self, schedule: int) -> list[float]:
         """Return the minutes of the fire times that have a task or a graph."""

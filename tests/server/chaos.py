@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from duly.errors import NotFound
-from duly.model.amounts import ResourcesRequest
+from duly.model.requests.amounts import ResourcesRequest
 from duly.model.task import Outcome
 from duly.policy.queueing import rank
 from tests.server.lab import seconds
@@ -49,7 +49,7 @@ class Chaos:
     async def cancel(self):
         if waiting := await self.rows("waiting"):
             task = self.dice.choice(waiting[:4])["id"]
-            await self.lab.parts.canceller.cancel(self.lab.client, [task])
+            await self.lab.components.canceller.cancel(self.lab.client, [task])
 
     async def update(self):
         if waiting := await self.rows("waiting"):
@@ -57,10 +57,10 @@ class Chaos:
             changes = self.dice.choice(({"priority": 2}, {"priority": 0}, other))
             task = self.dice.choice(waiting)["id"]
             with suppress(NotFound):  # It may be the stranger's.
-                await self.lab.parts.updater.update(self.lab.client, task, changes)
+                await self.lab.components.updater.update(self.lab.client, task, changes)
 
     async def recount(self):
-        self.lab.parts.resource_manager._prioritizer.recount()
+        self.lab.components.resource_manager._prioritizer.request_recount()
 
     async def pass_time(self):
         await self.lab.clock.move(seconds(self.dice.choice((0.1, 0.3, 1.2))))

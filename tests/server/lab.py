@@ -1,4 +1,4 @@
-"""A server's components on a real database, and time that moves only when it is told to."""
+"""Drives a server's components on a real database, with a clock that only tests move."""
 
 import asyncio
 import itertools
@@ -12,13 +12,13 @@ import msgspec
 from duly import wire
 from duly.config import Settings
 from duly.errors import DulyError
-from duly.model.amounts import ResourcesRequest
-from duly.model.request import ConcurrencyRequest, TaskRequest, complete
+from duly.model.requests.amounts import ResourcesRequest
+from duly.model.requests.task_request import ConcurrencyRequest, TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Reason, TaskSpec
 from duly.model.tenant import Credential, Scope
-from duly.server.parts import Parts, build
-from duly.store import tenants
+from duly.server.components import Components, build
+from duly.store.accounts import tenants
 from duly.store.database import Database
 
 CLOCK = """
@@ -37,7 +37,8 @@ CLEAN = """
     delete from terms; delete from servers; delete from audits; delete from keys; delete from users;
     delete from usage; delete from former_specs; delete from buckets;
     delete from artifact_uses; delete from artifacts;
-    delete from edges; delete from graphs; delete from graph_wishes; delete from ended_upstreams;
+    delete from edges; delete from graphs; delete from graph_operations;
+    delete from ended_upstreams;
     delete from tenants where name <> 'default'
 """
 NAMES = itertools.count(1)
@@ -67,54 +68,56 @@ class Clock:
 
 
 class Node:
-    """A node whose agent does what a test tells it."""
+    """A node whose agent is driven by the test."""
 
-    def __init__(self, parts: Parts, name: str, key: str, joined: wire.Joined) -> None:
-        self.parts = parts
+    def __init__(
+        self, components: Components, name: str, key: str, joined: wire.JoinResponse
+    ) -> None:
+        self.components = components
         self.name = name
         self.key = key
         self.id = joined.node
         self.incarnation = joined.incarnation
         self.latest = 0
 
-    async def poll(self, *held: wire.AttemptRef, wait: float = 0) -> wire.Orders:
-        """Poll, and take in the answer."""
+    async def poll(self, *held: wire.AttemptRef, wait: float = 0) -> wire.PollResponse:
+        """Poll, and process the response."""
         orders = await self.ask(*held, wait=wait)
         self.latest = max([self.latest, *(start.ref.token for start in orders.start)])
         return orders
 
-    async def ask(self, *held: wire.AttemptRef, wait: float = 0) -> wire.Orders:
-        """Poll, and lose the answer."""
-        poll = wire.Poll(
+    async def ask(self, *held: wire.AttemptRef, wait: float = 0) -> wire.PollResponse:
+        """Poll, and lose the response."""
+        poll = wire.PollRequest(
             incarnation=self.incarnation, held=list(held), wait=wait, latest=self.latest
         )
-        return await self.parts.polls.orders(self.id, poll)
+        return await self.components.polls.answer(self.id, poll)
 
     async def starts(self, *held: wire.AttemptRef) -> list[wire.AttemptRef]:
-        """Return what the node is told to start when it holds `held`."""
+        """Return the attempts that the node has to start when it holds `held`."""
         return [start.ref for start in (await self.poll(*held)).start]
 
     async def stops(self, *held: wire.AttemptRef) -> list[wire.Stop]:
         return (await self.poll(*held)).stop
 
     async def heartbeat(self, *held: wire.AttemptRef, stopping: bool = False) -> list[wire.Stop]:
-        """Renew the lease; return what is to be ended."""
-        await self.parts.cluster_manager.renew(self.id, self.incarnation, stopping=stopping)
+        """Renew the lease; return the attempts to stop."""
+        await self.components.cluster_manager.renew(self.id, self.incarnation, stopping=stopping)
         beat = wire.Heartbeat(incarnation=self.incarnation, held=list(held))
-        return await self.parts.polls.stops_for(self.id, beat)
+        return await self.components.polls.stops_for(self.id, beat)
 
     async def report(
         self, ref: wire.AttemptRef, outcome: Outcome = Outcome.SUCCEEDED, **report: Any
     ) -> bool:
-        """Report the end of an attempt; return whether it counts."""
+        """Report the end of an attempt; return whether it was accepted."""
         if outcome is Outcome.FAILED:
             report = {"exit_code": 1, "reason": FAILURE, **report}
         told = wire.AttemptReport(ref=ref, outcome=outcome, **report)
-        return (await self.parts.queue_manager.report(self.id, [told]))[0]
+        return (await self.components.queue_manager.report(self.id, [told]))[0]
 
 
 class Lab:
-    """Everything that a test needs to drive one server by hand, and to look at the database."""
+    """Drives one server tick by tick, and reads the database."""
 
     def __init__(
         self, database: Database, conn: asyncpg.Connection, clock: Clock, settings: Settings
@@ -123,24 +126,24 @@ class Lab:
         self.conn = conn
         self.clock = clock
         self.settings = settings
-        self.parts = self.server(settings)
+        self.components = self.server(settings)
         self.client: Credential
         self.stranger: Credential
 
-    def server(self, settings: Settings | None = None) -> Parts:
-        """Put another server's components together; it holds no number yet."""
+    def server(self, settings: Settings | None = None) -> Components:
+        """Build another server's components; it holds no number yet."""
         return build(self.database, settings or self.settings, "memory:///")
 
     async def begin(self) -> None:
-        """Let the first server lead, and make a client of two tenants each."""
-        await self.parts.cluster_manager.tick()
+        """Make the first server the leader, and create a client of each of two tenants."""
+        await self.components.cluster_manager.tick()
         await self.conn.execute("insert into tenants (name, plan) values ('acme', 'unlimited')")
         self.client = await self.credential("default")
         self.stranger = await self.credential("acme")
 
     async def credential(self, tenant: str) -> Credential:
         key = await self.key(tenant)
-        return await self.parts.authenticator.authenticate(key)
+        return await self.components.authenticator.authenticate(key)
 
     async def key(self, tenant: str = "default") -> str:
         return await tenants.create_key(self.conn, tenant, "kim", [Scope.SUBMIT])
@@ -153,30 +156,34 @@ class Lab:
         cpu: float = 4,
         memory_mb: int = 65_536,
         labels: dict[str, str] | None = None,
-        by: Parts | None = None,
+        by: Components | None = None,
     ) -> Node:
         """Let a node join for the first time, at this server or at another one."""
-        manager = (by or self.parts).cluster_manager
+        manager = (by or self.components).cluster_manager
         name = f"node-{next(NAMES)}"
         capacity = capacity_of(cpu, memory_mb)
         token = await manager.create_token(timedelta(hours=1))
         key = tenants.generate_key("dulynode")
         joined = await manager.join(
             token,
-            wire.Join(name=name, capacity=wire.capacity(capacity), labels=labels or {}, key=key),
+            wire.JoinRequest(
+                name=name, capacity=wire.capacity(capacity), labels=labels or {}, key=key
+            ),
         )
-        return Node(self.parts, name, key, joined)
+        return Node(self.components, name, key, joined)
 
     async def rejoin(self, node: Node, *, cpu: float = 4, memory_mb: int = 65_536) -> Node:
         """Start the agent of a node anew; `node` is what its former incarnation was."""
-        request = wire.Join(name=node.name, capacity=wire.capacity(capacity_of(cpu, memory_mb)))
-        joined = await self.parts.cluster_manager.join(node.key, request)
-        return Node(self.parts, node.name, node.key, joined)
+        request = wire.JoinRequest(
+            name=node.name, capacity=wire.capacity(capacity_of(cpu, memory_mb))
+        )
+        joined = await self.components.cluster_manager.join(node.key, request)
+        return Node(self.components, node.name, node.key, joined)
 
     # Tasks
 
     def spec(self, *, cpu: float | None = None, **fields: Any) -> TaskSpec:
-        """Return what a client asks for."""
+        """Return the spec of a task."""
         if cpu is not None:
             fields["resources"] = ResourcesRequest(cpu=cpu)
         if "concurrency" in fields:
@@ -193,27 +200,30 @@ class Lab:
         return int(answer.id)
 
     async def submit_all(
-        self, specs: Iterable[TaskSpec], by: Credential | None = None, parts: Parts | None = None
+        self,
+        specs: Iterable[TaskSpec],
+        by: Credential | None = None,
+        components: Components | None = None,
     ) -> list[Any]:
-        """Submit `specs` at the same time; return what each was answered."""
-        submitter = (parts or self.parts).submitter
+        """Submit `specs` at the same time; return the response to each."""
+        submitter = (components or self.components).submitter
         specs = list(specs)
         if specs:
-            # With their shapes known, all of them are in line before the first commit.
-            await submitter._shapes.learn(specs)
+            # With their shapes cached, all of them are queued before the first commit.
+            await submitter._shapes.get_or_create(specs)
         asked = [submitter.submit(by or self.client, spec) for spec in specs]
         return await answers(submitter, asked)
 
     async def schedule(self) -> None:
-        """Let the leader place what can be placed, in one round, and end what never can be."""
-        await self.parts.cluster_manager.tick()
-        await self.parts.resource_manager.tick()
-        await self.parts.unplaceable.tick()
+        """Run one scheduling round of the leader, and fail unplaceable tasks."""
+        await self.components.cluster_manager.tick()
+        await self.components.resource_manager.tick()
+        await self.components.unplaceable.tick()
 
     async def sweep(self) -> None:
-        """Let the leader release what is due and take back what is lost."""
-        await self.parts.cluster_manager.tick()
-        await self.parts.queue_manager.tick()
+        """Make the leader release due tasks and take back lost attempts."""
+        await self.components.cluster_manager.tick()
+        await self.components.queue_manager.tick()
 
     async def silence(self, by: timedelta) -> None:
         """Let time pass in which the leader works and no node renews its lease."""
@@ -223,7 +233,7 @@ class Lab:
             await self.sweep()
 
     async def run(self, node: Node, **fields: Any) -> wire.AttemptRef:
-        """Submit a task and bring it to the node, which must take it at once."""
+        """Submit a task and start it on the node, which must be free."""
         task = await self.submit(**fields)
         return await self.start(node, task)
 
@@ -242,7 +252,7 @@ class Lab:
         return await self.conn.fetchrow("select * from ends where task_id = $1", task)
 
     async def status(self, task: int) -> str | None:
-        """Return where a task is; None when it is not stored."""
+        """Return the status of a task; None if it is not stored."""
         row = await self.live(task) or await self.end(task)
         return None if row is None else row["status"]
 
@@ -273,7 +283,7 @@ class Lab:
 
 
 async def answers(submitter: Any, asked: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Commit until everyone has an answer; errors are answers too."""
+    """Commit until every request has a response; errors are responses, too."""
     waiting = asyncio.gather(*asked, return_exceptions=True)
     while not waiting.done():
         await asyncio.sleep(0)
@@ -282,8 +292,8 @@ async def answers(submitter: Any, asked: Iterable[Awaitable[Any]]) -> list[Any]:
 
 
 async def between_placing_and_leasing(lab: Lab, change: Awaitable[Any]) -> None:
-    """Run one scheduling round in which `change` happens after everything was read."""
-    manager: Any = lab.parts.resource_manager
+    """Run one scheduling round with `change` between placing and leasing."""
+    manager: Any = lab.components.resource_manager
     lease = manager._lease
 
     async def late(*arguments: Any) -> int:

@@ -1,42 +1,42 @@
 import pytest
 
 from duly.errors import Unavailable
-from duly.server.room import SharedRoom
+from duly.server.capacity_limiter import FairCapacityLimiter
 
 
-def fill(room: SharedRoom, tenant_id: int) -> int:
-    """Let a tenant take all that it gets; return how much that is."""
-    taken = 0
+def fill(limiter: FairCapacityLimiter, tenant_id: int) -> int:
+    """Acquire all that a tenant can get; return how much that is."""
+    acquired = 0
     while True:
         try:
-            room.take(tenant_id)
+            limiter.acquire(tenant_id)
         except Unavailable:
-            return taken
-        taken += 1
+            return acquired
+        acquired += 1
 
 
-def test_of_greedy_tenants_each_leaves_as_much_as_it_takes():
-    room = SharedRoom(1200, "full")
-    assert fill(room, 1) == 600
-    assert fill(room, 2) == 300
-    assert fill(room, 3) == 150
-    room.give_back(1, 600)
-    assert fill(room, 4) == 375
-    assert 1 not in room.used
+def test_a_greedy_tenant_leaves_as_much_as_it_uses():
+    limiter = FairCapacityLimiter(1200, "full")
+    assert fill(limiter, 1) == 600
+    assert fill(limiter, 2) == 300
+    assert fill(limiter, 3) == 150
+    limiter.release(1, 600)
+    assert fill(limiter, 4) == 375
+    assert 1 not in limiter.used
 
 
-def test_much_at_once_is_held_to_the_same_share():
-    room = SharedRoom(1000, "full")
+def test_a_large_amount_is_bound_by_the_same_share():
+    limiter = FairCapacityLimiter(1000, "full")
     with pytest.raises(Unavailable):
-        room.take(1, 501)
-    room.take(1, 500)
-    room.take(2, 250)
+        limiter.acquire(1, 501)
+    limiter.acquire(1, 500)
+    limiter.acquire(2, 250)
     with pytest.raises(Unavailable):
-        room.take(2)
+        limiter.acquire(2)
 
 
-def test_a_place_is_given_back_whatever_happens():
-    room = SharedRoom(2, "full")
-    with pytest.raises(ValueError, match="x"), room.inside(7):
+def test_a_place_is_released_when_the_block_fails():
+    limiter = FairCapacityLimiter(2, "full")
+    with pytest.raises(ValueError, match="x"), limiter.acquired(7):
         raise ValueError("x")
-    assert room.used == {}
+    assert limiter.used == {}

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from duly import clock
-from duly.server.pace import Pace
+from duly.server.duty_cycle import DutyCycle
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def at(monkeypatch):
 
 
 def test_it_is_due_at_first_and_then_after_its_interval(at):
-    pace = Pace(timedelta(seconds=1))
+    pace = DutyCycle(timedelta(seconds=1))
     assert pace.is_due
     with pace.step():
         pass
@@ -24,7 +24,7 @@ def test_it_is_due_at_first_and_then_after_its_interval(at):
 
 
 def test_what_takes_long_is_done_seldom(at):
-    pace = Pace(timedelta(seconds=1))
+    pace = DutyCycle(timedelta(seconds=1))
     with pace.step():
         at[0] += 2
     at[0] += 37.9
@@ -34,7 +34,7 @@ def test_what_takes_long_is_done_seldom(at):
 
 
 def test_what_took_long_once_is_not_put_off_for_ever(at):
-    pace = Pace(timedelta(seconds=1), timedelta(seconds=3))
+    pace = DutyCycle(timedelta(seconds=1), timedelta(seconds=3))
     with pace.step():
         at[0] += 2
     at[0] += 0.9
@@ -44,7 +44,7 @@ def test_what_took_long_once_is_not_put_off_for_ever(at):
 
 
 def test_those_who_do_it_share_the_time(at):
-    pace = Pace(timedelta(seconds=1))
+    pace = DutyCycle(timedelta(seconds=1))
     with pace.step(among=3):
         at[0] += 1
     at[0] += 58.9
@@ -54,15 +54,15 @@ def test_those_who_do_it_share_the_time(at):
 
 
 def test_what_failed_stays_due(at):
-    pace = Pace(timedelta(seconds=1))
+    pace = DutyCycle(timedelta(seconds=1))
     with pytest.raises(ValueError), pace.step():
         raise ValueError
     assert pace.is_due
 
 
 def test_it_can_be_hurried(at):
-    pace = Pace(timedelta(seconds=1))
+    pace = DutyCycle(timedelta(seconds=1))
     with pace.step():
         pass
-    pace.hurry()
+    pace.make_due()
     assert pace.is_due

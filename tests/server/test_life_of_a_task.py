@@ -114,5 +114,5 @@ async def test_many_reports_are_answered_in_their_order(lab):
     stale = wire.AttemptRef(refs[1].task, 7, refs[1].token)
     told = [refs[3], stale, refs[0], refs[2]]
     reports = [wire.AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED) for ref in told]
-    assert await lab.parts.queue_manager.report(node.id, reports) == [True, False, True, True]
+    assert await lab.components.queue_manager.report(node.id, reports) == [True, False, True, True]
     assert [await lab.status(ref.task) for ref in refs] == ["done", "running", "done", "done"]

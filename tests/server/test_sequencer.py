@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duly import clock
 from duly.errors import Unavailable
-from duly.server.sequencer import EPOCH, TICK_BITS, TICKS, Sequencer
+from duly.server.sequencer import EPOCH, TICK_BITS, TICKS_PER_SECOND, Sequencer
 
 START = 27_500_000
 
@@ -40,7 +40,7 @@ def second_of(minted):
 
 
 def position_of(minted):
-    return second_of(minted) * TICKS + minted % TICKS
+    return second_of(minted) * TICKS_PER_SECOND + minted % TICKS_PER_SECOND
 
 
 def started(time, *, above=0):
@@ -90,7 +90,9 @@ def test_an_id_tells_when_it_was_minted_and_not_how_many_others_were(time, other
     sequencer = started(time)
     for _ in range(3):
         time.monotonic += 0.01
-        assert position_of(sequencer.mint()) == int((START + time.monotonic - 1000.0) * TICKS)
+        assert position_of(sequencer.mint()) == int(
+            (START + time.monotonic - 1000.0) * TICKS_PER_SECOND
+        )
         time.monotonic += 0.01
         if others:
             sequencer.mint_many(others)
@@ -108,7 +110,7 @@ def test_ids_tell_as_little_after_the_clock_was_set_back(time, others):
     time.monotonic += 1
     after = position_of(sequencer.mint())
     # At half the clock's speed, by the tick that each has to itself at the least.
-    assert TICKS <= after - before <= TICKS + 2
+    assert TICKS_PER_SECOND <= after - before <= TICKS_PER_SECOND + 2
 
 
 def test_ids_that_are_ahead_are_caught_up_with_by_the_clock(time):

@@ -1,6 +1,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
+
 from duly.errors import Unavailable
 from duly.server.service import Service
 from tests.server.lab import seconds
@@ -148,3 +150,17 @@ async def test_a_service_that_rests_finishes_at_once():
         async with asyncio.timeout(5):
             await loop
     assert service.ticks == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable("The connection was lost."), OSError("closed")])
+async def test_a_cancellation_that_a_tick_reports_as_an_error_ends_the_loop(error):
+    async def lose_connection():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise error from None
+
+    service = Counting()
+    service.plan[1] = lose_connection
+    async with asyncio.timeout(5), running(service):
+        await service.reach(1)

@@ -7,9 +7,9 @@ import pytest
 
 from duly.config import RequestSettings, Settings
 from duly.errors import Conflict, Unavailable
-from duly.server import timekeeper
+from duly.server.recurrence import timekeeper
 from duly.server.timeouts import Timeouts
-from duly.store.lanes import LOOPS
+from duly.store.connections.connection_classes import DUTY_CONNECTIONS
 
 SOON = timedelta(seconds=0.05)
 
@@ -72,16 +72,16 @@ async def test_an_error_of_a_write_is_told():
 
 
 async def test_who_waits_in_vain_is_taken_out_of_the_line(lab):
-    await lab.parts.submitter._shapes.learn([lab.spec()])
+    await lab.components.submitter._shapes.get_or_create([lab.spec()])
     with pytest.raises(Unavailable, match="nothing was stored"):
-        await lab.parts.submitter.submit(lab.client, lab.spec())
-    await lab.parts.submitter.tick()
+        await lab.components.submitter.submit(lab.client, lab.spec())
+    await lab.components.submitter.tick()
     assert await lab.count("tasks") == 0
 
 
 async def test_who_is_on_the_way_to_the_database_is_told_that_nothing_is_known(lab):
-    submitter = lab.parts.submitter
-    await submitter._shapes.learn([lab.spec()])
+    submitter = lab.components.submitter
+    await submitter._shapes.get_or_create([lab.spec()])
     async with lab.conn.transaction():
         await lab.conn.execute("lock table live in share mode")
         asked = asyncio.ensure_future(submitter.submit(lab.client, lab.spec()))
@@ -95,4 +95,7 @@ async def test_who_is_on_the_way_to_the_database_is_told_that_nothing_is_known(l
 
 async def test_every_loop_has_a_connection_that_is_never_lent_out(lab):
     # The herald has one of its own, beside the pool, and the timekeeper may use several.
-    assert len(lab.parts.services) - 1 + (timekeeper.AT_ONCE - 1) == LOOPS
+    assert (
+        len(lab.components.services) - 1 + (timekeeper.MAX_CONCURRENT_BATCHES - 1)
+        == DUTY_CONNECTIONS
+    )

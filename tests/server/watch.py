@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from duly.server.parts import Parts
-from duly.store import audit
+from duly.server.components import Components
+from duly.store.maintenance import audit
 from tests.server.lab import Lab, Node
 
 MINUTE = timedelta(minutes=1)
@@ -21,27 +21,29 @@ class Watch:
         self.nodes.append(await self.lab.node(cpu=cpu))
         return self.nodes[-1]
 
-    async def go_round(self, parts: Parts | None = None) -> None:
+    async def go_round(self, components: Components | None = None) -> None:
         """Let the auditor look at everything once, as fast as it may."""
-        parts = parts or self.lab.parts
+        components = components or self.lab.components
         before = await self.completed()
         for _ in range(500):
-            await parts.cluster_manager.tick()
-            await parts.auditor.tick()
+            await components.cluster_manager.tick()
+            await components.auditor.tick()
             after = await self.completed()
             if len(after) == 2 and all(before.get(scope) != at for scope, at in after.items()):
                 return
-            await self.lab.clock.move(parts.auditor.pause())
+            await self.lab.clock.move(components.auditor.pause())
             for node in self.nodes:
                 await node.heartbeat()
         raise AssertionError("the round has no end")
 
-    async def wait(self, by: timedelta = MINUTE * 1.5, parts: Parts | None = None) -> None:
+    async def wait(
+        self, by: timedelta = MINUTE * 1.5, components: Components | None = None
+    ) -> None:
         """Let time pass, in rounds."""
-        parts = parts or self.lab.parts
+        components = components or self.lab.components
         until = self.lab.clock.now + by
         while self.lab.clock.now < until:
-            await self.go_round(parts)
+            await self.go_round(components)
 
     async def found(self) -> dict[str, set[int]]:
         """Return the drift after the time that it takes to be sure."""

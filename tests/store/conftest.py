@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from duly.config import DatabaseSettings
-from duly.store.database import _prepare, _server_settings
+from duly.store.database import _initialize, _server_settings
 
 MOVABLE = """
 create table duly.ahead (by interval not null);
@@ -25,7 +25,7 @@ async def connect(dsn) -> AsyncIterator[Callable[[], Awaitable[asyncpg.Connectio
 
     async def open_one() -> asyncpg.Connection:
         conn = await asyncpg.connect(dsn, server_settings=_server_settings(DatabaseSettings()))
-        await _prepare(conn)
+        await _initialize(conn)
         opened.append(conn)
         return conn
 

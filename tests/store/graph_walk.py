@@ -4,7 +4,7 @@ Hypothesis begins with the smallest of everything and is at its best when it has
 every step counts. A walk is told by its seed alone, and says what it did when it fails.
 """
 
-from duly.store.wishes import WishKind
+from duly.store.tasks.graph_operations import OperationKind
 
 STEPS = 30
 LARGEST = 12
@@ -78,7 +78,7 @@ def _draw(step, dice):
 
 def _kind(dice):
     """Mostly not the one after which there is nothing to be seen."""
-    return dice.choices(list(WishKind), weights=[1, 2, 2])[0]
+    return dice.choices(list(OperationKind), weights=[1, 2, 2])[0]
 
 
 def _graph(dice):

@@ -2,24 +2,27 @@
 
 from datetime import UTC, datetime, timedelta
 
-from duly.model.request import TaskRequest, complete
+from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.task import Outcome, Reason, Status, Tally
 from duly.model.tenant import Credential
-from duly.server import linker
-from duly.server.linker import ALONE
-from duly.store import audit, edges, leases, nodes, repairs, servers, tasks, wishes
-from duly.store.edges import NewGraph
-from duly.store.leases import Ended, Succeeded
-from duly.store.tasks import NewTask
-from duly.store.wishes import Cause, Wish, WishKind
+from duly.server.admission import dependencies
+from duly.server.admission.dependencies import STANDALONE
+from duly.store.attempts import leases
+from duly.store.attempts.leases import EndedAttempt, SucceededAttempt
+from duly.store.fleet import nodes, servers
+from duly.store.maintenance import audit, repairs
+from duly.store.tasks import edges, graph_operations, tasks
+from duly.store.tasks.edges import NewGraph
+from duly.store.tasks.graph_operations import GraphOperation, OperationKind, PauseCause
+from duly.store.tasks.tasks import NewTask
 from tests.store.lawful import BACKSTOP, CLEAN, PLAN
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 AGES = timedelta(days=999)
 EVERYTHING = f"""
-delete from edges; delete from ended_upstreams; delete from graph_wishes; delete from graphs;
+delete from edges; delete from ended_upstreams; delete from graph_operations; delete from graphs;
 {CLEAN}; insert into clock values ('{NOW.isoformat()}')
 """
 ROWS = """
@@ -63,15 +66,15 @@ class GraphWorld:
             complete(TaskRequest(command=["true"], ref=f"r{place}", depends_on=ones), PLAN)
             for place, ones in enumerate(asked)
         ]
-        links = linker.link(specs)
+        links = dependencies.resolve(specs)
         graph = NewGraph(next(self._ids), None)
         new = []
-        for place in range(len(specs)) if links is None else links.order:
-            part = ALONE if links is None else links.part_of(place)
+        for place in range(len(specs)) if links is None else links.topological_order:
+            part = STANDALONE if links is None else links.position_of(place)
             new.append(
                 NewTask(
                     *(next(self._ids), 1, None, self.shape, specs[place], b""),
-                    blocked_by=part.edges,
+                    blocked_by=part.upstream_count,
                     has_dependants=part.has_dependants,
                 )
             )
@@ -80,8 +83,8 @@ class GraphWorld:
             await tasks.insert(self.conn, new, server=0)
             await edges.insert_graph(self.conn, graph, SOMEBODY, ids)
             if links is not None:
-                await linker.attach(self.conn, 1, links, new, ids)
-        return graph.id, ids, ids if links is None else links.as_asked(ids)
+                await dependencies.store_edges(self.conn, 1, links, new, ids)
+        return graph.id, ids, ids if links is None else links.in_request_order(ids)
 
     async def lease(self, numbers):
         """Try to start tasks; return the attempts and tokens of those that do."""
@@ -96,7 +99,7 @@ class GraphWorld:
         if not held:
             return set()
         ended = [
-            Succeeded(number, attempt, token, 0, 1.0, 0.5, None, 0, b"", None, None)
+            SucceededAttempt(number, attempt, token, 0, 1.0, 0.5, None, 0, b"", None, None)
             for number, (attempt, token) in held.items()
         ]
         return set(await leases.finish_attempts(self.conn, self.node, ended))
@@ -114,34 +117,36 @@ class GraphWorld:
     async def tell(self, limit):
         """Tell dependants of so many ends; say whether there are more."""
         share = -(-limit // 2)  # So that a tenant has several turns.
-        return (await edges.settle(self.conn, self.term, limit=limit, share=share)).has_more
+        return (await edges.resolve(self.conn, self.term, limit=limit, share=share)).has_more
 
     async def do(self, kind, numbers):
         """Cancel, pause or resume tasks; return those that this changed, and whether they ended."""
         match kind:
-            case WishKind.CANCEL:
+            case OperationKind.CANCEL:
                 cancelled = await tasks.request_cancel(self.conn, 1, numbers)
                 return {number: ran_on is None for number, ran_on in cancelled.items()}
-            case WishKind.PAUSE:
-                return dict.fromkeys(await wishes.pause(self.conn, 1, numbers, Cause()), False)
-            case WishKind.RESUME:
-                resumed = await wishes.resume(self.conn, 1, numbers)
+            case OperationKind.PAUSE:
+                return dict.fromkeys(
+                    await graph_operations.pause(self.conn, 1, numbers, PauseCause()), False
+                )
+            case OperationKind.RESUME:
+                resumed = await graph_operations.resume(self.conn, 1, numbers)
                 return {one.id: False for one in resumed}
 
     async def wish(self, graph, kind):
         """Write down what is to be done to a graph; None if it is being cancelled."""
-        made = Wish(1, graph, next(self._ids), kind)
-        return made if await wishes.make(self.conn, made) else None
+        made = GraphOperation(1, graph, next(self._ids), kind)
+        return made if await graph_operations.begin(self.conn, made) else None
 
     async def carry(self, wish, limit):
         """Do a piece of a wish; return the tasks, what it changed of them, and if it is over."""
         async with self.conn.transaction():
-            piece = await wishes.take_piece(self.conn, wish, limit=limit)
+            piece = await graph_operations.lock_batch(self.conn, wish, limit=limit)
             if piece is None:
                 return [], {}, True
             ids, left = piece
             changed = await self.do(wish.kind, ids)
-            await wishes.move(self.conn, wish, left)
+            await graph_operations.advance(self.conn, wish, left)
         return ids, changed, not left
 
     async def audit(self):
@@ -158,7 +163,7 @@ class GraphWorld:
 
 
 def _ended(held, status):
-    return Ended(
+    return EndedAttempt(
         held=held,
         outcome=Outcome.CAPPED,
         exit_code=1,

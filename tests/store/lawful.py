@@ -7,8 +7,8 @@ import asyncpg
 
 from duly.config import DatabaseSettings
 from duly.model.tenant import Plan
-from duly.store import servers
-from duly.store.database import _prepare, _server_settings
+from duly.store.database import _initialize, _server_settings
+from duly.store.fleet import servers
 from tests.conftest import COPY, with_database
 
 PLAN = Plan(
@@ -79,6 +79,6 @@ async def open_lawful(dsn, name):
     await admin.close()
     settings = _server_settings(DatabaseSettings()) | {"synchronous_commit": "off"}
     conn = await asyncpg.connect(with_database(dsn, name), server_settings=settings)
-    await _prepare(conn)
+    await _initialize(conn)
     await conn.execute(CLOCK)
     return conn

@@ -134,15 +134,15 @@ async def run_some(conn):
     task = await conn.fetchval("select id from numbers where g = 190000")
     options = "analyze, format json"
     given = {
-        "nodes.read_assignments": ["2981", f"'{{{task}}}'"],
-        "leases.read_accepted": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
+        "nodes.read_starts": ["2981", f"'{{{task}}}'"],
+        "leases.read_reported": ["1", f"'{{{task}}}'", "'{1}'", "'{1}'"],
         "tasks.read_specs": ["1", f"'{{{task}}}'"],
         "tasks.read_admitted": [f"'{{{task}}}'"],
         "audit.examine_tasks": [str(task - 1), str(task)],
         "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],
         "read_inputs 0": [str(task), "0"],
         # It is live, and so nothing is forgotten.
-        "history.forget": [f"'{{{task}}}'", "'{99999}'", str(task), str(task)],
+        "history.delete_aged": [f"'{{{task}}}'", "'{99999}'", str(task), str(task)],
     }
     known = {**STATEMENTS, **inner_statements()}
     return {
@@ -165,7 +165,7 @@ async def run_pieces(conn):
         "audit.read_task_ids": [str(middle), str(PIECE)],
         "audit.examine_tasks": [str(stored), str(after[-1]["id"])],
         "audit.read_keys": ["50", "'key 1'", str(PIECE), "'30 d'"],
-        "audit.read_lines": ["1", "1", "300", "'60 s'"],
+        "audit.read_subqueue_heads": ["1", "1", "300", "'60 s'"],
     }
     options = "analyze, buffers, format json"
     return {
@@ -188,12 +188,12 @@ async def run_behind_a_snapshot(postgres, name, conn):
             await conn.execute("set enable_seqscan = off")
             known = await conn.fetchval("select start_by from live where id = 20001")
             given = {
-                "waiting.read_heads": [
+                "subqueues.read_heads": [
                     *("'{500}'", "'{1}'", f"'{{{known.timestamp()}}}'", "'{200}'"),
                     *("'{0}'", "'{0}'", "'{3600}'", "'{20001}'"),
                 ],
-                "leases.read_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
-                "nodes.read_held": ["2981", "42", "1900000", "'{}'"],
+                "leases.read_running_changes": ["'{2981}'", "1900000", "'{20002}'", "'{2000000}'"],
+                "nodes.read_expected": ["2981", "42", "1900000", "'{}'"],
             }
             options = "analyze, buffers, format json"
             return {

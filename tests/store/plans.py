@@ -75,12 +75,13 @@ def inner_statements():
     schema = "".join(file.read_text() for file in files).replace("create or replace", "create")
     found = {}
     for name in (
-        "lease_told",
+        "lease_tasks",
         "end_each_unstarted",
         "attach_edges",
-        "settle_in_turns",
+        "resolve_ended_upstreams",
         "read_inputs",
         "request_cancel",
+        "mark_task",
         "pause_tasks",
         "resume_tasks",
         "join_node",

@@ -22,7 +22,7 @@ from tests.store.plans import (
 )
 
 HISTORY = ("tasks", "attempts", "ends", "live", "edges", "schedules", "occurrences")
-FORGETTING = {"history.read_aged", "history.forget"}
+FORGETTING = {"history.read_aged", "history.delete_aged"}
 RARE = {name for name in STATEMENTS if name.startswith("history.")} - FORGETTING | {
     "overview.count_live",
     "tenants.count_live",
@@ -54,7 +54,7 @@ def test_no_statement_scans_what_grows(plans, state):
     assert found == set()
 
 
-PRUNED = {"tasks_by_name"}
+PRUNED = {"tasks_by_name", "tasks_by_ref"}
 """Indexes of statements whose plan leaves every day out when it is asked for with nulls."""
 
 
@@ -81,10 +81,10 @@ async def test_every_index_serves_a_statement(plans, conn):
 
 
 HOT = {
-    "waiting.pairs_with_work": {"live_waiting"},
-    "waiting.read_heads": {"live_waiting"},
-    "stock.read_stock": {"live_running"},
-    "leases.read_changes": {"live_running", "live_pkey"},
+    "subqueues.read_nonempty": {"live_waiting"},
+    "subqueues.read_heads": {"live_waiting"},
+    "fleet_snapshot.read_snapshot": {"live_running"},
+    "leases.read_running_changes": {"live_running", "live_pkey"},
     "leases.lock_unplaceable": {"live_waiting"},
     "leases.lock_attempts": {"live_pkey"},
     "leases.end_attempts": {"live_pkey"},
@@ -93,10 +93,10 @@ HOT = {
     "leases.next_due": {"live_due"},
     "leases.lock_orphans": {"live_running", "live_pkey"},
     "leases.read_vitals": {"live_running"},
-    "nodes.read_held": {"live_running", "live_pkey"},
+    "nodes.read_expected": {"live_running", "live_pkey"},
     "nodes.holds_attempt": {"live_pkey"},
-    "nodes.prolong": {"live_pkey"},
-    "measurements.note": {"live_pkey"},
+    "nodes.extend_backstop": {"live_pkey"},
+    "measurements.record": {"live_pkey"},
     "tasks.insert_tasks": {"live_unique"},
     "tasks.read_holder": {"live_unique"},
     "tasks.lock_unstarted": {"live_pkey"},
@@ -105,14 +105,14 @@ HOT = {
     "audit.read_live_ids": {"live_pkey"},
     "audit.examine_live": {"live_pkey"},
     "audit.examine_tasks": {"live_pkey"},
-    "audit.read_lines": {"live_waiting"},
+    "audit.read_subqueue_heads": {"live_waiting"},
 }
 
 
 FIRING = {
     "schedules.next_due": {"schedules_due"},
     "schedules.lock_due": {"schedules_due"},
-    "schedules.move": {"schedules_pkey"},
+    "schedules.advance": {"schedules_pkey"},
     "schedules.refuse": {"occurrences_by_task"},
     "schedules.occurrences": {"occurrences_pkey"},
     "schedules.newest": {"occurrences_pkey"},
@@ -145,10 +145,10 @@ BY_COLUMN = {
     "tasks.make_buckets": {"buckets": "tenant_id =", "tenants": "id ="},
     "tasks.read_submissions": {"submissions": "key ="},
     "buckets.lock_bucket": {"buckets": "tenant_id =", "tenants": "id ="},
-    "buckets.settle_bucket": {"buckets": "tenant_id ="},
-    "limits.read_used": {"buckets": "tenant_id ="},
-    "quotas.give": {"tenants": "id ="},
-    "users.to_log_in": {"tenants": "name =", "users": "tenant_id ="},
+    "buckets.write_bucket": {"buckets": "tenant_id ="},
+    "limits.read_current_usage": {"buckets": "tenant_id ="},
+    "quota_fence.advance": {"tenants": "id ="},
+    "users.read_password_hash": {"tenants": "name =", "users": "tenant_id ="},
     "users.lock_login": {"users": "id =", "tenants": "id ="},
     "users.lock": {"users": "tenant_id ="},
     "users.read": {"users": "tenant_id =", "keys": "user_id ="},
@@ -156,11 +156,11 @@ BY_COLUMN = {
     "keys.read": {"keys": "tenant_id =", "users": "id ="},
     "keys.lock": {"keys": "tenant_id ="},
     "keys.end_login": {"keys": "id ="},
-    "keys.tidy_logins": {"keys": "id ="},
+    "keys.prune_logins": {"keys": "id ="},
     "views.tenant_by_name": {"tenants": "name ="},
     "audit_log.read_of_tenant": {"audit_log": "tenant_id =", "tenants": "id ="},
     "history.read_aged": {"tasks": "tenant_id ="},
-    "history.forget": {
+    "history.delete_aged": {
         "tasks": "id =",
         "ends": "task_id =",
         "attempts": "task_id =",
@@ -217,10 +217,10 @@ BY_ID = [
     "leases.lock_attempts",
     "leases.end_attempts",
     "leases.finish_attempts",
-    "nodes.read_assignments",
+    "nodes.read_starts",
     "nodes.holds_attempt",
-    "nodes.prolong",
-    "measurements.note",
+    "nodes.extend_backstop",
+    "measurements.record",
     "tasks.lock_unstarted",
     "tasks.update_task",
     "audit.examine_live",
@@ -246,14 +246,14 @@ def test_edges_are_found_from_both_ends(plans, state):
     found = {
         name: indexes(plan, "edges")
         for name, plan in plans[state].items()
-        if name.startswith(("attach", "settle")) and scans(plan, "edges")
+        if name.startswith(("attach", "resolve")) and scans(plan, "edges")
     }
     assert list(found.values()) == [{"edges_pkey"}, {"edges_upstream_id_expr_idx"}]
 
 
 @pytest.mark.parametrize(
     ("state", "name"),
-    [*((state, "inputs.read_having") for state in STATES), ("run", "read_inputs 0")],
+    [*((state, "inputs.read_tasks_with_inputs") for state in STATES), ("run", "read_inputs 0")],
 )
 def test_inputs_are_read_one_after_the_other(plans, state, name):
     """So that whoever has enough of them reads no further."""
@@ -275,7 +275,7 @@ def test_the_time_bounds_the_search_for_what_is_due(plans, state):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", ["waiting.read_heads", "leases.lock_unplaceable"])
+@pytest.mark.parametrize("name", ["subqueues.read_heads", "leases.lock_unplaceable"])
 def test_only_the_lines_that_are_named_are_read(plans, state, name):
     [scan] = scans(plans[state][name], "live")
     assert "tenant_id = " in scan["Index Cond"]
@@ -301,7 +301,7 @@ def test_what_is_forgotten_is_found_by_its_id_everywhere(plans):
     for table in ("tasks", "attempts", "ends", "events", "edges"):
         found = [
             scan["Index Cond"]
-            for node in nodes(plans["run"]["history.forget"])
+            for node in nodes(plans["run"]["history.delete_aged"])
             if node["Node Type"] == "ModifyTable" and parent(node["Relation Name"]) == table
             for scan in scans(node, table)
         ]

@@ -40,7 +40,7 @@ def test_a_parameter_without_a_name_is_found():
 
 def loaded():
     """Yield every call of `load_statements` in the store: by which module, and of which file."""
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load_statements":
                 yield path.stem, node.args[0].value
@@ -53,7 +53,7 @@ def test_every_module_runs_the_statements_of_its_own_file():
 def test_no_column_is_read_by_its_number():
     found = [
         f"{path.name}:{node.lineno}"
-        for path in sorted(FOLDER.glob("*.py"))
+        for path in sorted(FOLDER.rglob("*.py"))
         if path.stem != "records"
         for node in ast.walk(ast.parse(path.read_text()))
         if by_number(node)

@@ -11,8 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.torture import namespaces, records, report, runner
-from tests.torture.cards import cards
+from tests.torture import namespaces, report, run_folder, runner
+from tests.torture.fault_weights import cards
 from tests.torture.faults import FAULTS
 
 HERE = Path("build/torture")
@@ -39,7 +39,7 @@ def torture(options: argparse.Namespace) -> int:
 
 def tell(folder: Path) -> int:
     """Judge what is in the folder, write the report, and say what came of it."""
-    run = records.tell(folder)
+    run = run_folder.tell(folder)
     report.write(run, folder)
     print((folder / "report.md").read_text())
     return 0 if run.is_good else 1
@@ -48,7 +48,7 @@ def tell(folder: Path) -> int:
 def _clear(folder: Path) -> None:
     """Take away what an earlier run left, and nothing else."""
     shutil.rmtree(folder / "logs", ignore_errors=True)
-    for name in (*records.FILES, *report.FILES):
+    for name in (*run_folder.FILES, *report.FILES):
         (folder / name).unlink(missing_ok=True)
 
 

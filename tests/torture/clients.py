@@ -1,4 +1,4 @@
-"""The clients of a run: a process that submits, cancels, pauses, reads, has schedules and graphs.
+"""The load generator of a run: clients for tasks, schedules and graphs, in a process of its own.
 
 It runs in the client's own network, knows every server, and writes each call into the history
 before and after. What it is to do is in a file that only its user can read, because a key is in
@@ -19,15 +19,15 @@ from random import Random
 from typing import Literal, Self
 
 from duly.client.retry import Patience
-from duly.client.shapes import TaskFields
+from duly.client.shapes.task_shapes import TaskFields
 from duly.client.sync import Client
 from duly.errors import DulyError
-from tests.torture import work
-from tests.torture.halts import Halts
+from tests.torture import task_mix
+from tests.torture.graph_client import GraphClient
 from tests.torture.history import Recorder
 from tests.torture.ledger import Ledger
-from tests.torture.timetable import Timetable
-from tests.torture.weaver import Weaver
+from tests.torture.paused_tasks import PausedTasks
+from tests.torture.schedule_client import ScheduleClient
 
 PATIENCE = Patience(total=timedelta(seconds=15))
 MOVES = {"submit": 62, "batch": 4, "repeat": 8, "reuse": 1, "cancel": 6, "get": 13, "wait": 6}
@@ -114,7 +114,7 @@ class Caller(threading.Thread):
         self._interval = orders.clients / orders.rate
         self._traffic = traffic
         self._recorder = Recorder(orders.folder / HISTORY, self.name)
-        self._halts = Halts(self._client, self._recorder, self._dice)
+        self._halts = PausedTasks(self._client, self._recorder, self._dice)
         self._longest = orders.longest
         self._ledger = Ledger(orders.folder)
         self._made: list[Submission] = []
@@ -193,10 +193,10 @@ class Caller(threading.Thread):
 
     def _task(self, among: Sequence[str], ref: str | None = None) -> TaskFields:
         """Draw a task, and what of `among` it waits for."""
-        fields = work.draw(self._dice, self._longest)
+        fields = task_mix.draw(self._dice, self._longest)
         milli = round(fields["resources"]["cpu"] * 1000)
         fields["source"] = self._ledger.script(fields["source"], cpu_milli=milli)
-        if upstreams := work.upstreams(self._dice, among):
+        if upstreams := task_mix.upstreams(self._dice, among):
             fields["depends_on"] = upstreams
         if ref is not None:
             fields["ref"] = ref
@@ -214,8 +214,8 @@ def _rotated(urls: str, number: int) -> str:
     return ",".join(listed[first:] + listed[:first])
 
 
-def _timetable(orders: Orders, traffic: Traffic) -> Timetable:
-    return Timetable(
+def _schedule_client(orders: Orders, traffic: Traffic) -> ScheduleClient:
+    return ScheduleClient(
         Client(orders.urls, orders.key, patience=PATIENCE),
         Recorder(orders.folder / HISTORY, "timetable"),
         Random(f"{orders.seed}/timetable"),
@@ -224,8 +224,8 @@ def _timetable(orders: Orders, traffic: Traffic) -> Timetable:
     )
 
 
-def _weaver(orders: Orders, traffic: Traffic) -> Weaver:
-    return Weaver(
+def _graph_client(orders: Orders, traffic: Traffic) -> GraphClient:
+    return GraphClient(
         Client(orders.urls, orders.key, patience=PATIENCE),
         Recorder(orders.folder / HISTORY, "weaver"),
         Random(f"{orders.seed}/weaver"),
@@ -248,7 +248,7 @@ def main(file: Path) -> int:
     threading.excepthook = note
     threads = [threading.Thread(target=traffic.watch)]
     threads += [Caller(number, orders, traffic) for number in range(orders.clients)]
-    threads += [_timetable(orders, traffic), _weaver(orders, traffic)]
+    threads += [_schedule_client(orders, traffic), _graph_client(orders, traffic)]
     for thread in threads:
         thread.start()
     for thread in threads:

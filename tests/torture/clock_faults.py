@@ -1,4 +1,4 @@
-"""What happens to clocks: they jump, and they swing."""
+"""Clock faults: jumps and oscillation."""
 
 import random
 import threading

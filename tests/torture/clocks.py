@@ -1,4 +1,4 @@
-"""Clocks that can be set while a program runs, by libfaketime.
+"""Sets the clock of a running program, with libfaketime.
 
 Only the time of day is set, as a person or NTP would: durations (CLOCK_MONOTONIC and
 CLOCK_BOOTTIME) go on as they are.

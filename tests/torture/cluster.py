@@ -1,4 +1,4 @@
-"""Servers and nodes on hosts of their own, as real processes with which anything can happen.
+"""A cluster of real processes, each on its own virtual host, into which faults can be injected.
 
 Everything goes by the names of the hosts. The lease times are the defaults, because the
 promises are about those.
@@ -22,9 +22,10 @@ import asyncpg
 
 from duly.client.retry import Patience
 from duly.client.sync import Client
-from duly.store import migrate, nodes
+from duly.store import migrate
+from duly.store.accounts.tenants import create_admin_key, digest, generate_key
 from duly.store.database import Database
-from duly.store.tenants import create_admin_key, digest, generate_key
+from duly.store.fleet import nodes
 from tests import left_groups
 from tests.torture.clocks import RIGHT, Clock
 from tests.torture.disks import fill, free

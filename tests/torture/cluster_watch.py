@@ -1,4 +1,4 @@
-"""Looks at the cluster all the time: which servers answer, which nodes are ready, who leads.
+"""Polls the cluster: which servers respond, which nodes are ready, which server leads.
 
 A process of its own in the client's network, so that nothing else delays it. Its file tells
 afterwards when all was well again after a fault.
@@ -34,7 +34,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """What was seen at one moment."""
 
     at: float
@@ -48,12 +48,12 @@ class Sight:
         return self.leader is not None and self.servers | self.nodes >= set(names)
 
 
-def read(path: Path) -> list[Sight]:
+def read(path: Path) -> list[Observation]:
     """Return everything that was seen, in order."""
     return [_sight(line) for line in path.read_text().splitlines()]
 
 
-def latest(path: Path) -> Sight | None:
+def latest(path: Path) -> Observation | None:
     """Return what was seen last, None as long as that is nothing."""
     if not path.exists():
         return None
@@ -61,7 +61,7 @@ def latest(path: Path) -> Sight | None:
     return _sight(seen) if seen else None
 
 
-async def look(session: aiohttp.ClientSession, servers: dict[str, str]) -> Sight:
+async def look(session: aiohttp.ClientSession, servers: dict[str, str]) -> Observation:
     """Ask every server once; `servers` are their URLs by name."""
     at = clock.monotonic()
     asked = await asyncio.gather(*(_ask(session, f"{url}/readyz") for url in servers.values()))
@@ -72,14 +72,14 @@ async def look(session: aiohttp.ClientSession, servers: dict[str, str]) -> Sight
         if nodes is not None and listed is not None:
             leading = [one["name"] for one in json.loads(listed)["items"] if one["duties"]]
             fit = [one["name"] for one in json.loads(nodes)["items"] if one["status"] == "ready"]
-            return Sight(at, frozenset(up), frozenset(fit), leading[0] if leading else None)
-    return Sight(at, frozenset(up), frozenset(), None)
+            return Observation(at, frozenset(up), frozenset(fit), leading[0] if leading else None)
+    return Observation(at, frozenset(up), frozenset(), None)
 
 
-def _sight(line: str) -> Sight:
+def _sight(line: str) -> Observation:
     fields = json.loads(line)
     sets = {name: frozenset(fields[name]) for name in ("servers", "nodes")}
-    return Sight(**{**fields, **sets})
+    return Observation(**{**fields, **sets})
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Everything that the database says when a run is over, as values.
+"""The contents of the database at the end of a run, as values.
 
 It can be written to a file and read again, so that a run can be judged after its database is
 gone.
@@ -172,7 +172,7 @@ class OccurrenceRow(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.task_id is None else f"the task {self.task_id}"
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseDump(msgspec.Struct, frozen=True, kw_only=True):
     """The tables, and the journal of how they came to be."""
 
     tasks: list[TaskRow] = []
@@ -263,17 +263,17 @@ READ: Mapping[str, tuple[type[msgspec.Struct], str]] = {
 }
 
 
-def read(dsn: str) -> Books:
+def read(dsn: str) -> DatabaseDump:
     """Read all of it, in one transaction that sees one moment."""
     return asyncio.run(_read(dsn))
 
 
-def load(path: Path) -> Books:
-    """Read what `Books.save` has written."""
-    return msgspec.msgpack.decode(path.read_bytes(), type=Books)
+def load(path: Path) -> DatabaseDump:
+    """Read what `DatabaseDump.save` has written."""
+    return msgspec.msgpack.decode(path.read_bytes(), type=DatabaseDump)
 
 
-async def _read(dsn: str) -> Books:
+async def _read(dsn: str) -> DatabaseDump:
     conn = await asyncpg.connect(dsn)
     try:
         for kind in ("json", "jsonb"):
@@ -288,7 +288,7 @@ async def _read(dsn: str) -> Books:
             dead = await conn.fetch("select task_id from duly.dead_letters order by task_id")
             shapes = await conn.fetch("select id, needs, concurrency from duly.shapes")
             steps = await journal.read(conn)
-        return Books(
+        return DatabaseDump(
             **tables,  # type: ignore[arg-type]
             dead_letters=[row["task_id"] for row in dead],
             shapes={row["id"]: row["needs"] for row in shapes},

@@ -1,4 +1,4 @@
-"""What happens to PostgreSQL: it dies, fails over, is slow, locked, full, or tells lies."""
+"""PostgreSQL faults: crash, failover, latency, locks, full disk, cancelled synchronous commits."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Disks that are full."""
+"""Fills and frees disks."""
 
 from pathlib import Path
 

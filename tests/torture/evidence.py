@@ -1,4 +1,4 @@
-"""All that is known of a run, from four witnesses who do not know of each other.
+"""The evidence about a run, from four independent sources.
 
 What clients were told, what the payloads wrote, what the database says, and which faults were
 inflicted when. An invariant is a function of this value.
@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from tests.torture.books import (
+from tests.torture.database_dump import (
     AttemptRow,
-    Books,
+    DatabaseDump,
     EdgeRow,
     EndRow,
     GraphRow,
@@ -36,7 +36,7 @@ CONVERGED = 30.0
 """Seconds after the end of a fault in which its consequences may still be felt."""
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class FaultInterval(msgspec.Struct, frozen=True, kw_only=True):
     """A fault that was inflicted; times are of CLOCK_BOOTTIME.
 
     Only these kinds mean something to the judge, and all others excuse nothing but slowness:
@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How long the lease of a node lasts from its latest renewal."""
 
 
-NO_BOOKS = Books()
+EMPTY_DUMP = DatabaseDump()
 DEFAULTS = Rules()
 
 
@@ -87,10 +87,10 @@ class Evidence:
     must have ended, because all is healed and nothing is submitted any more.
     """
 
-    books: Books = NO_BOOKS
+    books: DatabaseDump = EMPTY_DUMP
     calls: Sequence[Call] = ()
     entries: Sequence[Entry] = ()
-    troubles: Sequence[Trouble] = ()
+    troubles: Sequence[FaultInterval] = ()
     rules: Rules = DEFAULTS
     phase: Literal["going", "quiet"] = "going"
 

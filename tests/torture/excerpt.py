@@ -1,4 +1,4 @@
-"""What was written down around a violation, so that a person can judge the judge.
+"""Extracts the records around a violation, so that a person can verify the verdict.
 
 The journal, the ledger, the calls of clients and the faults, in one list in the order of time.
 """

@@ -1,4 +1,4 @@
-"""What a fault is: something that is done to a cluster, lasts a while, and is undone.
+"""The interface of a fault: it is injected into a cluster, lasts a while, and is healed.
 
 Inflicting and healing block until they are done; a runner calls them in threads of its
 own. Each fault says by which clock its recovery is measured, from when, and how long

@@ -1,4 +1,4 @@
-"""Inflicts faults on a cluster, lane by lane, and writes down when each began and ended."""
+"""Injects faults into a cluster, one thread per lane, and records when each began and ended."""
 
 import re
 import threading
@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 
 from duly import clock
-from tests.torture import plan, watch
-from tests.torture.chronicle import Episode
+from tests.torture import cluster_watch, fault_order
 from tests.torture.cluster import Cluster
+from tests.torture.fault_order import WeightedFault
 from tests.torture.faults import FAULTS, Fault, Inflicted, Recovered
-from tests.torture.plan import Card
+from tests.torture.run_result import Episode
 
 Say = Callable[[str], None]
 """Tells whoever waits for a run how far it is."""
@@ -25,11 +25,11 @@ PEACE = 1.0
 """Seconds for which a lane is left in peace after all is well again."""
 
 
-class Scourge:
+class FaultInjector:
     """What is done to a cluster; each lane is a thread."""
 
     def __init__(
-        self, cluster: Cluster, cards: Sequence[Card], seed: int, sights: Path, say: Say
+        self, cluster: Cluster, cards: Sequence[WeightedFault], seed: int, sights: Path, say: Say
     ) -> None:
         self.episodes: list[Episode] = []
         self.mishaps: list[str] = []
@@ -41,9 +41,9 @@ class Scourge:
         self._say = say
         self._began = clock.monotonic()
         self._counts: Counter[str] = Counter()
-        self._lanes = {lane: threading.Lock() for lane in plan.lanes(cards)}
+        self._lanes = {lane: threading.Lock() for lane in fault_order.lanes(cards)}
 
-    def rage(self, until: float, decks: int | None = None) -> None:
+    def run_faults(self, until: float, decks: int | None = None) -> None:
         """Inflict one fault after the other in every lane, until it is time to end.
 
         With `decks`, it is over as soon as each fault has come so many times.
@@ -62,7 +62,7 @@ class Scourge:
             time.sleep(max(until - clock.monotonic(), 0.0))
 
     def _go(self, lane: str, until: float, decks: int | None) -> None:
-        for step in plan.deal(self._cards, lane, self._seed, decks=decks):
+        for step in fault_order.draw(self._cards, lane, self._seed, decks=decks):
             time.sleep(step.pause)
             with self._room(step.card):
                 if clock.monotonic() > until:
@@ -70,7 +70,7 @@ class Scourge:
                 self._inflict(step.card)
 
     @contextmanager
-    def _room(self, card: Card) -> Iterator[None]:
+    def _room(self, card: WeightedFault) -> Iterator[None]:
         """Keep a fault apart from those that it must not meet."""
         with ExitStack() as held:
             for lane, lock in self._lanes.items():
@@ -78,7 +78,7 @@ class Scourge:
                     held.enter_context(lock)
             yield
 
-    def _inflict(self, card: Card) -> None:
+    def _inflict(self, card: WeightedFault) -> None:
         """Inflict a fault, undo it, and wait until all is well again, or should be."""
         fault = FAULTS[card.name]
         self._counts[card.name] += 1
@@ -98,7 +98,7 @@ class Scourge:
         self._say(f"{self._elapsed(episode.began)} {card.name}: {episode.on} ({lasted:.0f} s)")
         self._settle(episode)
 
-    def _episode(self, card: Card, fault: Fault, inflicted: Inflicted) -> Episode:
+    def _episode(self, card: WeightedFault, fault: Fault, inflicted: Inflicted) -> Episode:
         hosts = [name for name in self._cluster.names if re.search(rf"\b{name}\b", inflicted.on)]
         return Episode(
             fault=card.name,
@@ -121,10 +121,10 @@ class Scourge:
         """Wait until those that were hit are at work again, for as long as that may take."""
         last = episode.healed + episode.target
         while clock.monotonic() < last:
-            sight = watch.latest(self._sights)
+            sight = cluster_watch.latest(self._sights)
             if sight is not None and sight.at >= episode.healed and sight.shows(episode.hosts):
                 break
-            time.sleep(watch.INTERVAL)
+            time.sleep(cluster_watch.INTERVAL)
         if episode.clock == Recovered.RERUN:
             # The promise is about a cluster with nothing else wrong.
             time.sleep(max(episode.since + episode.target - clock.monotonic(), 0.0))

@@ -1,4 +1,4 @@
-"""Which fault comes after which: drawn from a seed, so that a run can be made again.
+"""Draws the order of faults from a seed, so that a run can be repeated.
 
 Faults come in two lanes that go on side by side, one for servers and databases and one for
 nodes, so that pairs overlap which may well happen together: a node freezes while PostgreSQL
@@ -16,7 +16,7 @@ PAUSE = (0.5, 4.0)
 
 
 @dataclass(frozen=True)
-class Card:
+class WeightedFault:
     """A fault that can be drawn; `count` is how often it is in a deck."""
 
     name: str
@@ -29,12 +29,12 @@ class Card:
 class Step:
     """A fault that was drawn, and the seconds of peace before it."""
 
-    card: Card
+    card: WeightedFault
     pause: float
 
 
-def deal(
-    cards: Iterable[Card], lane: str, seed: int, *, decks: int | None = None
+def draw(
+    cards: Iterable[WeightedFault], lane: str, seed: int, *, decks: int | None = None
 ) -> Iterator[Step]:
     """Draw the faults of one lane, deck after deck, each in an order of its own.
 
@@ -48,12 +48,12 @@ def deal(
             yield Step(card, dice.uniform(*PAUSE))
 
 
-def lanes(cards: Iterable[Card]) -> list[str]:
+def lanes(cards: Iterable[WeightedFault]) -> list[str]:
     """Return the lanes that there are cards for."""
     return list(dict.fromkeys(card.lane for card in cards))
 
 
-def _shuffled(deck: list[Card], dice: Random) -> list[Card]:
+def _shuffled(deck: list[WeightedFault], dice: Random) -> list[WeightedFault]:
     """Shuffle, so that no card follows itself where that can be helped."""
     order = dice.sample(deck, len(deck))
     for place, (before, after) in enumerate(itertools.pairwise(order)):

@@ -1,9 +1,9 @@
-"""Which faults are drawn in which lane, and how often."""
+"""The lane and the frequency of each fault."""
 
 from collections.abc import Iterable
 
+from tests.torture.fault_order import WeightedFault
 from tests.torture.faults import possible
-from tests.torture.plan import Card
 
 ON_NODES = frozenset(
     {
@@ -19,11 +19,11 @@ OFTEN = {"leader killed": 3, "PostgreSQL killed": 2, "server killed": 2}
 """What happens most often out there, and what is promised most about."""
 
 
-def cards(names: Iterable[str] | None = None) -> tuple[Card, ...]:
+def cards(names: Iterable[str] | None = None) -> tuple[WeightedFault, ...]:
     """Return cards for every fault that this machine can have, or one for each of those named."""
     chosen = None if names is None else set(names)
     return tuple(
-        Card(
+        WeightedFault(
             fault.name,
             "nodes" if fault.kind == "node" or fault.name in ON_NODES else "control",
             is_alone=fault.name in ALONE,

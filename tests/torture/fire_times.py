@@ -1,4 +1,4 @@
-"""When a schedule of a run fires, found by counting seconds.
+"""Computes the fire times of a schedule independently of Duly, by counting seconds.
 
 It knows only the few ways in which the clients of a run say it, and none of Duly's code, so
 that it makes none of Duly's mistakes.

@@ -1,4 +1,4 @@
-"""The client of a run that has graphs: submits, pauses, resumes and cancels them.
+"""A client that submits, pauses, resumes and cancels graphs.
 
 What it may have paused it resumes before it goes, or else a run would never be over.
 """
@@ -8,9 +8,9 @@ import time
 from random import Random
 from typing import Any, Protocol
 
-from duly.client.shapes import TaskFields
+from duly.client.shapes.task_shapes import TaskFields
 from duly.client.sync import Client
-from tests.torture import work
+from tests.torture import task_mix
 from tests.torture.history import Op, Recorder
 from tests.torture.ledger import Ledger
 
@@ -36,7 +36,7 @@ class Traffic(Protocol):
     room: threading.Event
 
 
-class Weaver(threading.Thread):
+class GraphClient(threading.Thread):
     """One client with a few graphs."""
 
     def __init__(
@@ -121,11 +121,11 @@ class Weaver(threading.Thread):
         refs = [f"t{number}" for number in range(self._dice.randint(*SIZE))]
         tasks: list[TaskFields] = []
         for number, ref in enumerate(refs):
-            task = work.draw(self._dice, LONGEST)
+            task = task_mix.draw(self._dice, LONGEST)
             milli = round(task["resources"]["cpu"] * 1000)
             task["source"] = self._ledger.script(task["source"], cpu_milli=milli)
             task["ref"] = ref
-            if upstreams := work.upstreams(self._dice, refs[:number], share=WAITING):
+            if upstreams := task_mix.upstreams(self._dice, refs[:number], share=WAITING):
                 task["depends_on"] = upstreams
             tasks.append(task)
         return tasks

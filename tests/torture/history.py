@@ -1,4 +1,4 @@
-"""What clients asked and what they were told, one line of JSON at a time.
+"""Records the calls of clients and their responses as JSON lines.
 
 A call is written down twice: when it is made, and again when it has been answered. So a
 client that is killed in between leaves behind that it had asked, which is all that it knew.

@@ -1,4 +1,4 @@
-"""Every step of every task, term and incarnation, as PostgreSQL saw it.
+"""Journals every change of tasks, terms and incarnations with triggers in PostgreSQL.
 
 Triggers write it, so that nothing of Duly has a hand in it, and a transaction that comes to
 nothing leaves nothing behind. The order is that of `seq`: whoever holds the lock on a row

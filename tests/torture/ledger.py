@@ -1,4 +1,4 @@
-"""What the payloads themselves say they did.
+"""The ledger: what tasks themselves record about their execution.
 
 A payload appends a short line when it starts, when it ends, and in between if it likes.
 Appends of that size are atomic, and all of them go to one file: so its order is the order of

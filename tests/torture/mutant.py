@@ -1,4 +1,4 @@
-"""Starts a program of Duly with a mistake in it: `python -m tests.torture.mutant NAME serve …`."""
+"""Starts a Duly program with a deliberate defect: `python -m tests.torture.mutant NAME serve …`."""
 
 import sys
 

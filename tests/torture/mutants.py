@@ -14,16 +14,19 @@ import asyncpg
 import msgspec
 
 from duly.agent import events, state
-from duly.agent.outcome import INTENDED, Conclusion
+from duly.agent.supervision.outcome import REASONS_BY_INTENT, Conclusion
 from duly.model.task import Outcome, Status
 from duly.policy import firing
-from duly.server import queue_manager, submitter
-from duly.server.cluster_manager import ClusterManager
-from duly.server.polls import Polls
-from duly.server.queue_manager import QueueManager
-from duly.server.submitter import Admitted, Submitter
-from duly.store import leases, nodes, schedules, servers, tasks
-from duly.store.tasks import Stored
+from duly.server.admission import submitter
+from duly.server.admission.submitter import Admitted, Submitter
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.delivery.polls import Polls
+from duly.server.lifecycle import queue_manager
+from duly.server.lifecycle.queue_manager import QueueManager
+from duly.store.attempts import leases
+from duly.store.fleet import nodes, servers
+from duly.store.tasks import schedules, tasks
+from duly.store.tasks.tasks import StoredTask
 from duly.wire import Assignment, AttemptRef
 
 WINDOW = 0.5
@@ -54,10 +57,10 @@ def answer_before_commit() -> None:
     """Answer a submission, and store it afterwards."""
     commit = Submitter._commit
 
-    async def answer_first(self: Submitter, group: Sequence[submitter.Waiting]) -> None:
+    async def answer_first(self: Submitter, group: Sequence[submitter.CommitRequest]) -> None:
         at = datetime.now(UTC)
         for request in group:
-            stored = Stored(request.task.id, at, at, at, Status.WAITING)
+            stored = StoredTask(request.task.id, at, at, at, Status.WAITING)
             request.resolve(Admitted(request.task.id, True, stored))
         await asyncio.sleep(WINDOW)
         await commit(self, group)
@@ -74,7 +77,7 @@ def rescue_by_snapshot() -> None:
     _rewrite(leases.SQL, "lock_orphans", "for update", "")
     look = leases.lock_orphans
 
-    async def look_then_take(conn: Any, *, limit: int) -> list[leases.Held]:
+    async def look_then_take(conn: Any, *, limit: int) -> list[leases.LockedAttempt]:
         orphans = await look(conn, limit=limit)
         if not orphans:
             return []
@@ -87,7 +90,7 @@ def rescue_by_snapshot() -> None:
             " where id = any($1::bigint[]) and token is not null",
             [one.id for one in orphans],
         )
-        return [leases._held(row) for row in rows]
+        return [leases._locked_attempt(row) for row in rows]
 
     _patch(leases, "lock_orphans", look_then_take)
 
@@ -122,12 +125,12 @@ def release_too_early() -> None:
     terminate = state.Agent._terminate
 
     def tell_at_once(
-        self: state.Agent, ref: AttemptRef, attempt: state.Attempt, intent: Outcome
+        self: state.Agent, ref: AttemptRef, attempt: state.HeldAttempt, intent: Outcome
     ) -> list[events.Effect]:
         effects = terminate(self, ref, attempt, intent)
         if effects:
             attempt.ended = True
-            effects.append(events.Report(ref, Conclusion(intent, INTENDED[intent])))
+            effects.append(events.Report(ref, Conclusion(intent, REASONS_BY_INTENT[intent])))
         return effects
 
     _patch(state.Agent, "_terminate", tell_at_once)
@@ -164,17 +167,19 @@ def cancel_only_what_waits() -> None:
 
 def forget_failures() -> None:
     """Begin to count failures anew when a node is lost."""
-    settle = QueueManager._lost
+    settle = QueueManager._end_orphan
 
-    def without_failures(self: QueueManager, held: leases.Held, *rest: Any) -> leases.Ended:
+    def without_failures(
+        self: QueueManager, held: leases.LockedAttempt, *rest: Any
+    ) -> leases.EndedAttempt:
         return settle(self, msgspec.structs.replace(held, failures=0), *rest)
 
-    _patch(QueueManager, "_lost", without_failures)
+    _patch(QueueManager, "_end_orphan", without_failures)
 
 
 def trust_for_ever() -> None:
     """Let attempts run on although the lease of their node was not renewed."""
-    _patch(state, "_trust", lambda sent_at, ttl: sent_at + ttl + 3600)
+    _patch(state, "_trusted_until", lambda sent_at, ttl: sent_at + ttl + 3600)
 
 
 def ignore_the_cap() -> None:
@@ -203,7 +208,7 @@ def fire_without_claim() -> None:
 """,
         " where $10::boolean is not null\n",
     )
-    move, lost = schedules.move, list[object]()
+    move, lost = schedules.advance, list[object]()
 
     async def move_or_not(conn: Any, moved: Any) -> None:
         if lost or not moved:
@@ -211,12 +216,12 @@ def fire_without_claim() -> None:
         else:
             lost.append(moved)
 
-    _patch(schedules, "move", move_or_not)
+    _patch(schedules, "advance", move_or_not)
 
 
 def forget_the_missed() -> None:
     """Say nothing of fire times that lead to no task."""
-    _patch(firing, "_joined", lambda judged: iter(()))
+    _patch(firing, "_merge_missed", lambda decisions: iter(()))
 
 
 def fire_while_paused() -> None:
@@ -250,7 +255,7 @@ LEASES = """
       from pg_proc p
      cross join lateral pg_get_functiondef(p.oid) as text
      where p.pronamespace = 'duly'::regnamespace
-       and p.proname = 'lease_told'
+       and p.proname = 'lease_tasks'
        and strpos(text, $1) > 0
 """
 LOCK_LIVE = """perform 1
@@ -265,7 +270,7 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "skip_the_term": {"and t.term = p_term and t.server = p_server": ""},
 }
-"""What a mutant changes in the text of `duly.lease_told`."""
+"""What a mutant changes in the text of `duly.lease_tasks`."""
 
 
 def sabotage(name: str, dsn: str) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from duly.store.system_user import SystemUser
+from duly.store.embedded.system_user import SystemUser
 from tests.torture import namespaces
 from tests.torture.namespaces import command, inside
 from tests.torture.processes import Program

@@ -1,9 +1,9 @@
-"""The single tasks that a client has paused. It resumes them, or else a run would never be over."""
+"""Tracks the tasks that a client has paused, and resumes them so that the run can end."""
 
 import time
 from random import Random
 
-from duly.client.shapes import Task
+from duly.client.shapes.task_shapes import Task
 from duly.client.sync import Client
 from duly.errors import DulyError
 from tests.torture.history import Recorder, is_definite
@@ -15,7 +15,7 @@ PARTING = 60.0
 """Seconds for which a client that leaves tries to resume what it has paused."""
 
 
-class Halts:
+class PausedTasks:
     """What one client may have paused, and until when."""
 
     def __init__(self, client: Client, recorder: Recorder, dice: Random) -> None:

@@ -16,15 +16,15 @@ from typing import Any, Self
 
 import asyncpg
 
-from duly.store import postmaster
-from duly.store.postgres_programs import bundled_programs
-from duly.store.system_user import let_through, user_for
+from duly.store.embedded import postmaster
+from duly.store.embedded.programs import bundled_programs
+from duly.store.embedded.system_user import allow_traversal, user_for
 from tests.torture import clocks
-from tests.torture.detour import Detour
 from tests.torture.disks import fill, free
 from tests.torture.network import Network
 from tests.torture.processes import Program, until
 from tests.torture.proxy import Behaviour
+from tests.torture.proxy_redirect import ProxyRedirect
 
 USER = DATABASE = "duly"
 PORT = 5432
@@ -66,14 +66,14 @@ class Instance:
         self._sockets.mkdir(mode=0o755)
         for place in (self._folder, self._sockets):
             os.chown(place, self.user.uid, self.user.gid)
-        let_through(self.user, self._folder)
+        allow_traversal(self.user, self._folder)
         self._password = password
         self._programs = bundled_programs()
-        let_through(self.user, self._programs)
+        allow_traversal(self.user, self._programs)
         self._log = folder / f"{name}.log"
         self._program: Program | None = None
         self.clock = clocks.Clock(folder / f"{name}.clock")
-        self.detour = Detour(network, self.host, PORT, folder)
+        self.detour = ProxyRedirect(network, self.host, PORT, folder)
 
     @property
     def dsn(self) -> str:
@@ -121,7 +121,7 @@ class Instance:
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""
-        postmaster.sweep(self.data)
+        postmaster.kill_leftovers(self.data)
         (self.data / postmaster.PID_FILE).unlink(missing_ok=True)
         settings = {
             **SETTINGS,
@@ -138,7 +138,7 @@ class Instance:
         """End it at once; what has been acknowledged is on its disk."""
         if self._program is not None and self._program.is_running():
             self._program.kill()
-        postmaster.sweep(self.data)
+        postmaster.kill_leftovers(self.data)
 
     def stop(self) -> None:
         """Shut it down in an orderly way."""

@@ -1,4 +1,4 @@
-"""Processes of ours that can be killed and stopped, and waiting for what they do."""
+"""Child processes that can be killed and stopped, and waiting for their effects."""
 
 import os
 import re

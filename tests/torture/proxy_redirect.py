@@ -1,4 +1,4 @@
-"""Sends some hosts' connections to a PostgreSQL through a proxy, for as long as it takes.
+"""Redirects some hosts' PostgreSQL connections through a proxy, for the duration of a fault.
 
 Ordinarily nothing is in between. A detour resets the connections that there are; the
 next ones are led to the proxy by the kernel of the database's host, and nobody knows.
@@ -17,7 +17,7 @@ PORT = 6432
 ROOT = Path(__file__).parents[2]
 
 
-class Detour:
+class ProxyRedirect:
     """The proxy in front of one PostgreSQL."""
 
     def __init__(self, network: Network, host: Host, port: int, folder: Path) -> None:

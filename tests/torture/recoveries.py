@@ -1,4 +1,4 @@
-"""How long it took until things worked again after each fault.
+"""Measures the recovery time after each fault.
 
 Four clocks, each read from what was written down by others: the journal of PostgreSQL, the
 ledger of the payloads, the history of the clients, and what was seen from outside.
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tests.torture.chronicle import Episode, Lease, Recovery
+from tests.torture.cluster_watch import Observation
 from tests.torture.evidence import BLUR
 from tests.torture.history import Call
 from tests.torture.journal import Step
 from tests.torture.ledger import Entry
-from tests.torture.watch import Sight
+from tests.torture.run_result import Episode, Lease, Recovery
 
 PAUSE = 3.0
 """Seconds without a single start that mean, under load, that nothing works."""
@@ -27,7 +27,7 @@ class Traces:
     journal: Sequence[Step] = ()
     entries: Sequence[Entry] = ()
     calls: Sequence[Call] = ()
-    sights: Sequence[Sight] = ()
+    sights: Sequence[Observation] = ()
     nodes: Mapping[int, str] = field(default_factory=dict)
     """The names of the nodes, by the ids that the journal has."""
 

@@ -1,4 +1,4 @@
-"""Tells what came of a run: for people, for programs, and as a picture."""
+"""Writes the report of a run: Markdown for people, JSON for programs, and a timeline."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.torture import timeline
-from tests.torture.chronicle import Chronicle, Finding, Recovery
+from tests.torture.run_result import Finding, Recovery, RunResult
 
 SHOWN = 50
 """How many violations are written out for people; all of them are in the JSON."""
@@ -20,20 +20,20 @@ EXCUSED = (
 Key = tuple[str, str, float]
 
 
-def write(run: Chronicle, folder: Path) -> None:
+def write(run: RunResult, folder: Path) -> None:
     """Write report.json, report.md and timeline.svg."""
     told = (json.dumps(as_json(run), indent=1) + "\n", as_text(run), timeline.draw(run))
     for name, text in zip(FILES, told, strict=True):
         (folder / name).write_text(text)
 
 
-def as_json(run: Chronicle) -> dict[str, Any]:
+def as_json(run: RunResult) -> dict[str, Any]:
     """Return the whole run, with the recoveries summed up."""
     fields = {**asdict(run), "is_good": run.is_good}
     return {**fields, "recovery_times": summaries(run.recoveries)}
 
 
-def as_text(run: Chronicle) -> str:
+def as_text(run: RunResult) -> str:
     """Return the report as Markdown."""
     return "\n\n".join(
         [
@@ -48,7 +48,7 @@ def as_text(run: Chronicle) -> str:
     )
 
 
-def verdict(run: Chronicle) -> str:
+def verdict(run: RunResult) -> str:
     """Return the one sentence that matters."""
     return (
         f"{run.tasks:,} tasks, {len(run.episodes)} faults, {len(run.violations)} violations,"
@@ -89,7 +89,7 @@ def _finite(value: float) -> float | None:
     return round(value, 2) if math.isfinite(value) else None
 
 
-def _faults(run: Chronicle) -> list[tuple[Any, ...]]:
+def _faults(run: RunResult) -> list[tuple[Any, ...]]:
     spans: defaultdict[str, list[float]] = defaultdict(list)
     for one in run.episodes:
         spans[one.fault].append(one.healed - one.began)

@@ -1,4 +1,4 @@
-"""What a run leaves behind in its folder, from which it can be judged again at any time."""
+"""The files that a run leaves in its folder, from which it can be judged again at any time."""
 
 import json
 from collections import Counter
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tests.torture import books, history, ledger, recoveries, watch
-from tests.torture.books import Books
-from tests.torture.chronicle import Chronicle, Episode, Finding
-from tests.torture.evidence import Evidence, Trouble
+from tests.torture import cluster_watch, database_dump, history, ledger, recoveries
+from tests.torture.database_dump import DatabaseDump
+from tests.torture.evidence import Evidence, FaultInterval
 from tests.torture.excerpt import excerpt
 from tests.torture.history import Call
 from tests.torture.invariants import judge
 from tests.torture.ledger import Entry
 from tests.torture.recoveries import Traces
+from tests.torture.run_result import Episode, Finding, RunResult
 
 BOOKS, HISTORY, LEDGER, SIGHTS, RUN = "books", "history.jsonl", "ledger", "sights.jsonl", "run.json"
 FILES = (BOOKS, HISTORY, LEDGER, SIGHTS, RUN)
@@ -51,13 +51,13 @@ class Record:
         return cls(**{**fields, "mishaps": tuple(fields["mishaps"])}, episodes=episodes)
 
 
-def tell(folder: Path) -> Chronicle:
+def tell(folder: Path) -> RunResult:
     """Judge what is in a folder, and return the whole chronicle."""
     record = Record.load(folder)
-    stored = books.load(folder / BOOKS)
+    stored = database_dump.load(folder / BOOKS)
     calls = history.read([folder / HISTORY])
     entries = ledger.read(folder / LEDGER)
-    sights = watch.read(folder / SIGHTS)
+    sights = cluster_watch.read(folder / SIGHTS)
     evidence = Evidence(
         books=stored,
         calls=calls,
@@ -67,7 +67,7 @@ def tell(folder: Path) -> Chronicle:
     )
     traces = Traces(stored.journal, entries, calls, sights, evidence.nodes)
     found = recoveries.measure(record.episodes, traces)
-    return Chronicle(
+    return RunResult(
         seed=record.seed,
         commit=record.commit,
         minutes=record.minutes,
@@ -85,10 +85,10 @@ def tell(folder: Path) -> Chronicle:
     )
 
 
-def troubles(episodes: Sequence[Episode]) -> list[Trouble]:
+def troubles(episodes: Sequence[Episode]) -> list[FaultInterval]:
     """Return the faults as the judge knows them: one for every host that was hit."""
     return [
-        Trouble(kind=_kind(one.fault), host=host, began=one.began, healed=one.healed)
+        FaultInterval(kind=_kind(one.fault), host=host, began=one.began, healed=one.healed)
         for one in episodes
         for host in one.hosts or [""]
     ]
@@ -108,7 +108,7 @@ def _shifted(episode: Episode, began: float) -> Episode:
 
 
 def _happenings(
-    began: float, stored: Books, calls: Sequence[Call], entries: Sequence[Entry]
+    began: float, stored: DatabaseDump, calls: Sequence[Call], entries: Sequence[Entry]
 ) -> dict[str, tuple[float, ...]]:
     submitted = [
         call.returned - began

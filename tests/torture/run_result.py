@@ -1,4 +1,4 @@
-"""What happened in a run, as values: all that the report and the picture are made of.
+"""The result of a run as values, from which the report and the timeline are made.
 
 Times are seconds since the load began, by a clock that no fault can move.
 """
@@ -65,7 +65,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Chronicle:
+class RunResult:
     """Everything about one run."""
 
     seed: int

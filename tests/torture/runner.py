@@ -1,7 +1,7 @@
-"""Makes a run: cluster, load and faults together, then quiet, then the verdict.
+"""Executes a run: a cluster under load and faults, then a quiet phase, then the verdict.
 
-The runner decides nothing about right or wrong. It writes down which fault it inflicted when,
-and leaves that, with everything that others wrote, in one folder from which `records.tell` judges.
+The runner judges nothing. It records which fault it injected when, and leaves that record, with
+everything that other processes wrote, in one folder that `run_folder.tell` judges.
 """
 
 import shutil
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from duly import clock
-from tests.torture import books, journal, records, watch
+from tests.torture import cluster_watch, database_dump, journal, run_folder
+from tests.torture.clients import Orders
 from tests.torture.cluster import Cluster
-from tests.torture.load import Orders
+from tests.torture.fault_injector import FaultInjector, Say
+from tests.torture.fault_order import WeightedFault
 from tests.torture.network import Network
-from tests.torture.plan import Card
 from tests.torture.postgres import PostgresPair
 from tests.torture.processes import Program, until
-from tests.torture.records import Record
-from tests.torture.scourge import Say, Scourge
+from tests.torture.run_folder import Record
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node-a", "node-b", "node-c")
@@ -41,7 +41,7 @@ class Options:
 
     seed: int
     minutes: float
-    cards: tuple[Card, ...]
+    cards: tuple[WeightedFault, ...]
     rate: float = 28.0
     """Calls of clients per second."""
     longest: float = 20.0
@@ -78,24 +78,24 @@ def commit() -> str:
 
 def _play(cluster: Cluster, folder: Path, options: Options, say: Say) -> None:
     journal.begin(cluster.postgres.local_dsn)
-    scourge = Scourge(cluster, options.cards, options.seed, folder / records.SIGHTS, say)
+    injector = FaultInjector(cluster, options.cards, options.seed, folder / run_folder.SIGHTS, say)
     began = clock.monotonic()
     with _watched(cluster, folder), _loaded(cluster, folder, options):
-        scourge.rage(began + options.minutes * 60, options.decks)
+        injector.run_faults(began + options.minutes * 60, options.decks)
     gone = [
         f"[lab] {name} has ended by itself" for name in cluster.names if _is_gone(cluster, name)
     ]
     cluster.heal()
     _await_the_end(cluster)
-    books.read(cluster.postgres.local_dsn).save(folder / records.BOOKS)
+    database_dump.read(cluster.postgres.local_dsn).save(folder / run_folder.BOOKS)
     Record(
         seed=options.seed,
         commit=commit(),
         minutes=options.minutes,
         began=began,
         ended=clock.monotonic(),
-        episodes=tuple(scourge.episodes),
-        mishaps=(*scourge.mishaps, *gone),
+        episodes=tuple(injector.episodes),
+        mishaps=(*injector.mishaps, *gone),
     ).save(folder)
 
 
@@ -112,7 +112,7 @@ def _loaded(cluster: Cluster, folder: Path, options: Options) -> Iterator[None]:
         longest=options.longest,
     )
     orders.write(file)
-    program = _python(cluster, folder, "load", file)
+    program = _python(cluster, folder, "clients", file)
     try:
         yield
         assert program.is_running(), f"the clients ended: {program.log.read_text()[-2000:]}"
@@ -126,8 +126,8 @@ def _watched(cluster: Cluster, folder: Path) -> Iterator[None]:
     """Let somebody look at the cluster meanwhile."""
     file = folder / "watch.orders"
     servers = {name: cluster.url(name) for name in cluster.server_names}
-    watch.Orders(cluster.key, servers, str(folder / records.SIGHTS)).write(file)
-    program = _python(cluster, folder, "watch", file)
+    cluster_watch.Orders(cluster.key, servers, str(folder / run_folder.SIGHTS)).write(file)
+    program = _python(cluster, folder, "cluster_watch", file)
     try:
         yield
     finally:
@@ -163,7 +163,7 @@ def _keep(folder: Path, report: Path) -> None:
     logs = report / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
-        if file.name in records.FILES:
+        if file.name in run_folder.FILES:
             shutil.copyfile(file, report / file.name)
         elif file.suffix == ".log":
             shutil.copyfile(file, logs / file.name)

@@ -1,4 +1,4 @@
-"""Short runs, each of which gives one mutant the chance to do its harm.
+"""Short scenarios, each of which exposes one mutant.
 
 The same run without the mutant must be found faultless, so a scenario waits for nothing that
 only the mistake brings about.
@@ -16,13 +16,13 @@ from typing import Any
 from duly import wire
 from duly.agent import identity
 from duly.agent.gateway import Gateway
-from duly.client.schedule_shapes import FireTime, ScheduleFields
-from duly.client.shapes import Task
+from duly.client.shapes.schedule_shapes import Occurrence, ScheduleFields
+from duly.client.shapes.task_shapes import Task
 from duly.client.sync import Client
 from duly.model.task import Outcome
 from tests.faults.lab import Lab, until
 from tests.faults.proxy import Proxy
-from tests.torture import books, history
+from tests.torture import database_dump, history
 from tests.torture.evidence import Violation
 from tests.torture.history import Op, Recorder
 from tests.torture.invariants.recurrence import MARK
@@ -107,7 +107,7 @@ class Stage:
 
     def held(self, task: str) -> wire.AttemptRef:
         """Return what names the attempt that runs, as its node knows it and the task does not."""
-        live = {row.id: row for row in books.read(self.lab.dsn).live}[int(task)]
+        live = {row.id: row for row in database_dump.read(self.lab.dsn).live}[int(task)]
         assert live.token is not None
         return wire.AttemptRef(live.id, live.attempt, live.token)
 
@@ -120,8 +120,8 @@ class Stage:
             async with Gateway([self.lab.url]) as gateway:
                 gateway.key = known.key
                 late = wire.AttemptReport(ref=ref, outcome=outcome)
-                message = wire.Reports(incarnation=1, reports=[late])
-                await gateway.call("report", message, wire.Receipts, timeout=10)
+                message = wire.ReportRequest(incarnation=1, reports=[late])
+                await gateway.call("report", message, wire.ReportResponse, timeout=10)
 
         asyncio.run(send())
 
@@ -309,7 +309,7 @@ def _leader(lab: Lab, url: str) -> str:
     return "" if found is None else found[0]
 
 
-def _fire_times(stage: Stage, schedule: str) -> list[FireTime]:
+def _fire_times(stage: Stage, schedule: str) -> list[Occurrence]:
     return stage.client.list_occurrences(schedule)["items"]
 
 

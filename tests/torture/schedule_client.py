@@ -1,4 +1,4 @@
-"""The client of a run that has schedules: makes, changes, pauses, resumes and removes them.
+"""A client that creates, changes, pauses, resumes and removes schedules.
 
 Each has an end, so that a run ends although one of them could not be removed.
 """
@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from duly.client.schedule_shapes import ScheduleFields
-from duly.client.shapes import TaskFields
+from duly.client.shapes.schedule_shapes import ScheduleFields
+from duly.client.shapes.task_shapes import TaskFields
 from duly.client.sync import Client
-from tests.torture import work
+from tests.torture import task_mix
 from tests.torture.history import Op, Recorder
 from tests.torture.invariants.recurrence import MARK
 from tests.torture.ledger import Ledger
@@ -33,7 +33,7 @@ SIZE = (2, 5)
 MOVES = {"create": 5, "change": 3, "pause": 2, "resume": 3, "remove": 2}
 
 
-class Timetable(threading.Thread):
+class ScheduleClient(threading.Thread):
     """One client with a few schedules."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Timetable(threading.Thread):
         tasks: list[TaskFields] = []
         for number, ref in enumerate(refs):
             task = self._task(f"{name}, {ref}")
-            upstreams = work.upstreams(self._dice, refs[:number], share=0.8)
+            upstreams = task_mix.upstreams(self._dice, refs[:number], share=0.8)
             tasks.append({**task, "ref": ref, "depends_on": upstreams})
         self._dice.shuffle(tasks)
         return {"graph": {"name": name, "tasks": tasks}}

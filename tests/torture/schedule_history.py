@@ -1,4 +1,4 @@
-"""What a schedule was from when to when, and what became of its fire times, from the journal."""
+"""Reconstructs the versions of a schedule, and what became of its fire times, from the journal."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import accumulate, zip_longest
 from typing import Any
 
-from tests.torture import rules
-from tests.torture.books import OccurrenceRow, ScheduleRow
+from tests.torture import fire_times
+from tests.torture.database_dump import OccurrenceRow, ScheduleRow
 from tests.torture.evidence import Evidence
 from tests.torture.journal import Step
 
@@ -45,7 +45,7 @@ class Version:
 
     def times(self, after: datetime, until: datetime) -> list[datetime]:
         """Return its fire times after an instant, up to another."""
-        return list(rules.times(self.row["recurrence"], self._anchor, after, until))
+        return list(fire_times.times(self.row["recurrence"], self._anchor, after, until))
 
     def has(self, at: datetime) -> bool:
         """Say whether it fires at an instant."""
@@ -57,7 +57,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Life:
+class ScheduleHistory:
     """One schedule: its versions, and the steps in which its fire times were seen to."""
 
     schedule: int
@@ -108,7 +108,7 @@ def fire_at(claim: Step) -> datetime:
     return datetime.fromisoformat((claim.row or {})["fire_at"])
 
 
-def lives(evidence: Evidence) -> list[Life]:
+def lives(evidence: Evidence) -> list[ScheduleHistory]:
     """Return every schedule whose beginning the journal knows."""
     versions: defaultdict[int, list[Version]] = defaultdict(list)
     claims: defaultdict[int, list[Step]] = defaultdict(list)
@@ -122,7 +122,7 @@ def lives(evidence: Evidence) -> list[Life]:
         outcomes[row.schedule_id].append(row)
     left = {row.id: row for row in evidence.books.schedules}
     return [
-        Life(one, versions[one], claims[one], outcomes[one], left.get(one))
+        ScheduleHistory(one, versions[one], claims[one], outcomes[one], left.get(one))
         for one in sorted(versions.keys() | claims.keys() | outcomes.keys())
         if not versions[one] or versions[one][0].step.op == "insert"
     ]

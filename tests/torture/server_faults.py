@@ -1,4 +1,4 @@
-"""What happens to servers: they are killed, stopped and replaced."""
+"""Server faults: kill, stop, and rolling restart."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A sheet to draw on: as much of SVG as a chart needs, as text."""
+"""A minimal SVG writer for charts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Made-up runs for the tests of the checker: true ones, and ones that tell of a mistake.
+"""Synthetic runs for the tests of the checker: correct ones, and ones with a violation.
 
 A story writes down what it is told and enforces nothing, so a mistake is told by telling it.
 """
@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from tests.torture.books import (
+from tests.torture.database_dump import (
     AttemptRow,
-    Books,
+    DatabaseDump,
     EdgeRow,
     EndRow,
     GraphRow,
@@ -22,20 +22,20 @@ from tests.torture.books import (
     TaskRow,
     TenantRow,
 )
-from tests.torture.evidence import Evidence, Rules, Trouble
+from tests.torture.evidence import Evidence, FaultInterval, Rules
 from tests.torture.history import Call, Op
 from tests.torture.invariants import ALL
 from tests.torture.journal import Step
 from tests.torture.ledger import MARK, Entry
 
-Telling = Callable[["Story"], object]
+RunStep = Callable[["SyntheticRun"], object]
 TASK = 7
 """The one task that most stories are about."""
 SOURCE = f"#!/bin/sh\n{MARK}\n"
 FAILURES = ("failed", "capped", "overused")
 
 
-class Story:
+class SyntheticRun:
     """A run that is made up. Each thing that is told takes a second."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Story:
         self.paused: set[int] = set()
         self.tenants: list[TenantRow] = []
         self.keys: dict[int, dict[str, Any]] = {}
-        self.troubles: list[Trouble] = []
+        self.troubles: list[FaultInterval] = []
         self.term = 0
         self.held: dict[int, Step] = {}
         self._numbers = itertools.count(1)
@@ -238,7 +238,7 @@ class Story:
 
     def evidence(self, **other: Any) -> Evidence:
         """Return what has been told so far."""
-        books = Books(
+        books = DatabaseDump(
             tasks=list(self.tasks.values()),
             live=list(self.live.values()),
             ends=list(self.ends.values()),
@@ -268,48 +268,48 @@ class Story:
         )
 
 
-def told(*tellings: Telling) -> Story:
+def told(*tellings: RunStep) -> SyntheticRun:
     """Return a story in which a task was submitted, and then that."""
-    story = Story()
+    story = SyntheticRun()
     story.submit(TASK)
     for telling in tellings:
         telling(story)
     return story
 
 
-def lease(story: Story) -> None:
+def lease(story: SyntheticRun) -> None:
     story.lease(TASK)
 
 
-def run(story: Story) -> None:
+def run(story: SyntheticRun) -> None:
     story.lease(TASK)
     story.run(TASK)
 
 
-def start(story: Story) -> None:
+def start(story: SyntheticRun) -> None:
     story.lease(TASK)
     story.write("start", TASK)
 
 
-def done(story: Story) -> None:
+def done(story: SyntheticRun) -> None:
     run(story)
     story.finish(TASK)
 
 
-def lost(story: Story) -> None:
+def lost(story: SyntheticRun) -> None:
     start(story)
     story.finish(TASK, "lost", "waiting")
 
 
-def failed(story: Story) -> None:
+def failed(story: SyntheticRun) -> None:
     run(story)
     story.finish(TASK, "failed", "waiting")
 
 
-def cancelled(story: Story) -> None:
+def cancelled(story: SyntheticRun) -> None:
     story.call("cancel", args={"task": str(TASK)}, result={"id": str(TASK), "status": "running"})
 
 
-def judged(story: Story, invariant: int, **other: Any) -> list[str]:
+def judged(story: SyntheticRun, invariant: int, **other: Any) -> list[str]:
     """Return what one invariant finds wrong with a story."""
     return [violation.message for violation in ALL[invariant](story.evidence(**other))]

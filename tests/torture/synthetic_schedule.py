@@ -1,15 +1,15 @@
-"""Made-up runs with one schedule, for the tests of what is said about schedules."""
+"""Synthetic runs with one schedule, for the tests of the invariants of schedules."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from tests.torture.books import EdgeRow, GraphRow, OccurrenceRow, ScheduleRow
+from tests.torture.database_dump import EdgeRow, GraphRow, OccurrenceRow, ScheduleRow
 from tests.torture.evidence import Evidence
 from tests.torture.invariants import judge
 from tests.torture.invariants.recurrence import MARK
-from tests.torture.story import Story
+from tests.torture.synthetic_run import SyntheticRun
 
 ID = 70
 ZERO = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
@@ -27,7 +27,7 @@ CHAIN: dict[str, Any] = {
 """What a schedule of graphs submits."""
 
 
-class Plan(Story):
+class SyntheticSchedule(SyntheticRun):
     """A story of one schedule, in seconds past twelve."""
 
     def __init__(self, written: dict[str, str] = EVERY, **policies: Any) -> None:
@@ -133,17 +133,17 @@ def at(second: float) -> datetime:
     return ZERO + timedelta(seconds=second)
 
 
-def fired(*seconds: float, **policies: str) -> Plan:
+def fired(*seconds: float, **policies: str) -> SyntheticSchedule:
     """Return the story of a schedule that fired at these, and whose tasks are done."""
-    plan = Plan(**policies)
+    plan = SyntheticSchedule(**policies)
     for second in seconds:
         plan.done(plan.fire(second))
     return plan
 
 
-def fired_graphs(*seconds: float, **policies: Any) -> Plan:
+def fired_graphs(*seconds: float, **policies: Any) -> SyntheticSchedule:
     """Return the story of a schedule of graphs that fired at these, and whose tasks are done."""
-    plan = Plan(graph=CHAIN, **policies)
+    plan = SyntheticSchedule(graph=CHAIN, **policies)
     for second in seconds:
         plan.done_all(plan.fire_graph(second))
     return plan

@@ -1,4 +1,4 @@
-"""What the clients of a run ask for: a mix of tasks, drawn with dice.
+"""The mix of tasks that the clients of a run submit, drawn at random.
 
 Most are over at once, so that there are many; some run for long, so that every fault finds
 tasks at work; the rest go wrong in every way that a task can.
@@ -7,7 +7,7 @@ tasks at work; the rest go wrong in every way that a task can.
 from collections.abc import Callable, Sequence
 from random import Random
 
-from duly.client.shapes import DependencyFields, ResourceFields, TaskFields
+from duly.client.shapes.task_shapes import DependencyFields, ResourceFields, TaskFields
 
 Draw = Callable[[Random, float], TaskFields]
 """Draws a task that takes no longer than so many seconds."""

@@ -4,26 +4,26 @@ import msgspec
 import pytest
 
 from tests.torture.invariants import judge
-from tests.torture.story import TASK, Story, done, failed, judged, run, told
+from tests.torture.synthetic_run import TASK, SyntheticRun, done, failed, judged, run, told
 
 DEPENDANT = 8
 
 
-def given_up(story: Story) -> None:
+def given_up(story: SyntheticRun) -> None:
     for _ in range(2):
         failed(story)
     run(story)
     story.finish(TASK, "failed", "failed")
 
 
-def go_on(story: Story) -> None:
+def go_on(story: SyntheticRun) -> None:
     story.release(DEPENDANT)
     story.lease(DEPENDANT)
     story.run(DEPENDANT)
     story.finish(DEPENDANT)
 
 
-def never(story: Story) -> None:
+def never(story: SyntheticRun) -> None:
     story.end(DEPENDANT, "cancelled", reason="upstream_failed")
 
 

@@ -1,12 +1,12 @@
 """For every violation the report shows what was written down around it."""
 
-from tests.torture.evidence import Trouble
+from tests.torture.evidence import FaultInterval
 from tests.torture.excerpt import AFTER, BEFORE, excerpt
 from tests.torture.invariants import judge
-from tests.torture.story import TASK, Story, cancelled, lease, run, told
+from tests.torture.synthetic_run import TASK, SyntheticRun, cancelled, lease, run, told
 
 
-def excerpts(story: Story) -> list[list[str]]:
+def excerpts(story: SyntheticRun) -> list[list[str]]:
     evidence = story.evidence()
     return [
         [line.strip().split("  ", 1)[1] for line in excerpt(evidence, one)]
@@ -16,7 +16,9 @@ def excerpts(story: Story) -> list[list[str]]:
 
 def test_the_steps_calls_and_faults_around_a_violation_are_shown_in_order() -> None:
     story = told(cancelled, lease)
-    story.troubles.append(Trouble(kind="partition", host="node-1", began=1, healed=story.now - 1.5))
+    story.troubles.append(
+        FaultInterval(kind="partition", host="node-1", began=1, healed=story.now - 1.5)
+    )
     assert excerpts(story) == [
         [
             "fault    partition node-1 begins",

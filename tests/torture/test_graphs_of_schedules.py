@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.torture.plot import CHAIN, Plan, fired, fired_graphs, told
+from tests.torture.synthetic_schedule import CHAIN, SyntheticSchedule, fired, fired_graphs, told
 
 
 def test_a_schedule_of_graphs_that_fires_at_its_times_is_accepted():
@@ -83,7 +83,7 @@ def test_a_task_in_the_place_of_a_graph_is_found_and_the_other_way_round():
     plan = fired(10, graph=CHAIN)
     plan.stay(20)
     assert plan.wrong() == [f"{told(10)} became the task 110, which the schedule does not say"]
-    plan = Plan()
+    plan = SyntheticSchedule()
     plan.done_all(plan.fire_graph(10))
     plan.stay(20)
     assert plan.wrong() == [f"{told(10)} became the graph 1010, which the schedule does not say"]
@@ -103,7 +103,7 @@ def test_a_graph_that_comes_late_is_found():
     ("overlap", "wrong"), [("skip", 3), ("allow", 0), ("queue", 0), ("cancel_other", 3)]
 )
 def test_a_graph_beside_the_tasks_of_an_earlier_one_is_found_where_it_must_not_be(overlap, wrong):
-    plan = Plan(graph=CHAIN, overlap=overlap)
+    plan = SyntheticSchedule(graph=CHAIN, overlap=overlap)
     first, second = plan.fire_graph(10), plan.fire_graph(20)
     plan.done_all(first)
     plan.done_all(second)
@@ -112,7 +112,7 @@ def test_a_graph_beside_the_tasks_of_an_earlier_one_is_found_where_it_must_not_b
 
 
 def test_a_graph_that_begins_before_all_of_the_one_ahead_of_it_has_ended_is_found():
-    plan = Plan(graph=CHAIN, overlap="queue")
+    plan = SyntheticSchedule(graph=CHAIN, overlap="queue")
     plan.fire_graph(10)
     plan.fire_graph(20)
     plan.done(10100)

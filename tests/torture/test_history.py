@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from duly.errors import KeyReused, LimitExceeded, Unreachable
-from tests.torture import books, history
+from tests.torture import database_dump, history
 from tests.torture.history import Recorder
-from tests.torture.story import done, told
+from tests.torture.synthetic_run import done, told
 
 
 def recorded(folder: Path, error: Exception | None) -> history.Call:
@@ -64,7 +64,7 @@ def test_a_submission_needs_a_key(tmp_path: Path) -> None:
 def test_books_can_be_kept_and_read_again(tmp_path: Path) -> None:
     kept = told(done).evidence().books
     kept.save(tmp_path / "books")
-    assert books.load(tmp_path / "books") == kept
+    assert database_dump.load(tmp_path / "books") == kept
 
 
 def _die() -> None:

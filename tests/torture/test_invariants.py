@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.torture.books import LiveRow, SubmissionRow
+from tests.torture.database_dump import LiveRow, SubmissionRow
 from tests.torture.evidence import Evidence
 from tests.torture.invariants import ALL, judge
-from tests.torture.story import (
+from tests.torture.synthetic_run import (
     SOURCE,
     TASK,
-    Story,
-    Telling,
+    RunStep,
+    SyntheticRun,
     cancelled,
     done,
     failed,
@@ -26,7 +26,7 @@ from tests.torture.story import (
     told,
 )
 
-GOOD: dict[str, list[Telling]] = {
+GOOD: dict[str, list[RunStep]] = {
     "a task that waits": [],
     "a task that runs": [lease],
     "a task that is done": [done],
@@ -102,7 +102,7 @@ def test_a_task_of_a_batch_that_is_gone_is_found() -> None:
 
 
 def test_an_answer_before_the_task_was_stored_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     story.call("submit", result={"id": "7"}, args={"source": SOURCE})
     story.store(TASK)
     assert judged(story, 1) == ["it was acknowledged 1.00 s before it was stored"]
@@ -110,7 +110,7 @@ def test_an_answer_before_the_task_was_stored_is_found() -> None:
 
 @pytest.mark.parametrize("outcome", [None, "fail"])
 def test_a_task_that_nobody_asked_for_is_found(outcome: Any) -> None:
-    story = Story()
+    story = SyntheticRun()
     story.store(TASK, idempotency_key="k")
     if outcome is not None:
         story.call("submit", outcome=outcome, key="k")
@@ -118,7 +118,7 @@ def test_a_task_that_nobody_asked_for_is_found(outcome: Any) -> None:
 
 
 def test_a_batch_whose_answer_was_lost_is_known_by_its_key() -> None:
-    story = Story()
+    story = SyntheticRun()
     story.store(TASK)
     story.call("batch", outcome="info", key="b")
     evidence = story.evidence()
@@ -196,7 +196,7 @@ def test_an_end_that_changes_is_found() -> None:
         ),
     ],
 )
-def test_a_step_that_the_design_does_not_know_is_found(telling: Telling, message: str) -> None:
+def test_a_step_that_the_design_does_not_know_is_found(telling: RunStep, message: str) -> None:
     assert message in judged(told(telling), 4)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.torture.books import TenantRow
-from tests.torture.evidence import Trouble
-from tests.torture.story import (
+from tests.torture.database_dump import TenantRow
+from tests.torture.evidence import FaultInterval
+from tests.torture.synthetic_run import (
     TASK,
-    Story,
+    SyntheticRun,
     cancelled,
     done,
     failed,
@@ -61,7 +61,9 @@ def test_a_lease_of_a_node_that_ends_before_its_time_is_found(
     story.wait(seconds)
     story.note(what="incarnation", op="update", incarnation=1, status="ended", reason="expired")
     assert len(judged(story, 6)) == violations
-    story.troubles.append(Trouble(kind="database_clock", began=story.now - 5, healed=story.now))
+    story.troubles.append(
+        FaultInterval(kind="database_clock", began=story.now - 5, healed=story.now)
+    )
     assert judged(story, 6) == []
     story.note(what="renewal", op="update", incarnation=1)
     assert judged(story, 6)[-1] == "incarnation 1 was renewed after its end"
@@ -89,7 +91,7 @@ def test_a_clock_that_steps_as_a_lease_begins_or_ends_excuses_its_end(
     for apart, violations in ((0.0, 0), (0.2, 1)):
         sign = 1 if began > 0 else -1
         story.troubles = [
-            Trouble(
+            FaultInterval(
                 kind="database_clock",
                 began=story.now + began + sign * apart,
                 healed=story.now + healed + sign * apart,
@@ -129,7 +131,7 @@ def test_a_node_that_is_thawed_has_a_second_to_kill_what_it_lost(
     story = told(lost, run)
     thawed = story.now + 60
     story.troubles.append(
-        Trouble(kind="node_frozen", host="node-1", began=story.now - 20, healed=thawed)
+        FaultInterval(kind="node_frozen", host="node-1", began=story.now - 20, healed=thawed)
     )
     story.now = thawed + after_thaw - 1
     story.write("beat", TASK, token=1, node="node-1")
@@ -145,7 +147,7 @@ def test_a_word_before_a_node_is_frozen_is_excused_only_if_the_clocks_can_not_te
     story = told(lost, run, lambda story: story.write("beat", TASK, token=1, node="node-1"))
     began = story.now + early
     story.troubles.append(
-        Trouble(kind="node_frozen", host="node-1", began=began, healed=began + 60)
+        FaultInterval(kind="node_frozen", host="node-1", began=began, healed=began + 60)
     )
     assert len(judged(story, 7)) == violations
 
@@ -197,7 +199,7 @@ def test_a_task_may_be_given_up_that_three_incarnations_were_lost_with(
 
 
 def test_a_failed_task_that_is_no_dead_letter_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     story.submit(TASK, on_lost="fail")
     story.lease(TASK)
     story.finish(TASK, "lost", "failed")
@@ -207,7 +209,7 @@ def test_a_failed_task_that_is_no_dead_letter_is_found() -> None:
 
 
 def test_a_node_that_is_given_more_than_it_has_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     for task in (1, 2, 3):
         story.submit(task)
         story.lease(task)
@@ -227,7 +229,7 @@ def test_a_node_that_is_given_more_than_it_has_is_found() -> None:
 def test_a_tenant_that_has_more_at_once_than_it_may_is_found(
     limits: dict[str, Any], found: list[str]
 ) -> None:
-    story = Story()
+    story = SyntheticRun()
     story.tenants = [TenantRow(id=1, **limits), TenantRow(id=2, max_running=1)]
     for task in (1, 2):
         story.submit(task)
@@ -257,7 +259,7 @@ def test_more_with_a_key_than_it_allows_are_found() -> None:
 
 
 def test_a_node_that_runs_more_than_it_has_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     for task in (1, 2):
         story.submit(task)
         story.lease(task)
@@ -270,7 +272,7 @@ def test_a_node_that_runs_more_than_it_has_is_found() -> None:
 
 
 def test_a_key_that_stands_for_two_tasks_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     for task in (1, 2):
         story.store(task, idempotency_key="k")
         story.call("submit", key="k", result={"id": str(task)})
@@ -281,7 +283,7 @@ def test_a_key_that_stands_for_two_tasks_is_found() -> None:
 
 
 def test_a_key_that_is_accepted_with_another_body_is_found() -> None:
-    story = Story()
+    story = SyntheticRun()
     story.store(TASK, idempotency_key="k")
     for body in ("a", "b"):
         story.call("submit", key="k", result={"id": "7"}, args={"source": body})
@@ -304,12 +306,12 @@ def test_a_cancelled_task_that_runs_beyond_the_grace_is_found_unless_a_fault_kep
     story.wait(20)
     story.write("beat", TASK)
     assert judged(story, 14) == ["ran 21.0 s after its cancellation was told"]
-    story.troubles.append(Trouble(kind="partition", began=told_at + 2, healed=told_at + 3))
+    story.troubles.append(FaultInterval(kind="partition", began=told_at + 2, healed=told_at + 3))
     assert judged(story, 14) == []
 
 
 def test_an_attempt_that_outruns_its_cap_is_found_unless_its_node_stood_still() -> None:
-    story = Story()
+    story = SyntheticRun()
     story.submit(TASK, execution_cap=5.0)
     story.lease(TASK)
     story.write("start", TASK)
@@ -317,7 +319,7 @@ def test_an_attempt_that_outruns_its_cap_is_found_unless_its_node_stood_still() 
     story.wait(19)
     story.write("beat", TASK)
     assert judged(story, 15) == ["attempt 1 ran 20.0 s of 16.0 s"]
-    trouble = Trouble(kind="node_frozen", host="node-2", began=since, healed=since + 5)
+    trouble = FaultInterval(kind="node_frozen", host="node-2", began=since, healed=since + 5)
     story.troubles.append(trouble)
     assert len(judged(story, 15)) == 1
     story.troubles[0] = msgspec.structs.replace(trouble, host="node-1")
@@ -334,13 +336,15 @@ def test_an_attempt_that_outruns_its_cap_is_found_unless_its_node_stood_still() 
 def test_an_attempt_that_is_called_what_it_was_not_is_found(
     outcome: str, seconds: float, message: str
 ) -> None:
-    story = Story()
+    story = SyntheticRun()
     story.submit(TASK, execution_cap=5.0)
     run(story)
     story.finish(TASK, outcome, "waiting")
     story.attempts[0] = msgspec.structs.replace(story.attempts[0], wall_seconds=seconds)
     assert judged(story, 15) == [message]
-    story.troubles.append(Trouble(kind="database_clock", began=story.now - 1, healed=story.now))
+    story.troubles.append(
+        FaultInterval(kind="database_clock", began=story.now - 1, healed=story.now)
+    )
     assert judged(story, 15) == ([] if outcome == "capped" else [message])
 
 

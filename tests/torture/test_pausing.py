@@ -6,42 +6,42 @@ from typing import Literal
 import msgspec
 import pytest
 
-from tests.torture.books import GraphRow
+from tests.torture.database_dump import GraphRow
 from tests.torture.invariants import judge
-from tests.torture.story import Story, Telling
+from tests.torture.synthetic_run import RunStep, SyntheticRun
 
 GRAPH, FIRST, SECOND = 50, 1, 2
 Outcome = Literal["ok", "info", "fail"]
 
 
 def call(op: Literal["pause graph", "resume graph", "cancel graph"], outcome: Outcome = "ok"):
-    def tell(story: Story) -> None:
+    def tell(story: SyntheticRun) -> None:
         story.call(op, args={"graph": str(GRAPH)}, result={"graph": str(GRAPH)}, outcome=outcome)
 
     return tell
 
 
-def each(do: Callable[[Story, int], object]) -> Telling:
-    def tell(story: Story) -> None:
+def each(do: Callable[[SyntheticRun, int], object]) -> RunStep:
+    def tell(story: SyntheticRun) -> None:
         for task in (FIRST, SECOND):
             do(story, task)
 
     return tell
 
 
-def run(story: Story, task: int) -> None:
+def run(story: SyntheticRun, task: int) -> None:
     story.lease(task)
     story.run(task)
     story.finish(task)
 
 
-pause, resume = each(Story.pause), each(Story.resume)
+pause, resume = each(SyntheticRun.pause), each(SyntheticRun.resume)
 paused, resumed = call("pause graph"), call("resume graph")
 
 
-def wrong(*tellings: Telling, **other: str) -> list[str]:
+def wrong(*tellings: RunStep, **other: str) -> list[str]:
     """Return what is found wrong when a graph was submitted, and then that."""
-    story = Story()
+    story = SyntheticRun()
     story.submit(FIRST, graph_id=GRAPH)
     story.submit(SECOND, graph_id=GRAPH)
     story.graphs.append(GraphRow(id=GRAPH, task_ids=[FIRST, SECOND]))
@@ -55,11 +55,11 @@ def test_a_graph_that_is_paused_resumed_and_run_is_accepted():
 
 
 def test_what_runs_may_go_on_and_be_tried_again_once_it_is_resumed():
-    def fail(story: Story) -> None:
+    def fail(story: SyntheticRun) -> None:
         story.write("end", FIRST)
         story.finish(FIRST, "failed", "paused")
 
-    def start(story: Story) -> None:
+    def start(story: SyntheticRun) -> None:
         story.lease(FIRST)
         story.write("start", FIRST)
 
@@ -68,7 +68,7 @@ def test_what_runs_may_go_on_and_be_tried_again_once_it_is_resumed():
 
 
 def test_a_start_after_the_pause_was_told_is_found():
-    def start(story: Story) -> None:
+    def start(story: SyntheticRun) -> None:
         story.lease(FIRST)
 
     found = wrong(pause, paused, start)
@@ -77,7 +77,7 @@ def test_a_start_after_the_pause_was_told_is_found():
 
 
 def test_a_start_is_none_of_the_pause_s_once_somebody_may_have_resumed_it():
-    def start(story: Story) -> None:
+    def start(story: SyntheticRun) -> None:
         story.resume(FIRST)
         story.lease(FIRST)
 
@@ -90,15 +90,15 @@ def test_a_start_is_none_of_the_pause_s_once_somebody_may_have_resumed_it():
 
 
 def test_a_resume_that_was_answered_with_a_conflict_may_have_been_done_by_its_first_try():
-    def ended(story: Story) -> None:
+    def ended(story: SyntheticRun) -> None:
         asked = {"task": str(FIRST)}
         story.call("resume", args=asked, outcome="fail", result={"code": "conflict"})
 
-    def refused(story: Story) -> None:
+    def refused(story: SyntheticRun) -> None:
         asked = {"task": str(FIRST)}
         story.call("resume", args=asked, outcome="fail", result={"code": "not_found"})
 
-    def start(story: Story) -> None:
+    def start(story: SyntheticRun) -> None:
         story.resume(FIRST)
         story.lease(FIRST)
 
@@ -122,21 +122,21 @@ def test_a_graph_that_stays_paused_is_found_once_all_is_quiet():
     assert len(wrong(pause, paused, phase="quiet")) == 2
 
 
-def alone(op: Literal["pause", "resume"], outcome: Outcome = "ok") -> Telling:
+def alone(op: Literal["pause", "resume"], outcome: Outcome = "ok") -> RunStep:
     """Tell of a call that is about the first task alone."""
     return lambda story: story.call(op, args={"task": str(FIRST)}, outcome=outcome)
 
 
-def pause_first(story: Story) -> None:
+def pause_first(story: SyntheticRun) -> None:
     story.pause(FIRST)
 
 
-def resume_first(story: Story) -> None:
+def resume_first(story: SyntheticRun) -> None:
     story.resume(FIRST)
 
 
 def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
-    def start(story: Story) -> None:
+    def start(story: SyntheticRun) -> None:
         story.lease(FIRST)
 
     told = (pause_first, alone("pause"))
@@ -152,7 +152,7 @@ def test_a_task_that_is_paused_alone_does_not_start_before_it_is_resumed():
 
 @pytest.mark.parametrize("status", ["waiting", "scheduled"])
 def test_a_task_that_is_tried_again_although_it_is_paused_is_found(status):
-    def fail(story: Story) -> None:
+    def fail(story: SyntheticRun) -> None:
         story.lease(FIRST)
         story.run(FIRST)
         story.pause(FIRST)
@@ -163,7 +163,7 @@ def test_a_task_that_is_tried_again_although_it_is_paused_is_found(status):
 
 
 def test_a_task_that_is_paused_without_a_mark_is_found():
-    def forget(story: Story) -> None:
+    def forget(story: SyntheticRun) -> None:
         story.pause(FIRST)
         story.paused.clear()
         story._live(FIRST, "update")
@@ -173,13 +173,13 @@ def test_a_task_that_is_paused_without_a_mark_is_found():
 
 
 def test_of_a_cancelled_graph_only_what_had_ended_may_have_ended_otherwise():
-    def finish_the_first(story: Story) -> None:
+    def finish_the_first(story: SyntheticRun) -> None:
         run(story, FIRST)
 
-    def end_the_second(story: Story) -> None:
+    def end_the_second(story: SyntheticRun) -> None:
         story.end(SECOND, "cancelled")
 
-    def start_the_second(story: Story) -> None:
+    def start_the_second(story: SyntheticRun) -> None:
         story.lease(SECOND)
 
     cancelled = call("cancel graph")
@@ -188,10 +188,10 @@ def test_of_a_cancelled_graph_only_what_had_ended_may_have_ended_otherwise():
     assert found == ["[14] task 2: was leased 1.00 s after its cancellation was told"]
 
 
-def at(instant: Callable[[Story], float], do: Telling) -> Telling:
+def at(instant: Callable[[SyntheticRun], float], do: RunStep) -> RunStep:
     """Tell of something that the journal has at that instant."""
 
-    def tell(story: Story) -> None:
+    def tell(story: SyntheticRun) -> None:
         now, story.now = story.now, instant(story)
         steps = len(story.steps)
         do(story)
@@ -203,17 +203,17 @@ def at(instant: Callable[[Story], float], do: Telling) -> Telling:
     return tell
 
 
-def before_the_call(seconds: float) -> Callable[[Story], float]:
+def before_the_call(seconds: float) -> Callable[[SyntheticRun], float]:
     return lambda story: story.calls[-1].invoked - seconds
 
 
-def before_the_answer(seconds: float) -> Callable[[Story], float]:
+def before_the_answer(seconds: float) -> Callable[[SyntheticRun], float]:
     return lambda story: (story.calls[-1].returned or 0.0) - seconds
 
 
 @pytest.mark.parametrize(("early", "violations"), [(0.009, 0), (0.2, 1)])
 def test_a_lease_is_before_the_resume_only_if_the_clocks_can_tell(early, violations):
-    def resume_and_start(story: Story) -> None:
+    def resume_and_start(story: SyntheticRun) -> None:
         story.resume(FIRST)
         story.lease(FIRST)
 

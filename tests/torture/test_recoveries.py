@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.torture.chronicle import Episode
+from tests.torture.cluster_watch import Observation
 from tests.torture.history import Call
 from tests.torture.journal import Step
 from tests.torture.ledger import Entry
 from tests.torture.recoveries import Traces, measure
-from tests.torture.watch import Sight
+from tests.torture.run_result import Episode
 
 
 def episode(clock: str, hosts: tuple[str, ...] = (), since: float = 100.0) -> Episode:
@@ -34,8 +34,8 @@ def wrote(what: str, task: int, token: int, node: str, at: float) -> Entry:
     return Entry(what=what, task=task, attempt=token, token=token, node=node, at=at)
 
 
-def sight(at: float, names: str, leader: str | None = "server-0") -> Sight:
-    return Sight(at, frozenset(names.split()), frozenset(), leader)
+def sight(at: float, names: str, leader: str | None = "server-0") -> Observation:
+    return Observation(at, frozenset(names.split()), frozenset(), leader)
 
 
 def took(one: Episode, traces: Traces) -> list[float | None]:
@@ -123,7 +123,7 @@ def test_what_was_leased_to_the_node_once_it_was_back_is_lost_to_a_later_fault()
     ],
 )
 def test_converged_needs_a_leader_and_everybody_who_was_hit(
-    sights: list[Sight], expected: list[float | None]
+    sights: list[Observation], expected: list[float | None]
 ) -> None:
     one = episode("converged", ("server-0", "db1"))
     assert took(one, Traces(sights=sights)) == expected
@@ -131,7 +131,7 @@ def test_converged_needs_a_leader_and_everybody_who_was_hit(
 
 def test_a_node_that_comes_back_late_is_excused_by_a_fault_of_servers_only() -> None:
     late = episode("converged", ("node-a",))
-    sights = [Sight(120.0, frozenset(), frozenset({"node-a"}), "server-0")]
+    sights = [Observation(120.0, frozenset(), frozenset({"node-a"}), "server-0")]
     other = Episode("failover", "database", "", (), 102.0, 103.0, "control")
     before = replace(other, began=90.0, healed=95.0)
     neighbour = replace(other, lane="nodes")

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from tests.torture.evidence import CONVERGED, Trouble
+from tests.torture.evidence import CONVERGED, FaultInterval
+from tests.torture.fire_times import times
 from tests.torture.invariants.recurrence import MARK
-from tests.torture.plot import EVERY, ID, ZERO, Plan, at, fired, told
-from tests.torture.rules import times
+from tests.torture.synthetic_schedule import EVERY, ID, ZERO, SyntheticSchedule, at, fired, told
 
 
 def test_a_schedule_that_fires_at_its_times_is_accepted():
@@ -77,14 +77,14 @@ def test_a_schedule_that_fires_after_it_was_removed_is_found():
     assert plan.wrong() == [f"{told(20)} was seen to when there was no such schedule"]
 
 
-def paused_from_15_to_35() -> Plan:
+def paused_from_15_to_35() -> SyntheticSchedule:
     plan = fired(10)
     plan.step("update", 15, paused_at=at(15).isoformat())
     plan.call("pause schedule", result={"schedule": str(ID)})
     return plan
 
 
-def resume(plan: Plan) -> None:
+def resume(plan: SyntheticSchedule) -> None:
     plan.step("update", 35, paused_at=None)
     plan.call("resume schedule", result={"schedule": str(ID)})
     plan.stay(40)
@@ -163,7 +163,7 @@ def test_a_task_of_the_rule_before_the_change_is_found():
 
 
 def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
-    plan = Plan()
+    plan = SyntheticSchedule()
     plan.done(plan.fire(10, recorded=17))
     plan.done(plan.fire(20, recorded=19))
     plan.stay(30)
@@ -171,7 +171,7 @@ def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
         f"the task 110 of {told(10)} was submitted 7.0 s late",
         f"the task 120 of {told(20)} was submitted 1.00 s before",
     ]
-    plan.troubles = [Trouble(kind="database_clock", began=0, healed=plan.now)]
+    plan.troubles = [FaultInterval(kind="database_clock", began=0, healed=plan.now)]
     assert plan.wrong() == []
 
 
@@ -179,14 +179,14 @@ def test_a_task_that_comes_late_or_early_is_found_unless_something_was_wrong():
 def test_the_delay_of_a_fire_time_is_seen_where_it_was_and_not_where_it_was_journaled(
     trouble, violations
 ):
-    plan = Plan()
+    plan = SyntheticSchedule()
     plan.done(plan.fire(10, recorded=16))
     plan.stay(20)
     [place] = [n for n, step in enumerate(plan.steps) if step.what == "occurrence"]
     claim = plan.steps[place] = msgspec.structs.replace(plan.steps[place], computed_ago=1.0)
     due = claim.boot - 1.0 - 6.0
     healed = due + trouble - CONVERGED
-    plan.troubles = [Trouble(kind="partition", began=healed - 1, healed=healed)]
+    plan.troubles = [FaultInterval(kind="partition", began=healed - 1, healed=healed)]
     assert len(plan.wrong()) == violations
 
 
@@ -199,7 +199,7 @@ def test_a_schedule_that_nobody_sees_to_is_found_once_all_is_quiet():
 
 @pytest.mark.parametrize("op", ["create", "change", "pause", "remove"])
 def test_what_was_acknowledged_and_not_done_is_found(op):
-    plan = Plan()
+    plan = SyntheticSchedule()
     plan.stay(10)
     other = {"schedule": "71"} if op == "create" else {"schedule": str(ID)}
     plan.call(f"{op} schedule", result=other)
@@ -208,7 +208,7 @@ def test_what_was_acknowledged_and_not_done_is_found(op):
 
 def test_a_task_beside_an_earlier_one_is_found_where_it_is_to_be_skipped():
     for overlap, wrong in (("skip", 1), ("allow", 0), ("queue", 0), ("cancel_other", 1)):
-        plan = Plan(overlap=overlap)
+        plan = SyntheticSchedule(overlap=overlap)
         first = plan.fire(10)
         second = plan.fire(20)
         plan.done(first)
@@ -218,7 +218,7 @@ def test_a_task_beside_an_earlier_one_is_found_where_it_is_to_be_skipped():
 
 
 def test_what_ends_while_it_is_to_be_cancelled_need_not_be():
-    plan = Plan(overlap="cancel_other")
+    plan = SyntheticSchedule(overlap="cancel_other")
     first = plan.fire(10)
     plan.lease(first)
     plan.run(first)
@@ -242,7 +242,7 @@ def test_a_clock_that_is_set_back_does_not_bring_back_what_has_passed():
 
 
 def test_tasks_that_are_to_queue_and_start_out_of_turn_are_found():
-    plan = Plan(overlap="queue")
+    plan = SyntheticSchedule(overlap="queue")
     first, second = plan.fire(10), plan.fire(20)
     plan.lease(first)
     plan.stay(30)

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 import msgspec
 
 from tests.torture import report, timeline
-from tests.torture.chronicle import Chronicle, Episode, Finding, Lease, Recovery, rates
+from tests.torture.run_result import Episode, Finding, Lease, Recovery, RunResult, rates
 
 EPISODES = (
     Episode("leader killed", "server", "server-0", ("server-0",), 10.0, 16.0),
     Episode('<disk> & "clock"', "odd", "", (), 30.0, 31.0),
 )
 IN_TIME = Recovery("leader killed", "dispatch", 10.0, 3.25, 5.0)
-RUN = Chronicle(
+RUN = RunResult(
     seed=7,
     commit="abc",
     minutes=1.0,

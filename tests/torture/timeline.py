@@ -1,4 +1,4 @@
-"""Draws a run: what was done per second, in which term, under which faults, and what recovered.
+"""Draws the timeline of a run: throughput, terms, faults and recoveries.
 
 Time runs from left to right through all panels, so that a dip and its cause stand in one column.
 """
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.torture.chronicle import Chronicle, Episode, Lease, Recovery, rates
+from tests.torture.run_result import Episode, Lease, Recovery, RunResult, rates
 from tests.torture.svg import Scale, Sheet
 
 WIDTH, LEFT, RIGHT, TOP = 1680.0, 300.0, 24.0, 78.0
@@ -40,7 +40,7 @@ class Frame:
         return self.top + self.height
 
 
-def draw(run: Chronicle) -> str:
+def draw(run: RunResult) -> str:
     """Return the picture of a run as SVG."""
     rows = _rows(run)
     faults_top = TOP + RATES + GAP + TERMS + GAP
@@ -61,7 +61,7 @@ def draw(run: Chronicle) -> str:
     return sheet.render()
 
 
-def _title(sheet: Sheet, run: Chronicle) -> None:
+def _title(sheet: Sheet, run: RunResult) -> None:
     late, wrong = len(run.late), len(run.violations)
     words = f"{run.tasks:,} tasks, {len(run.episodes)} faults in {run.seconds / 60:.1f} minutes"
     sheet.text(20, 32, words, font_size=20, font_weight="bold")
@@ -77,14 +77,14 @@ def _title(sheet: Sheet, run: Chronicle) -> None:
         place -= 14
 
 
-def _rows(run: Chronicle) -> list[str]:
+def _rows(run: RunResult) -> list[str]:
     """Return the faults, those of one kind beside each other."""
     kinds = _kinds(run)
     ordered = sorted(run.episodes, key=lambda one: (kinds.index(one.kind), one.fault))
     return list(dict.fromkeys(one.fault for one in ordered))
 
 
-def _kinds(run: Chronicle) -> list[str]:
+def _kinds(run: RunResult) -> list[str]:
     present = {one.kind for one in run.episodes}
     return [kind for kind in KINDS if kind in present] + sorted(present - set(KINDS))
 
@@ -117,7 +117,7 @@ def _hours(frame: Frame, seconds: float) -> None:
     frame.sheet.text(middle, frame.bottom + 38, words, text_anchor="middle", fill=FAINT)
 
 
-def _throughput(frame: Frame, run: Chronicle) -> None:
+def _throughput(frame: Frame, run: RunResult) -> None:
     width = max(1.0, run.seconds / 300)
     lines = {name: rates(run.happenings.get(name, ()), run.seconds, width) for name in LINES}
     # A batch or a backlog that is worked off makes single peaks; they may be cut off.

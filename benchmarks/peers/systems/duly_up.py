@@ -3,14 +3,14 @@
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.looks import next_look
 from benchmarks.peers.system import About, Broker, Facts, Place, System, Wrong
+from benchmarks.polling import next_look
 
 if TYPE_CHECKING:
     from scripts.throwaway import Throwaway
 
     import duly
-    from duly.client.shapes import ResourceFields
+    from duly.client.shapes.task_shapes import ResourceFields
 
 SMALL: "ResourceFields" = {"cpu": 0.02, "memory_mb": 16, "disk_mb": 1}
 PATIENCE = 90.0

@@ -1,1 +1,12 @@
-"""What runs on every node; it never sees the database."""
+"""What runs on every node; it never sees the database.
+
+`state.py` is the protocol as a pure state machine: events in, effects out. `session.py` feeds it
+and does what it asks for; `gateway.py` speaks to the servers. `agent.py` starts and stops all.
+
+    preparation  everything before a task's first instruction: workspace, bundle, inputs, user
+    supervision  the supervisor and its spawners: separate processes that start and end tasks
+    limits       cgroups, disk and memory: how a task is kept within its resources
+    reporting    what goes back to the servers: outcomes, logs, progress, measurements
+
+Start with `state.py`, then `session.py` and `preparation/executor.py`.
+"""

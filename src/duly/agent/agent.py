@@ -1,4 +1,4 @@
-"""An agent from start to stop: take the folder, clear it, start the supervisor, join, work."""
+"""Runs an agent: lock and clear the data folder, start the supervisor, join, and serve."""
 
 import asyncio
 import logging
@@ -11,55 +11,59 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duly
-from duly import alarm, wire
-from duly.agent import bundle_cache, hierarchies, identity, link, task_socket, users, workspace
-from duly.agent.bundle_cache import BundleCache
-from duly.agent.enforcement import enforcement
-from duly.agent.executor import Executor
+from duly import timers, wire
+from duly.agent import identity
 from duly.agent.gateway import Backoff, Gateway
-from duly.agent.janitor import Janitor
-from duly.agent.ports import Ports
+from duly.agent.leftovers import sweep
+from duly.agent.limits import cgroup_hierarchies
+from duly.agent.limits.enforcement import enforcement
+from duly.agent.preparation import bundle_cache, task_users, workspace
+from duly.agent.preparation.bundle_cache import BundleCache
+from duly.agent.preparation.executor import Executor
+from duly.agent.preparation.janitor import Janitor
+from duly.agent.preparation.ports import Ports
+from duly.agent.reporting import task_socket
+from duly.agent.reporting.task_socket import TaskSocket
 from duly.agent.session import Session, SupervisorLost
-from duly.agent.sweep import sweep
-from duly.agent.task_socket import TaskSocket
+from duly.agent.supervision import supervisor_link
 from duly.agent.watchdog import Watchdog
 from duly.clock import monotonic
 from duly.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
 from duly.model.resources import Resources
-from duly.wire import Join, Joined
+from duly.wire import JoinRequest, JoinResponse
 
 log = logging.getLogger(__name__)
 
-JOIN_TIMEOUT = 10.0
+JOIN_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What an agent is started with."""
+    """The options of an agent."""
 
     urls: list[str]
     data: Path
     name: str
     capacity: Resources
     join_token: str | None = field(default=None, repr=False)
-    """Needed for the first join only; after that the node has a key of its own."""
+    """Only needed for the first join; after that the node authenticates with its own key."""
     trust: ssl.SSLContext | None = None
-    """Whose certificates are good, for https; None for those that the machine trusts."""
+    """The TLS context for https; None means the machine's trusted certificates."""
     labels: dict[str, str] = field(default_factory=dict)
     tasks_as: str | None = None
     port_range: tuple[int, int] | None = None
     isolation: str = "process"
     cpu_quota: bool = False
-    """Whether tasks get no more cpu than they asked for even while processors are idle."""
+    """Whether tasks are limited to the CPU they asked for even while processors are idle."""
     on_joined: Callable[[], None] | None = None
     """Called whenever a server has accepted this node."""
 
 
 async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
-    """Work until `stop` is set, and return 0; 1 means that the supervisor died.
+    """Run tasks until `stop` is set, and return 0; 1 means that the supervisor died.
 
-    Raises ConfigError when the folder is in use or no server accepts this node. Cancelling it
-    kills what runs at once instead of handing it back.
+    Raises ConfigError when the folder is in use or no server accepts this node. Cancellation
+    kills running attempts at once instead of handing them back.
     """
     if options.isolation != "process":
         raise ConfigError(f"There is no isolation level {options.isolation!r} yet; use process.")
@@ -72,56 +76,56 @@ async def run_agent(options: AgentOptions, stop: asyncio.Event) -> int:
 
 
 async def _run(options: AgentOptions, data: Path, stop: asyncio.Event) -> int:
-    chosen = users.choose(options.tasks_as)
-    mark = identity.mark(data)
-    work = workspace.root(data, mark, shared=chosen.runs_as_others)
+    users = task_users.choose(options.tasks_as)
+    instance = identity.instance_name(data)
+    work = workspace.root(data, instance, shared=users.runs_as_others)
     spool = data / "spool"
-    left = sweep(mark, work, spool, chosen)
+    leftover_folders = sweep(instance, work, spool, users)
     workspace.make_root(work)
     spool.mkdir(mode=0o700, exist_ok=True)
-    layout = hierarchies.find(mark, limit_processes=not chosen.own_uids)
+    layout = cgroup_hierarchies.find(instance, limit_processes=not users.own_uids)
     if not layout.folders:
         log.warning("no cgroup can be used here: memory is only sampled, and attempts not frozen")
-    enforced = enforcement(layout, chosen, cpu_quota=options.cpu_quota)
+    enforced = enforcement(layout, users, cpu_quota=options.cpu_quota)
     async with Gateway(options.urls, options.trust) as gateway, Janitor() as janitor:
-        for folder in left:
+        for folder in leftover_folders:
             janitor.remove(folder)
         ports = Ports(*options.port_range) if options.port_range else Ports()
-        listener = task_socket.listen(work, mark, everybody=chosen.runs_as_others)
+        listener = task_socket.listen(work, instance, everybody=users.runs_as_others)
         executor = Executor(
             work=work,
             spool=spool,
-            users=chosen,
+            users=users,
             ports=ports,
             remove=janitor.remove,
             socket=None if listener is None else listener.getsockname(),
             cpu_quota=options.cpu_quota,
         )
-        cache = BundleCache(data / "bundles", bundle_cache.room_on(data))
-        session = Session(gateway, executor, cache, chosen, freezer=layout.can_freeze)
-        session.link = await link.start(
-            data, layout, own_uids=chosen.own_uids, on_event=session.supervisor_says
+        cache = BundleCache(data / "bundles", bundle_cache.max_bytes_on(data))
+        session = Session(gateway, executor, cache, users, freezer=layout.can_freeze)
+        session.link = await supervisor_link.start(
+            data, layout, own_uids=users.own_uids, on_event=session.on_supervisor_event
         )
         try:
             with _listening(listener, executor, session), Watchdog(session.lease_ends_at):
                 return await _work(options, data, gateway, session, enforced, stop)
         except SupervisorLost:
-            log.critical("the supervisor died; killing what it left")
+            log.critical("the supervisor died; killing the attempts that it left behind")
             return 1
         finally:
             await session.link.close()
-            sweep(mark, work, spool, chosen)
+            sweep(instance, work, spool, users)
             workspace.remove_root(work)
-            chosen.close()
+            users.close()
 
 
 def _listening(
     listener: socket.socket | None, executor: Executor, session: Session
 ) -> AbstractContextManager[object]:
-    """Let tasks speak to us, where they can."""
+    """Serve the tasks' socket, if there is one."""
     if listener is None:
         return nullcontext()
-    return TaskSocket(listener, executor.by_caller, session.attempt_says)
+    return TaskSocket(listener, executor.by_caller, session.on_progress)
 
 
 async def _work(
@@ -132,7 +136,7 @@ async def _work(
     enforced: dict[str, str],
     stop: asyncio.Event,
 ) -> int:
-    """Join, serve, and join again whenever an incarnation is over."""
+    """Join and serve, again for every incarnation that is fenced, until told to stop."""
     while True:
         sent_at, joined = await _join(options, data, gateway, enforced, stop)
         if joined is None:
@@ -150,9 +154,9 @@ async def _join(
     gateway: Gateway,
     enforced: dict[str, str],
     stop: asyncio.Event,
-) -> tuple[float, Joined | None]:
-    """Join as the node that we are, or as a new one; None means that we were told to stop."""
-    message = Join(
+) -> tuple[float, JoinResponse | None]:
+    """Join as this node, or as a new one; None means that the agent was told to stop."""
+    message = JoinRequest(
         name=options.name,
         key=identity.ensure(data).key,
         capacity=wire.capacity(options.capacity),
@@ -168,27 +172,27 @@ async def _join(
             return sent_at, await _ask_to_join(options, data, gateway, message)
         except Unavailable as error:
             log.warning("cannot join", extra={"error": error.message})
-        await alarm.wait_for(stop, backoff.next())
+        await timers.wait_for(stop, backoff.next())
     return 0.0, None
 
 
 async def _ask_to_join(
-    options: AgentOptions, data: Path, gateway: Gateway, message: Join
-) -> Joined:
-    known = identity.ensure(data)
+    options: AgentOptions, data: Path, gateway: Gateway, message: JoinRequest
+) -> JoinResponse:
+    saved = identity.ensure(data)
     advice = "Make a token with `duly node token create`, and give it with --join-token-file."
-    for secret in _secrets(known, options.join_token):
+    for secret in _secrets(saved, options.join_token):
         gateway.key = secret
         try:
-            joined = await gateway.join(message, timeout=JOIN_TIMEOUT)
+            joined = await gateway.join(message, timeout=JOIN_TIMEOUT_SECONDS)
         except (Unauthenticated, Forbidden) as error:
             log.warning("not accepted", extra={"error": error.message})
             if secret == options.join_token:
                 advice = error.message
             continue
-        gateway.key = known.key
-        if joined.node != known.node:
-            identity.save(data, identity.Identity(joined.node, known.key))
+        gateway.key = saved.key
+        if joined.node != saved.node:
+            identity.save(data, identity.Identity(joined.node, saved.key))
         return joined
     raise ConfigError(
         f"No server accepts this node. {advice} "
@@ -196,10 +200,10 @@ async def _ask_to_join(
     )
 
 
-def _secrets(known: identity.Identity, token: str | None) -> list[str]:
-    """Return what to join with, likeliest first.
+def _secrets(saved: identity.Identity, token: str | None) -> list[str]:
+    """Return the secrets to try, likeliest first.
 
-    The key may be known even to a node that was never answered: its token may have expired since.
+    A first join whose response was lost has registered the key, and its token may have expired.
     """
     tokens = [token] if token else []
-    return [*tokens, known.key] if known.node is None else [known.key, *tokens]
+    return [*tokens, saved.key] if saved.node is None else [saved.key, *tokens]

@@ -1,32 +1,38 @@
-"""What this machine can give to tasks, unless its operator says otherwise."""
+"""Detects the resources that this machine offers to tasks, unless its operator sets them."""
 
 import os
 import shutil
 from pathlib import Path
 
-from duly.agent import workspace
-from duly.agent.hierarchies import mounts
+from duly.agent.limits.cgroup_hierarchies import mounts
+from duly.agent.preparation import workspace
 from duly.model.resources import Resources
 
 RESERVED_MEMORY_MB = 512
-"""Left to the system and to us, or a quarter of a small machine."""
-RESERVED_DISK = 0.1
+"""Left to the system and to Duly, or a quarter of the memory of a small machine."""
+RESERVED_DISK_FRACTION = 0.1
 
 
 def detect(data: Path, *, ports: int = 0) -> Resources:
-    """Return the cpus, memory and disk that tasks may have here."""
+    """Return the CPUs, memory and disk space that tasks may use here.
+
+    The disk space is that of the smaller disk if workspaces cannot be in `data`: outputs, inputs
+    and bundles are there in any case, and whoever chose a small disk for `data` meant it.
+    """
     memory = _memory_mb()
-    work = workspace.root(_existing(data), "any", shared=os.geteuid() == 0)
+    existing = _existing(data)
+    work = workspace.root(existing, "any", shared=os.geteuid() == 0)
+    free = min(shutil.disk_usage(folder).free for folder in (existing, _existing(work)))
     return Resources(
         cpu_milli=_cpu_milli(),
         memory_mb=max(memory - min(RESERVED_MEMORY_MB, memory // 4), 1),
-        disk_mb=int(shutil.disk_usage(_existing(work)).free * (1 - RESERVED_DISK)) // 2**20,
+        disk_mb=int(free * (1 - RESERVED_DISK_FRACTION)) // 2**20,
         ports=ports,
     )
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the closest one above it that is there."""
+    """Return the folder, or its closest ancestor that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
@@ -57,7 +63,7 @@ def _memory_mb() -> int:
 
 
 def _upwards(folder: Path, root: Path) -> list[Path]:
-    """Return `folder` and those above it up to `root`: each of them may set a limit."""
+    """Return `folder` and its ancestors up to `root`: each of them may set a limit."""
     return [path for path in (folder, *folder.parents) if path.is_relative_to(root)]
 
 

@@ -1,42 +1,42 @@
-"""What an agent's state machine takes in, and what it asks for (`duly.agent.state`).
+"""The events and effects of the agent's state machine (`duly.agent.state`).
 
-Events are what has happened; effects are what is to be done about it. Both are values, so
-that a test can drive the whole protocol and compare. Each task has about ten of them, and a
-struct is made in a fifth of the time that a frozen dataclass takes.
+Both are plain values, so a test can drive the whole protocol and compare. They are structs
+because every task takes about ten of them, and a struct is created in a fifth of the time that
+a frozen dataclass takes.
 """
 
 import msgspec
 
-from duly.agent.outcome import Conclusion, Exit
+from duly.agent.supervision.outcome import Conclusion, Exit
 from duly.wire import AttemptRef, Stop
 
 
 class Assigned(msgspec.Struct, frozen=True):
-    """A server gave us an attempt; one with inputs or a bundle begins once we have them."""
+    """A server assigned an attempt; one with inputs or a bundle starts once they are fetched."""
 
     ref: AttemptRef
-    has_inputs: bool = False
+    needs_fetch: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """All that an attempt needs is here; or it cannot be had, which is how it ends."""
+    """The bundle and inputs of an attempt are here, or `refusal` says why they cannot be."""
 
     ref: AttemptRef
     refusal: Conclusion | None = None
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """Nothing of an attempt is running any more."""
+    """The last process of an attempt has ended."""
 
     ref: AttemptRef
     end: Exit
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """Our lease was renewed by a heartbeat that left at `sent_at`; `stop` is no longer ours to run.
+    """A heartbeat sent at `sent_at` renewed the lease; the server wants `stop` ended.
 
-    Trust counts from before we asked: we give up no later than the server does, however slow
-    its answer was.
+    The lease counts from when the request was sent: the agent gives it up no later than the
+    server does, however slow the response was.
     """
 
     sent_at: float
@@ -45,7 +45,7 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class StopOrdered(msgspec.Struct, frozen=True):
-    """A server wants an attempt ended."""
+    """A server wants an attempt stopped."""
 
     stop: Stop
 
@@ -55,91 +55,99 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 class StopRequested(msgspec.Struct, frozen=True):
-    """The agent itself is to stop."""
+    """The agent was asked to shut down."""
 
 
 class Fenced(msgspec.Struct, frozen=True):
-    """Our incarnation is over: nothing that we say counts any more."""
+    """A server refused this incarnation: its lease was lost, and its reports are ignored."""
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """The report of an attempt was accepted, or found stale; either way it is over."""
+class ReportAnswered(msgspec.Struct, frozen=True):
+    """The report of an attempt was accepted or found stale; either way the attempt is over."""
 
     ref: AttemptRef
 
 
 Event = (
-    Assigned | Fetched | Exited | Renewed | StopOrdered | Ticked | StopRequested | Fenced | Answered
+    Assigned
+    | Fetched
+    | Exited
+    | Renewed
+    | StopOrdered
+    | Ticked
+    | StopRequested
+    | Fenced
+    | ReportAnswered
 )
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """Get the bundle and the inputs of the attempt, which is not to be started before."""
+    """Fetch the bundle and the inputs of the attempt, then send `Fetched`."""
 
     ref: AttemptRef
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """What was fetched for the attempt is not needed any more: it will not begin."""
+    """Stop fetching, and remove what was fetched: the attempt will not start."""
 
     ref: AttemptRef
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Run the attempt."""
+    """Start the attempt."""
 
     ref: AttemptRef
 
 
 class Terminate(msgspec.Struct, frozen=True):
-    """SIGTERM, the grace, SIGKILL."""
+    """Send SIGTERM, and SIGKILL after the grace period."""
 
     ref: AttemptRef
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """SIGKILL to all of it, now."""
+    """Send SIGKILL to every process of the attempt now."""
 
     ref: AttemptRef
 
 
 class Freeze(msgspec.Struct, frozen=True):
-    """Let nothing of the attempt run, and keep it."""
+    """Suspend every process of the attempt."""
 
     ref: AttemptRef
 
 
 class Thaw(msgspec.Struct, frozen=True):
-    """Let it run on."""
+    """Resume a frozen attempt."""
 
     ref: AttemptRef
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """Our attempts may run until then; the supervisor sees to it, even without us."""
+    """Attempts may run until then; the supervisor enforces it even if the agent hangs."""
 
     until: float
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Tell a server how the attempt ended, again and again until it answers."""
+    """Report the outcome of the attempt, and retry until a server answers."""
 
     ref: AttemptRef
     conclusion: Conclusion
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Remove what is left of the attempt on this node."""
+    """Remove everything that this node still keeps of the attempt."""
 
     ref: AttemptRef
 
 
 class Rejoin(msgspec.Struct, frozen=True):
-    """Nothing of the old incarnation is left: begin a new one."""
+    """Nothing of the fenced incarnation is left: join as a new one."""
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """Nothing is held any more, and the agent was told to stop."""
+    """The agent is stopping and holds no attempts any more."""
 
 
 Effect = (

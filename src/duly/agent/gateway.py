@@ -1,8 +1,8 @@
-"""How an agent speaks to the servers: POST, one answer, errors as exceptions.
+"""The agent's HTTP client for the servers, with failover; errors become exceptions.
 
-There may be several servers, all alike. The one that answered last is asked first;
-when it cannot be reached, or is silent, the next one is asked in the next try, and
-nothing waits for it any longer.
+All servers are equal, and the agent stays with the one that answered last. When that
+server is unreachable or silent, all calls that wait for it are abandoned, and the next
+try goes to the next server.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from duly.errors import (
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 3.0
-JSON = "application/json"
-REFUSALS: dict[int, type[DulyError]] = {
+MIN_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 3.0
+JSON_MEDIA_TYPE = "application/json"
+ERRORS_BY_STATUS: dict[int, type[DulyError]] = {
     400: Malformed,
     401: Unauthenticated,
     403: Forbidden,
@@ -47,40 +47,40 @@ REFUSALS: dict[int, type[DulyError]] = {
 
 
 class Backoff:
-    """How long to wait before the next try: longer each time, and never all agents at once."""
+    """Exponential backoff with jitter, so that not all agents retry at once."""
 
-    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
-        self._pause = FIRST_PAUSE
-        self._longest = longest
+    def __init__(self, max_pause: float = MAX_BACKOFF_SECONDS) -> None:
+        self._pause = MIN_BACKOFF_SECONDS
+        self._max_pause = max_pause
 
     def next(self) -> float:
-        """Return the seconds to wait now."""
+        """Return the seconds to wait before the next try."""
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311
-        self._pause = min(2 * self._pause, self._longest)
+        self._pause = min(2 * self._pause, self._max_pause)
         return pause
 
     def reset(self) -> None:
-        """Begin again with a short pause."""
-        self._pause = FIRST_PAUSE
+        """Start again with the shortest pause."""
+        self._pause = MIN_BACKOFF_SECONDS
 
 
 class Gateway:
-    """The servers, seen from an agent.
+    """The servers' gateway API.
 
-    Each purpose has connections of its own, so that a poll that waits or a log that is long
-    never holds up a heartbeat.
+    Each route has a connection of its own, so that neither a long poll nor a large log chunk
+    delays a heartbeat.
     """
 
     def __init__(self, urls: list[str], trust: ssl.SSLContext | None = None) -> None:
         self.key = ""
-        """The bearer: a join token at first, then the key of the node."""
+        """The bearer token: a join token at first, then the node's key."""
         self._urls = [url.rstrip("/") for url in urls]
         self._trust: ssl.SSLContext | bool = True if trust is None else trust
         self._current = 0
-        self._waiting: dict[int, set[asyncio.Timeout]] = defaultdict(set)
-        """The calls that are under way, by the server that they wait for."""
+        self._timeouts: dict[int, set[asyncio.Timeout]] = defaultdict(set)
+        """The timeouts of the calls in flight, by server."""
         self._unanswered: Counter[str] = Counter()
-        """How often each purpose was last left without an answer, one time after the other."""
+        """Consecutive calls without a response, by route."""
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> "Gateway":
@@ -95,42 +95,50 @@ class Gateway:
         for session in self._sessions.values():
             await session.close()
 
-    async def join(self, message: wire.Join, *, timeout: float) -> wire.Joined:
-        """Ask to be a node; the answer is JSON, as all of /v1/nodes."""
-        answer = await self._ask("POST", "/v1/nodes", msgspec.json.encode(message), JSON, timeout)
+    async def join(self, message: wire.JoinRequest, *, timeout: float) -> wire.JoinResponse:
+        """Join as a node; the request and the response are JSON, like all of /v1/nodes."""
+        content = await self._request(
+            "POST", "/v1/nodes", msgspec.json.encode(message), JSON_MEDIA_TYPE, timeout
+        )
         try:
-            return msgspec.json.decode(answer, type=wire.Joined)
+            return msgspec.json.decode(content, type=wire.JoinResponse)
         except msgspec.DecodeError as error:
             raise Unavailable(f"The server's answer makes no sense: {error}") from error
 
     async def call(
-        self, name: str, message: Any, kind: type[T], *, timeout: float, soon: float | None = None
+        self,
+        name: str,
+        message: Any,
+        response_type: type[T],
+        *,
+        timeout: float,
+        failover_timeout: float | None = None,
     ) -> T:
-        """Send `message` to the gateway's `name`, and return the answer.
+        """Send `message` to the gateway's `name`, and return the decoded response.
 
-        One that should come `soon` is waited for no longer than that while there is a server
-        that has not been asked: this one may be stopped. When all are silent, all are slow.
+        With `failover_timeout`, a server that is silent for that long is given up for the next
+        one. Once every server was silent, all of them are slow, and `timeout` applies.
         """
-        if soon is not None and self._unanswered[name] < len(self._urls) - 1:
-            timeout = min(soon, timeout)
+        if failover_timeout is not None and self._unanswered[name] < len(self._urls) - 1:
+            timeout = min(failover_timeout, timeout)
         self._unanswered[name] += 1
-        answer = await self.send(name, message, timeout=timeout)
+        content = await self.send(name, message, timeout=timeout)
         self._unanswered[name] = 0
         try:
-            return wire.decode(answer, kind)
+            return wire.decode(content, response_type)
         except Malformed as error:
             raise Unavailable(f"The server's answer makes no sense: {error.message}") from error
 
     async def send(self, name: str, message: Any, *, timeout: float) -> bytes:
-        """Send `message` to the gateway's `name`; what comes back does not matter."""
+        """Send `message` to the gateway's `name`, and return the raw response."""
         path, body = f"/v1/gateway/{name}", wire.encode(message)
-        return await self._ask("POST", path, body, wire.MEDIA_TYPE, timeout)
+        return await self._request("POST", path, body, wire.MEDIA_TYPE, timeout)
 
     async def put(self, path: str, body: bytes, *, key: str, timeout: float) -> bytes:
-        """Send JSON to `path` under another key than that of the node."""
-        return await self._ask("PUT", path, body, JSON, timeout, key)
+        """Send JSON to `path`, authenticated with `key` instead of the node's key."""
+        return await self._request("PUT", path, body, JSON_MEDIA_TYPE, timeout, key)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -145,42 +153,44 @@ class Gateway:
         try:
             async with (
                 asyncio.timeout(timeout) as limit,
-                self._under_way(current, limit),
+                self._tracked(current, limit),
                 self._session(path).request(
                     method, url, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                answer = await response.read()
+                content = await response.read()
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._give_up(current)
+            self._abandon_server(current)
             server = self._urls[current]
-            raise Unavailable(f"{server} cannot be reached: {_why(error, server)}.") from error
+            raise Unavailable(
+                f"{server} cannot be reached: {_describe_failure(error, server)}."
+            ) from error
         if 200 <= status < 300:
-            return answer
+            return content
         if status >= 500:
-            self._move_on(current)
-        raise _refusal(status, answer)
+            self._fail_over(current)
+        raise _error_of(status, content)
 
     @asynccontextmanager
-    async def _under_way(self, server: int, limit: asyncio.Timeout) -> AsyncIterator[None]:
-        self._waiting[server].add(limit)
+    async def _tracked(self, server: int, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        self._timeouts[server].add(limit)
         try:
             yield
         finally:
-            self._waiting[server].discard(limit)
+            self._timeouts[server].discard(limit)
 
-    def _give_up(self, server: int) -> None:
-        """Let nothing wait any longer for a server that is silent.
+    def _abandon_server(self, server: int) -> None:
+        """Abort every call that waits for an unresponsive server, and fail over.
 
-        A heartbeat notices first. A poll would go on waiting for a stopped server, while
-        another one has tasks for us.
+        The heartbeat notices first. A poll would go on waiting for a stopped server while
+        another one has tasks for this node.
         """
         now = asyncio.get_running_loop().time()
-        for limit in self._waiting[server]:
+        for limit in self._timeouts[server]:
             if not limit.expired():
                 limit.reschedule(now)
-        self._move_on(server)
+        self._fail_over(server)
 
     def _session(self, path: str) -> aiohttp.ClientSession:
         session = self._sessions.get(path)
@@ -192,13 +202,13 @@ class Gateway:
             )
         return session
 
-    def _move_on(self, tried: int) -> None:
-        # Several calls may fail together; only the first of them moves on.
+    def _fail_over(self, tried: int) -> None:
+        # Several calls may fail together; only the first of them fails over.
         if self._current == tried:
             self._current = (tried + 1) % len(self._urls)
 
 
-def _why(error: Exception, url: str) -> str:
+def _describe_failure(error: Exception, url: str) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError(
             certificate_error=ssl.SSLCertVerificationError() as bad
@@ -217,24 +227,24 @@ def _why(error: Exception, url: str) -> str:
             return repr(error)
 
 
-class _Refusal(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     code: str = ""
     message: str = ""
 
 
-class _Refused(msgspec.Struct):
-    error: _Refusal
+class _ErrorResponse(msgspec.Struct):
+    error: _ErrorBody
 
 
-def _refusal(status: int, answer: bytes) -> DulyError:
+def _error_of(status: int, content: bytes) -> DulyError:
     try:
-        told = msgspec.json.decode(answer, type=_Refused).error
+        body = msgspec.json.decode(content, type=_ErrorResponse).error
     except msgspec.DecodeError:
-        told = _Refusal(message=f"The server answered {status}.")
+        body = _ErrorBody(message=f"The server answered {status}.")
     if status >= 500 or status == 429:
-        return Unavailable(told.message)
-    if told.code == Fenced.code:
-        return Fenced(told.message)
+        return Unavailable(body.message)
+    if body.code == Fenced.code:
+        return Fenced(body.message)
     if status == 422:
-        return Invalid("", told.message)
-    return REFUSALS.get(status, Conflict)(told.message)
+        return Invalid("", body.message)
+    return ERRORS_BY_STATUS.get(status, Conflict)(body.message)

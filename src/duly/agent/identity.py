@@ -1,9 +1,8 @@
-"""Who this node is, between one start of its agent and the next.
+"""The identity of a node, kept between restarts of its agent.
 
-The data folder is the node: it keeps the key that the node made for itself, the id
-that the servers gave it, and two locks. `agent.lock` keeps a second agent off;
-`supervisor.lock` is held by the supervisor, which may outlive its agent for as long as
-killing takes.
+The data folder is the node: it holds the key that the node generated, the id that the servers
+assigned, and two locks. `agent.lock` excludes a second agent; `supervisor.lock` is held by the
+supervisor, which may outlive its agent for as long as killing takes.
 """
 
 import contextlib
@@ -20,28 +19,28 @@ import msgspec
 from duly.errors import ConfigError
 from duly.private_file import make_folder
 
-SUPERVISOR_PATIENCE = 3.0
-"""Seconds that the supervisor of a dead agent has for going by itself."""
+SUPERVISOR_EXIT_TIMEOUT_SECONDS = 3.0
+"""Seconds that the supervisor of a dead agent has to exit by itself."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the servers call this node (None before it has joined), and how it proves to be it."""
+    """The node's id (None before it has joined), and the key that authenticates it."""
 
     node: int | None
     key: str
 
 
 def ensure(data: Path) -> Identity:
-    """Return the identity kept in `data`; a new node makes one, and keeps it before it is used."""
-    known = load(data)
-    if known is None:
-        known = Identity(None, f"dulynode_{secrets.token_urlsafe(32)}")
-        save(data, known)
-    return known
+    """Return the identity stored in `data`; a new one is stored before it is used."""
+    saved = load(data)
+    if saved is None:
+        saved = Identity(None, f"dulynode_{secrets.token_urlsafe(32)}")
+        save(data, saved)
+    return saved
 
 
 def load(data: Path) -> Identity | None:
-    """Return the identity kept in `data`, or None if there is none yet."""
+    """Return the identity stored in `data`, or None if there is none yet."""
     try:
         return msgspec.json.decode((data / "node.json").read_bytes(), type=Identity)
     except FileNotFoundError:
@@ -53,7 +52,7 @@ def load(data: Path) -> Identity | None:
 
 
 def save(data: Path, identity: Identity) -> None:
-    """Keep `identity` for the next start, readable by nobody else."""
+    """Store `identity` durably for the next start, readable only by the agent's user."""
     new = data / "node.json.new"
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
@@ -65,10 +64,10 @@ def save(data: Path, identity: Identity) -> None:
     new.replace(data / "node.json")
 
 
-def mark(data: Path) -> str:
-    """Return a short name that belongs to this folder alone, for what lives outside of it.
+def instance_name(data: Path) -> str:
+    """Return a short name unique to this folder, for resources that live outside of it.
 
-    The path is not enough: two containers may have the same one, and see the same cgroups.
+    The path is not enough: two containers may have the same path, and see the same cgroups.
     """
     path = data.resolve()
     named = f"{path}:{path.stat().st_ino}"
@@ -76,8 +75,9 @@ def mark(data: Path) -> str:
 
 
 def lock(data: Path) -> int:
-    """Take the folder for this agent, and see its former supervisor off; keep what is returned."""
-    # Tasks of root's are other users, and pass through to what is theirs; all else there is closed.
+    """Lock the folder and wait for its former supervisor to exit; keep the returned descriptor."""
+    # An agent of root runs tasks as other users, which traverse the folder to their workspaces; all
+    # else in it is closed to them.
     make_folder(data, 0o711 if os.geteuid() == 0 else 0o700)
     fd = _open_lock(data / "agent.lock")
     try:
@@ -87,26 +87,26 @@ def lock(data: Path) -> int:
         raise ConfigError(
             f"Another agent runs on {data}. Give this one a folder of its own with --data."
         ) from None
-    _see_off(data / "supervisor.lock")
+    _wait_for_old_supervisor(data / "supervisor.lock")
     return fd
 
 
 def _open_lock(path: Path) -> int:
-    # No link is followed: root may have been given the folder of somebody else.
+    # No link is followed: root may have been given another user's folder.
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigError(f"Cannot use {path}: {error.strerror}.") from error
 
 
-def _see_off(path: Path) -> None:
-    """Wait until no supervisor holds `path`; kill one that does not go by itself."""
+def _wait_for_old_supervisor(path: Path) -> None:
+    """Wait until no supervisor holds `path`; kill one that does not exit by itself."""
     fd = _open_lock(path)
     try:
-        deadline = time.monotonic() + SUPERVISOR_PATIENCE
-        while not _try(fd):
+        deadline = time.monotonic() + SUPERVISOR_EXIT_TIMEOUT_SECONDS
+        while not _try_lock(fd):
             if time.monotonic() > deadline:
-                # It holds the lock, so the id in the file is its own.
+                # The supervisor holds the lock, so the pid in the file is its own.
                 with contextlib.suppress(ValueError, ProcessLookupError):
                     os.kill(int(os.pread(fd, 20, 0)), signal.SIGKILL)
             time.sleep(0.02)
@@ -114,7 +114,7 @@ def _see_off(path: Path) -> None:
         os.close(fd)
 
 
-def _try(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,12 +1,10 @@
-"""Ends this process when its event loop stands still and its lease is lost.
+"""Ends this process if its event loop is stuck and its lease has expired.
 
-Such an agent neither renews nor polls nor reports, and would not until somebody came to look. What
-ran here has been frozen or killed by the supervisor, and is given to other nodes. Whoever
-started the agent starts it again, and that one works.
-
-An agent without a network is not ended: its loop goes on. Nor is one that was stopped as a
-whole and continues: stillness is counted in turns of the thread that watches, which was stopped
-as well. What the thread cannot see is a loop that never lets go of the interpreter.
+Such an agent neither renews nor polls nor reports until an operator notices. The supervisor has
+frozen or killed its attempts, other nodes get them, and whatever started the agent restarts it. An
+agent without a network is not ended: its loop is alive. Nor is a process that was stopped as a
+whole and continues: missed beats are counted in iterations of the watchdog thread, which was
+stopped, too. A loop that never releases the interpreter lock is not detected.
 """
 
 import asyncio
@@ -23,27 +21,27 @@ from duly.clock import monotonic
 
 log = logging.getLogger(__name__)
 
-TURN = 1.0
-"""Seconds between two signs of life, and between two looks for one."""
-MAX_STILL_TURNS = 10
-"""Looks without a sign of life after which the loop is taken to stand still."""
-MAX_LAST_WORDS = 5.0
-"""Seconds for the log: the loop may stand still because nobody reads what we write there."""
+CHECK_INTERVAL_SECONDS = 1.0
+"""Seconds between two beats of the loop, and between two checks."""
+MAX_MISSED_BEATS = 10
+"""Checks without a beat after which the loop counts as stuck."""
+FINAL_LOG_TIMEOUT_SECONDS = 5.0
+"""Seconds for the last log record: the loop may be stuck because nothing reads our log output."""
 EXIT_CODE = 1
 
 
 class Watchdog:
-    """A thread that watches the event loop in which it is entered, as long as the block lasts."""
+    """A context manager with a thread that watches the event loop in which it is entered."""
 
     def __init__(
         self,
         lease_ends_at: Callable[[], float],
         *,
-        turn: float = TURN,
-        max_still_turns: int = MAX_STILL_TURNS,
+        turn: float = CHECK_INTERVAL_SECONDS,
+        max_still_turns: int = MAX_MISSED_BEATS,
     ) -> None:
         self.beats = 0
-        """How many signs of life the loop has given."""
+        """Beats of the loop so far."""
         self._lease_ends_at = lease_ends_at
         self._turn = turn
         self._max_still_turns = max_still_turns
@@ -76,9 +74,9 @@ class Watchdog:
                 self._end()
 
     def _end(self) -> None:
-        """Say where the loop stands, and end this process without asking it."""
+        """Log the stack of the loop, and end this process without its cooperation."""
         with Path(os.devnull).open("w") as nowhere:
-            faulthandler.dump_traceback_later(MAX_LAST_WORDS, exit=True, file=nowhere)
+            faulthandler.dump_traceback_later(FINAL_LOG_TIMEOUT_SECONDS, exit=True, file=nowhere)
             frame = sys._current_frames().get(self._watched)
             log.critical(
                 "the event loop stands still and the lease is lost; this agent ends itself\n%s",

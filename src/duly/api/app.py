@@ -1,45 +1,32 @@
-"""The REST API of a server, put together."""
+"""The ASGI application of a server's REST API: routing, authorization, error handling."""
 
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duly.api import (
-    artifacts,
-    attempt,
-    audit,
-    cancel,
-    dead_letters,
-    docs,
-    gateway,
-    graph_wishes,
-    graphs,
-    keys,
-    limits,
-    login,
-    logs,
-    metrics,
-    nodes,
-    pause,
-    plans,
-    resources,
-    schedule_history,
-    schedules,
-    servers,
-    status,
-    tasks,
-    tenants,
-    tiers,
-    usage,
-    users,
-)
+from duly.api import docs
+from duly.api.accounts import audit, keys, limits, login, plans, tenants, tiers, usage, users
 from duly.api.auth import guard
 from duly.api.error_responses import error_response
+from duly.api.fleet import gateway, metrics, nodes, resources, servers, status
 from duly.api.routes import Route, RouteTable
-from duly.server.parts import Parts
+from duly.api.schedules import schedule_history, schedules
+from duly.api.tasks import (
+    artifacts,
+    attempt,
+    cancel,
+    dead_letters,
+    graph_operations,
+    graphs,
+    logs,
+    mark,
+    pause,
+    tasks,
+)
+from duly.server.components import Components
 
-HEADERS = [
+SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -50,20 +37,21 @@ HEADERS = [
         b"form-action 'none'",
     ),
 ]
-"""What every response has."""
-UNKNOWN = "unknown"
-"""The route of a path that is none, in the metrics."""
+"""Added to every response."""
+UNKNOWN_ROUTE = "unknown"
+"""The metrics label of requests to paths that do not exist."""
 
 
-def create_app(parts: Parts) -> "Application":
-    """Return the API over the components of one server."""
+def create_app(components: Components) -> "Application":
+    """Return the ASGI application that serves the components of one server."""
     described = [
         *tasks.HANDLERS,
         *cancel.HANDLERS,
+        *mark.HANDLERS,
         *pause.HANDLERS,
         *logs.HANDLERS,
         *graphs.HANDLERS,
-        *graph_wishes.HANDLERS,
+        *graph_operations.HANDLERS,
         *dead_letters.HANDLERS,
         *nodes.HANDLERS,
         *servers.HANDLERS,
@@ -85,18 +73,18 @@ def create_app(parts: Parts) -> "Application":
         *status.HANDLERS,
         *metrics.HANDLERS,
     ]
-    return Application(parts, [*described, *docs.handlers(described)])
+    return Application(components, [*described, *docs.handlers(described)])
 
 
 class Application:
-    """The ASGI application: finds the route, checks the caller, answers."""
+    """Finds the route of a request, authorizes the caller and runs the handler."""
 
-    def __init__(self, parts: Parts, routes: list[Route]) -> None:
-        self.parts = parts
+    def __init__(self, components: Components, routes: list[Route]) -> None:
+        self.components = components
         self.routes = RouteTable(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle one request."""
         scope["app"] = self
         request = Request(scope, receive)
         is_started = False
@@ -105,7 +93,7 @@ class Application:
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
-                _begin(scope, message)
+                _on_response_start(scope, message)
             await send(message)
 
         try:
@@ -113,7 +101,7 @@ class Application:
             await response(scope, receive, send_more)
         except Exception as error:
             if is_started:
-                # Nothing more can be said but by breaking off: the client sees it is not whole.
+                # The status is sent; only a broken connection tells the client that it failed.
                 raise
             await error_response(request, error)(scope, receive, send_more)
 
@@ -125,8 +113,8 @@ class Application:
         return await match.route.handler(request)
 
 
-def _begin(scope: Scope, message: Any) -> None:
-    """Add the headers that every response has, and count it."""
-    message["headers"] = [*message["headers"], *HEADERS]
-    template = scope.get("path_template", UNKNOWN)
-    metrics.count(scope["method"], template, message["status"])
+def _on_response_start(scope: Scope, message: Any) -> None:
+    """Add the headers common to all responses, and count the response."""
+    message["headers"] = [*message["headers"], *SECURITY_HEADERS]
+    template = scope.get("path_template", UNKNOWN_ROUTE)
+    metrics.count_responses(scope["method"], template, message["status"])

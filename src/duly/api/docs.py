@@ -1,7 +1,6 @@
-"""The reference of the API: the document for programs, and a page for people.
+"""Serves the OpenAPI document and an HTML reference rendered from it.
 
-The page is made from the document on this server and loads nothing, so it works
-where there is no way out to the internet.
+The page loads no external resources, so it also works without access to the internet.
 """
 
 from html import escape
@@ -12,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from duly.api import openapi
 from duly.api.auth import Access
-from duly.api.responses import ENCODER, JSON
+from duly.api.responses import ENCODER, JSON_MEDIA_TYPE
 from duly.api.routes import Route, route
 
 STYLE = """
@@ -28,33 +27,39 @@ td, th { text-align: left; vertical-align: top; padding: .15rem 1rem .15rem 0; }
   details { border-color: #333943; } a { color: #8ab4ff; } }
 """
 PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Duly: reference of the API</title>
+<html lang="en"><head><meta charset="utf-8"><title>Duly: API reference</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>
-<body><h1>Duly {version}</h1><p>{about}</p>
-<p>The same for programs: <a href="/v1/openapi.json"><code>/v1/openapi.json</code></a>.
-<code>/v1/jobs</code> is the same as <code>/v1/tasks</code>.</p>
-{operations}<h2>Shapes</h2>{shapes}</body></html>
+<body><h1>Duly: API {version}</h1><p>{about}</p>
+<p>OpenAPI document: <a href="/v1/openapi.json"><code>/v1/openapi.json</code></a>.
+<code>/v1/jobs</code> is an alias of <code>/v1/tasks</code>.</p>
+{operations}<h2>Schemas</h2>{schemas}</body></html>
 """
 
 
 def handlers(described: list[Route]) -> list[Route]:
-    """Return the routes that describe `described`, and themselves."""
+    """Return the routes that serve the reference of `described` and of themselves."""
 
-    @route("GET", "/v1/openapi.json", "Read this description", access=Access.PUBLIC, gives=object)
+    @route(
+        "GET",
+        "/v1/openapi.json",
+        "Get the OpenAPI document",
+        access=Access.PUBLIC,
+        response_body=object,
+    )
     async def read_openapi(request: Request) -> Response:
-        """Return the OpenAPI document."""
-        return Response(document, media_type=JSON)
+        """Get the OpenAPI document."""
+        return Response(document, media_type=JSON_MEDIA_TYPE)
 
     @route(
         "GET",
         "/docs",
-        "Read the reference",
+        "Get the API reference as a web page",
         access=Access.PUBLIC,
-        gives=str,
+        response_body=str,
         media_type="text/html",
     )
     async def read_docs(request: Request) -> Response:
-        """Return the reference as a page."""
+        """Get the API reference as a web page."""
         return HTMLResponse(page)
 
     own = [read_openapi, read_docs]
@@ -65,21 +70,21 @@ def handlers(described: list[Route]) -> list[Route]:
 
 
 def render(document: dict[str, Any]) -> str:
-    """Return the document as a page that needs nothing else."""
+    """Return the OpenAPI document as a self-contained HTML page."""
     operations = "".join(
         _operation(path, method, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     )
-    shapes = "".join(
-        _shape(name, shape) for name, shape in sorted(document["components"]["schemas"].items())
+    schemas = "".join(
+        _schema(name, schema) for name, schema in sorted(document["components"]["schemas"].items())
     )
     return PAGE.format(
         style=STYLE,
         version=escape(document["info"]["version"]),
         about=escape(document["info"]["description"]),
         operations=operations,
-        shapes=shapes,
+        schemas=schemas,
     )
 
 
@@ -93,42 +98,42 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         f"<p>Takes {_link(content['schema'])}.</p>"
         for content in operation.get("requestBody", {}).get("content", {}).values()
     )
-    answers = "".join(_response(status, r) for status, r in operation["responses"].items())
+    responses = "".join(_response(status, r) for status, r in operation["responses"].items())
     return (
         f"<details><summary><span class=method>{method.upper()}</span> <code>{escape(path)}</code>"
         f" · {escape(operation['summary'])}</summary>"
         f"<p>{escape(operation.get('description', 'Needs no key.'))}</p>"
-        f"<table>{rows}</table>{body}<ul>{answers}</ul></details>"
+        f"<table>{rows}</table>{body}<ul>{responses}</ul></details>"
     )
 
 
 def _response(status: str, response: dict[str, Any]) -> str:
-    shapes = [_link(content["schema"]) for content in response.get("content", {}).values()]
-    return f"<li>{status} {escape(response['description'])} {''.join(shapes)}</li>"
+    links = [_link(content["schema"]) for content in response.get("content", {}).values()]
+    return f"<li>{status} {escape(response['description'])} {''.join(links)}</li>"
 
 
 def _link(schema: dict[str, Any]) -> str:
     name = schema.get("$ref", "").rpartition("/")[2]
     if not name:
-        return f"<code>{escape(str(schema.get('type', 'any JSON')))}</code>"
+        return f"<code>{escape(str(schema.get('type', 'any JSON_MEDIA_TYPE')))}</code>"
     return f'<a href="#{escape(name)}"><code>{escape(name)}</code></a>'
 
 
-def _shape(name: str, shape: dict[str, Any]) -> str:
+def _schema(name: str, schema: dict[str, Any]) -> str:
     fields = "\n".join(
-        f"{field}: {_kind(kind)}" for field, kind in shape.get("properties", {}).items()
+        f"{field}: {_type_name(kind)}" for field, kind in schema.get("properties", {}).items()
     )
     return (
-        f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{escape(shape.get("description", ""))}</p>'
+        f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{escape(schema.get("description", ""))}</p>'
         f"<pre>{escape(fields)}</pre>"
     )
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _type_name(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
-        return " | ".join(_kind(one) for one in schema["anyOf"])
+        return " | ".join(_type_name(option) for option in schema["anyOf"])
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if schema.get("type") == "array":
-        return f"[{_kind(schema.get('items', {}))}]"
+        return f"[{_type_name(schema.get('items', {}))}]"
     return str(schema.get("format", schema.get("type", "any")))

@@ -1,7 +1,6 @@
-"""How errors are answered: the only place that knows which HTTP status an error has.
+"""Maps errors to HTTP responses; the only module that knows which status an error has.
 
-Whatever goes wrong, down to an unknown path, is answered in the one shape of errors, and tells
-nothing of what is inside.
+Every failure, down to an unknown path, has the same JSON body, and none reveals internals.
 """
 
 import logging
@@ -10,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api.rate_headers import rate_headers
+from duly.api.requests.rate_headers import rate_headers
 from duly.api.responses import as_json
-from duly.api.routes import MethodNotAllowed, parts_of
-from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.api.routes import MethodNotAllowed, components_of
+from duly.api.tasks.task_shapes import ErrorObject, ErrorResponse
 from duly.errors import (
     Conflict,
     DulyError,
@@ -22,6 +21,7 @@ from duly.errors import (
     LimitExceeded,
     Malformed,
     NotFound,
+    TaskFailed,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -37,16 +37,17 @@ STATUSES: dict[type[DulyError], int] = {
     NotFound: 404,
     MethodNotAllowed: 405,
     Conflict: 409,
+    TaskFailed: 409,
     TooLarge: 413,
     Invalid: 422,
     LimitExceeded: 429,
     Unavailable: 503,
 }
-"""An error has the status of its nearest ancestor here; what has none is our own fault."""
+"""An error has the status of its nearest ancestor listed here; any other is a bug, hence 500."""
 
 
 def error_response(request: Request, error: Exception) -> Response:
-    """Return the response to a request that ended with `error`."""
+    """Return the response to a request that failed with `error`."""
     kind = next((kind for kind in type(error).__mro__ if kind in STATUSES), None)
     if kind is None or not isinstance(error, DulyError):
         return _internal_error(request, error)
@@ -56,9 +57,9 @@ def error_response(request: Request, error: Exception) -> Response:
 
 
 def retry_after(error: LimitExceeded | Unavailable) -> str:
-    """Return the seconds until it is worth trying again.
+    """Return the value of the Retry-After header, in seconds.
 
-    Rounded up: a client that waits exactly that long must not come too early.
+    It is rounded up: a client that waits exactly that long must not come too early.
     """
     return str(max(1, -int(-error.retry_after.total_seconds() // 1)))
 
@@ -74,16 +75,16 @@ def _headers(request: Request, error: DulyError) -> dict[str, str]:
         headers = {"retry-after": retry_after(error)}
         caller = request.scope.get("auth")
         if isinstance(caller, Credential):
-            headers |= rate_headers(parts_of(request), caller)
+            headers |= rate_headers(components_of(request), caller)
         return headers
     return {}
 
 
 def _internal_error(request: Request, error: Exception) -> Response:
-    """Answer what nobody expected: it goes to the log, and none of it to the caller."""
+    """Log an unexpected error, and return a response that reveals nothing of it."""
     log.error("%s %s failed", request.method, request.scope.get("path_template"), exc_info=error)
-    return _response(500, "internal", "The server failed; its log says more.", {})
+    return _response(500, "internal", "Internal server error; see the server's log.", {})
 
 
 def _response(status: int, code: str, message: str, details: dict[str, Any]) -> Response:
-    return as_json(ErrorAnswer(ErrorValue(code, message, details)), status)
+    return as_json(ErrorResponse(ErrorObject(code, message, details)), status)

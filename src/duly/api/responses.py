@@ -1,19 +1,19 @@
-"""The responses that most handlers return: a value as JSON, or nothing."""
+"""The two responses that most handlers return: JSON, or no content."""
 
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 ENCODER = msgspec.json.Encoder()
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """Return `value` as JSON."""
-    return Response(ENCODER.encode(value), status, media_type=JSON)
+    """Return a response with `value` as its JSON body."""
+    return Response(ENCODER.encode(value), status, media_type=JSON_MEDIA_TYPE)
 
 
 def no_content() -> Response:
-    """Return the response to what leaves nothing to be said."""
+    """Return an empty 204 response."""
     return Response(status_code=204)

@@ -1,9 +1,10 @@
-"""Routes that declare themselves: who may call them, what they take and what they return.
+"""Declares routes: the path, the required access, and the request and response bodies.
 
 The declaration is the single source for authentication and for the OpenAPI document; a handler
-only translates. The table finds the route of a request by its path. Every path is fixed or has
-the form /v1/COLLECTION/{id}/..., so two lookups in a dictionary are enough, however many routes
-there are.
+only translates. Every path is fixed or has the form /v1/COLLECTION/{id}/..., so the route table
+finds the route of a request with at most two dictionary lookups, however many routes there are.
+
+Decision: docs/adr/0016-one-http-path.md.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 from duly.api.auth import Access
 from duly.errors import DulyError, NotFound
 from duly.model.tenant import Credential
-from duly.server.parts import Parts
+from duly.server.components import Components
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -28,38 +29,38 @@ class MethodNotAllowed(DulyError):
     code: ClassVar[str] = "method_not_allowed"
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        super().__init__("This path does not take this method.")
+        super().__init__("This path does not support this method.")
         self.allowed = sorted(allowed)
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A parameter in the query of a route."""
+    """A query parameter of a route."""
 
     name: str
     description: str
     kind: type = str
-    several: bool = False
+    repeatable: bool = False
     minimum: int | None = None
     maximum: int | None = None
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a route does, for its guard and for whoever reads the reference."""
+    """The declaration of a route, used by authorization and by the OpenAPI document."""
 
     method: Method
     summary: str
     access: Access
-    takes: Any = None
-    gives: Any = None
+    request_body: Any = None
+    response_body: Any = None
     statuses: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
     query: tuple[Parameter, ...] = ()
-    takes_key: bool = False
+    accepts_idempotency_key: bool = False
     media_type: str = "application/json"
 
     @property
-    def names(self) -> frozenset[str]:
-        """Return the names of the parameters that it takes."""
+    def parameter_names(self) -> frozenset[str]:
+        """Return the names of the query parameters."""
         return frozenset(parameter.name for parameter in self.query)
 
 
@@ -72,7 +73,7 @@ class Route(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the handler, which names the operation in the reference."""
+        """Return the name of the handler, which is the operation's id in the OpenAPI document."""
         return self.handler.__name__
 
 
@@ -82,29 +83,29 @@ def route(
     summary: str,
     *,
     access: Access,
-    takes: Any = None,
-    gives: Any = None,
+    request_body: Any = None,
+    response_body: Any = None,
     statuses: tuple[int, ...] = (200,),
     errors: tuple[int, ...] = (),
     query: tuple[Parameter, ...] = (),
-    takes_key: bool = False,
+    accepts_idempotency_key: bool = False,
     media_type: str = "application/json",
 ) -> Callable[[Handler], Route]:
-    """Declare a route; to be used as a decorator."""
+    """Decorate a handler as a route."""
     operation = Operation(
         method=method,
         summary=summary,
         access=access,
-        takes=takes,
-        gives=gives,
+        request_body=request_body,
+        response_body=response_body,
         statuses=statuses,
         errors=errors,
         query=query,
-        takes_key=takes_key,
+        accepts_idempotency_key=accepts_idempotency_key,
         media_type=media_type,
     )
-    listed = (paths,) if isinstance(paths, str) else tuple(paths)
-    return lambda handler: Route(operation, listed, handler)
+    all_paths = (paths,) if isinstance(paths, str) else tuple(paths)
+    return lambda handler: Route(operation, all_paths, handler)
 
 
 class Match(NamedTuple):
@@ -139,32 +140,32 @@ class RouteTable:
             methods = self._methods.get(template)
             if methods is None:
                 raise NotFound("There is nothing at this path.")
-        found = methods.get(method)
-        if found is None:
+        route = methods.get(method)
+        if route is None:
             raise MethodNotAllowed(methods)
-        return Match(found, template, path_params)
+        return Match(route, template, path_params)
 
 
 NO_PARAMS: Mapping[str, str] = {}
 
 
 def _template_of(path: str) -> tuple[str, Mapping[str, str]]:
-    """Return the path with {id} for what may be an id in it; a slash at the end does not count."""
-    pieces = path.rstrip("/").split("/", 4)
-    if len(pieces) < 4:
-        return "/".join(pieces), NO_PARAMS
-    path_params = {"id": pieces[3]}
-    pieces[3] = "{id}"
-    return "/".join(pieces), path_params
+    """Return the path with its fourth segment replaced by {id}, without a trailing slash."""
+    segments = path.rstrip("/").split("/", 4)
+    if len(segments) < 4:
+        return "/".join(segments), NO_PARAMS
+    path_params = {"id": segments[3]}
+    segments[3] = "{id}"
+    return "/".join(segments), path_params
 
 
-def parts_of(request: Request) -> Parts:
+def components_of(request: Request) -> Components:
     """Return the components of this server."""
-    parts: Parts = request.app.parts
-    return parts
+    components: Components = request.app.components
+    return components
 
 
 def credential_of(request: Request) -> Credential:
-    """Return who is calling, as the guard found out."""
+    """Return the caller's credential, which the guard has stored."""
     credential: Credential = request.scope["auth"]
     return credential

@@ -1,11 +1,11 @@
 """Measures an installation through its API, as any client could.
 
-Every task has the same name, made for this run, so that it can be found, and none
-is left behind: what only had to be stored is due in a far future, and cancelled.
-Every part is bounded in count and in time.
+All tasks of a run share a generated name, and none is left behind: tasks that only measure
+submission are due in the far future and cancelled afterwards. Every part is bounded in count and
+in time.
 
-A tenant may have limits, of which these tasks take their share. So the parts come in the order
-of what they need, and one that is refused is left out and told.
+The tasks count against the tenant's limits. So the cheapest parts run first, and a part that the
+limits refuse is skipped and reported.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from duly.bench.figure import Figure, percentile
-from duly.client.shapes import Task, TaskFields
+from duly.client.shapes.task_shapes import Task, TaskFields
 from duly.client.sync import Client
 from duly.clock import monotonic
 from duly.errors import DulyError, Invalid, LimitExceeded
 
-LATER = "2099-01-01T00:00:00Z"
+FAR_FUTURE = "2099-01-01T00:00:00Z"
 CLIENTS = 16
-LOOK = 1.0
-"""Seconds between two looks at whether it should end early."""
-LEAVE = 10.0
-"""Seconds that what runs gets to end, once it has been cancelled."""
+STOP_CHECK_SECONDS = 1.0
+"""Seconds between two checks of the stop flag while waiting for a task."""
+CANCEL_TIMEOUT_SECONDS = 10.0
+"""Seconds that running tasks get to end after they were cancelled."""
 LIVE = ["scheduled", "blocked", "waiting", "paused", "running"]
-STRETCHES = (
+LATENCY_NAMES = (
     "one at a time, submit sent → answered",
     "one at a time, stored → started, by the servers' clock",
     "one at a time, submit sent → end heard of",
@@ -46,7 +46,7 @@ UNSEEN = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much is done at most; whatever `seconds` do not suffice for is left out."""
+    """Upper bounds of a run; parts that do not fit into `seconds` are skipped."""
 
     batches: int = 3
     batch: int = 1000
@@ -61,27 +61,27 @@ class Unfinished(Exception):
 
 
 class Interrupted(Exception):
-    """Somebody wanted it to end early; what was submitted has been taken back."""
+    """The run was stopped early; its tasks have been cancelled."""
 
 
-class Outside:
+class ApiBenchmark:
     """One run against one installation."""
 
     def __init__(self, client: Client, bounds: Bounds) -> None:
         self.stop = threading.Event()
-        """Set by whoever wants it to end early. It ends between two calls: one that is broken
-        off could still store tasks after they should have been taken back."""
+        """Set it to end the run early. The run ends between two calls: an interrupted call could
+        still store tasks after the others were cancelled."""
         self.name = f"duly-bench-{secrets.token_hex(4)}"
         self._client = client
         self._bounds = bounds
         self._until = monotonic() + bounds.seconds
 
     def measure(
-        self, told: Callable[[Figure], None], left_out: Callable[[str, DulyError], None]
+        self, on_figure: Callable[[Figure], None], on_skipped: Callable[[str, DulyError], None]
     ) -> None:
-        """Measure everything, tell each figure at once, and leave nothing running.
+        """Measure everything, report each figure at once, and leave nothing running.
 
-        What the tenant's limits do not allow is told as left out, with the refusal.
+        Parts that the tenant's limits do not allow are reported to `on_skipped` with the error.
         """
         parts = {
             "one task at a time": self._latencies,
@@ -89,30 +89,30 @@ class Outside:
             SINGLES: self._singles,
             f"batch submit, {self._bounds.batch:,} in a request": self._batches,
         }
-        with self._tidied():
+        with self._cleanup():
             for name, part in parts.items():
                 try:
                     for figure in part(name):
-                        told(figure)
+                        on_figure(figure)
                 except (LimitExceeded, Invalid) as refusal:
-                    left_out(name, refusal)
+                    on_skipped(name, refusal)
                 if self.stop.is_set():
                     raise Interrupted
 
     @contextlib.contextmanager
-    def _tidied(self) -> Iterator[None]:
+    def _cleanup(self) -> Iterator[None]:
         try:
             yield
         finally:
             self._client.cancel_tasks(name=self.name, status=LIVE)
-            until = monotonic() + LEAVE
+            until = monotonic() + CANCEL_TIMEOUT_SECONDS
             for task in self._client.iter_tasks(name=self.name, status=LIVE):
                 with contextlib.suppress(TimeoutError):
                     self._client.wait(task["id"], timeout=max(until - monotonic(), 0.0))
 
     def _batches(self, name: str) -> Iterator[Figure]:
         size = self._bounds.batch
-        batch = [self._later() for _ in range(size)]
+        batch = [self._deferred_task() for _ in range(size)]
         began, count = monotonic(), 0
         while count < self._bounds.batches and (count == 0 or self._has_time):
             self._client.submit_many(batch)
@@ -121,24 +121,28 @@ class Outside:
         yield Figure(part="submit", name=name, value=rate, unit="/s")
 
     def _singles(self, name: str) -> Iterator[Figure]:
-        left = iter(range(self._bounds.singles))
-        turn, failed = threading.Lock(), list[DulyError]()
+        remaining = iter(range(self._bounds.singles))
+        lock, failed = threading.Lock(), list[DulyError]()
         done = [0] * CLIENTS
 
-        def some(number: int) -> None:
+        def submit_singles(number: int) -> None:
             endpoint = self._client.endpoint
             try:
-                with Client(",".join(endpoint.urls), endpoint.key, ca_file=endpoint.ca_file) as own:
+                with Client(
+                    ",".join(endpoint.urls), endpoint.key, ca_file=endpoint.ca_file
+                ) as client:
                     while self._has_time and not failed:
-                        with turn:
-                            if next(left, None) is None:
+                        with lock:
+                            if next(remaining, None) is None:
                                 return
-                        own.submit(**self._later())
+                        client.submit(**self._deferred_task())
                         done[number] += 1
             except DulyError as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=some, args=(number,)) for number in range(CLIENTS)]
+        threads = [
+            threading.Thread(target=submit_singles, args=(number,)) for number in range(CLIENTS)
+        ]
         began = monotonic()
         for thread in threads:
             thread.start()
@@ -154,8 +158,8 @@ class Outside:
         if not self._has_time:
             return
         began = monotonic()
-        ids = self._client.submit_many(self._due() for _ in range(self._bounds.runs))
-        ended = [self._ended(task) for task in reversed(ids)]
+        ids = self._client.submit_many(self._ready_task() for _ in range(self._bounds.runs))
+        ended = [self._wait_for_end(task) for task in reversed(ids)]
         rate = len(ended) / (monotonic() - began)
         yield Figure(part="run", name=name, value=rate, unit="/s")
 
@@ -164,16 +168,16 @@ class Outside:
         while len(taken["heard"]) < self._bounds.latencies and self._has_time:
             began = monotonic()
             try:
-                task = self._client.submit(**self._due())
+                task = self._client.submit(**self._ready_task())
             except LimitExceeded:
                 if not taken["heard"]:
                     raise
-                break  # Fewer will do.
+                break  # Fewer samples suffice.
             taken["answered"].append((monotonic() - began) * 1000)
-            ended = self._ended(task["id"])
+            ended = self._wait_for_end(task["id"])
             taken["heard"].append((monotonic() - began) * 1000)
-            taken["started"].append(_waited(ended))
-        for name, values in zip(STRETCHES, taken.values(), strict=True):
+            taken["started"].append(_start_delay_ms(ended))
+        for name, values in zip(LATENCY_NAMES, taken.values(), strict=True):
             for share in (0.5, 0.99) if values else ():
                 yield Figure(
                     part="latency",
@@ -187,10 +191,10 @@ class Outside:
     def _has_time(self) -> bool:
         return monotonic() < self._until and not self.stop.is_set()
 
-    def _later(self) -> TaskFields:
-        return {"name": self.name, "command": ["/bin/true"], "run_at": LATER}
+    def _deferred_task(self) -> TaskFields:
+        return {"name": self.name, "command": ["/bin/true"], "run_at": FAR_FUTURE}
 
-    def _due(self) -> TaskFields:
+    def _ready_task(self) -> TaskFields:
         return {
             "name": self.name,
             "command": ["/bin/true"],
@@ -198,27 +202,27 @@ class Outside:
             "execution_cap": "1m",
         }
 
-    def _ended(self, task: str) -> Task:
-        """Wait for the end of a task; raises Unfinished unless it was done at the first try."""
-        until, found = max(self._until, monotonic() + LOOK), None
-        while found is None:
+    def _wait_for_end(self, task: str) -> Task:
+        """Wait for the end of a task; raises Unfinished unless it was done at its first attempt."""
+        until, ended = max(self._until, monotonic() + STOP_CHECK_SECONDS), None
+        while ended is None:
             if self.stop.is_set():
                 raise Interrupted
             if monotonic() > until:
-                raise Unfinished(f"Task {task} has not ended in the time that was given.")
+                raise Unfinished(f"Task {task} has not ended within the time limit.")
             with contextlib.suppress(TimeoutError):
-                found = self._client.wait(task, timeout=LOOK)
-        if (found["status"], found["attempt"]) != ("done", 1):
+                ended = self._client.wait(task, timeout=STOP_CHECK_SECONDS)
+        if (ended["status"], ended["attempt"]) != ("done", 1):
             raise Unfinished(
-                f"Task {task} is {found['status']} after {found['attempt']} attempts; "
-                f"`duly why {task}` says more."
+                f"Task {task} is {ended['status']} after {ended['attempt']} attempts; "
+                f"see `duly why {task}`."
             )
-        return found
+        return ended
 
 
-def _waited(task: Task) -> float:
-    """Return the milliseconds from when a task was stored to when it was started."""
+def _start_delay_ms(task: Task) -> float:
+    """Return the milliseconds from a task's submission to its start."""
     if task["started_at"] is None:
-        raise Unfinished(f"Task {task['id']} ended and was never started.")
+        raise Unfinished(f"Task {task['id']} ended without being started.")
     span = datetime.fromisoformat(task["started_at"]) - datetime.fromisoformat(task["submitted_at"])
     return max(span.total_seconds() * 1000, 0.0)

@@ -1,4 +1,4 @@
-"""A figure that was measured, what it is compared with, and whether that is enough."""
+"""A measured figure, the limit that it is compared with, and its target."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ Sense = Literal["at least", "at most"]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a figure must reach: its ratio to the limit if it has one, else its value."""
+    """The bound for a figure: for its ratio to the limit if it has one, else for its value."""
 
     sense: Sense
     bound: float
 
     def is_met(self, value: float) -> bool:
-        """Say whether `value` is on the right side of the bound."""
+        """Return True if `value` is on the right side of the bound."""
         return value >= self.bound if self.sense == "at least" else value <= self.bound
 
 
@@ -35,12 +35,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """Return the figure as a share of its limit; None when there is nothing to compare."""
+        """Return the figure as a share of its limit; None if it has no limit."""
         return self.value / self.limit if self.limit else None
 
     @property
     def is_met(self) -> bool | None:
-        """Say whether the target is met; None when there is none."""
+        """Return whether the target is met; None if there is no target."""
         if self.target is None:
             return None
         return self.target.is_met(self.value if self.ratio is None else self.ratio)
@@ -63,5 +63,5 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the value in the middle: one odd round does not move it."""
+    """Return the median, which a single outlier does not move."""
     return percentile(values, 0.5)

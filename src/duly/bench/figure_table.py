@@ -1,4 +1,4 @@
-"""Figures as rows of text, for a terminal and for a page alike."""
+"""Formats figures as rows of text, for the terminal and for Markdown."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ def row(figure: Figure) -> tuple[str, str, str, str, str, str]:
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a value with as many digits as tell something, and its unit."""
+    """Format a value with about three significant digits, and its unit."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:,.{digits}f}{'' if unit.startswith('/') else ' '}{unit}"
 
@@ -37,5 +37,5 @@ def _target(figure: Figure) -> str:
         return ""
     sign = "≥" if figure.target.sense == "at least" else "≤"
     bound = figure.target.bound
-    told = amount(bound, figure.unit) if figure.ratio is None else f"{bound:.0%}"
-    return f"{sign} {told}"
+    limit = amount(bound, figure.unit) if figure.ratio is None else f"{bound:.0%}"
+    return f"{sign} {limit}"

@@ -1,4 +1,4 @@
-"""The client that commands use, and what is said when it cannot do its work."""
+"""Opens the client for commands, and prints its errors for people."""
 
 import sys
 from collections.abc import Iterator
@@ -7,49 +7,75 @@ from datetime import timedelta
 
 import typer
 
-from duly.cli import last
-from duly.cli.exits import OURS
-from duly.cli.text import clean_lines
-from duly.client.retry import Patience
+from duly.cli import last_task
+from duly.cli.exit_codes import DULY_FAILED
+from duly.cli.output.text import clean_lines
+from duly.client.retry import CallFailure, Patience
 from duly.client.sync import Client
-from duly.errors import DulyError, Unauthenticated, Unreachable
+from duly.errors import DulyError, Unauthenticated, Unavailable, Unreachable
 
-AT_A_TERMINAL = Patience(total=timedelta(seconds=2), base_delay=timedelta(milliseconds=50))
-"""Somebody waits for the answer: long enough for a hiccup, short enough to be told soon."""
-WHILE_WAITING = Patience(total=timedelta(minutes=2))
-"""Once a task is under way, a server that restarts is waited for."""
+INTERACTIVE_RETRIES = Patience(total=timedelta(seconds=2), base_delay=timedelta(milliseconds=50))
+"""For a person at a terminal: long enough for a hiccup, short enough to report an outage soon."""
+WAITING_RETRIES = Patience(total=timedelta(minutes=2))
+"""While waiting for a task: long enough for a server to restart."""
+SUBMITTING_RETRIES = Patience(
+    total=timedelta(seconds=20),
+    unreachable=INTERACTIVE_RETRIES.total,
+    base_delay=INTERACTIVE_RETRIES.base_delay,
+)
+"""For submitting: long enough for a failover of the database, if there is a server at all."""
 
 
 def connect() -> Client:
     """Return a client for the configured server."""
-    return Client(patience=AT_A_TERMINAL)
+    return Client(patience=INTERACTIVE_RETRIES)
 
 
-def which_task(client: Client, task: str | None) -> str:
-    """Return the id that was given, or that of the last task submitted from here."""
-    return last.recall(client.endpoint.name) if task is None else task
+def connect_to_submit() -> Client:
+    """Return a client that submits through an outage of the database, and says so once."""
+    client = Client(patience=SUBMITTING_RETRIES)
+
+    def report_once(failure: CallFailure) -> None:
+        if isinstance(failure, Unavailable):
+            client.on_retry = None
+            seconds = SUBMITTING_RETRIES.total.total_seconds()
+            print_notice(
+                f"duly: {failure.message.rstrip('.')}. Trying again for up to {seconds:g} s."
+            )
+
+    client.on_retry = report_once
+    return client
+
+
+def task_or_last(client: Client, task: str | None) -> str:
+    """Return `task`, or by default the last task submitted from this machine by this user."""
+    return last_task.recall(client.endpoint) if task is None else task
 
 
 @contextmanager
-def ours() -> Iterator[None]:
-    """Let errors end the command with 125, because its other codes are the task's."""
+def exit_125_on_error() -> Iterator[None]:
+    """Exit with 125 on an error of Duly, because the other exit codes are the task's."""
     try:
         yield
     except DulyError as error:
-        say_error(error)
-        raise typer.Exit(OURS) from error
+        print_error(error)
+        raise typer.Exit(DULY_FAILED) from error
 
 
-def say(text: str) -> None:
-    """Tell the person something that is not the command's output."""
+def print_notice(text: str) -> None:
+    """Print a message to stderr that is not part of the command's output."""
     print(clean_lines(text), file=sys.stderr, flush=True)
 
 
-def say_error(error: DulyError) -> None:
-    """Tell the person what went wrong and what to do about it."""
-    say(f"duly: {error.message}")
+def print_error(error: DulyError) -> None:
+    """Print an error and what to do about it."""
+    print_notice(f"duly: {error.message}")
     match error:
         case Unreachable():
-            say("Is it running? `duly up` starts it here; DULY_URL names one that runs elsewhere.")
+            print_notice(
+                "Is it running? Start it here with `duly up`, or set DULY_URL to a server."
+            )
         case Unauthenticated():
-            say("DULY_KEY holds the key; on the machine of `duly up` it is in admin.key.")
+            print_notice(
+                "Set DULY_KEY to a valid key; `duly up` keeps one in admin.key in its data folder."
+            )

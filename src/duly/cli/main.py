@@ -1,7 +1,7 @@
-"""The command `duly`.
+"""The command `duly`: the list of commands, imported lazily.
 
-Starting must be quick, so a command's module is imported only when that command is
-used; the one-line summaries stand here for the same reason.
+Start-up must be quick, so a command's module is imported only when it is used; the one-line
+summaries are here for the same reason.
 """
 
 import os
@@ -16,108 +16,142 @@ from typer.core import TyperCommand, TyperGroup
 import duly
 from duly.errors import DulyError
 
-USAGE = 2
-"""The exit code of a command that cannot do what it was asked to, as click has it."""
+USAGE_ERROR = 2
+"""The exit code of a usage error, as in click."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a command is, and what `duly --help` says of it."""
+class CommandEntry:
+    """Where a command is defined, and its summary in `duly --help`."""
 
     home: str
     summary: str
     extra: str = ""
-    """What must be installed beside the plain package, as in `pip install 'duly[server]'`."""
+    """The optional dependencies that it needs, as in `pip install 'duly[server]'`."""
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Submitting": {
-        "run": Entry("run:run", "Run a task: submit it, show its output, exit as it did."),
-        "submit": Entry("submit:submit", "Submit a task, or a file of them, and print the id."),
-        "schedule": Entry(
-            "schedules:schedule", "The schedules: what is submitted again and again, and when."
+        "run": CommandEntry(
+            "tasks.run:run", "Run a task: submit it, stream its output, exit with its exit code."
+        ),
+        "submit": CommandEntry(
+            "tasks.submit:submit", "Submit a task, or a manifest of tasks, and print its id."
+        ),
+        "schedule": CommandEntry(
+            "schedules.schedules:schedule",
+            "Manage schedules: tasks and graphs that are submitted repeatedly.",
         ),
     },
     "Looking": {
-        "list": Entry("tasks:list_tasks", "List tasks, newest first."),
-        "show": Entry("tasks:show", "Show everything about a task."),
-        "wait": Entry("tasks:wait", "Wait until a task has ended, and exit as it did."),
-        "logs": Entry("tasks:logs", "Print what a task has written, byte by byte as it was."),
-        "attempts": Entry("tasks:attempts", "List the attempts at a task, and how each ended."),
-        "why": Entry("tasks:why", "Say why a task is where it is."),
-        "result": Entry("tasks:result", "Print the result that a task left, as JSON."),
-        "graph": Entry(
-            "graph:graph", "Draw a graph, or what a task waits for and what waits for it."
+        "list": CommandEntry("tasks.tasks:list_tasks", "List tasks, newest first."),
+        "show": CommandEntry("tasks.tasks:show", "Show everything about a task."),
+        "wait": CommandEntry(
+            "tasks.tasks:wait",
+            "Wait until tasks have ended, and exit with their exit code.",
         ),
-        "usage": Entry("usage:usage", "Tell what was used on which days, and what it costs."),
-        "status": Entry("status:status", "Show the whole at a glance: tasks, nodes, what is free."),
-        "audit": Entry("audit:audit", "Show who did what to tenants, users, keys, plans, nodes."),
-        "limits": Entry("limits:limits", "Show what your tenant may have, and what is left of it."),
+        "logs": CommandEntry("tasks.tasks:logs", "Print the output of a task, unmodified."),
+        "attempts": CommandEntry(
+            "tasks.tasks:attempts", "List the attempts of a task and their outcomes."
+        ),
+        "why": CommandEntry("tasks.tasks:why", "Explain why tasks have their current status."),
+        "result": CommandEntry("tasks.tasks:result", "Print the result of a task as JSON."),
+        "graph": CommandEntry(
+            "graphs.graph:graph", "Draw a graph, or the upstream and downstream tasks of a task."
+        ),
+        "usage": CommandEntry(
+            "accounts.usage:usage",
+            "Show usage and its price, by day, tenant, user, tier or urgency.",
+        ),
+        "status": CommandEntry(
+            "fleet.status:status", "Show an overview: tasks, nodes, capacity and free resources."
+        ),
+        "audit": CommandEntry(
+            "accounts.audit:audit",
+            "Show the audit log: who changed tenants, users, keys, plans and nodes.",
+        ),
+        "limits": CommandEntry(
+            "accounts.limits:limits", "Show the limits of your tenant and how much of them is left."
+        ),
+        "help": CommandEntry("help:show_help", "Show the help of a command."),
     },
     "Changing": {
-        "cancel": Entry(
-            "change:cancel",
-            "Cancel tasks: those that wait never start, those that run are stopped.",
+        "cancel": CommandEntry(
+            "tasks.change:cancel",
+            "Cancel tasks. Waiting tasks never start; running tasks are stopped.",
         ),
-        "pause": Entry(
-            "pause:pause",
-            "Pause tasks or a graph: nothing of it starts until it is resumed; what runs goes on.",
+        "mark": CommandEntry(
+            "tasks.mark:mark",
+            "Mark a task as done or failed. If it runs, it is stopped; its dependants go on.",
         ),
-        "resume": Entry("pause:resume", "Let tasks or a graph go on that are paused."),
-        "update": Entry("change:update", "Change a task that has not started yet."),
-        "replay": Entry("change:replay", "Submit a task that has ended once more, as a new task."),
-        "dead": Entry(
-            "dead:dead",
-            "The dead letters: tasks that failed for good, set aside for a person to look at.",
+        "pause": CommandEntry(
+            "tasks.pause:pause",
+            "Pause tasks or a graph. Running attempts finish; nothing else starts until resumed.",
         ),
-        "resources": Entry(
-            "resources:resources", "Who has what of the nodes: tasks that run, and reservations."
+        "resume": CommandEntry("tasks.pause:resume", "Resume paused tasks or a paused graph."),
+        "update": CommandEntry("tasks.change:update", "Update a task that has not started yet."),
+        "replay": CommandEntry("tasks.change:replay", "Submit an ended task again, as a new task."),
+        "dead": CommandEntry(
+            "tasks.dead_letters:dead",
+            "Manage dead letters: failed tasks with no attempts left.",
         ),
-        "artifact": Entry(
-            "artifacts:artifact",
-            "The artifacts: bundles of files that were sent for tasks to be run in.",
+        "resources": CommandEntry(
+            "fleet.resources:resources",
+            "Inspect allocations of running tasks, and manage reservations.",
         ),
-        "tenant": Entry("tenants:tenant", "The tenants: who submits, and with which plan."),
-        "user": Entry("users:user", "The users of a tenant."),
-        "key": Entry("keys:key", "The keys of a tenant: who may do what, and for how long."),
-        "tier": Entry("tiers:tier", "The tiers: names for amounts of resources."),
-        "plan": Entry("plans:plan", "The plans: what tenants may have."),
-        "node": Entry("node:node", "The nodes: the machines that run tasks."),
-        "server": Entry(
-            "server:server", "The servers: those that take requests, and the one that leads."
+        "artifact": CommandEntry(
+            "tasks.artifacts:artifact",
+            "Manage artifacts: uploaded bundles of files.",
+        ),
+        "tenant": CommandEntry("accounts.tenants:tenant", "Manage tenants and their plans."),
+        "user": CommandEntry("accounts.users:user", "Manage the users of a tenant."),
+        "key": CommandEntry("accounts.keys:key", "Manage the API keys of a tenant."),
+        "tier": CommandEntry("accounts.tiers:tier", "Manage tiers: named amounts of resources."),
+        "plan": CommandEntry(
+            "accounts.plans:plan", "Manage plans: the limits and prices of tenants."
+        ),
+        "node": CommandEntry("fleet.node:node", "Inspect and manage nodes."),
+        "server": CommandEntry(
+            "fleet.server:server", "Inspect the servers and the duties that they lead."
         ),
     },
     "Operating": {
-        "up": Entry(
-            "processes:up",
-            "Start everything on this machine: PostgreSQL, a server, a node and the pages.",
+        "up": CommandEntry(
+            "fleet.processes:up",
+            "Start everything on this machine: PostgreSQL, a server, a node and the dashboard.",
             extra="server",
         ),
-        "serve": Entry(
-            "processes:serve",
+        "serve": CommandEntry(
+            "fleet.processes:serve",
             "Start a server; any number of them may share one database.",
             extra="server",
         ),
-        "agent": Entry(
-            "agent:agent",
-            "Start a node's agent: it asks the servers for tasks and runs them here.",
+        "agent": CommandEntry(
+            "fleet.agent:agent",
+            "Start an agent: it makes this machine a node and runs tasks here.",
             extra="server",
         ),
-        "dashboard": Entry(
-            "dashboard:dashboard",
-            "Serve the pages, on which people log in with a password.",
+        "dashboard": CommandEntry(
+            "fleet.dashboard:dashboard",
+            "Serve the dashboard; users log in with a password.",
             extra="server",
         ),
-        "link": Entry("dashboard:link", "Print a new one-time link to the pages of `duly up`."),
-        "db": Entry("processes:db", "Set up and look at the database.", extra="server"),
-        "doctor": Entry(
-            "processes:doctor",
-            "Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it.",
+        "link": CommandEntry(
+            "fleet.dashboard:link", "Print a new one-time login link to the dashboard of `duly up`."
+        ),
+        "db": CommandEntry(
+            "fleet.database:db",
+            "Set up, migrate, back up and inspect the database.",
             extra="server",
         ),
-        "bench": Entry(
-            "bench:bench",
-            "Measure the installation from here: submits, runs of /bin/true, how soon one starts.",
+        "doctor": CommandEntry(
+            "fleet.processes:doctor",
+            "Check this machine and print fixes; exit 1 if Duly cannot run.",
+            extra="server",
+        ),
+        "bench": CommandEntry(
+            "fleet.bench:bench",
+            "Benchmark the installation: submit rate, run rate and start latency.",
         ),
     },
 }
@@ -137,74 +171,79 @@ Examples:
   duly submit --idempotency-key order-17 --wait -- /usr/bin/true
   duly submit -f photo.yaml""",
 }
-"""Of the commands that take a command; \b keeps the lines as they are."""
+"""For the commands that take a COMMAND; \b keeps the line breaks."""
 
 
-class Commands(TyperGroup):
-    """A group that imports a command when it is asked for."""
+class LazyCommands(TyperGroup):
+    """A command group that imports a command when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the command names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, imported now; None if there is none of that name."""
+        """Import and return a command; None if there is none of that name."""
         entry = COMMANDS.get(cmd_name)
-        return None if entry is None else load(cmd_name, entry)
+        return None if entry is None else load_command(cmd_name, entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; for one that does not exist, those near it are suggested."""
+        """Find a command; for an unknown one, similar names are suggested."""
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # only names are read
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by what they are for."""
+        """Write the commands by section."""
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.summary) for name, entry in section.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error becomes a sentence and an exit code."""
+        """Run the command; an error becomes a message and an exit code."""
         try:
             try:
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
         except DulyError as error:
-            from duly.cli.connect import say_error
-            from duly.cli.exits import code_of_error
+            from duly.cli.connect import print_error
+            from duly.cli.exit_codes import exit_code_for_error
 
-            say_error(error)
-            raise typer.Exit(code_of_error(error)) from error
+            print_error(error)
+            raise typer.Exit(exit_code_for_error(error)) from error
         except ModuleNotFoundError as error:
             extra = COMMANDS[ctx.invoked_subcommand].extra
             if not extra or (error.name or "duly").partition(".")[0] == "duly":
                 raise
-            from duly.cli.connect import say
+            from duly.cli.connect import print_notice
 
-            say(
-                f"duly {ctx.invoked_subcommand}: this needs the {extra} part of Duly, which is not "
-                f"installed. Install it with: pip install 'duly[{extra}]'"
+            print_notice(
+                f"duly {ctx.invoked_subcommand}: this command needs the {extra} part of Duly, "
+                f"which is not installed. Install it with: pip install 'duly[{extra}]'"
             )
-            raise typer.Exit(USAGE) from error
+            raise typer.Exit(USAGE_ERROR) from error
+        except typer.Abort as error:
+            # A prompt makes the same of Ctrl-C and of the end of its input.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
         except BrokenPipeError:
-            from duly.cli.output import discard_output
+            from duly.cli.output.printing import discard_output
 
-            # Whoever read our output has left, as in `duly list | head`.
+            # The reader of our output has exited, as in `duly list | head`.
             discard_output()
             raise typer.Exit(0) from None
 
 
 class TakesCommand(TyperCommand):
-    """A command whose arguments, from the first one on, belong to the task."""
+    """A command that passes everything after its options to the task."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what the usage line says after the name."""
+        """Return the parts of the usage line after the name."""
         return ["[OPTIONS]", "[--] COMMAND [ARG]..."]
 
 
-def load(name: str, entry: Entry) -> Any:
-    """Import a command and make it ready: a function, or a group of them."""
+def load_command(name: str, entry: CommandEntry) -> Any:
+    """Import a command, which is a function or a Typer group, and return it for click."""
     module, _, attribute = entry.home.partition(":")
     found = getattr(import_module(f"duly.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
@@ -221,7 +260,7 @@ def load(name: str, entry: Entry) -> Any:
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyCommands,
     name="duly",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -240,18 +279,20 @@ def _print_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Stand for the options that come before any command."""
+    """Define the options that come before any command."""
 
 
 def main() -> None:
     """Run the command line."""
     for name in ("stdout", "stderr"):
-        # Started with one of them closed, there is nobody to tell, and yet work to be done.
+        # A closed stream, as with `>&-`, must not keep a command from its work.
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        # Whatever the locale: a name that it cannot write must not end a command half-way.
+        # A character that the locale cannot encode must not end a command half-way.
         stream.reconfigure(errors="replace")
         setattr(sys, name, stream)
     app(prog_name="duly")

@@ -1,4 +1,4 @@
-"""The client for asyncio: method for method the one of `duly.client.sync`, with `await`."""
+"""The client for asyncio; it has the same methods as `duly.client.sync`, with `await`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from duly import clock
-from duly.client import calls
-from duly.client.artifact_calls import AsyncArtifactMethods
-from duly.client.call import Call, read_answer
-from duly.client.endpoint import endpoint, find_endpoint
-from duly.client.graph_calls import AsyncGraphMethods
-from duly.client.pause_calls import AsyncPauseMethods
-from duly.client.people import AsyncPeopleMethods
-from duly.client.plan_calls import AsyncPlanMethods
-from duly.client.retry import NoAnswer, Patience
-from duly.client.schedule_calls import AsyncScheduleMethods
-from duly.client.session import Session
-from duly.client.shapes import (
-    FINAL,
+from duly.client.account_methods import AsyncAccountMethods
+from duly.client.async_transport import AsyncConnectionPool
+from duly.client.call import Call, read_response
+from duly.client.call_attempts import CallAttempts, Servers
+from duly.client.calls import task_calls
+from duly.client.calls.artifact_calls import AsyncArtifactMethods
+from duly.client.calls.graph_calls import AsyncGraphMethods
+from duly.client.calls.mark_calls import AsyncMarkMethods
+from duly.client.calls.pause_calls import AsyncPauseMethods
+from duly.client.calls.plan_calls import AsyncPlanMethods
+from duly.client.calls.schedule_calls import AsyncScheduleMethods
+from duly.client.calls.submission_calls import AsyncSubmissionMethods
+from duly.client.endpoint import find_endpoint, parse_endpoint
+from duly.client.retry import NoResponse, Patience
+from duly.client.shapes.task_shapes import (
+    FINAL_STATUSES,
     Allocation,
     Attempt,
     DeadLetter,
@@ -34,29 +37,31 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TenantPage,
     TokenUses,
-    UsageTold,
+    UsageReport,
 )
-from duly.client.tries import Servers, Tries
 from duly.errors import LimitExceeded, NotFound, Unavailable
 
 T = TypeVar("T")
 
 
 class AsyncClient(
-    AsyncPeopleMethods,
+    AsyncAccountMethods,
     AsyncPlanMethods,
     AsyncScheduleMethods,
     AsyncGraphMethods,
     AsyncArtifactMethods,
     AsyncPauseMethods,
+    AsyncSubmissionMethods,
+    AsyncMarkMethods,
 ):
-    """Everything that the REST API can do; as `duly.Client`, for asyncio.
+    """A client of the whole REST API for asyncio; `duly.Client` is its blocking twin.
 
-    Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that
-    `duly up` wrote for this user. Calls that can be repeated without harm are, for as long as
-    `patience` says; every submission can, because each has an idempotency key. Close it, or use
-    it with `async with`.
+    Without a URL, the server and key come from DULY_URL and DULY_KEY, or from the file that
+    `duly up` wrote for this user. Idempotent calls are retried as `patience` allows; submissions
+    are among them, because each carries an idempotency key. Close the client, or use it with
+    `async with`.
     """
 
     def __init__(
@@ -67,10 +72,10 @@ class AsyncClient(
         ca_file: str | Path | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self.endpoint = find_endpoint() if url is None else endpoint(url, key, ca_file)
+        self.endpoint = find_endpoint() if url is None else parse_endpoint(url, key, ca_file)
         self.patience = patience or Patience()
         self._servers = Servers(self.endpoint)
-        self._session = Session(self.endpoint)
+        self._pool = AsyncConnectionPool(self.endpoint)
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,31 +83,39 @@ class AsyncClient(
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
+    @property
+    def server_url(self) -> str:
+        """The URL of the server in use: the one that answered last, unless it failed since."""
+        return self._servers.current
+
     async def close(self) -> None:
-        """Let go of the connections; the client can be used again all the same."""
-        await self._session.close()
+        """Close the idle connections; later calls open new ones."""
+        await self._pool.close()
 
     async def submit(self, **task: Unpack[TaskFields]) -> Task:
         """Submit a task: `client.submit(command=["echo", "hi"], tier="basic")`."""
-        return await self._send(calls.submit(task))
+        return await self._send(task_calls.submit(task))
 
     async def submit_many(
         self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
     ) -> list[str]:
-        """Submit all of `tasks` or none, and return their ids in the same order."""
-        return await self._send(calls.submit_many(tasks, idempotency_key))
+        """Submit `tasks` atomically, all or none, and return their ids in the same order."""
+        return await self._send(task_calls.submit_many(tasks, idempotency_key))
 
     async def list_tasks(
-        self, *, limit: int | None = None, cursor: str | None = None, **which: Unpack[TaskFilter]
-    ) -> Page[Task]:
-        """Return a page of the tasks that `which` means, newest first."""
-        return await self._send(calls.list_tasks(which, limit, cursor))
+        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[TaskFilter]
+    ) -> TenantPage[Task]:
+        """Return a page of the tasks that match `filters`, newest first.
 
-    async def iter_tasks(self, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
-        """Yield all the tasks that `which` means, newest first, page by page."""
+        A key with the scope `admin` sees the tasks of all tenants, unless `tenant` names one.
+        """
+        return await self._send(task_calls.list_tasks(filters, limit, cursor))
+
+    async def iter_tasks(self, **filters: Unpack[TaskFilter]) -> AsyncIterator[Task]:
+        """Yield every task that matches `filters`, newest first, fetching page by page."""
         cursor: str | None = None
         while True:
-            page = await self.list_tasks(limit=calls.PAGE, cursor=cursor, **which)
+            page = await self.list_tasks(limit=task_calls.PAGE_SIZE, cursor=cursor, **filters)
             for item in page["items"]:
                 yield item
             cursor = page["next_cursor"]
@@ -110,78 +123,89 @@ class AsyncClient(
                 return
 
     async def get_task(self, task: str) -> Task:
-        """Return a task as it is now."""
-        return await self._send(calls.get_task(task))
+        """Return a task; raises NotFound."""
+        return await self._send(task_calls.get_task(task))
 
     async def wait(self, task: str, timeout: float | None = None) -> Task:
-        """Wait until a task has ended, well or not, and return it; raises TimeoutError."""
+        """Wait until a task is done, failed or cancelled, and return it.
+
+        Raises TimeoutError after `timeout` seconds; None waits without limit.
+        """
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
-            left = calls.LONGEST_WAIT if until is None else max(until - clock.monotonic(), 0.0)
-            found = await self._send(calls.get_task(task, wait=left))
-            if found["status"] in FINAL:
-                return found
+            wait_seconds = (
+                task_calls.MAX_LONG_POLL_SECONDS
+                if until is None
+                else max(until - clock.monotonic(), 0.0)
+            )
+            current = await self._send(task_calls.get_task(task, wait=wait_seconds))
+            if current["status"] in FINAL_STATUSES:
+                return current
             if until is not None and clock.monotonic() >= until:
-                raise TimeoutError(f"Task {task} is still {found['status']} after {timeout:g} s.")
+                raise TimeoutError(f"Task {task} is still {current['status']} after {timeout:g} s.")
 
     async def update_task(self, task: str, **fields: Unpack[TaskFields]) -> Task:
         """Change a task that has not started yet."""
-        return await self._send(calls.update_task(task, fields))
+        return await self._send(task_calls.update_task(task, fields))
 
     async def cancel_task(self, task: str) -> Task:
-        """End a task; one that runs is `cancelled` when its processes are gone."""
-        return await self._send(calls.cancel_task(task))
+        """Cancel a task; a running one becomes `cancelled` once its processes have exited."""
+        return await self._send(task_calls.cancel_task(task))
 
-    async def cancel_tasks(self, **which: Unpack[TaskFilter]) -> int:
-        """End all the tasks that `which` means, and return how many they were."""
+    async def cancel_tasks(self, **filters: Unpack[TaskFilter]) -> int:
+        """Cancel every task that matches `filters`, and return how many."""
         count = 0
         while True:
-            done = await self._send(calls.cancel_tasks(which))
-            count += done["cancelled"]
-            if not done.get("more"):
+            response = await self._send(task_calls.cancel_tasks(filters))
+            count += response["cancelled"]
+            if not response.get("more"):
                 return count
 
     async def replay_task(self, task: str, *, downstream: bool = False) -> Task:
-        """Submit a task that has ended once more, and return the new one."""
-        return await self._send(calls.replay_task(task, downstream=downstream))
+        """Submit an ended task again as a new task, and return the new one.
+
+        `downstream=True` also replays the tasks that depend on it.
+        """
+        return await self._send(task_calls.replay_task(task, downstream=downstream))
 
     async def list_attempts(self, task: str) -> list[Attempt]:
-        """Return the attempts at a task, the first one first."""
-        return await self._send(calls.list_attempts(task))
+        """Return the attempts of a task, oldest first."""
+        return await self._send(task_calls.list_attempts(task))
 
     async def explain(self, task: str) -> Reason:
-        """Say why a task is where it is."""
-        return await self._send(calls.explain(task))
+        """Return why a task has its current status."""
+        return await self._send(task_calls.explain(task))
 
     async def get_result(self, task: str) -> Any:
-        """Return the JSON that a task left as its result, None for nothing."""
-        return await self._send(calls.get_result(task))
+        """Return a task's result, decoded from JSON; None if it left none."""
+        return await self._send(task_calls.get_result(task))
 
     async def read_logs(self, task: str, attempt: int | None = None) -> bytes:
-        """Return what an attempt has written so far, the latest unless one is named."""
-        return await self._send(calls.read_logs(task, attempt))
+        """Return the log of an attempt so far, by default of the latest."""
+        return await self._send(task_calls.read_logs(task, attempt))
 
     async def follow_logs(self, task: str, attempt: int | None = None) -> AsyncIterator[bytes]:
-        """Yield what a task writes as it comes, until it has ended, or only the named attempt.
+        """Yield a task's log as it grows, until the task has ended.
 
-        It begins with the latest attempt. A connection that breaks is taken up where it was.
+        Starts with the latest attempt and continues with its retries; with `attempt`, yields only
+        that attempt's log. A broken connection is resumed at the same offset.
         """
-        number = attempt
+        current_attempt = attempt
         while True:
-            if number is None:
-                number = max((await self.get_task(task))["attempt"], 1)
+            if current_attempt is None:
+                current_attempt = max((await self.get_task(task))["attempt"], 1)
             try:
-                async for chunk in self._follow(task, number):
+                async for chunk in self._follow(task, current_attempt):
                     yield chunk
             except NotFound:
                 if attempt is not None:
-                    raise  # otherwise it ended without another attempt, or is told below
+                    raise  # otherwise the task ended without another attempt; checked below
             if attempt is not None:
                 return
-            found = await self.get_task(task)
-            if found["attempt"] <= number and found["status"] in FINAL:
+            current = await self.get_task(task)
+            if current["attempt"] <= current_attempt and current["status"] in FINAL_STATUSES:
                 return
-            number += 1
+            current_attempt += 1
 
     async def list_dead_letters(
         self,
@@ -191,17 +215,17 @@ class AsyncClient(
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Task]:
-        """Return a page of the tasks that failed for good."""
-        return await self._send(calls.list_dead_letters(reason, since, limit, cursor))
+        """Return a page of dead letters: tasks that failed with no attempts left."""
+        return await self._send(task_calls.list_dead_letters(reason, since, limit, cursor))
 
     async def iter_dead_letters(
         self, *, reason: str | None = None, since: Instant | None = None
     ) -> AsyncIterator[Task]:
-        """Yield all the tasks that failed for good, page by page."""
+        """Yield every dead letter, fetching page by page."""
         cursor: str | None = None
         while True:
             page = await self.list_dead_letters(
-                reason=reason, since=since, limit=calls.PAGE, cursor=cursor
+                reason=reason, since=since, limit=task_calls.PAGE_SIZE, cursor=cursor
             )
             for item in page["items"]:
                 yield item
@@ -210,58 +234,63 @@ class AsyncClient(
                 return
 
     async def get_dead_letter(self, task: str) -> DeadLetter:
-        """Return one dead letter, with its last attempt and the end of its log."""
-        return await self._send(calls.get_dead_letter(task))
+        """Return a dead letter with its last attempt and the end of its log."""
+        return await self._send(task_calls.get_dead_letter(task))
 
     async def replay_dead_letter(self, task: str, *, downstream: bool = False) -> Task:
-        """Submit a dead letter once more, and return the new task."""
-        return await self._send(calls.replay_dead_letter(task, downstream=downstream))
+        """Submit a dead letter again as a new task, and return the new task."""
+        return await self._send(task_calls.replay_dead_letter(task, downstream=downstream))
 
     async def drop_dead_letter(self, task: str) -> None:
-        """Take a task out of the dead letters; its history stays."""
-        return await self._send(calls.drop_dead_letter(task))
+        """Drop a task from the dead letters; its history is kept."""
+        return await self._send(task_calls.drop_dead_letter(task))
 
     async def list_nodes(
         self, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Node]:
-        """Return a page of the nodes."""
-        return await self._send(calls.list_nodes(limit, cursor))
+        """Return a page of nodes."""
+        return await self._send(task_calls.list_nodes(limit, cursor))
 
     async def list_servers(self) -> Page[Server]:
-        """Return the servers, and what each of them leads."""
-        return await self._send(calls.list_servers())
+        """Return the servers with the duties that each leads."""
+        return await self._send(task_calls.list_servers())
 
     async def get_node(self, node: str) -> Node:
-        """Return a node as it is now."""
-        return await self._send(calls.get_node(node))
+        """Return a node."""
+        return await self._send(task_calls.get_node(node))
 
     async def drain_node(self, node: str) -> Node:
-        """Let a node finish what it runs and take no more."""
-        return await self._send(calls.drain_node(node, drain=True))
+        """Drain a node: it finishes its running tasks and takes no new ones."""
+        return await self._send(task_calls.drain_node(node, drain=True))
 
     async def undrain_node(self, node: str) -> Node:
-        """Let a node take tasks again."""
-        return await self._send(calls.drain_node(node, drain=False))
+        """Make a drained or draining node take tasks again."""
+        return await self._send(task_calls.drain_node(node, drain=False))
 
     async def set_capacity(self, node: str, capacity: ResourceFields | None) -> Node:
-        """Say what a node has, kind by kind, whatever its agent says; None undoes that."""
-        return await self._send(calls.set_capacity(node, capacity))
+        """Override the capacity that a node's agent reports, kind by kind; None undoes it."""
+        return await self._send(task_calls.set_capacity(node, capacity))
 
     async def remove_node(self, node: str) -> None:
-        """Take a node away for good: what runs there is handed over, and it cannot come back."""
-        await self._send(calls.remove_node(node))
+        """Remove a node permanently; its running tasks are handed over to other nodes."""
+        await self._send(task_calls.remove_node(node))
 
     async def create_node_token(
         self, expires_in: Duration | None = None, uses: TokenUses | None = None
     ) -> NodeToken:
-        """Return a token with which one new node, or `uses` of them, may join within an hour."""
-        return await self._send(calls.create_node_token(expires_in, uses))
+        """Create a join token for new nodes: by default one node, within an hour."""
+        return await self._send(task_calls.create_node_token(expires_in, uses))
 
     async def list_resources(
-        self, *, limit: int | None = None, cursor: str | None = None
-    ) -> Page[Allocation]:
-        """Return a page of who has what of the nodes: tasks that run, and reservations."""
-        return await self._send(calls.list_resources(limit, cursor))
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        node: str | None = None,
+        tenant: str | None = None,
+    ) -> TenantPage[Allocation]:
+        """Return a page of allocations: running tasks and reservations."""
+        return await self._send(task_calls.list_resources(limit, cursor, node, tenant))
 
     async def reserve(
         self,
@@ -270,8 +299,11 @@ class AsyncClient(
         node: str | None = None,
         expires_in: Duration | None = None,
     ) -> Allocation:
-        """Keep part of a node free of tasks: of the one named, or of one where it fits."""
-        return await self._send(calls.reserve(resources, node, expires_in))
+        """Reserve resources on `node`, or on any node where they fit.
+
+        The reservation lasts until it is released or `expires_in` has passed.
+        """
+        return await self._send(task_calls.reserve(resources, node, expires_in))
 
     async def update_reservation(
         self,
@@ -280,12 +312,12 @@ class AsyncClient(
         *,
         expires_in: Duration | None = None,
     ) -> Allocation:
-        """Change what is reserved, kind by kind, or how long from now it lasts."""
-        return await self._send(calls.update_reservation(reservation, resources, expires_in))
+        """Change the amounts of a reservation, kind by kind, or its expiry counted from now."""
+        return await self._send(task_calls.update_reservation(reservation, resources, expires_in))
 
     async def release(self, reservation: str) -> None:
-        """Give back what is reserved."""
-        await self._send(calls.release(reservation))
+        """Release a reservation."""
+        await self._send(task_calls.release(reservation))
 
     async def usage(
         self,
@@ -294,42 +326,42 @@ class AsyncClient(
         until: str | None = None,
         by: str | Sequence[str] = (),
         tenant: str | None = None,
-    ) -> UsageTold:
-        """Return what was used on days from `since` to `until` (dates), and what it costs.
+    ) -> UsageReport:
+        """Return usage and its price for the days from `since` to `until` (dates, inclusive).
 
-        `by` says what to tell apart: day (if nothing is said), tenant, user, tier, urgency.
+        `by` groups it by one or more of day (the default), tenant, user, tier and urgency.
         """
-        return await self._send(calls.usage(since, until, by, tenant))
+        return await self._send(task_calls.usage(since, until, by, tenant))
 
-    async def status(self) -> Status:
-        """Return the whole at a glance."""
-        return await self._send(calls.status())
+    async def status(self, *, tenant: str | None = None) -> Status:
+        """Return an overview of tasks; with the scope `admin`, of the whole installation."""
+        return await self._send(task_calls.status(tenant))
 
     async def healthz(self) -> bool:
-        """Return True when a server is there; raises Unreachable when none is."""
-        return await self._send(calls.healthz())
+        """Return True if a server responds; raises Unreachable if none does."""
+        return await self._send(task_calls.healthz())
 
     async def _follow(self, task: str, attempt: int) -> AsyncIterator[bytes]:
-        """Yield the log of one attempt until it is over; raises NotFound if there never is one."""
-        call = calls.read_logs(task, attempt, follow=True)
-        tries = Tries(call, self._servers, self.patience)
-        seen = 0
+        """Yield the log of one attempt until it ends; raises NotFound if it never starts."""
+        call = task_calls.read_logs(task, attempt, follow=True)
+        tries = CallAttempts(call, self._servers, self.patience)
+        offset = 0
         while True:
             url = self._servers.current
             try:
-                async for chunk in self._session.stream(url, call, skip=seen):
-                    seen += len(chunk)
-                    tries = Tries(call, self._servers, self.patience)
+                async for chunk in self._pool.stream(url, call, skip=offset):
+                    offset += len(chunk)
+                    tries = CallAttempts(call, self._servers, self.patience)
                     yield chunk
                 return
-            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
-                await asyncio.sleep(tries.after(url, trouble))
+            except (NoResponse, LimitExceeded, Unavailable) as failure:
+                await asyncio.sleep(tries.delay_after_failure(url, failure))
 
     async def _send(self, call: Call[T]) -> T:
-        tries = Tries(call, self._servers, self.patience)
+        tries = CallAttempts(call, self._servers, self.patience)
         while True:
             url = self._servers.current
             try:
-                return read_answer(call, await self._session.exchange(url, tries.call))
-            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
-                await asyncio.sleep(tries.after(url, trouble))
+                return read_response(call, await self._pool.exchange(url, tries.call))
+            except (NoResponse, LimitExceeded, Unavailable) as failure:
+                await asyncio.sleep(tries.delay_after_failure(url, failure))

@@ -1,7 +1,7 @@
-"""Packs a folder for a task to bring along, so that equal folders make equal bundles.
+"""Packs a folder into a reproducible tar archive, so that equal folders make equal bundles.
 
-Names are sorted, and times and owners left out; of the modes only whether a file can be
-executed is kept. So the hash tells whether a server has it, and most submits send nothing.
+Entries are sorted by name, times and owners are left out, and of the mode only the executable bit
+is kept. The hash tells whether a server already has the bundle, so most submits upload nothing.
 """
 
 import gzip
@@ -16,17 +16,23 @@ from pathlib import Path
 from typing import IO
 
 from duly.errors import Invalid
-from duly.model.bundle import MOST_BYTES, MOST_ENTRIES, refuse, say, split_name
-from duly.model.tar import Tar, plain
+from duly.model.archives.bundle import (
+    MAX_ENTRIES,
+    MAX_UNPACKED_BYTES,
+    bundle_error,
+    quote_name,
+    split_name,
+)
+from duly.model.archives.tar import Tar, decompressed
 
-CHUNK = 1024 * 1024
-LEFT_OUT = frozenset({".git", "__pycache__"})
-"""What tools keep beside files: large, or new each time, and of no use to a task."""
+CHUNK_BYTES = 1024 * 1024
+EXCLUDED_NAMES = frozenset({".git", "__pycache__"})
+"""Files of tools that are large or change every time, and are of no use to a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An archive, as it is sent."""
+    """An archive to upload."""
 
     file: Path
     sha256: str
@@ -34,31 +40,33 @@ class Bundle:
 
 
 @contextmanager
-def packed(path: str | Path) -> Iterator[Bundle]:
-    """Give the bundle of a folder, or of a tar archive as it is; raises Invalid for all else."""
+def packed_bundle(path: str | Path) -> Iterator[Bundle]:
+    """Yield the bundle of a folder, or of a tar archive as it is; raises Invalid otherwise."""
     source = Path(path)
     try:
         if not source.is_dir():
             yield _check(source)
             return
-        with tempfile.NamedTemporaryFile(prefix="duly-bundle-") as made:
-            _pack(source, made.file)
-            yield _measure(Path(made.name))
+        with tempfile.NamedTemporaryFile(prefix="duly-bundle-") as temporary:
+            _pack(source, temporary.file)
+            yield _measure(Path(temporary.name))
     except Invalid as error:
         if error.field != "bundle":
             raise
-        raise Invalid("bundle", f"{say(str(path))} cannot be sent: {error.message}") from None
+        raise Invalid(
+            "bundle", f"{quote_name(str(path))} cannot be sent: {error.message}"
+        ) from None
 
 
 def _check(file: Path) -> Bundle:
-    """Look at all entries of an archive, so that a person hears now what a node would say."""
+    """Check every entry of an archive here, so that the user sees the error before a node does."""
     try:
         with file.open("rb") as archive:
-            for _ in Tar(plain(archive)):
+            for _ in Tar(decompressed(archive)):
                 pass
         return _measure(file)
     except OSError as error:
-        raise refuse(f"{error.strerror or error}.") from None
+        raise bundle_error(f"{error.strerror or error}.") from None
 
 
 def _measure(file: Path) -> Bundle:
@@ -70,29 +78,29 @@ def _measure(file: Path) -> Bundle:
 def _pack(folder: Path, target: IO[bytes]) -> None:
     count = size = 0
     with (
-        # No name and no time in the header: they would differ each time.
+        # No name and no time in the gzip header: they would differ each time.
         gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0, compresslevel=6) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, file in _walk(folder, ""):
             count, size = count + 1, size + _add(archive, name, file)
-            if count > MOST_ENTRIES:
-                raise refuse(f"It has more than {MOST_ENTRIES} entries.")
-            if size > MOST_BYTES:
-                raise refuse(f"Its files have more than {MOST_BYTES} bytes together.")
+            if count > MAX_ENTRIES:
+                raise bundle_error(f"It has more than {MAX_ENTRIES} entries.")
+            if size > MAX_UNPACKED_BYTES:
+                raise bundle_error(f"Its files exceed {MAX_UNPACKED_BYTES} bytes in total.")
     target.flush()
 
 
 def _walk(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
-    """Yield all that is in a folder, in the order of the names, each folder before its content."""
+    """Yield the entries of a folder recursively, sorted by name, folders before their content."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - the names alone are wanted
     except OSError as error:
         raise _unreadable(above or ".", error) from None
-    for one in names:
-        if one in LEFT_OUT:
+    for entry in names:
+        if entry in EXCLUDED_NAMES:
             continue
-        name, path = f"{above}{one}", folder / one
+        name, path = f"{above}{entry}", folder / entry
         yield name, path
         if path.is_dir() and not path.is_symlink():
             yield from _walk(path, f"{name}/")
@@ -103,19 +111,19 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> int:
     info = tarfile.TarInfo(name)
     try:
         if path.is_symlink():
-            raise refuse(
-                f"{say(name)} is a symbolic link; a bundle holds files and folders only. "
-                "To send what links lead to, pack it yourself, with tar --dereference."
+            raise bundle_error(
+                f"{quote_name(name)} is a symbolic link; a bundle holds files and folders only. "
+                "To include the targets of links, pack it yourself with tar --dereference."
             )
         if path.is_dir():
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(info)
             return 0
         if not path.is_file():
-            raise refuse(f"{say(name)} is neither a file nor a folder.")
+            raise bundle_error(f"{quote_name(name)} is neither a file nor a folder.")
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            info.size, info.mode = found.st_size, 0o755 if found.st_mode & 0o100 else 0o644
+            stat = os.fstat(file.fileno())
+            info.size, info.mode = stat.st_size, 0o755 if stat.st_mode & 0o100 else 0o644
             archive.addfile(info, file)
             return info.size
     except OSError as error:
@@ -123,5 +131,5 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> int:
 
 
 def _unreadable(name: str, error: OSError) -> Invalid:
-    why = error.strerror or "it became shorter meanwhile"
-    return refuse(f"{say(name)} cannot be packed: {why}.")
+    why = error.strerror or "it was truncated while being read"
+    return bundle_error(f"{quote_name(name)} cannot be packed: {why}.")

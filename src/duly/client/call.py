@@ -1,8 +1,9 @@
-"""One call of the API as a value, and how its answer is read.
+"""An API request as a value, and how its response is decoded.
 
-A call says everything that a transport needs, so the sync and the async client
-differ only in how they move bytes, and every rule about errors and repetition is
-written once.
+A `Call` holds everything that a transport needs, so the sync and the async client differ only in
+how they move bytes, and the rules for errors and retries exist once.
+
+Decision: docs/adr/0003-sync-client-transport.md.
 """
 
 import json
@@ -17,11 +18,11 @@ from duly.errors import DulyError, Invalid
 
 T = TypeVar("T")
 
-READ_TIMEOUT = 30.0
-"""Seconds of silence after which an answer is given up, on top of what was asked to wait."""
-FILE_TYPE = "application/octet-stream"
+READ_TIMEOUT_SECONDS = 30.0
+"""How long to wait for bytes of a response, on top of the wait that was asked of the server."""
+FILE_CONTENT_TYPE = "application/octet-stream"
 
-BY_STATUS: Mapping[int, type[DulyError]] = {
+ERROR_BY_STATUS: Mapping[int, type[DulyError]] = {
     400: errors.Malformed,
     401: errors.Unauthenticated,
     403: errors.Forbidden,
@@ -29,13 +30,18 @@ BY_STATUS: Mapping[int, type[DulyError]] = {
     409: errors.Conflict,
     413: errors.TooLarge,
 }
-MORE_KINDS: tuple[type[DulyError], ...] = (errors.KeyReused, errors.Fenced, errors.TenantSuspended)
-BY_CODE = {kind.code: kind for kind in (*BY_STATUS.values(), *MORE_KINDS)}
+ERRORS_WITH_OWN_CODE: tuple[type[DulyError], ...] = (
+    errors.KeyReused,
+    errors.Fenced,
+    errors.TenantSuspended,
+    errors.TaskFailed,
+)
+ERROR_BY_CODE = {kind.code: kind for kind in (*ERROR_BY_STATUS.values(), *ERRORS_WITH_OWN_CODE)}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
+class Response:
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -44,10 +50,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request, and how to read what it is answered.
+    """A request, and the function that decodes the body of its response.
 
-    `repeatable` says that sending it twice does no more than sending it once, so it
-    may be sent again when it is not known whether it arrived.
+    `repeatable` marks an idempotent request, which may be sent again when it is unknown whether
+    the first one arrived.
     """
 
     method: str
@@ -56,77 +62,83 @@ class Call(Generic[T]):
     query: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     file: Path | None = None
-    """What is sent instead of a body, read from the disk at each try."""
+    """A file to send as the body, read from the disk at each try."""
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
-    timeout: float | None = READ_TIMEOUT
-    """Seconds of silence that are borne; None for a stream, which may be silent for long."""
+    timeout: float | None = READ_TIMEOUT_SECONDS
+    """Read timeout in seconds; None for a stream, which may stay silent for long."""
+    read_status: Callable[[int, bytes], T] | None = None
+    """Used instead of `read` where the status of a success matters: 200 or 201."""
 
 
 def encode(value: Any) -> bytes:
     """Return `value` as JSON; durations become seconds, and times RFC 3339."""
     try:
-        return json.dumps(value, default=_plain, ensure_ascii=True, allow_nan=False).encode()
+        return json.dumps(value, default=_json_default, ensure_ascii=True, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid("body", f"The request cannot be written as JSON: {error}.") from error
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
-        return instant(value)
+        return format_instant(value)
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def instant(value: str | datetime, field: str = "time") -> str:
-    """Return a time as RFC 3339; a datetime without an offset would be a guess."""
+def format_instant(value: str | datetime, field: str = "time") -> str:
+    """Return a time as RFC 3339; raises Invalid for a naive datetime."""
     if isinstance(value, str):
         return value
     if value.tzinfo is None:
-        raise Invalid(field, f"{field} has no offset: {value}. Give it one, such as datetime.UTC.")
+        raise Invalid(field, f"{field} has no UTC offset: {value}. Add one, such as datetime.UTC.")
     return value.isoformat()
 
 
 def parse_json(body: bytes) -> Any:
-    """Read an answer's JSON; anything else did not come from Duly."""
+    """Decode a JSON body; raises DulyError for anything else, which Duly never sends."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DulyError("What answered does not speak JSON: is this the URL of Duly?") from error
+        raise DulyError("The response is not JSON. Check that the URL is Duly's.") from error
 
 
-def read_answer(call: Call[T], answer: Answer) -> T:
-    """Return what the call is for, or raise the error that the server told."""
-    if 200 <= answer.status < 300:
-        return call.read(answer.body)
-    raise read_error(answer)
+def read_response(call: Call[T], response: Response) -> T:
+    """Return the decoded body of a successful response, or raise the server's error."""
+    if 200 <= response.status < 300:
+        if call.read_status is not None:
+            return call.read_status(response.status, response.body)
+        return call.read(response.body)
+    raise read_error(response)
 
 
-def read_error(answer: Answer) -> DulyError:
-    """Turn a refusal into the error of `duly.errors` that it stands for."""
-    told = _told(answer.body)
-    message = str(told.get("message") or f"The server answered {answer.status}.")
-    details = told.get("details")
+def read_error(response: Response) -> DulyError:
+    """Convert an error response into the matching error of `duly.errors`."""
+    error_fields = _error_object(response.body)
+    message = str(error_fields.get("message") or f"The server answered {response.status}.")
+    details = error_fields.get("details")
     details = details if isinstance(details, dict) else {}
-    if answer.status == 429:
-        limited = errors.LimitExceeded(message, _retry_after(answer, 1.0))
+    if response.status == 429:
+        limited = errors.LimitExceeded(message, _retry_after(response, 1.0))
         limited.details = details
         return limited
-    if answer.status in (502, 503, 504):
-        return errors.Unavailable(message, _retry_after(answer, 0.0))
-    if answer.status == 422:
+    if response.status in (502, 503, 504):
+        return errors.Unavailable(message, _retry_after(response, 0.0))
+    if response.status == 422:
         extra = {key: value for key, value in details.items() if key not in ("field", "message")}
         return Invalid(str(details.get("field", "")), message, **extra)
-    kind = BY_CODE.get(str(told.get("code"))) or BY_STATUS.get(answer.status, DulyError)
+    kind = ERROR_BY_CODE.get(str(error_fields.get("code"))) or ERROR_BY_STATUS.get(
+        response.status, DulyError
+    )
     error = kind(message)
     error.details = details
     return error
 
 
-def _told(body: bytes) -> dict[str, Any]:
+def _error_object(body: bytes) -> dict[str, Any]:
     try:
         error = json.loads(body)["error"]
     except (ValueError, RecursionError, TypeError, KeyError, IndexError):
@@ -134,11 +146,11 @@ def _told(body: bytes) -> dict[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def _retry_after(answer: Answer, default: float) -> timedelta:
+def _retry_after(response: Response, default: float) -> timedelta:
     try:
-        seconds = float(answer.retry_after or default)
-    except ValueError:  # the form with a date, which Duly never sends
+        seconds = float(response.retry_after or default)
+    except ValueError:  # the HTTP-date form, which Duly never sends
         seconds = default
-    if not seconds >= 0.0:  # a negative number, or none at all: "nan" is read as a float
+    if not seconds >= 0.0:  # negative, or NaN: float() accepts "nan"
         seconds = default
     return timedelta(seconds=min(seconds, 86_400.0))

@@ -1,4 +1,4 @@
-"""The tries at one call: which server is asked next, and when it is given up.
+"""The retry loop of one call: failover to the next server, backoff, and when to give up.
 
 Shared by both clients, which add only the sleeping.
 """
@@ -8,14 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 from duly import clock
-from duly.client.call import READ_TIMEOUT, Call
+from duly.client.call import READ_TIMEOUT_SECONDS, Call
 from duly.client.endpoint import Endpoint
-from duly.client.retry import CUT, NoAnswer, Patience, Trouble, may_repeat, pause
+from duly.client.retry import (
+    CONNECTION_CLOSED,
+    CallFailure,
+    NoResponse,
+    Patience,
+    is_safe_to_retry,
+    retry_delay,
+)
 from duly.errors import Unreachable
 
 
 class Servers:
-    """The servers of an endpoint, and the one that answered last."""
+    """The servers of an endpoint, and the one in use."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -23,60 +30,64 @@ class Servers:
 
     @property
     def current(self) -> str:
-        """The URL to be asked now."""
+        """The URL to send the next request to."""
         return self.endpoint.urls[self._index % len(self.endpoint.urls)]
 
-    def pass_over(self, url: str) -> None:
-        """Ask the next one from now on, unless another thread has moved on already."""
+    def fail_over(self, url: str) -> None:
+        """Switch to the next server, unless another thread has already done so."""
         if url == self.current:
             self._index += 1
 
 
-class Tries:
-    """Counts the tries at `call`, and decides after each that failed."""
+class CallAttempts:
+    """Counts the failed tries of `call`, and decides after each whether to retry."""
 
     def __init__(self, call: Call[Any], servers: Servers, patience: Patience) -> None:
-        self.call = _impatient(call, patience) if len(servers.endpoint.urls) > 1 else call
-        """The call as it is to be sent."""
+        self.call = (
+            _with_failover_timeout(call, patience) if len(servers.endpoint.urls) > 1 else call
+        )
+        """The call to send, with its timeout adjusted for failover."""
         self._servers = servers
         self._patience = patience
         self._since = clock.monotonic()
         self._failed = 0
 
-    def after(self, url: str, trouble: Trouble) -> float:
-        """Return how long to wait before the next try; raises when there is none."""
+    def delay_after_failure(self, url: str, failure: CallFailure) -> float:
+        """Return the seconds to wait before the next try; raises if there must be none."""
         self._failed += 1
-        self._servers.pass_over(url)
-        delay = self._delay(trouble) if may_repeat(self.call, trouble) else None
+        self._servers.fail_over(url)
+        delay = self._delay(failure) if is_safe_to_retry(self.call, failure) else None
         if delay is not None:
             return delay
-        if isinstance(trouble, NoAnswer):
-            raise self._unreachable(trouble) from trouble
-        raise trouble
+        if isinstance(failure, NoResponse):
+            raise self._unreachable(failure) from failure
+        raise failure
 
-    def _delay(self, trouble: Trouble) -> float | None:
-        return pause(
+    def _delay(self, failure: CallFailure) -> float | None:
+        return retry_delay(
             self._patience,
-            trouble,
+            failure,
             tries=self._failed,
             servers=len(self._servers.endpoint.urls),
             elapsed=clock.monotonic() - self._since,
             jitter=random.random(),  # noqa: S311 - spreads load, guards nothing
         )
 
-    def _unreachable(self, trouble: NoAnswer) -> Unreachable:
+    def _unreachable(self, failure: NoResponse) -> Unreachable:
         urls = ", ".join(self._servers.endpoint.urls)
-        message = f"Duly cannot be reached at {urls}: {trouble.message}."
-        if trouble.message == CUT and "http://" in urls:
-            # All that a server with TLS has to say to plain HTTP.
-            message += " If it uses TLS, its URL begins with https://."
-        if trouble.sent and not self.call.repeatable:
-            message += " Whether the request was carried out is not known: look first, then repeat."
+        message = f"Duly cannot be reached at {urls}: {failure.message}."
+        if failure.message == CONNECTION_CLOSED and "http://" in urls:
+            # A server with TLS just closes a connection that speaks plain HTTP.
+            message += " If the server uses TLS, use an https:// URL."
+        if failure.sent and not self.call.repeatable:
+            message += " The request may have been carried out: check before you repeat it."
         return Unreachable(message)
 
 
-def _impatient(call: Call[Any], patience: Patience) -> Call[Any]:
-    """Bear less silence of one server when another could be asked: it may be stopped."""
+def _with_failover_timeout(call: Call[Any], patience: Patience) -> Call[Any]:
+    """Shorten the read timeout when there is another server to fail over to."""
     if call.timeout is None or not call.repeatable:
         return call
-    return replace(call, timeout=call.timeout - READ_TIMEOUT + patience.silence.total_seconds())
+    return replace(
+        call, timeout=call.timeout - READ_TIMEOUT_SECONDS + patience.silence.total_seconds()
+    )

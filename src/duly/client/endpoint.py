@@ -1,6 +1,6 @@
-"""Where Duly is, and with which key: from the environment, else from the user's file.
+"""Finds the URLs of the servers and the key: in the environment, else in the user's config file.
 
-`duly up` writes the file, so that on one machine nothing needs to be set.
+`duly up` writes that file, so on a single machine nothing needs to be configured.
 """
 
 import os
@@ -21,7 +21,7 @@ HOW_TO_START = (
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The servers, any of which will do, and the key that they know us by."""
+    """The URLs of equivalent servers, and the key to authenticate with."""
 
     urls: tuple[str, ...]
     key: str | None = field(default=None, repr=False)
@@ -29,49 +29,53 @@ class Endpoint:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
-        told = {"User-Agent": f"duly/{__version__}"}
-        return {**told, "Authorization": f"Bearer {self.key}"} if self.key else told
+        """The headers of every request."""
+        headers = {"User-Agent": f"duly/{__version__}"}
+        return {**headers, "Authorization": f"Bearer {self.key}"} if self.key else headers
 
     @property
     def name(self) -> str:
-        """The URL that stands for all of them."""
+        """The first URL, which identifies the installation."""
         return self.urls[0]
 
 
-def endpoint(url: str, key: str | None = None, ca_file: str | Path | None = None) -> Endpoint:
-    """Check what was given; `url` may be a comma list."""
+def parse_endpoint(url: str, key: str | None = None, ca_file: str | Path | None = None) -> Endpoint:
+    """Validate the arguments; `url` may be a comma-separated list."""
     urls = tuple(_check_url(part.strip()) for part in url.split(",") if part.strip())
     if not urls:
-        raise ConfigError(f"No URL of a server was given. {HOW_TO_START}")
+        raise ConfigError(f"The server's URL is empty. {HOW_TO_START}")
     if key is not None:
         key = key.strip()
         if not key.isascii() or not key.isprintable():
-            raise ConfigError("The key (DULY_KEY) holds characters that no key has.")
+            raise ConfigError(
+                "The key (DULY_KEY) contains characters that are not allowed in keys."
+            )
     return Endpoint(urls, key or None, Path(ca_file).expanduser() if ca_file else None)
 
 
 def find_endpoint(
     environment: Mapping[str, str] | None = None, file: Path | None = None
 ) -> Endpoint:
-    """Read DULY_URL, DULY_KEY and DULY_CA_FILE, and the user's file for what they leave open.
+    """Read DULY_URL, DULY_KEY and DULY_CA_FILE, then the user's config file for missing ones.
 
-    The key of the file is for the URL of the file: it is sent to no other server.
+    The key in the file belongs to the URL in the file and is never sent to another server.
     """
     env = os.environ if environment is None else environment
     file = config_file(env) if file is None else file
     url, key, ca_file = env.get("DULY_URL"), env.get("DULY_KEY"), env.get("DULY_CA_FILE")
     values = {} if url and key else _read(file)
     if url:
-        known = values.get("url", "").rstrip("/") == url.strip().rstrip("/")
-        return endpoint(url, key or (values.get("key") if known else None), ca_file)
+        is_configured_url = values.get("url", "").rstrip("/") == url.strip().rstrip("/")
+        return parse_endpoint(
+            url, key or (values.get("key") if is_configured_url else None), ca_file
+        )
     if not values.get("url"):
         raise ConfigError(f"No server is configured. {HOW_TO_START}", file=str(file))
-    return endpoint(values["url"], key or values.get("key"), ca_file or values.get("ca_file"))
+    return parse_endpoint(values["url"], key or values.get("key"), ca_file or values.get("ca_file"))
 
 
 def config_file(environment: Mapping[str, str]) -> Path:
-    """Return where the user's configuration is kept."""
+    """Return the path of the user's config file."""
     base = environment.get("XDG_CONFIG_HOME")
     home = environment.get("HOME") or "~"
     return Path(base or f"{home}/.config").expanduser() / "duly" / "config.toml"
@@ -88,7 +92,7 @@ def _read(file: Path) -> dict[str, str]:
         raise ConfigError(f"{file} is not valid TOML: {error}") from error
     for name in ("url", "key", "ca_file"):
         if not isinstance(values.get(name, ""), str):
-            raise ConfigError(f"{name} in {file} must be a text in quotes.")
+            raise ConfigError(f"{name} in {file} must be a quoted string.")
     return values
 
 
@@ -99,5 +103,5 @@ def _check_url(url: str) -> str:
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(f'Not the URL of a server: {url!r}. Write it like "http://host:8470".')
+        raise ConfigError(f'Invalid server URL: {url!r}. It should look like "http://host:8470".')
     return url.rstrip("/")

@@ -1,8 +1,8 @@
-"""Decides whether a call that came to nothing is sent again, and after how long.
+"""Decides whether a failed call is retried, and after how long.
 
-What is safe to repeat depends on what is known: a call that never left, or that
-was refused for its rate, did nothing; any other may have been done although its
-answer was lost, and is repeated only if doing it twice is doing it once.
+A call that was never sent, or was rejected by the rate limiter, had no effect and is always safe
+to retry. Any other call may have succeeded although its response was lost, and is retried only if
+it is idempotent.
 """
 
 from dataclasses import dataclass
@@ -12,60 +12,71 @@ from typing import Any
 from duly.client.call import Call
 from duly.errors import LimitExceeded, Unavailable
 
-CUT = "the connection was cut"
+CONNECTION_CLOSED = "the connection was closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a call is repeated in all, and the pauses between."""
+    """The retry policy of a client: for how long a call is retried, and the backoff between."""
 
     total: timedelta = timedelta(seconds=20)
     base_delay: timedelta = timedelta(milliseconds=100)
     max_delay: timedelta = timedelta(seconds=3)
     silence: timedelta = timedelta(seconds=10)
-    """What is borne from one server, beyond what it was asked to wait, when there are others."""
+    """Read timeout for one server when there are others, on top of the requested wait."""
+    unreachable: timedelta | None = None
+    """For how long a call is retried that no server responds to; `total` unless it is given."""
 
 
-class NoAnswer(Exception):
-    """No server answered: `sent` tells whether the request may have arrived."""
+class NoResponse(Exception):
+    """A server sent no response. `sent` says whether the request may have reached it."""
 
-    def __init__(self, message: str, *, sent: bool, hopeless: bool = False) -> None:
+    def __init__(self, message: str, *, sent: bool, permanent: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.sent = sent
-        self.hopeless = hopeless
-        """Whether asking again cannot help, as with a certificate that is not trusted."""
+        self.permanent = permanent
+        """Whether a retry cannot help, as with an untrusted certificate."""
 
 
-Trouble = NoAnswer | LimitExceeded | Unavailable
+CallFailure = NoResponse | LimitExceeded | Unavailable
 
 
-def may_repeat(call: Call[Any], trouble: Trouble) -> bool:
-    """Say whether sending `call` again cannot do it twice."""
-    if isinstance(trouble, NoAnswer):
-        return not trouble.hopeless and (call.repeatable or not trouble.sent)
-    return call.repeatable or isinstance(trouble, LimitExceeded)
+def is_safe_to_retry(call: Call[Any], failure: CallFailure) -> bool:
+    """Return True if sending `call` again cannot carry it out twice."""
+    if isinstance(failure, NoResponse):
+        return not failure.permanent and (call.repeatable or not failure.sent)
+    return call.repeatable or isinstance(failure, LimitExceeded)
 
 
-def pause(
-    patience: Patience, trouble: Trouble, *, tries: int, servers: int, elapsed: float, jitter: float
+def retry_delay(
+    patience: Patience,
+    failure: CallFailure,
+    *,
+    tries: int,
+    servers: int,
+    elapsed: float,
+    jitter: float,
 ) -> float | None:
-    """Return the seconds to wait before the next try, or None when patience is at its end.
+    """Return the seconds to wait before the next try, or None to give up.
 
-    `tries` counts those that failed. While another server is left to be asked, it is asked at
-    once, and patience does not end before each has been. `jitter`, from 0 to 1, spreads the
-    clients out; a server's own `Retry-After` is the least, and those whom it turned away together
-    come back over as long a time again.
+    `tries` counts the failed ones. While there is a server that has not been tried in this round,
+    it is tried at once, and every server is tried at least once. `jitter`, from 0 to 1, spreads
+    the clients out. `Retry-After` is the minimum; clients that a server rejected together return
+    spread over the same duration again.
     """
-    left = patience.total.total_seconds() - elapsed
-    if isinstance(trouble, NoAnswer) and tries < servers:
-        return 0.0
-    if left <= 0:
+    total = patience.total
+    if isinstance(failure, NoResponse):
+        total = patience.total if patience.unreachable is None else patience.unreachable
+        if tries < servers:
+            return 0.0
+    remaining = total.total_seconds() - elapsed
+    if remaining <= 0:
         return None
-    if isinstance(trouble, NoAnswer) and tries % servers:
+    if isinstance(failure, NoResponse) and tries % servers:
         return 0.0
     rounds = min((tries - 1) // servers, 32)
-    asked = 0.0 if isinstance(trouble, NoAnswer) else trouble.retry_after.total_seconds()
-    spread = max(patience.base_delay.total_seconds() * 2.0**rounds, asked)
-    delay = asked + min(spread, patience.max_delay.total_seconds()) * jitter
-    return delay if delay < left else None
+    retry_after = 0.0 if isinstance(failure, NoResponse) else failure.retry_after.total_seconds()
+    spread = max(patience.base_delay.total_seconds() * 2.0**rounds, retry_after)
+    delay = retry_after + min(spread, patience.max_delay.total_seconds()) * jitter
+    return delay if delay < remaining else None

@@ -1,24 +1,26 @@
-"""The client for ordinary, blocking code."""
+"""The client for blocking code."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from duly import clock
-from duly.client import calls
-from duly.client.artifact_calls import ArtifactMethods
-from duly.client.call import Call, read_answer, read_error
-from duly.client.connection import Connections
-from duly.client.endpoint import endpoint, find_endpoint
-from duly.client.graph_calls import GraphMethods
-from duly.client.pause_calls import PauseMethods
-from duly.client.people import PeopleMethods
-from duly.client.plan_calls import PlanMethods
-from duly.client.retry import NoAnswer, Patience
-from duly.client.schedule_calls import ScheduleMethods
-from duly.client.shapes import (
-    FINAL,
+from duly.client.account_methods import AccountMethods
+from duly.client.call import Call, read_error, read_response
+from duly.client.call_attempts import CallAttempts, Servers
+from duly.client.calls import task_calls
+from duly.client.calls.artifact_calls import ArtifactMethods
+from duly.client.calls.graph_calls import GraphMethods
+from duly.client.calls.mark_calls import MarkMethods
+from duly.client.calls.pause_calls import PauseMethods
+from duly.client.calls.plan_calls import PlanMethods
+from duly.client.calls.schedule_calls import ScheduleMethods
+from duly.client.calls.submission_calls import SubmissionMethods
+from duly.client.endpoint import find_endpoint, parse_endpoint
+from duly.client.retry import CallFailure, NoResponse, Patience
+from duly.client.shapes.task_shapes import (
+    FINAL_STATUSES,
     Allocation,
     Attempt,
     DeadLetter,
@@ -34,24 +36,31 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TenantPage,
     TokenUses,
-    UsageTold,
+    UsageReport,
 )
-from duly.client.tries import Servers, Tries
+from duly.client.sync_transport import ConnectionPool
 from duly.errors import LimitExceeded, NotFound, Unavailable
 
 T = TypeVar("T")
 
 
 class Client(
-    PeopleMethods, PlanMethods, ScheduleMethods, GraphMethods, ArtifactMethods, PauseMethods
+    AccountMethods,
+    PlanMethods,
+    ScheduleMethods,
+    GraphMethods,
+    ArtifactMethods,
+    PauseMethods,
+    SubmissionMethods,
+    MarkMethods,
 ):
-    """Everything that the REST API can do; `duly.AsyncClient` is the same with `await`.
+    """A client of the whole REST API; `duly.AsyncClient` is the same with `await`.
 
-    Without a URL, the server and key are those of DULY_URL and DULY_KEY, or else those that
-    `duly up` wrote for this user. Calls that can be repeated without harm are, for as long as
-    `patience` says; every submission can, because each has an idempotency key. Threads may
-    share a client.
+    Without a URL, the server and key come from DULY_URL and DULY_KEY, or from the file that
+    `duly up` wrote for this user. Idempotent calls are retried as `patience` allows; submissions
+    are among them, because each carries an idempotency key. Clients are thread-safe.
     """
 
     def __init__(
@@ -62,10 +71,12 @@ class Client(
         ca_file: str | Path | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self.endpoint = find_endpoint() if url is None else endpoint(url, key, ca_file)
+        self.endpoint = find_endpoint() if url is None else parse_endpoint(url, key, ca_file)
         self.patience = patience or Patience()
+        self.on_retry: Callable[[CallFailure], None] | None = None
+        """Called with the failure before a call is tried again."""
         self._servers = Servers(self.endpoint)
-        self._connections = Connections(self.endpoint)
+        self._pool = ConnectionPool(self.endpoint)
 
     def __enter__(self) -> Self:
         return self
@@ -73,108 +84,127 @@ class Client(
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def server_url(self) -> str:
+        """The URL of the server in use: the one that answered last, unless it failed since."""
+        return self._servers.current
+
     def close(self) -> None:
-        """Let go of the connections; the client can be used again all the same."""
-        self._connections.close()
+        """Close the idle connections; later calls open new ones."""
+        self._pool.close()
 
     def submit(self, **task: Unpack[TaskFields]) -> Task:
         """Submit a task: `client.submit(command=["echo", "hi"], tier="basic")`."""
-        return self._send(calls.submit(task))
+        return self._send(task_calls.submit(task))
 
     def submit_many(
         self, tasks: Iterable[TaskFields], *, idempotency_key: str | None = None
     ) -> list[str]:
-        """Submit all of `tasks` or none, and return their ids in the same order."""
-        return self._send(calls.submit_many(tasks, idempotency_key))
+        """Submit `tasks` atomically, all or none, and return their ids in the same order."""
+        return self._send(task_calls.submit_many(tasks, idempotency_key))
 
     def list_tasks(
-        self, *, limit: int | None = None, cursor: str | None = None, **which: Unpack[TaskFilter]
-    ) -> Page[Task]:
-        """Return a page of the tasks that `which` means, newest first."""
-        return self._send(calls.list_tasks(which, limit, cursor))
+        self, *, limit: int | None = None, cursor: str | None = None, **filters: Unpack[TaskFilter]
+    ) -> TenantPage[Task]:
+        """Return a page of the tasks that match `filters`, newest first.
 
-    def iter_tasks(self, **which: Unpack[TaskFilter]) -> Iterator[Task]:
-        """Yield all the tasks that `which` means, newest first, page by page."""
+        A key with the scope `admin` sees the tasks of all tenants, unless `tenant` names one.
+        """
+        return self._send(task_calls.list_tasks(filters, limit, cursor))
+
+    def iter_tasks(self, **filters: Unpack[TaskFilter]) -> Iterator[Task]:
+        """Yield every task that matches `filters`, newest first, fetching page by page."""
         cursor: str | None = None
         while True:
-            page = self.list_tasks(limit=calls.PAGE, cursor=cursor, **which)
+            page = self.list_tasks(limit=task_calls.PAGE_SIZE, cursor=cursor, **filters)
             yield from page["items"]
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
     def get_task(self, task: str) -> Task:
-        """Return a task as it is now."""
-        return self._send(calls.get_task(task))
+        """Return a task; raises NotFound."""
+        return self._send(task_calls.get_task(task))
 
     def wait(self, task: str, timeout: float | None = None) -> Task:
-        """Wait until a task has ended, well or not, and return it; raises TimeoutError."""
+        """Wait until a task is done, failed or cancelled, and return it.
+
+        Raises TimeoutError after `timeout` seconds; None waits without limit.
+        """
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
-            left = calls.LONGEST_WAIT if until is None else max(until - clock.monotonic(), 0.0)
-            found = self._send(calls.get_task(task, wait=left))
-            if found["status"] in FINAL:
-                return found
+            wait_seconds = (
+                task_calls.MAX_LONG_POLL_SECONDS
+                if until is None
+                else max(until - clock.monotonic(), 0.0)
+            )
+            current = self._send(task_calls.get_task(task, wait=wait_seconds))
+            if current["status"] in FINAL_STATUSES:
+                return current
             if until is not None and clock.monotonic() >= until:
-                raise TimeoutError(f"Task {task} is still {found['status']} after {timeout:g} s.")
+                raise TimeoutError(f"Task {task} is still {current['status']} after {timeout:g} s.")
 
     def update_task(self, task: str, **fields: Unpack[TaskFields]) -> Task:
         """Change a task that has not started yet."""
-        return self._send(calls.update_task(task, fields))
+        return self._send(task_calls.update_task(task, fields))
 
     def cancel_task(self, task: str) -> Task:
-        """End a task; one that runs is `cancelled` when its processes are gone."""
-        return self._send(calls.cancel_task(task))
+        """Cancel a task; a running one becomes `cancelled` once its processes have exited."""
+        return self._send(task_calls.cancel_task(task))
 
-    def cancel_tasks(self, **which: Unpack[TaskFilter]) -> int:
-        """End all the tasks that `which` means, and return how many they were."""
+    def cancel_tasks(self, **filters: Unpack[TaskFilter]) -> int:
+        """Cancel every task that matches `filters`, and return how many."""
         count = 0
         while True:
-            done = self._send(calls.cancel_tasks(which))
-            count += done["cancelled"]
-            if not done.get("more"):
+            response = self._send(task_calls.cancel_tasks(filters))
+            count += response["cancelled"]
+            if not response.get("more"):
                 return count
 
     def replay_task(self, task: str, *, downstream: bool = False) -> Task:
-        """Submit a task that has ended once more, and return the new one."""
-        return self._send(calls.replay_task(task, downstream=downstream))
+        """Submit an ended task again as a new task, and return the new one.
+
+        `downstream=True` also replays the tasks that depend on it.
+        """
+        return self._send(task_calls.replay_task(task, downstream=downstream))
 
     def list_attempts(self, task: str) -> list[Attempt]:
-        """Return the attempts at a task, the first one first."""
-        return self._send(calls.list_attempts(task))
+        """Return the attempts of a task, oldest first."""
+        return self._send(task_calls.list_attempts(task))
 
     def explain(self, task: str) -> Reason:
-        """Say why a task is where it is."""
-        return self._send(calls.explain(task))
+        """Return why a task has its current status."""
+        return self._send(task_calls.explain(task))
 
     def get_result(self, task: str) -> Any:
-        """Return the JSON that a task left as its result, None for nothing."""
-        return self._send(calls.get_result(task))
+        """Return a task's result, decoded from JSON; None if it left none."""
+        return self._send(task_calls.get_result(task))
 
     def read_logs(self, task: str, attempt: int | None = None) -> bytes:
-        """Return what an attempt has written so far, the latest unless one is named."""
-        return self._send(calls.read_logs(task, attempt))
+        """Return the log of an attempt so far, by default of the latest."""
+        return self._send(task_calls.read_logs(task, attempt))
 
     def follow_logs(self, task: str, attempt: int | None = None) -> Iterator[bytes]:
-        """Yield what a task writes as it comes, until it has ended, or only the named attempt.
+        """Yield a task's log as it grows, until the task has ended.
 
-        It begins with the latest attempt. A connection that breaks is taken up where it was.
+        Starts with the latest attempt and continues with its retries; with `attempt`, yields only
+        that attempt's log. A broken connection is resumed at the same offset.
         """
-        number = attempt
+        current_attempt = attempt
         while True:
-            if number is None:
-                number = max(self.get_task(task)["attempt"], 1)
+            if current_attempt is None:
+                current_attempt = max(self.get_task(task)["attempt"], 1)
             try:
-                yield from self._follow(task, number)
+                yield from self._follow(task, current_attempt)
             except NotFound:
                 if attempt is not None:
-                    raise  # otherwise it ended without another attempt, or is told below
+                    raise  # otherwise the task ended without another attempt; checked below
             if attempt is not None:
                 return
-            found = self.get_task(task)
-            if found["attempt"] <= number and found["status"] in FINAL:
+            current = self.get_task(task)
+            if current["attempt"] <= current_attempt and current["status"] in FINAL_STATUSES:
                 return
-            number += 1
+            current_attempt += 1
 
     def list_dead_letters(
         self,
@@ -184,17 +214,17 @@ class Client(
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Task]:
-        """Return a page of the tasks that failed for good."""
-        return self._send(calls.list_dead_letters(reason, since, limit, cursor))
+        """Return a page of dead letters: tasks that failed with no attempts left."""
+        return self._send(task_calls.list_dead_letters(reason, since, limit, cursor))
 
     def iter_dead_letters(
         self, *, reason: str | None = None, since: Instant | None = None
     ) -> Iterator[Task]:
-        """Yield all the tasks that failed for good, page by page."""
+        """Yield every dead letter, fetching page by page."""
         cursor: str | None = None
         while True:
             page = self.list_dead_letters(
-                reason=reason, since=since, limit=calls.PAGE, cursor=cursor
+                reason=reason, since=since, limit=task_calls.PAGE_SIZE, cursor=cursor
             )
             yield from page["items"]
             cursor = page["next_cursor"]
@@ -202,56 +232,61 @@ class Client(
                 return
 
     def get_dead_letter(self, task: str) -> DeadLetter:
-        """Return one dead letter, with its last attempt and the end of its log."""
-        return self._send(calls.get_dead_letter(task))
+        """Return a dead letter with its last attempt and the end of its log."""
+        return self._send(task_calls.get_dead_letter(task))
 
     def replay_dead_letter(self, task: str, *, downstream: bool = False) -> Task:
-        """Submit a dead letter once more, and return the new task."""
-        return self._send(calls.replay_dead_letter(task, downstream=downstream))
+        """Submit a dead letter again as a new task, and return the new task."""
+        return self._send(task_calls.replay_dead_letter(task, downstream=downstream))
 
     def drop_dead_letter(self, task: str) -> None:
-        """Take a task out of the dead letters; its history stays."""
-        return self._send(calls.drop_dead_letter(task))
+        """Drop a task from the dead letters; its history is kept."""
+        return self._send(task_calls.drop_dead_letter(task))
 
     def list_nodes(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Node]:
-        """Return a page of the nodes."""
-        return self._send(calls.list_nodes(limit, cursor))
+        """Return a page of nodes."""
+        return self._send(task_calls.list_nodes(limit, cursor))
 
     def list_servers(self) -> Page[Server]:
-        """Return the servers, and what each of them leads."""
-        return self._send(calls.list_servers())
+        """Return the servers with the duties that each leads."""
+        return self._send(task_calls.list_servers())
 
     def get_node(self, node: str) -> Node:
-        """Return a node as it is now."""
-        return self._send(calls.get_node(node))
+        """Return a node."""
+        return self._send(task_calls.get_node(node))
 
     def drain_node(self, node: str) -> Node:
-        """Let a node finish what it runs and take no more."""
-        return self._send(calls.drain_node(node, drain=True))
+        """Drain a node: it finishes its running tasks and takes no new ones."""
+        return self._send(task_calls.drain_node(node, drain=True))
 
     def undrain_node(self, node: str) -> Node:
-        """Let a node take tasks again."""
-        return self._send(calls.drain_node(node, drain=False))
+        """Make a drained or draining node take tasks again."""
+        return self._send(task_calls.drain_node(node, drain=False))
 
     def set_capacity(self, node: str, capacity: ResourceFields | None) -> Node:
-        """Say what a node has, kind by kind, whatever its agent says; None undoes that."""
-        return self._send(calls.set_capacity(node, capacity))
+        """Override the capacity that a node's agent reports, kind by kind; None undoes it."""
+        return self._send(task_calls.set_capacity(node, capacity))
 
     def remove_node(self, node: str) -> None:
-        """Take a node away for good: what runs there is handed over, and it cannot come back."""
-        self._send(calls.remove_node(node))
+        """Remove a node permanently; its running tasks are handed over to other nodes."""
+        self._send(task_calls.remove_node(node))
 
     def create_node_token(
         self, expires_in: Duration | None = None, uses: TokenUses | None = None
     ) -> NodeToken:
-        """Return a token with which one new node, or `uses` of them, may join within an hour."""
-        return self._send(calls.create_node_token(expires_in, uses))
+        """Create a join token for new nodes: by default one node, within an hour."""
+        return self._send(task_calls.create_node_token(expires_in, uses))
 
     def list_resources(
-        self, *, limit: int | None = None, cursor: str | None = None
-    ) -> Page[Allocation]:
-        """Return a page of who has what of the nodes: tasks that run, and reservations."""
-        return self._send(calls.list_resources(limit, cursor))
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        node: str | None = None,
+        tenant: str | None = None,
+    ) -> TenantPage[Allocation]:
+        """Return a page of allocations: running tasks and reservations."""
+        return self._send(task_calls.list_resources(limit, cursor, node, tenant))
 
     def reserve(
         self,
@@ -260,8 +295,11 @@ class Client(
         node: str | None = None,
         expires_in: Duration | None = None,
     ) -> Allocation:
-        """Keep part of a node free of tasks: of the one named, or of one where it fits."""
-        return self._send(calls.reserve(resources, node, expires_in))
+        """Reserve resources on `node`, or on any node where they fit.
+
+        The reservation lasts until it is released or `expires_in` has passed.
+        """
+        return self._send(task_calls.reserve(resources, node, expires_in))
 
     def update_reservation(
         self,
@@ -270,12 +308,12 @@ class Client(
         *,
         expires_in: Duration | None = None,
     ) -> Allocation:
-        """Change what is reserved, kind by kind, or how long from now it lasts."""
-        return self._send(calls.update_reservation(reservation, resources, expires_in))
+        """Change the amounts of a reservation, kind by kind, or its expiry counted from now."""
+        return self._send(task_calls.update_reservation(reservation, resources, expires_in))
 
     def release(self, reservation: str) -> None:
-        """Give back what is reserved."""
-        self._send(calls.release(reservation))
+        """Release a reservation."""
+        self._send(task_calls.release(reservation))
 
     def usage(
         self,
@@ -284,50 +322,56 @@ class Client(
         until: str | None = None,
         by: str | Sequence[str] = (),
         tenant: str | None = None,
-    ) -> UsageTold:
-        """Return what was used on days from `since` to `until` (dates), and what it costs.
+    ) -> UsageReport:
+        """Return usage and its price for the days from `since` to `until` (dates, inclusive).
 
-        `by` says what to tell apart: day (if nothing is said), tenant, user, tier, urgency.
+        `by` groups it by one or more of day (the default), tenant, user, tier and urgency.
         """
-        return self._send(calls.usage(since, until, by, tenant))
+        return self._send(task_calls.usage(since, until, by, tenant))
 
-    def status(self) -> Status:
-        """Return the whole at a glance."""
-        return self._send(calls.status())
+    def status(self, *, tenant: str | None = None) -> Status:
+        """Return an overview of tasks; with the scope `admin`, of the whole installation."""
+        return self._send(task_calls.status(tenant))
 
     def healthz(self) -> bool:
-        """Return True when a server is there; raises Unreachable when none is."""
-        return self._send(calls.healthz())
+        """Return True if a server responds; raises Unreachable if none does."""
+        return self._send(task_calls.healthz())
 
     def _follow(self, task: str, attempt: int) -> Iterator[bytes]:
-        """Yield the log of one attempt until it is over; raises NotFound if there never is one."""
-        call = calls.read_logs(task, attempt, follow=True)
-        tries = Tries(call, self._servers, self.patience)
-        seen = 0
+        """Yield the log of one attempt until it ends; raises NotFound if it never starts."""
+        call = task_calls.read_logs(task, attempt, follow=True)
+        tries = CallAttempts(call, self._servers, self.patience)
+        offset = 0
         while True:
             url = self._servers.current
             try:
-                for chunk in self._stream(url, call, skip=seen):
-                    seen += len(chunk)
-                    tries = Tries(call, self._servers, self.patience)
+                for chunk in self._stream(url, call, skip=offset):
+                    offset += len(chunk)
+                    tries = CallAttempts(call, self._servers, self.patience)
                     yield chunk
                 return
-            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
-                time.sleep(tries.after(url, trouble))
+            except (NoResponse, LimitExceeded, Unavailable) as failure:
+                self._sleep_before_retry(tries, url, failure)
 
     def _send(self, call: Call[T]) -> T:
-        tries = Tries(call, self._servers, self.patience)
+        tries = CallAttempts(call, self._servers, self.patience)
         while True:
             url = self._servers.current
             try:
-                return read_answer(call, self._connections.exchange(url, tries.call))
-            except (NoAnswer, LimitExceeded, Unavailable) as trouble:
-                time.sleep(tries.after(url, trouble))
+                return read_response(call, self._pool.exchange(url, tries.call))
+            except (NoResponse, LimitExceeded, Unavailable) as failure:
+                self._sleep_before_retry(tries, url, failure)
+
+    def _sleep_before_retry(self, tries: CallAttempts, url: str, failure: CallFailure) -> None:
+        delay = tries.delay_after_failure(url, failure)
+        if self.on_retry is not None:
+            self.on_retry(failure)
+        time.sleep(delay)
 
     def _stream(self, url: str, call: Call[bytes], skip: int) -> Iterator[bytes]:
-        stream = self._connections.stream(url, call)
-        if stream.answer.status != 200:
-            raise read_error(stream.answer)
+        stream = self._pool.stream(url, call)
+        if stream.head.status != 200:
+            raise read_error(stream.head)
         for chunk in stream:
             if skip < len(chunk):
                 yield chunk[skip:]

@@ -1,10 +1,9 @@
-"""Who may look at the pages: who opened the one-time link, or has logged in.
+"""Controls access to the dashboard: by a one-time link, or by a login with a password.
 
-The link carries a token that works once, within five minutes. Whoever opens it first gets
-a session cookie, and the token is void from then on, so that a link in a shell history or
-a shared screen is worth nothing. Everybody else says with a password who he is. The
-gate stands in front of everything, the websocket included, and lets no request
-through that a foreign page could have made.
+The link carries a token that works once, within five minutes. The first browser to open it gets a
+session cookie and the token becomes void, so a link in a shell history or on a shared screen is
+worthless. Everyone else logs in with a password. The gate is in front of everything, the websocket
+included, and refuses every request that a foreign page could have made.
 """
 
 from math import ceil
@@ -19,11 +18,11 @@ from duly.dashboard.visit import Visit, own_page, read_form
 from duly.errors import DulyError
 
 SESSION = "duly.session"
-"""Where the app finds whose request it is."""
+"""The key in the ASGI scope under which the app finds the session of a request."""
 
 
 class Gate:
-    """Wraps an ASGI app, so that only those who were let in get through."""
+    """Wraps an ASGI app, and passes only requests with a session to it."""
 
     def __init__(
         self, app: App, entrance: Entrance, sessions: Sessions, host: str, port: int
@@ -32,11 +31,11 @@ class Gate:
         self._entrance = entrance
         self._sessions = sessions
         self._host = host
-        # Browsers share cookies between the ports of a host, so the name tells them apart.
+        # Browsers share cookies between the ports of a host, so the name includes the port.
         self._cookie = f"duly_pages_{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer for the app, or let the request through to it."""
+        """Pass a request with a session to the app, and respond to all others."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -50,7 +49,7 @@ class Gate:
             ]
             await self.app(scope, receive, guarded(send))
         elif scope["type"] == "websocket":
-            # Closing before accepting makes the server answer the handshake with 403.
+            # Closing before accepting makes the server reject the handshake with 403.
             await receive()
             await send({"type": "websocket.close", "code": 1008})
         else:
@@ -81,8 +80,8 @@ class Gate:
             why = EXPIRED if session is Opening.EXPIRED else VOID
             known = self._session(visit) is not None
             return login_page.page(403, f"<p>{why} {OPENED if known else NEW_LINK}</p>")
-        # A page that goes on by itself, not a redirect: a strict cookie would not follow a
-        # redirect that began with a click on some other page.
+        # A page that refreshes to `/`, not a redirect: browsers do not send a strict cookie after
+        # a redirect that began with a click on another site.
         return login_page.page(
             200,
             f"<p>{OPENED}</p>",
@@ -131,7 +130,7 @@ class Gate:
         return go_on(login_page.address("/", "out" if all(told) else "untold"), gone)
 
     async def _let_in(self, visit: Visit, session: Session) -> Headers:
-        """Begin a session under an id that nobody has seen; the browser's former one ends."""
+        """Start a session under a new random id; the browser's previous session ends."""
         for shown in visit.cookies(self._cookie):
             await self._sessions.end(shown)
         return [self._set_cookie(visit, await self._sessions.begin(session))]

@@ -1,7 +1,6 @@
-"""What the pages answer before anybody is let in, and the headers of every answer.
+"""Responses to unauthenticated requests, and the security headers of every response.
 
-These few pages are plain HTML without any script: whoever sees them has not shown yet
-who he is.
+These few pages are plain HTML without any script, because the browser has not authenticated yet.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,8 +18,8 @@ ANYWHERE = ["base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"]
 POLICY = "; ".join(
     [
         "default-src 'none'",
-        # NiceGUI compiles its templates in the browser, which needs inline code and eval. What
-        # keeps tenants' text from becoming code is escaping; this keeps all else from elsewhere.
+        # NiceGUI compiles its templates in the browser, which needs inline code and eval. Escaping
+        # keeps tenants' text from becoming code; the policy blocks all other origins.
         "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data:",
@@ -34,7 +33,7 @@ HEADERS: Headers = [
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    # Not `no-referrer`, with which browsers hide the origin of a form from ourselves, too.
+    # Not `no-referrer`: browsers would then hide the origin of our own forms too.
     (b"referrer-policy", b"same-origin"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -44,14 +43,14 @@ CONTENT_POLICY = b"content-security-policy"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of our own: a page, or where to go on."""
+    """A response of the gate itself: a page or a redirect."""
 
     status: int
     html: str = ""
     headers: Headers = field(default_factory=list)
 
     async def __call__(self, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         body = self.html.encode()
         headers: Headers = [
             (b"content-type", b"text/html; charset=utf-8"),
@@ -65,12 +64,12 @@ class Reply:
 
 
 def go_on(where: str, *headers: tuple[bytes, bytes]) -> Reply:
-    """Send the browser to another of our own pages."""
+    """Redirect the browser to another page of the dashboard."""
     return Reply(303, headers=[(b"location", where.encode()), *headers])
 
 
 def guarded(send: Send) -> Send:
-    """Put the security headers on every answer, over whatever the app says itself."""
+    """Set the security headers on every response, overriding those of the app."""
     ours = {name for name, _ in HEADERS} | {CONTENT_POLICY}
 
     async def guarded(message: Message) -> None:

@@ -1,6 +1,6 @@
-"""The pages as a process: API clients on one side, browsers on the other.
+"""Runs the dashboard's process: a web server for browsers, and a client of the API.
 
-The keys stay on this side. A browser gets drawings and a session cookie.
+API keys stay in this process. A browser gets rendered pages and a session cookie.
 """
 
 import os
@@ -16,28 +16,28 @@ from duly.dashboard.answers import App
 from duly.dashboard.entrance import Entrance
 from duly.dashboard.options import PagesOptions
 from duly.dashboard.sessions import INTERVAL, Sessions
-from duly.http.limits import LimitedHttpProtocol
+from duly.http.connection_limits import LimitedHttpProtocol
 from duly.http.server import HttpServer
 
 
 class PagesServer(HttpServer):
-    """The pages' web server, which tells when it listens."""
+    """The dashboard's web server, which calls `ready` when it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and tell so."""
+        """Start to listen, and call `ready`."""
         await super().startup(sockets)
         if self.started:
             self._ready()
 
 
 def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve the pages until stopped; `ready` is called once they can be opened."""
-    # NiceGUI decides at import where it would keep files. We keep none, and it must not look for
-    # any in whatever folder the process was started from: nothing can be below this one.
+    """Serve the dashboard until stopped; `ready` is called once it can be opened."""
+    # NiceGUI decides at import where it would store files. We store none, and it must not look for
+    # any in the working directory: nothing can exist below this path.
     os.environ["NICEGUI_STORAGE_PATH"] = f"{os.devnull}/nicegui"
     os.environ.pop("NICEGUI_REDIS_URL", None)
     sessions = Sessions()
@@ -60,7 +60,7 @@ def run(options: PagesOptions, ready: Callable[[], None] = lambda: None) -> None
 
 
 def _pages(sessions: Sessions) -> App:
-    # Here, because importing NiceGUI takes a second and begins to act on the environment.
+    # Imported late: importing NiceGUI takes a second and already acts on the environment.
     from fastapi import FastAPI, Request
     from nicegui import ui
 

@@ -1,4 +1,4 @@
-"""Lets people in: by a password that the server checks, or once by the link."""
+"""Authenticates people: by a password that the server checks, or by the one-time link."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -13,15 +13,15 @@ from duly.dashboard.visitor import ADMINISTRATOR, Visitor
 from duly.errors import DulyError, LimitExceeded, Unauthenticated, Unavailable, Unreachable
 
 IMPATIENT = Patience(total=timedelta(0))
-"""No repetition inside a call: the page itself asks again, and says meanwhile what is wrong."""
+"""No retries inside a call: the page itself polls again, and shows the problem meanwhile."""
 CHECKING = 20.0
-"""Seconds for the server to check a password."""
+"""Timeout in seconds for the server to check a password."""
 WRONG = "The tenant, the user or the password is wrong."
 SILENT = "The server does not answer. Try again in a moment."
 
 
 class Entrance:
-    """Makes the sessions of those who show that they may."""
+    """Creates sessions for people with a valid password or link."""
 
     def __init__(self, url: str, ca_file: str | None = None, link: Link | None = None) -> None:
         self._url = url
@@ -31,11 +31,11 @@ class Entrance:
 
     @property
     def has_link(self) -> bool:
-        """Whether there is a link that opens the pages, or was."""
+        """Whether the dashboard has a one-time link, used or not."""
         return self._link is not None
 
     async def log_in(self, tenant: str, user: str, password: str) -> Session:
-        """Return the session of a user; raises what `refusal` puts into words."""
+        """Return a new session of a user; raises the errors that `refusal` describes."""
         async with asyncio.timeout(CHECKING), self._client(None) as client:
             key = await client.log_in(tenant, user, password)
         visitor = Visitor(frozenset(key["scopes"]), key["tenant"], key["user"])
@@ -43,7 +43,7 @@ class Entrance:
         return Session(self._client(key["key"]), visitor, lasts.total_seconds())
 
     def open_link(self, token: str) -> Session | Opening:
-        """Return the session of whoever has the link, the first time; else why there is none."""
+        """Exchange the link's token, once, for an administrator's session; else return why not."""
         if self._link is None or self._file is None:
             return Opening.VOID
         opening = self._file.open(token)
@@ -56,9 +56,9 @@ class Entrance:
 
 
 def refusal(error: Exception) -> tuple[int, str, timedelta | None]:
-    """Return how a login that failed is answered: status, one sentence, how long to wait.
+    """Return the response to a failed login: status, one sentence, how long to wait.
 
-    Where the server is, and what it thinks of a name, is not for strangers.
+    The server's address, and its errors about a name, are not disclosed to strangers.
     """
     match error:
         case LimitExceeded():

@@ -1,9 +1,9 @@
-"""Asks the server on behalf of the pages of one session, and only while a page is open.
+"""Polls the API for the open pages of one session.
 
-Pages ask the feed, the feed asks the API: however many tabs are open, the server
-gets one round of questions every two seconds; with none open it gets none. When
-it does not answer, the last known picture stays, together with what is wrong.
-Nothing is asked that the session's key may not see.
+Pages read the feed, and the feed polls the API: however many tabs are open, the server gets one
+set of requests every two seconds, and none without an open tab. If the server does not respond,
+the last snapshot stays, together with the problem. Nothing is requested that the session's key may
+not see.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import msgspec
 
 from duly import clock
 from duly.client.aio import AsyncClient
-from duly.client.shapes import FINAL, Node, Task
+from duly.client.shapes.task_shapes import FINAL_STATUSES, Node, Task
 from duly.dashboard import view
 from duly.dashboard.view import Snapshot
 from duly.dashboard.visitor import Visitor
@@ -22,28 +22,28 @@ from duly.errors import DulyError, Unauthenticated
 
 TASKS = 50
 TAIL = 8192
-"""Bytes of the end of a log that the details show."""
+"""Bytes of the end of a log that a task's details show."""
 
 
 class Feed:
-    """The newest picture of the server, shared by all pages of a session."""
+    """The newest snapshot of the server, shared by all pages of a session."""
 
     def __init__(self, client: AsyncClient, interval: timedelta, visitor: Visitor) -> None:
         self.is_refused = False
-        """Whether the key opens nothing any more."""
+        """Whether the server has rejected the session's key."""
         self._client = client
         self._visitor = visitor
-        # A little less than the pages' own interval, so that each of them sees a new picture.
+        # A little less than the pages' own interval, so that each refresh gets a new snapshot.
         self._good_for = interval.total_seconds() * 0.8
         self._timeout = 10.0
         self._lock = asyncio.Lock()
         self._taken_at = float("-inf")
         self._latest = Snapshot()
         self._ended: tuple[Task | None, str] = (None, "")
-        """The last task that was looked at when it had ended: its log is not read twice."""
+        """The last finished task whose details were read, and its log, which is not read twice."""
 
     async def look(self) -> Snapshot:
-        """Return a picture that is at most about one interval old."""
+        """Return a snapshot that is at most about one interval old."""
         async with self._lock:
             if clock.monotonic() - self._taken_at >= self._good_for:
                 self._latest = await self._take()
@@ -51,14 +51,14 @@ class Feed:
             return self._latest
 
     async def details(self, task: str) -> tuple[Task, str]:
-        """Return a task and the end of its log; raises DulyError when there is no answer."""
+        """Return a task and the end of its log; raises DulyError if a request fails."""
         async with asyncio.timeout(self._timeout):
             found = await self._client.get_task(task)
             if found == self._ended[0]:
                 return found, self._ended[1]
             log = await self._client.read_logs(task) if found["attempt"] else b""
         tail = log[-TAIL:].decode(errors="replace")
-        if found["status"] in FINAL:
+        if found["status"] in FINAL_STATUSES:
             self._ended = (found, tail)
         return found, tail
 
@@ -86,7 +86,7 @@ class Feed:
 
 
 def problem(error: Exception) -> str:
-    """Say what is wrong in one sentence, without anything that an error may carry along."""
+    """Describe an error in one sentence, without the details that it may carry."""
     if isinstance(error, DulyError):
         return view.visible(error.message)
     return "The server does not answer."

@@ -1,8 +1,8 @@
-"""The one-time link to the pages, kept in a file that only its owner can read.
+"""The one-time login link to the dashboard, kept in a file that only its owner can read.
 
-Whoever can write the file can make a new link: `duly up`, which starts the pages, and `duly link`
-beside it. The file holds the newest link, so an older one is void. That a link has been used is
-known to the pages alone; there is another link whenever they are started again.
+Any process that can write the file can create a link: `duly up`, which starts the dashboard, and
+`duly link`. The file holds the newest link, so older ones are void. Only the dashboard's process
+knows that a link has been used; every start of the dashboard creates a new one.
 """
 
 import hashlib
@@ -18,41 +18,41 @@ from duly.private_file import write_private
 
 LINK_LASTS = timedelta(minutes=5)
 NAME = "pages.link"
-"""What the file is called, in the data folder."""
+"""The name of the file in the data folder."""
 PATH = "/open"
 
 
 class Opening(Enum):
-    """What comes of opening a link."""
+    """The result of opening a link."""
 
     LET_IN = auto()
     EXPIRED = auto()
     VOID = auto()
-    """It was used, there is a newer one, or it never was a link."""
+    """The link was used, there is a newer one, or it never existed."""
 
 
 class LinkFile:
-    """The file, and whether the link in it has been used."""
+    """The link's file, and whether the link in it has been used."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._used: bytes | None = None
 
     def renew(self, address: str) -> str:
-        """Put a new link to the pages at `address` into the file, and return it."""
+        """Write a new link to the dashboard at `address` into the file, and return it."""
         until = int(clock.monotonic() + LINK_LASTS.total_seconds())
-        # When it ends is part of what is compared, so nobody can make it last longer.
+        # The expiry is part of the token that is compared, so it cannot be extended.
         link = f"{address}{PATH}?token={secrets.token_urlsafe(16)}.{until}"
         write_private(self.file, link + "\n")
         return link
 
     def address(self) -> str:
-        """Return where the pages are, as the newest link has it."""
+        """Return the dashboard's address, which is part of the newest link."""
         parts = urlsplit(self.file.read_text().strip())
         return f"{parts.scheme}://{parts.netloc}"
 
     def open(self, token: str) -> Opening:
-        """Say whether `token` lets somebody in; if it does, it has been used from then on."""
+        """Check `token` and, if it is valid, mark it as used."""
         known = self._token()
         given = _digest(token)
         if not known or given == self._used or not hmac.compare_digest(given, _digest(known)):

@@ -1,4 +1,4 @@
-"""The page on which one logs in, and what it says when that comes to nothing."""
+"""Renders the login page, its notices and its error messages."""
 
 from html import escape
 from importlib.resources import files
@@ -24,7 +24,7 @@ NOTES = {
     "untold": "You have logged out here. The server could not be told, so what you logged in with "
     "ends there by itself, 12 hours after you did.",
 }
-"""What can be said on top of the form, by the word in the address."""
+"""Notices above the form, by the parameter `why` of its URL."""
 FORM = Template("""$said
 <form method="post" action="/login">
 <input type="hidden" name="next" value="$next">
@@ -57,7 +57,7 @@ def form(
     has_link: bool = False,
     headers: Headers | None = None,
 ) -> Reply:
-    """Return the page to log in on; the password is to be typed again every time."""
+    """Return the login page; the password must be typed again after every error."""
     said = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     if note and not wrong:
         said = f'<p class="note" role="status">{escape(note)}</p>'
@@ -75,11 +75,11 @@ def form(
 
 
 def closed(where: str, *, has_link: bool) -> Reply:
-    """Return the page for whoever has not been let in: it goes on to the form by itself.
+    """Return the page for requests without a session, which refreshes to the login form.
 
-    It is no redirect, because a browser that comes from some other page does not show its
-    strict cookie here, nor after a redirect; going on from our own page it does, and if it was
-    let in before, the form sends it on to where it was going.
+    It is not a redirect: a browser that comes from another site sends its strict cookie neither
+    here nor after a redirect. After a refresh of our own page it does, and if it has a session,
+    the form redirects it to `where`.
     """
     target = escape(address(where), quote=True)
     text = f'<a href="{target}">To see this page, log in.</a>'
@@ -89,7 +89,7 @@ def closed(where: str, *, has_link: bool) -> Reply:
 
 
 def address(where: str, why: str = "") -> str:
-    """Return the address of the form, from which one goes on to `where`."""
+    """Return the URL of the login form, which redirects to `where` after the login."""
     asked = {"next": where} if where != "/" else {}
     if why:
         asked["why"] = why

@@ -1,16 +1,15 @@
-"""The overview: counts, nodes and the last tasks, and the details of a task on a click.
+"""The overview page: task counts, nodes and the last tasks, with the details of a task on a click.
 
-A page holds no data of its own: every two seconds it takes the newest picture from
-the feed of its session and redraws what has changed. It shows what the session's key
-may see, and when the session has ended it leads to the form to log in. Everything
-that tenants wrote is handed over as text, never as HTML or Markdown.
+A page holds no data of its own: every two seconds it takes the newest snapshot from its session's
+feed and redraws what has changed. It shows what the session's key may see, and opens the login
+form when the session has ended. Text from tenants is rendered as text, never as HTML or Markdown.
 """
 
 from importlib.resources import files
 
 from nicegui import ui
 
-from duly.client.shapes import Task
+from duly.client.shapes.task_shapes import Task
 from duly.dashboard import view
 from duly.dashboard.feed import problem
 from duly.dashboard.login_page import address
@@ -19,14 +18,14 @@ from duly.dashboard.sessions import Session
 from duly.dashboard.task_table import TaskTable
 from duly.dashboard.view import NodeView, Snapshot
 from duly.errors import DulyError
-from duly.model.task import FINAL
+from duly.model.task import FINAL_STATUSES
 
 FIRST_TASK = "duly run -- echo hello"
 SUSPENDED = "Your tenant is suspended: nothing of it starts, and you can look, but change nothing."
 
 
 class Overview:
-    """One open page: its elements, and the picture that they show."""
+    """One open page: its elements, and the snapshot that they show."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -74,7 +73,7 @@ class Overview:
             theme = ui.element("button").classes("tool").props('type="button"')
             with theme.on("click", self._next_theme):
                 self._theme_text = text("span", "Theme: auto")
-            # A form and not an event: the browser's cookie ends with it, too.
+            # A form and not an event: the response also deletes the browser's cookie.
             with ui.element("form").props('method="post" action="/logout"'):
                 text("button", "Log out").classes("tool").props('type="submit"')
 
@@ -101,7 +100,7 @@ class Overview:
                     self._numbers[status] = text("div", view.NOTHING).classes("number")
                     with ui.element("div").classes("label"):
                         text("span", status)
-                        if status in FINAL:
+                        if status in FINAL_STATUSES:
                             self._windows.append(text("span", "").classes("window"))
 
     def _build_tasks(self) -> None:
@@ -113,15 +112,15 @@ class Overview:
         self._empty.set_visibility(False)
 
     def _go(self) -> None:
-        """Show the login page, unless the browser is about to be shown it anyway."""
+        """Open the login page, unless the browser is about to open it anyway."""
         why = self._session.farewell
         if why is not None:
             stays = why == "ended" and self._open_task
             ui.navigate.to(address(f"/?task={self._open_task}" if stays else "/", why))
 
     async def refresh(self) -> None:
-        """Show the newest picture, touching only what differs from the one shown."""
-        # Before and after: nothing is asked for a session that is over, and an answer may end it.
+        """Show the newest snapshot, updating only what differs from the previous one."""
+        # Before and after: a session that is over sends no request, and a response may end it.
         new = None if self._session.is_over else await self._feed.look()
         if new is None or self._session.is_over:
             self._go()
@@ -194,7 +193,7 @@ class Overview:
             self._redraw_details(content)
 
     def _redraw_details(self, content: str | tuple[Task, str]) -> None:
-        # Only when something has changed: drawing anew loses the reader's place in the log.
+        # Only if something has changed: a redraw loses the scroll position in the log.
         if content == self._details_shown:
             return
         self._details_shown = content

@@ -1,22 +1,22 @@
-"""The parts of the page that are drawn anew when they change: nodes, and a task's details."""
+"""The parts of the page that are redrawn as a whole: the nodes, and a task's details."""
 
 from typing import Any
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from duly.client.shapes import Task
+from duly.client.shapes.task_shapes import Task
 from duly.dashboard import view
 from duly.dashboard.view import Bar, NodeView
 
 
 def text(tag: str, content: str) -> Any:
-    """Make an element that shows `content` as it is, whatever it looks like."""
+    """Return an element that shows `content` as plain text, whatever it contains."""
     return TextElement(tag=tag, text=content)
 
 
 def draw_node(node: NodeView) -> None:
-    """Draw a node, what runs on it, and a bar for each kind of resource."""
+    """Draw a node with its status, its note and a bar for each kind of resource."""
     with ui.element("div").classes("node"):
         with ui.element("div").classes("who"):
             text("div", node.name).classes("name")
@@ -45,10 +45,10 @@ def _draw_bar(bar: Bar) -> None:
 
 
 def draw_details(task: Task, log: str) -> None:
-    """Draw one task: where it is and why, what is known of it, and the end of its log."""
+    """Draw one task: its status and the reason for it, its fields, and the end of its log."""
     status = _tone(task["status"])
     with ui.element("div"):
-        text("h2", view.visible(task["name"] or "(no name)"))
+        text("h2", view.visible(task["name"] or task["ref"] or "(no name)"))
         text("span", status).classes(f"status {status}")
     if reason := view.reason(task):
         text("div", reason).classes(f"why {status}")
@@ -65,5 +65,5 @@ def draw_details(task: Task, log: str) -> None:
 
 
 def _tone(status: str) -> str:
-    """Return the CSS class of a status; only letters, so that it can be nothing else."""
+    """Return the CSS class of a status; letters only, so that it is always a single class."""
     return status if status.isalpha() else "cancelled"

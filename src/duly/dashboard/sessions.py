@@ -1,7 +1,7 @@
-"""The browsers that were let in, and what each of them may see.
+"""The sessions of authenticated browsers.
 
-A browser holds a random id and nothing else. The key that it stands for stays here, with
-a client of its own, so that nobody sees more than the API shows to that key.
+A browser holds a random id and nothing else. The session's API key stays in this process, with a
+client of its own, so a browser sees no more than the API shows to that key.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from duly.errors import DulyError, Unauthenticated
 
 INTERVAL = timedelta(seconds=2)
 MOST = 1000
-"""Sessions at once; beyond that the oldest ends."""
+"""Maximum number of sessions; beyond that, the oldest ends."""
 TELLING = 3.0
-"""Seconds for the server to hear that a session has ended."""
+"""Timeout in seconds for logging out on the server."""
 
 
 class Session:
-    """One browser: who it is, its client, and what that was last told."""
+    """The session of one browser: its user, its API client, and the feed of its pages."""
 
     def __init__(self, client: AsyncClient, visitor: Visitor, lasts: float = float("inf")) -> None:
         self.visitor = visitor
@@ -32,7 +32,7 @@ class Session:
         self._until = clock.monotonic() + lasts
         self._is_closed = False
         self.farewell: str | None = "ended"
-        """What its pages are told when it is over; None while it is being left."""
+        """Which notice its pages show when it is over; None during a logout."""
 
     @property
     def is_over(self) -> bool:
@@ -45,14 +45,14 @@ class Session:
         return self.visitor.user is not None
 
     async def leave(self) -> bool:
-        """End it as its user wishes: its pages say so, too, and not that it has ended."""
+        """Log out at the user's request; open pages show that, not that the session has ended."""
         self.farewell = None
         told = await self.close()
         self.farewell = "out" if told else "untold"
         return told
 
     async def close(self) -> bool:
-        """End it here and at the server; return whether the server knows, if it has to."""
+        """End the session here and on the server; return False if the server was not reached."""
         if self._is_closed:
             return True
         self._is_closed = True
@@ -61,7 +61,7 @@ class Session:
                 if self._is_login:
                     await self._client.log_out()
         except Unauthenticated:
-            return True  # the key has ended before
+            return True  # The key was no longer valid.
         except (DulyError, OSError, TimeoutError):
             return False
         finally:
@@ -70,13 +70,13 @@ class Session:
 
 
 class Sessions:
-    """All of them, by the digest of the id that the browser holds."""
+    """All sessions, by the digest of the id that the browser holds."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, Session] = {}
 
     async def begin(self, session: Session) -> str:
-        """Let a browser in, and return the id that it is to show."""
+        """Add a session, and return the id for the browser's cookie."""
         over = [digest for digest, one in self._open.items() if one.is_over]
         if len(self._open) - len(over) >= MOST:
             over.append(next(digest for digest in self._open if digest not in over))
@@ -86,21 +86,21 @@ class Sessions:
         return shown
 
     def find(self, shown: str) -> Session | None:
-        """Return the session of an id, if it is one and lasts."""
+        """Return the session with an id; None if there is none or it is over."""
         found = self._open.get(_digest(shown))
         return None if found is None or found.is_over else found
 
     async def end(self, shown: str) -> bool:
-        """End the session of an id; return whether the server knows, too."""
+        """End the session with an id; return False if the server was not reached."""
         return await self._close([_digest(shown)])
 
     async def leave(self, shown: str) -> bool:
-        """End the session of an id as its user wishes; return whether the server knows, too."""
+        """Log out of the session with an id; return False if the server was not reached."""
         session = self._open.pop(_digest(shown), None)
         return session is None or await session.leave()
 
     async def end_all(self) -> None:
-        """End every one of them, because the pages are about to be gone."""
+        """End all sessions, because the dashboard shuts down."""
         await self._close(list(self._open))
 
     async def _close(self, digests: list[bytes]) -> bool:

@@ -1,7 +1,7 @@
-"""The last tasks as a table that stays where it is while it is refreshed.
+"""The table of the last tasks, which is updated in place.
 
-NiceGUI's own table draws every row anew with each change, which takes the focus
-away from whoever reads it with a keyboard.
+NiceGUI's own table redraws every row with each change, which takes the focus away from people who
+use a keyboard.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ COLUMNS = {
 
 
 class TaskTable(Element, component="task_table.js"):  # type: ignore[misc,call-arg]
-    """A table of tasks; `choose` gets the id of the one that is clicked."""
+    """A table of tasks; `choose` is called with the id of the task that is clicked."""
 
     def __init__(self, choose: Callable[[str], Awaitable[None]]) -> None:
         super().__init__()
@@ -30,6 +30,6 @@ class TaskTable(Element, component="task_table.js"):  # type: ignore[misc,call-a
         self.on("choose", lambda event: choose(str(event.args)))
 
     def show(self, rows: Sequence[dict[str, str]]) -> None:
-        """Show these tasks from now on."""
+        """Replace the tasks in the table."""
         self._props["rows"] = list(rows)
         self.update()

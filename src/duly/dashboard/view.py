@@ -1,8 +1,8 @@
-"""What the overview shows, as plain values made from the answers of the API.
+"""Converts API responses into the plain values that the overview shows.
 
-Nothing here draws or fetches. Text from tenants passes through `visible`, which
-takes away what could disguise a line (control and bidirectional characters);
-keeping it from becoming markup is left to the template engine, which escapes it.
+Nothing here draws or fetches. Text from tenants passes through `visible`, which escapes characters
+that could disguise a line (control and bidirectional characters); markup is escaped by the template
+engine.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from duly.client.shapes import Audit, Node, Status, Task, Usage
+from duly.client.shapes.task_shapes import Audit, Node, Status, Task, Usage
 from duly.duration import format_duration
-from duly.model.numerals import plain
+from duly.model.numerals import format_number
 
 STATUSES = (
     "scheduled",
@@ -28,6 +28,7 @@ STATUSES = (
     "failed",
     "cancelled",
 )
+NOT_STARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
 KINDS = {
     "cpu": "cpu",
     "memory_mb": "memory",
@@ -37,11 +38,11 @@ KINDS = {
     "ports": "ports",
 }
 JOINERS = "\u200c\u200d"
-"""Zero-width, but part of scripts and emoji, and harmless."""
+"""Zero-width, but needed by some scripts and emoji, and harmless."""
 TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 LONGEST_COMMAND = 300
 MOST = 100_000
-"""The server counts no further."""
+"""The server stops counting tasks at this number."""
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -63,7 +64,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What the pages know: the newest answers, and what keeps them from newer ones."""
+    """The contents of the overview, and the problem that prevents newer ones, if any."""
 
     problem: str | None = None
     server: str = ""
@@ -72,19 +73,21 @@ class Snapshot(msgspec.Struct, frozen=True):
     nodes: tuple[NodeView, ...] = ()
     tasks: tuple[dict[str, str], ...] = ()
     drift: str = ""
-    """What the audit has found, in a sentence; empty when all is as it should be."""
+    """The audit's findings in one sentence; empty if there are none."""
     is_suspended: bool = False
-    """Whether the tenant may only look."""
+    """Whether the tenant is suspended, and its access read-only."""
 
 
 def snapshot(
     status: Status, nodes: Sequence[Node], tasks: Sequence[Task], *, is_suspended: bool = False
 ) -> Snapshot:
-    """Turn answers of the API into what the page shows."""
+    """Convert API responses into a snapshot."""
     now = datetime.fromisoformat(status["time"])
     tasks_by_status: Mapping[str, Any] = status["tasks"]
     return Snapshot(
-        server=f"{visible(status['server'])} · version {visible(status['version'])}",
+        server=" · version ".join(
+            visible(part) for part in (status["server"], status["version"]) if part
+        ),
         counts={name: tasks_by_status.get(name, 0) for name in STATUSES},
         window_hours=status["window_hours"],
         nodes=tuple(node_view(node) for node in nodes),
@@ -95,7 +98,7 @@ def snapshot(
 
 
 def drift(audit: Audit | None) -> str:
-    """Say what the audit has found that is not as it should be, if anything."""
+    """Return the audit's findings in one sentence; empty if there are none."""
     if audit is None or not audit["drift"]:
         return ""
     kinds = ", ".join(f"{one['count']} {one['kind']}" for one in audit["drift"])
@@ -103,21 +106,21 @@ def drift(audit: Audit | None) -> str:
 
 
 def task_row(task: Task, now: datetime) -> dict[str, str]:
-    """Return the cells of a task in the table, all of them text."""
+    """Return the cells of a task's table row, all of them text."""
     return {
         "id": task["id"],
         "status": task["status"],
-        "name": visible(task["name"] or "(no name)"),
+        "name": visible(task["name"] or task["ref"] or "(no name)"),
         "owner": owner(task),
         "waited": waited(task, now),
         "ran": span(task["started_at"], task["finished_at"], now),
         "node": visible(node_name(task)),
-        "reason": reason(task),
+        "reason": short_reason(task),
     }
 
 
 def task_facts(task: Task) -> list[tuple[str, str]]:
-    """Return what is known of one task as (label, text), for its details."""
+    """Return the fields of a task that have a value as (label, text), for its details."""
     facts = [
         ("Id", task["id"]),
         ("Command", command(task)),
@@ -133,7 +136,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
         ("Queue", task.get("queue")),
         ("Submitted", moment(task["submitted_at"])),
         ("May start from", moment(task["ready_at"])),
-        ("Start by", moment(task["start_by"])),
+        ("Start by", "" if task["finished_at"] else moment(task["start_by"])),
         ("Started", moment(task["started_at"])),
         ("Finished", moment(task["finished_at"])),
         ("Used", usage(task["usage"])),
@@ -146,7 +149,7 @@ def task_facts(task: Task) -> list[tuple[str, str]]:
 
 
 def progress(task: Task) -> str:
-    """Say how far a task that runs has come by its own account."""
+    """Format the progress that a running task reports; empty if it reports none."""
     told = task.get("progress")
     if told is None:
         return ""
@@ -154,20 +157,20 @@ def progress(task: Task) -> str:
 
 
 def concurrency(task: Task) -> str:
-    """Say beside how many others with its key a task may run."""
+    """Format a task's concurrency limit and its key; empty if it has none."""
     asked = task.get("concurrency")
     return "" if asked is None else f"{asked['limit']} at once with the key {asked['key']}"
 
 
 def node_view(node: Node) -> NodeView:
-    """Return a node with its bars; kinds of which it has nothing are left out.
+    """Return a node with its bars; kinds of resources that it does not have are left out.
 
-    A lost node has no bars: what is free on it is free for nobody.
+    A lost node has no bars: its free resources are not available to any task.
     """
     count, heard = node["tasks"], node["last_heartbeat_at"]
     note = "1 task" if count == 1 else f"{count} tasks"
     bars: list[Bar] = []
-    if node["status"] == "lost":
+    if node["status"] in ("stopped", "lost"):
         note = f"last heard of at {moment(heard)}" if heard else "not heard of"
     else:
         capacity, free = _amounts(node["capacity"]), _amounts(node["free"])
@@ -180,7 +183,7 @@ def node_view(node: Node) -> NodeView:
 
 
 def bar(kind: str, used: float, whole: float) -> Bar:
-    """Return how much of `whole` is in use, as a share and in words."""
+    """Return how much of `whole` is in use, as a share and as text."""
     share = min(max(used / whole, 0.0), 1.0)
     return Bar(
         visible(KINDS.get(kind, kind)), share, f"{amount(kind, used)} of {amount(kind, whole)}"
@@ -188,14 +191,14 @@ def bar(kind: str, used: float, whole: float) -> Bar:
 
 
 def amount(kind: str, value: float) -> str:
-    """Write an amount of a kind of resource as briefly as it can be read."""
+    """Format an amount of a kind of resource briefly, with its unit."""
     if kind in ("memory_mb", "disk_mb"):
-        return f"{value / 1024:.1f} GiB" if value >= 1024 else f"{plain(value)} MiB"
-    return plain(round(value, 3))
+        return f"{value / 1024:.1f} GiB" if value >= 1024 else f"{format_number(value)} MiB"
+    return format_number(round(value, 3))
 
 
 def resources(needs: Mapping[str, Any], tier: str | None) -> str:
-    """Write what a task needs: 0.5 cpu, 256 MiB memory (basic)."""
+    """Format the resources of a task: 0.5 cpu, 256 MiB memory (basic)."""
     parts = [
         f"{amount(kind, value)} {KINDS.get(kind, kind)}"
         for kind, value in _amounts(needs).items()
@@ -205,7 +208,7 @@ def resources(needs: Mapping[str, Any], tier: str | None) -> str:
 
 
 def command(task: Task) -> str:
-    """Return what is run, as one would type it; the text of a script is not repeated here."""
+    """Return the command as typed in a shell; the text of a script is not included."""
     told: Mapping[str, Any] = dict(task)
     text = shlex.join(told.get("command") or []) or told.get("script_path") or ""
     text = text or ("a script that was sent along" if told.get("source") else "")
@@ -213,13 +216,13 @@ def command(task: Task) -> str:
 
 
 def attempts(task: Task) -> str:
-    """Say how often a task was tried, and what came of it."""
+    """Format how many attempts a task has had, and how many of them failed or were lost."""
     text = f"{task['attempt']} begun, {task['failures']} of {task['max_attempts']} failed"
     return f"{text}, {task['losses']} lost" if task["losses"] else text
 
 
 def usage(used: Usage | None) -> str:
-    """Write what an attempt used, or nothing."""
+    """Format the usage of an attempt; empty if there is none."""
     if not used:
         return ""
     return (
@@ -229,22 +232,30 @@ def usage(used: Usage | None) -> str:
 
 
 def count(number: int) -> str:
-    """Write a number of tasks, and say when it was cut off."""
+    """Format a number of tasks, with a plus sign if the server stopped counting."""
     return f"{number:,}+" if number >= MOST else f"{number:,}"
 
 
 def owner(task: Task) -> str:
-    """Return tenant and user in one, as in acme / kim."""
+    """Return tenant and user in one text: acme / kim."""
     return visible(" / ".join(part for part in (task["tenant"], task["user"]) if part))
 
 
 def reason(task: Task) -> str:
-    """Return the sentence that says why a task is where it is; nothing when all is well."""
+    """Return the sentence that explains a task's status; empty if nothing needs explaining."""
     given = task["reason"]
     if given is not None:
         return visible(given["message"])
     is_ahead = task["status"] == "scheduled" and task["ready_at"] is not None
     return f"Not before {moment(task['ready_at'])}." if is_ahead else ""
+
+
+def short_reason(task: Task) -> str:
+    """Return the reason in a word while the task has not started, and else as a sentence."""
+    given = task["reason"]
+    if given is not None and task["status"] in NOT_STARTED:
+        return visible(given["code"])
+    return reason(task)
 
 
 def node_name(task: Task) -> str:
@@ -253,7 +264,7 @@ def node_name(task: Task) -> str:
 
 
 def waited(task: Task, now: datetime) -> str:
-    """Return how long a task has waited since it could start; nothing before its time."""
+    """Return how long a task has waited since it was ready; a dash if it is scheduled."""
     if task["status"] == "scheduled":
         return NOTHING
     until = task["started_at"] or task["finished_at"]
@@ -261,7 +272,7 @@ def waited(task: Task, now: datetime) -> str:
 
 
 def span(since: str | None, until: str | None, now: datetime) -> str:
-    """Return the time from `since` to `until`, or to now while it goes on."""
+    """Return the time from `since` to `until`, or to `now` if it has not ended."""
     if since is None:
         return NOTHING
     last = datetime.fromisoformat(until) if until else now
@@ -269,26 +280,26 @@ def span(since: str | None, until: str | None, now: datetime) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Write a number of seconds for people."""
+    """Format a number of seconds; a dash for None."""
     return NOTHING if seconds is None else format_duration(timedelta(seconds=seconds))
 
 
 def moment(text: str | None) -> str:
-    """Write an instant to the second, in UTC as the server says it."""
+    """Format a time to the second, in UTC as the server sends it."""
     if text is None:
         return NOTHING
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def visible(text: str) -> str:
-    """Return `text` with every invisible or direction-changing character written out."""
+    """Return `text` with every invisible or direction-changing character escaped."""
     if text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
 
 
 def log_text(text: str) -> str:
-    """Return the end of a log without the codes that colour a terminal."""
+    """Return the end of a log without terminal escape codes."""
     lines = TERMINAL_CODES.sub("", text.replace("\r\n", "\n")).split("\n")
     return "\n".join(visible(line.replace("\t", "    ")) for line in lines)
 

@@ -1,4 +1,4 @@
-"""A request as the gate reads it: little, and by hand, because anybody may send it."""
+"""Parses requests for the gate: only what it needs, and by hand, because anyone may send them."""
 
 import asyncio
 import ipaddress
@@ -9,17 +9,17 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from duly.dashboard.answers import Receive, Scope
 
 LARGEST = 16 * 1024
-"""Bytes of a form."""
+"""Maximum size of a form in bytes."""
 PATIENCE = 10.0
-"""Seconds for a form to come in."""
+"""Timeout in seconds for receiving a form."""
 FORM = "application/x-www-form-urlencoded"
 OWN_PAGES = re.compile(r"/(?:\?task=[0-9]{1,19})?")
-"""Every address that one can be sent to after logging in; all else would be somebody else's."""
+"""The pages to which a login may redirect; any other target could be a foreign site."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What is known of a request before anything is done for it."""
+    """The parts of a request that the gate examines before it does anything."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Visit:
 
     @classmethod
     def of(cls, scope: Scope) -> "Visit":
-        """Read what the web server tells."""
+        """Read an ASGI scope."""
         return cls(
             method=scope.get("method", "GET"),
             path=scope["path"],
@@ -39,17 +39,17 @@ class Visit:
         )
 
     def cookies(self, name: str) -> list[str]:
-        """Return what the browser holds under `name`; a neighbour may have put another beside."""
-        # By hand, because http.cookies drops every cookie when it dislikes one of a neighbour's.
+        """Return all cookies called `name`: another program on the host may have set one too."""
+        # By hand: http.cookies drops all cookies if it dislikes one, such as another program's.
         pairs = (part.strip().partition("=") for part in self.headers.get(b"cookie", "").split(";"))
         return [value for found, _, value in pairs if found == name]
 
     def is_foreign(self, bound: str) -> bool:
-        """Say whether a page of somebody else could have made this request.
+        """Return True if a foreign page could have made this request.
 
-        Browsers say where a form or a websocket comes from, so what changes anything and does
-        not say it is not from one of our pages. It is what keeps others from logging a browser
-        in or out: the cookie, which they cannot send along, is not needed for either.
+        Browsers send the origin of forms and websockets, so a request that changes anything and
+        has no origin is not from our pages. This check prevents foreign pages from logging a
+        browser in or out: neither needs the session cookie, which they cannot send.
         """
         host = self.headers.get(b"host", "")
         origin = self.headers.get(b"origin")
@@ -61,21 +61,21 @@ class Visit:
 
     @property
     def where(self) -> str:
-        """The page that is asked for, to come back to it."""
+        """The requested page, to return to it after the login."""
         task = self.query.get("task")
         return own_page(f"{self.path}?task={quote(task)}" if task else self.path)
 
 
 def own_page(text: str) -> str:
-    """Return `text` if it is one of our pages, and the first of them if it is anything else."""
+    """Return `text` if it is a page of the dashboard, else the path of the overview."""
     return text if OWN_PAGES.fullmatch(text) else "/"
 
 
 def is_own_name(host: str, bound: str) -> bool:
-    """Say whether `host`, as a browser sent it, can only mean this machine.
+    """Return True if `host`, as sent by a browser, can only mean this machine.
 
-    An address cannot be pointed elsewhere by a foreign name server, and `localhost` is resolved
-    by the browser itself; any other name must be the one that the pages were started with.
+    A foreign name server cannot point an IP address elsewhere, and `localhost` is resolved by the
+    browser itself; any other name must be the one that the dashboard was started with.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -91,7 +91,7 @@ def is_own_name(host: str, bound: str) -> bool:
 
 
 async def read_form(visit: Visit, receive: Receive) -> dict[str, str] | None:
-    """Return the fields of a form; None if what comes is none, too large, or not coming."""
+    """Return the fields of a form; None if it is not a form, is too large, or times out."""
     if visit.headers.get(b"content-type", "").partition(";")[0].strip().lower() != FORM:
         return None
     body = b""
@@ -110,7 +110,7 @@ async def read_form(visit: Visit, receive: Receive) -> dict[str, str] | None:
 
 def _pairs(text: bytes) -> dict[str, str]:
     try:
-        # Latin-1 keeps every byte; what is written with percent signs is read as UTF-8.
+        # Latin-1 keeps every byte; percent-encoded text is decoded as UTF-8.
         return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=20))
     except ValueError:
         return {}

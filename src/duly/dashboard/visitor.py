@@ -1,10 +1,10 @@
-"""Who looks at the pages, and what it may do there."""
+"""The user of the dashboard, and what the user may do there."""
 
 import msgspec
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who looks at the pages, and what its key is good for."""
+    """The user of a dashboard session, and the scopes of the session's key."""
 
     scopes: frozenset[str]
     tenant: str | None = None
@@ -12,13 +12,13 @@ class Visitor(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the page says of who it is."""
+        """The user's name as shown on the page."""
         return " / ".join(part for part in (self.tenant, self.user) if part) or "administrator"
 
     def may(self, scope: str) -> bool:
-        """Say whether the API would let it; what it really may, the API decides."""
+        """Return True if the scopes include `scope`; only a prediction, because the API decides."""
         return scope in self.scopes or "admin" in self.scopes
 
 
 ADMINISTRATOR = Visitor(frozenset({"admin"}))
-"""Whoever opened the one-time link."""
+"""The visitor of a session that the one-time link opened."""

@@ -1,9 +1,9 @@
-"""What reaches below ASGI: connections of uvicorn with limits of ours, and its server.
+"""The HTTP server below ASGI: uvicorn's protocol and server with limits of our own.
 
-Only what an ASGI application cannot do is here: bound the head of a request and the time that a
-client takes to send and to read (`limits`), refuse tenants over their rate before a request costs
-anything (`gate`), write head and body at once (`one_write`), and sleep while nothing is asked
-(`server`). All of it relies on names of uvicorn
-that are not public; `tests/http/test_private_names.py` lists them, each with its reason, and
-fails when one is gone. Read `limits` first. Nothing of the API or the server comes in here.
+Only what an ASGI application cannot do is here: limit the size of a request's head and the time
+that a client takes to send and to read (`connection_limits.py`, read it first), refuse requests
+before they cost a task (`early_refusal.py`), write head and body in one packet
+(`write_coalescing.py`), and sleep while there are no requests (`server.py`). All of it relies on
+private names of uvicorn; `tests/http/test_private_names.py` lists them with the reason for each,
+and fails when one is gone. Nothing of the API or the server is imported here.
 """

@@ -1,11 +1,10 @@
-"""What a client may cost before anybody knows who it is.
+"""Limits what an unauthenticated client can cost: the size and time of a head, connections, reads.
 
-The HTTP server as it comes keeps the head of a request of any length, and waits for one for ever:
-a single header without end would fill the memory and stop everything else, and idle connections
-would use up the open files. So the head is bounded in size and in time, and with it all that is
-sent while no request is being worked on; and so are the connections in number. A client that
-asks and does not read the response is cut off too: the response would be kept for ever, and with
-it the room of the request.
+uvicorn buffers a head of any length and waits for one forever: a single endless header would fill
+the memory, and idle connections would use up the open files. So the head is limited in size and
+time, as is anything sent while no request is in progress, and so is the number of connections. A
+client that does not read its response is disconnected too: the response would stay in memory
+forever, and its request would keep its place in the load shedder.
 """
 
 import asyncio
@@ -14,32 +13,32 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from duly.http.one_write import OneWrite
+from duly.http.write_coalescing import CoalescingTransport
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Bytes without any of a body; one more read of the socket may come on top."""
-CLIENT_TIMEOUT_SECONDS = 20.0
-"""What a client has for the head of a request, from when it has connected or begun."""
+"""Without the body; one more read of the socket may come on top."""
+HEAD_TIMEOUT_SECONDS = 20.0
+"""Time for the head of a request, counted from the connection or the end of the last request."""
 MIN_READ_RATE = 4096
-"""Bytes a second of a response that a client takes at least, once more is written than fits."""
+"""Bytes per second at which a client must read a response once the write buffer is full."""
 BODY_IS_COMPLETE = "duly.body_is_complete"
-"""In the scope of a request of which all has come: its body is read without a timeout for it."""
-HEAD_TOO_LARGE = (
+"""Set in the scope of a request that has arrived whole: its body is read without a timeout."""
+HEAD_TOO_LARGE_RESPONSE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 
 
 def max_connections() -> int:
-    """Return how many connections leave enough open files for everything else."""
+    """Return the number of connections that leaves enough file descriptors for all other uses."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(files - max(files // 4, 64), 16)
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """One connection; give it to uvicorn as `http`."""
+    """A connection with limits; pass the class to uvicorn as `http`."""
 
-    client_timeout = CLIENT_TIMEOUT_SECONDS
+    client_timeout = HEAD_TIMEOUT_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,28 +49,28 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, unless there are too many connections."""
-        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        """Start waiting for a request, or abort if there are too many connections."""
+        super().connection_made(CoalescingTransport(transport, self.loop))  # type: ignore[arg-type]
         if len(self.connections) > max_connections():
             transport.abort()
         else:
             self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timers."""
         self._stop_head_timer()
         self._stop_read_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come, unless it is too much or too slow."""
+        """Parse the data, and close the connection if the head is too large."""
         if self.transport.is_closing():
             return
         self._has_advanced = False
         super().data_received(data)
         self._head_bytes = 0 if self._has_advanced else self._head_bytes + len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
-            self.transport.write(HEAD_TOO_LARGE)
+            self.transport.write(HEAD_TOO_LARGE_RESPONSE)
             self.transport.close()
         elif self.cycle is not None and not self.cycle.response_complete:
             self._stop_head_timer()
@@ -79,60 +78,60 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._start_head_timer()
 
     def handle_websocket_upgrade(self) -> None:
-        """Leave the connection to the websocket."""
+        """Hand the connection over to the websocket protocol."""
         self._stop_head_timer()
         self.transport = self.transport.bare  # type: ignore[attr-defined]
         super().handle_websocket_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: anybody can cause it, and it has operators install what is not needed."""
+        """Log nothing: any client can cause it, and it advises to install unneeded packages."""
 
     def on_message_begin(self) -> None:
-        """Count the head from here on."""
+        """Start counting the bytes of the head."""
         self._has_advanced = self._is_in_head = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, unless it is a trailer: it comes after the head was acted on.
+        """Keep a header, but not a trailer, which arrives after the head was acted on.
 
-        A proxy that checks or sets headers does so in the head alone (RFC 9110, 6.5.1).
+        A proxy that checks or sets headers only does so in the head (RFC 9110, 6.5.1).
         """
         if self._is_in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Count no further: this was the head."""
+        """Stop counting the bytes of the head."""
         self._has_advanced = True
         self._is_in_head = False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Leave the body to its reader; what follows the last of it is counted."""
+        """Pass the body on; only bytes after its end count as a head."""
         self._has_advanced = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that all of the request is here."""
+        """Mark the request as complete."""
         self.scope[BODY_IS_COMPLETE] = True  # type: ignore[literal-required]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request; if none is to come, the client has to take this response."""
+        """Continue with the next request; without one, limit the time to read the response."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._start_head_timer()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing more is asked."""
+        """Close an idle connection."""
         self._disconnect()
 
     def pause_writing(self) -> None:
-        """Begin to measure how fast the client reads: more is written than fits."""
+        """Start measuring how fast the client reads: the write buffer is full."""
         super().pause_writing()
         self._start_read_timer()
 
     def resume_writing(self) -> None:
-        """Stop measuring: the client has read nearly all of it."""
+        """Stop measuring: the client has read nearly all of the response."""
         self._stop_read_timer()
         super().resume_writing()
 
@@ -146,7 +145,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _disconnect(self) -> None:
-        """Close; but a client that has not even read its response would hold that up for ever."""
+        """Close the connection; abort it if the client would delay that by not reading."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:

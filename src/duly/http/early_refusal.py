@@ -1,7 +1,10 @@
-"""A connection that refuses a request by itself where a gate says so, without a task for it.
+"""Refuses requests in the protocol layer, without starting an asyncio task for them.
 
-It decides when all of a request has come in one piece, which small ones do. Whatever comes in
-parts, or behind another request that is not answered yet, goes the way of all requests.
+The application's gate decides. Only a request that arrives in one read is refused here, as small
+ones do; a request that arrives in parts, or pipelined behind an unfinished one, takes the ordinary
+path.
+
+Decision: docs/adr/0016-one-http-path.md.
 """
 
 from collections.abc import Callable
@@ -10,40 +13,40 @@ from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from duly.http.limits import LimitedHttpProtocol
+from duly.http.connection_limits import LimitedHttpProtocol
 
 
 class Refusal(NamedTuple):
-    """A response as it goes over the wire, without the headers that every connection adds."""
+    """An encoded response, without the headers that the connection adds."""
 
     head: bytes
     body: bytes
 
 
-class Gate(Protocol):
-    """What an application offers as `gate` to be asked before it."""
+class RefusalGate(Protocol):
+    """Decides which requests are refused; an application offers it as `gate`."""
 
     def refusal(self, scope: Any) -> Refusal | None:
-        """Return the response to a request that may be refused."""
+        """Return the response to a request to be refused, judging by its head."""
 
     def may_refuse(self, body: bytes | bytearray) -> bool:
-        """Return True if nothing in the body keeps the request from being refused."""
+        """Return True if the body does not exempt the request from refusal."""
 
-    def hold(self, path: str, send: Callable[[], None]) -> None:
-        """Call `send` when it is the turn of a refusal to be sent."""
+    def enqueue(self, path: str, send: Callable[[], None]) -> None:
+        """Queue a refusal; `send` is called when it is to be sent."""
 
 
 class GatedHttpProtocol(LimitedHttpProtocol):
-    """One connection of an application that has a gate."""
+    """A connection of an application that has a gate."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._gate: Gate = self.app.gate
+        self._gate: RefusalGate = self.app.gate
         self._is_reading = False
         self._undecided: tuple[Refusal, RequestResponseCycle, Any] | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come; refuse it, or begin to work on it."""
+        """Parse the data; refuse the request in it or start its task."""
         self._is_reading = True
         try:
             super().data_received(data)
@@ -61,14 +64,14 @@ class GatedHttpProtocol(LimitedHttpProtocol):
             self._undecided = refusal, cycle, app
 
     def _decide(self, refusal: Refusal, cycle: RequestResponseCycle, app: Any) -> None:
-        is_odd = cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused
-        if is_odd or not self._gate.may_refuse(cycle.body):
+        is_incomplete = cycle.more_body or cycle.waiting_for_100_continue
+        if is_incomplete or self.flow.write_paused or not self._gate.may_refuse(cycle.body):
             super()._start_asgi_task(cycle, app)
         else:
-            self._gate.hold(cycle.scope["path"], partial(self._send, cycle, refusal))
+            self._gate.enqueue(cycle.scope["path"], partial(self._send, cycle, refusal))
 
     def _send(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
-        """Send the refusal, and go on as after any other response."""
+        """Send the refusal, and continue as after any other response."""
         if cycle.disconnected or self.transport.is_closing():
             return
         lines = [b"%b: %b\r\n" % line for line in cycle.default_headers]

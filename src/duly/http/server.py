@@ -1,7 +1,9 @@
-"""The HTTP server of our processes: uvicorn's, but asleep while nobody asks anything.
+"""A uvicorn server that sleeps while there are no requests.
 
-uvicorn looks ten times a second whether it is to end, and makes the date of the answers to
-come. Here whoever ends it wakes it, and the date is made when there is an answer to date.
+uvicorn wakes up ten times per second to check for shutdown and to refresh the Date header. Here an
+event ends the server, and the Date header is made when a response needs it.
+
+Decision: docs/adr/0011-idle-processes-sleep.md.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class DatedState(ServerState):
-    """What connections share; the headers of every answer among them, with the date."""
+    """The state shared by all connections, with a Date header made on demand."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._config = config
@@ -27,7 +29,7 @@ class DatedState(ServerState):
 
     @property
     def default_headers(self) -> Headers:
-        """Return the headers of an answer that is begun now."""
+        """Return the headers of a response that starts now; the date is cached for its second."""
         second = int(clock.wall().timestamp())
         if second != self._second:
             date = [(b"date", formatdate(second, usegmt=True).encode())]
@@ -39,11 +41,11 @@ class DatedState(ServerState):
 
     @default_headers.setter
     def default_headers(self, _: Headers) -> None:
-        """Leave it: what uvicorn would set at its start is made here."""
+        """Ignore the headers that uvicorn sets at startup."""
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until `end` is called, or until a signal comes where it handles them."""
+    """Serves until `stop` is called or, if it handles signals, until one arrives."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -51,19 +53,19 @@ class HttpServer(uvicorn.Server):
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def end(self) -> None:
-        """Take no more requests, and let those that are under way end."""
+    def stop(self) -> None:
+        """Accept no more requests, and finish those in progress."""
         self.should_exit = True
         self._ending.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End because of a signal, which may interrupt anything."""
+        """Shut down because of a signal, which may interrupt any code."""
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._ending.set)
 
     async def main_loop(self) -> None:
-        """Sleep until the end."""
+        """Sleep until shutdown."""
         self._loop = asyncio.get_running_loop()
         if not self.should_exit:
             await self._ending.wait()

@@ -1,18 +1,18 @@
-"""A transport that sends the head of a response together with its body.
+"""A transport that writes the head of a response together with its body.
 
-uvicorn writes the head as soon as it is known, which is a system call and a packet of its own.
-It is held back until the body comes, which is at once but for responses that are streamed; those
-go on in the next round of the event loop. Single submits are 14 % more a second by it.
+uvicorn writes the head by itself, which costs a system call and a packet. This transport holds it
+back until the body is written, which happens at once except for streamed responses; their head is
+written in the next iteration of the event loop. It gains 14 % more single submissions per second.
 """
 
 import asyncio
 from typing import Any
 
-HEAD = b"HTTP/1.1 "
+HEAD_PREFIX = b"HTTP/1.1 "
 
 
-class OneWrite:
-    """Stands in for a transport; whatever is not about writing is the transport's own."""
+class CoalescingTransport:
+    """Wraps a transport: coalesces writes and delegates everything else."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self.bare = transport
@@ -24,17 +24,17 @@ class OneWrite:
         return getattr(self.bare, name)
 
     def write(self, data: bytes) -> None:
-        """Write, or hold `data` back for a moment if it looks like a head."""
+        """Write `data`, or hold it back until the next write if it is a head."""
         if self._head:
             data = self._take() + data
-        elif data.startswith(HEAD):
+        elif data.startswith(HEAD_PREFIX):
             self._head = data
             self._later = self._loop.call_soon(self._flush)
             return
         self.bare.write(data)
 
     def close(self) -> None:
-        """Write what is held back, and close."""
+        """Write a head that is held back, and close."""
         self._flush()
         self.bare.close()
 

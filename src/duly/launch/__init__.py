@@ -1,6 +1,10 @@
-"""The composition roots: settings become parts, and run until they are stopped."""
+"""The composition roots: build the components from settings and run them until stopped.
+
+`serve.py` runs a server, `agent.py` a node, `dashboard.py` the dashboard, and `up.py` all of them
+on one machine, with the help of `local`.
+"""
 
 import sys
 
-# uvicorn loads what would watch our files for changes, and never uses it: 0.7 MiB in each process.
+# uvicorn would import its file watcher, which is never used: 0.7 MiB in each process.
 sys.modules.setdefault("watchfiles", None)  # type: ignore[arg-type]

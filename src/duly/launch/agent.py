@@ -1,4 +1,4 @@
-"""The agent as a process: `duly agent`, and the part of `duly up` that is this machine's node."""
+"""Runs the agent's process, for `duly agent` and as a child of `duly up`."""
 
 import asyncio
 import socket
@@ -9,22 +9,22 @@ from pathlib import Path
 from duly.agent.agent import AgentOptions, run_agent
 from duly.agent.capacity import detect
 from duly.errors import ConfigError, DulyError
-from duly.launch.agent_part import AgentFlags, check_isolation
-from duly.launch.interrupts import Interrupts
+from duly.launch.event_loop import run, spare_the_collector
+from duly.launch.local.agent_process import AgentFlags, check_isolation
+from duly.launch.local.child_process import receive, say_started
 from duly.launch.logs import log_to_stderr
-from duly.launch.part import receive, say_started
-from duly.launch.running import run, spare_the_collector
+from duly.launch.signals import Signals
 from duly.model.resources import Resources
 
 
 async def run_until_interrupted(flags: AgentFlags, joined: Callable[[], None]) -> int:
-    """Be a node, and return its exit code.
+    """Run the agent until a signal, and return its exit code.
 
-    The first signal hands the tasks back to their queues, the second one kills them at once.
+    The first signal returns the tasks to their queues, the second kills them at once.
     """
     check_isolation(flags.isolation)
     spare_the_collector()
-    interrupts, codes = Interrupts(), [0]
+    interrupts, codes = Signals(), [0]
     await interrupts.run(_work(_options(flags, joined), interrupts.hurry, codes))
     return codes[-1]
 
@@ -37,7 +37,7 @@ async def _work(options: AgentOptions, hurry: asyncio.Event, codes: list[int]) -
             codes.append(await asyncio.shield(agent))
         except asyncio.CancelledError:
             if agent.done():
-                raise  # It ended in an error, and the group is winding up; nobody interrupted us.
+                raise  # The agent failed and the group cancels us; there was no signal.
             stop.set()
             hurried = group.create_task(hurry.wait())
             await asyncio.wait([agent, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -92,12 +92,12 @@ def _trust(ca_file: str | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=Path(ca_file).expanduser())
     except OSError as error:
         raise ConfigError(
-            f"Cannot use the certificates in {ca_file}: {error.strerror or 'there are none'}."
+            f"Cannot load the certificates in {ca_file}: {error.strerror or 'it has none'}."
         ) from error
 
 
 def main() -> None:
-    """Be the node of `duly up`, inside the process that it has started for that."""
+    """Run the agent inside the child process of `duly up`."""
     flags = receive(AgentFlags)
     log_to_stderr(verbose=flags.verbose)
     try:

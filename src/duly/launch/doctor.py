@@ -1,4 +1,4 @@
-"""`duly doctor`: what this machine lacks, with the fix. It looks and changes nothing."""
+"""`duly doctor`: read-only checks of this machine, each with a fix."""
 
 import os
 import platform
@@ -12,17 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from duly.agent import hierarchies, users
-from duly.client.endpoint import config_file, find_endpoint
+from duly.agent.limits import cgroup_hierarchies
+from duly.agent.preparation import task_users
+from duly.client.endpoint import Endpoint, config_file, find_endpoint
 from duly.client.retry import Patience
+from duly.client.shapes.task_shapes import Database
 from duly.client.sync import Client
 from duly.errors import ConfigError, DulyError, Unauthenticated, Unreachable
-from duly.launch import store_folder
-from duly.launch.ports import choose_port
-from duly.server.logbook import folder_of
-from duly.store.postgres_programs import Programs, bundled_programs
-from duly.store.system_user import NAME as SYSTEM_USER
-from duly.store.system_user import find_user
+from duly.launch import outside_data, store_folder
+from duly.launch.local.ports import choose_port
+from duly.server.artifacts.log_store import folder_of
+from duly.store.embedded.programs import Programs, bundled_programs
+from duly.store.embedded.system_user import USER_NAME as SYSTEM_USER
+from duly.store.embedded.system_user import find_user
 
 NEEDED_DISK = 500 * 2**20
 WANTED_DISK = 5 * 2**30
@@ -35,8 +37,9 @@ SECRET_FILES = (
     "agent/node.json",
     "agent/join.token",
 )
-"""In the data folder: each is as good as the key of an administrator or of a node."""
+"""Files in the data folder with credentials of an administrator, a node or PostgreSQL."""
 AT_ONCE = Patience(total=timedelta(0))
+START_SERVER = "Start it with `duly up`, or `duly serve` if it is one of several."
 
 
 class Level(StrEnum):
@@ -48,7 +51,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at; `fix` says what to do about it, if anything."""
+    """The result of one check, with a fix if there is one."""
 
     about: str
     level: Level
@@ -59,13 +62,16 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(
     data: Path, host: str, port: int, environment: Mapping[str, str], store: str | None = None
 ) -> list[Finding]:
-    """Look at everything that `duly up` on `data` and `port` would need, and at `store`."""
+    """Check everything that `duly up` on `data` and `port` needs, and `store`."""
     looks: list[Callable[[], Finding]] = [
         _python,
         _system,
         _user,
         _cgroups,
         lambda: _disk(data),
+        lambda: Finding(
+            "outside of data", Level.OK, outside_data.describe(data, config_file(environment))
+        ),
         _postgresql,
         lambda: _data(data),
         lambda: _store(store or str(data / "objects")),
@@ -73,10 +79,10 @@ def examine(
         lambda: _configuration(environment),
     ]
     findings = [look() for look in looks]
-    server, *more = _server(environment)
-    findings += [server, *more]
-    # A port that our own server holds is as it should be.
-    if server.level is not Level.OK:
+    servers = _servers(environment)
+    findings += servers
+    # A port held by our own server is fine.
+    if not any(finding.about == "server" and finding.level is Level.OK for finding in servers):
         findings.append(_port(host, port))
     return findings
 
@@ -98,25 +104,25 @@ def _system() -> Finding:
 
 
 def _user() -> Finding:
-    if os.geteuid() == 0 and users.mapped_range() is not None:
-        return Finding("user", Level.OK, "root: every task runs as an unprivileged user of its own")
+    if os.geteuid() == 0 and task_users.mapped_range() is not None:
+        return Finding("user", Level.OK, "root: every task runs as its own unprivileged user")
     if os.geteuid() == 0:
         return Finding(
             "user",
             Level.MISSING,
-            "root, in a container that maps too few user ids for tasks to have their own",
-            "Map more of them, or start the agent with --tasks-as USER.",
+            "root, in a container that maps too few user ids to give each task its own",
+            "Map more user ids, or start the agent with --tasks-as USER.",
         )
     return Finding(
         "user",
         Level.WARNING,
-        "not root: tasks run as you, and can reach what you can",
-        "Start it as root if tasks are not your own.",
+        "not root: tasks run as you and can access whatever you can",
+        "Start Duly as root if you run other people's tasks.",
     )
 
 
 def _cgroups() -> Finding:
-    mounts = hierarchies.mounts()
+    mounts = cgroup_hierarchies.mounts()
     versions = sorted({mount.version for mount in mounts})
     layout = {(): "none", (1,): "v1", (2,): "v2", (1, 2): "v1 and v2"}[tuple(versions)]
     usable = [
@@ -125,27 +131,29 @@ def _cgroups() -> Finding:
         if any(os.access(folder, os.W_OK) for folder in (mount.own, mount.root))
     ]
     if usable:
-        return Finding("cgroups", Level.OK, f"{layout}, and groups can be made{_joining(usable)}")
+        return Finding(
+            "cgroups", Level.OK, f"{layout}, and groups can be created{_joining(usable)}"
+        )
     return Finding(
         "cgroups",
         Level.WARNING,
-        f"{layout}, but no group can be made: memory is sampled, and cpu is not limited",
-        "Start it as root, or let systemd delegate: systemd-run --user --scope -p Delegate=yes …",
+        f"{layout}, but no group can be created: memory is sampled, and cpu is not limited",
+        "Start Duly as root, or with systemd-run --user --scope -p Delegate=yes …",
     )
 
 
-def _joining(usable: list[hierarchies.Mount]) -> str:
-    """Return what else there is to say of groups: nothing is wrong, but it could be better."""
+def _joining(usable: list[cgroup_hierarchies.Mount]) -> str:
+    """Return a hint about favordynmods, which speeds up joining a cgroup."""
     unified = next((mount for mount in usable if mount.version == 2), None)
     if unified is None or os.geteuid() != 0:
         return ""
     if unified.is_quick_to_join:
-        return ", quickly (favordynmods)"
+        return " quickly (favordynmods)"
     if not _kernel_is_at_least(6):
         return ""
     return (
         "; if this node starts hundreds of tasks a second, "
-        f"`mount -o remount,favordynmods {unified.root}` lets them start sooner"
+        f"`mount -o remount,favordynmods {unified.root}` speeds up their start"
     )
 
 
@@ -158,30 +166,37 @@ def _disk(data: Path) -> Finding:
     folder = next(path for path in (data, *data.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free for {data}"
-    fix = "Make room, or choose another folder with --data."
+    fix = "Free some space, or choose another folder with --data."
     if free < NEEDED_DISK:
         return Finding("disk", Level.MISSING, text, fix)
     return Finding("disk", Level.WARNING if free < WANTED_DISK else Level.OK, text, fix)
+
+
+def _outside(data: Path, environment: Mapping[str, str]) -> Finding:
+    text = outside_data.describe(data, config_file(environment))
+    return Finding("outside of data", Level.OK, text)
 
 
 def _postgresql() -> Finding:
     try:
         version = Programs(bundled_programs()).major_version()
     except (ConfigError, OSError) as error:
-        fix = "Install Duly again, or use a PostgreSQL of your own with --database."
+        fix = "Reinstall Duly, or use your own PostgreSQL with --database."
         return Finding("postgresql", Level.MISSING, str(error), fix)
-    text = f"version {version} comes with Duly"
+    text = f"version {version}, bundled with Duly"
     if os.geteuid() != 0 or find_user() is not None:
         return Finding("postgresql", Level.OK, text)
     if shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin"):
         return Finding(
-            "postgresql", Level.OK, f"{text}; the user {SYSTEM_USER} will be made for it"
+            "postgresql",
+            Level.OK,
+            f"{text}; it will run as the user {SYSTEM_USER}, which will be created",
         )
     return Finding(
         "postgresql",
         Level.MISSING,
-        f"{text}, but does not run as root, and there is no useradd to make a user for it",
-        f"Add a user {SYSTEM_USER}, start Duly as another user, or use --database.",
+        f"{text}; it cannot run as root, and there is no useradd to create a user for it",
+        f"Create a user {SYSTEM_USER}, start Duly as another user, or use --database.",
     )
 
 
@@ -193,21 +208,21 @@ def _data(data: Path) -> Finding:
         return Finding("data", Level.OK, f"{data} is new")
     except OSError as error:
         return Finding("data", Level.MISSING, f"{data}: {error.strerror}", "Use another --data.")
-    return Finding("data", Level.OK, f"{data}, made by PostgreSQL {found}")
+    return Finding("data", Level.OK, f"{data}, created by PostgreSQL {found}")
 
 
 def _store(url: str) -> Finding:
     folder = folder_of(url)
     if folder is None:
-        return Finding("store", Level.OK, "no folder of this machine")
+        return Finding("store", Level.OK, "not a local folder")
     try:
         if not store_folder.is_open(folder):
-            return Finding("store", Level.OK, f"{folder} is closed to others")
+            return Finding("store", Level.OK, f"{folder} is not accessible to others")
     except FileNotFoundError:
         return Finding("store", Level.OK, f"{folder} is new")
     except OSError as error:
         return Finding("store", Level.MISSING, f"{folder}: {error.strerror}", "Use another one.")
-    text = f"everybody on this machine can get into {folder}, with all tenants' logs and artifacts"
+    text = f"every user of this machine can access {folder}, with all tenants' logs and artifacts"
     return Finding("store", Level.MISSING, text, f"Run {store_folder.how_to_close(folder)}.")
 
 
@@ -215,7 +230,7 @@ def _secrets(data: Path, environment: Mapping[str, str]) -> Finding:
     files = [*(data / name for name in SECRET_FILES), config_file(environment)]
     found = [file for file in files if _is_shared(file)]
     if not found:
-        return Finding("secrets", Level.OK, "no file that holds one is open to others")
+        return Finding("secrets", Level.OK, "no file with secrets is readable by others")
     names = " ".join(shlex.quote(str(file)) for file in found)
     return Finding("secrets", Level.WARNING, f"others can read {names}", f"Run chmod 600 {names}.")
 
@@ -244,32 +259,48 @@ def _configuration(environment: Mapping[str, str]) -> Finding:
     return Finding("configuration", Level.OK, f"{found.name}, from {source}")
 
 
-def _server(environment: Mapping[str, str]) -> list[Finding]:
-    fix = "Start it with `duly up`."
+def _servers(environment: Mapping[str, str]) -> list[Finding]:
+    """Try every configured URL: a client would fail over and hide a server that is down."""
     try:
         found = find_endpoint(environment)
-        with Client(found.name, found.key, ca_file=found.ca_file, patience=AT_ONCE) as client:
-            database = client.status()["database"]
     except ConfigError:
-        return [Finding("server", Level.WARNING, "none is known", fix)]
+        return [Finding("server", Level.WARNING, "none is configured", START_SERVER)]
+    findings: list[Finding] = []
+    row_security: Finding | None = None
+    for url in found.urls:
+        finding, database = _server(url, found)
+        findings.append(finding)
+        if database is not None:
+            row_security = _row_security(is_on=database.get("row_security") is True)
+    return findings if row_security is None else [*findings, row_security]
+
+
+def _server(url: str, found: Endpoint) -> tuple[Finding, Database | None]:
+    """Check one server, and return what it says of the database, if the key may know that."""
+    try:
+        with Client(url, found.key, ca_file=found.ca_file, patience=AT_ONCE) as client:
+            status = client.status()
     except Unauthenticated as error:
         fix = "Set DULY_KEY to a valid key, or start `duly up` again to have one written."
-        return [Finding("server", Level.MISSING, error.message, fix)]
+        return Finding("server", Level.MISSING, f"{url}: {error.message}", fix), None
     except Unreachable as error:
-        return [Finding("server", Level.WARNING, error.message, fix)]
+        return Finding("server", Level.WARNING, error.message, START_SERVER), None
     except DulyError as error:
-        return [Finding("server", Level.WARNING, error.message, "Look at what the server said.")]
-    answers = Finding("server", Level.OK, f"{found.name} answers, and the key is valid")
-    return [answers, _row_security(is_on=database.get("row_security") is True)]
+        text = f"{url}: {error.message}"
+        return Finding("server", Level.WARNING, text, "Check the server's log."), None
+    text = f"{status['server']} at {url} responds, and the key is valid"
+    return Finding("server", Level.OK, text), status["database"]
 
 
 def _row_security(*, is_on: bool) -> Finding:
     if is_on:
-        return Finding("row security", Level.OK, "requests reach the rows of one tenant only")
+        return Finding(
+            "row security", Level.OK, "on: a request can access the rows of one tenant only"
+        )
     return Finding(
         "row security",
         Level.WARNING,
-        "off: only the statements themselves keep the tenants apart",
-        "Set database.request_role to a role of its own, as docs/how-to/"
-        "use-your-own-postgresql.md tells.",
+        "off: only the SQL statements themselves isolate the tenants",
+        "Set database.request_role to a dedicated role; see docs/how-to/"
+        "use-your-own-postgresql.md.",
     )

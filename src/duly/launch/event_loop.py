@@ -1,4 +1,4 @@
-"""Runs a process's work to its end, on the fast event loop."""
+"""Runs the main coroutine of a process on uvloop, and tunes the garbage collector."""
 
 import asyncio
 import gc
@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from duly.private_file import close_to_others
+from duly.private_file import restrict_umask
 
 T = TypeVar("T")
 SELDOM = (10_000, 20, 50)
-"""After how many new objects the collector looks at the youngest; then at those that stay."""
+"""Thresholds of the three generations; Python's defaults are 700, 10, 10."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work`, and let the first error of a group of them stand for all."""
-    close_to_others()
+    """Run `work`; of an exception group, raise the first error."""
+    restrict_umask()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
@@ -25,10 +25,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def spare_the_collector() -> None:
-    """Let the garbage collector look at requests, seldom, and no more at what is there by now.
+    """Exclude existing objects from garbage collection, and collect new ones less often.
 
-    Modules and routes stay for as long as the process runs, and going through all of them again
-    and again took two fifths of the time in which a batch is checked (ADR 0011).
+    Modules and routes live as long as the process, and scanning them repeatedly took two fifths
+    of the time needed to check a batch (ADR 0011).
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What processes say while they run: plain lines on stderr, and few of them."""
+"""Logging to stderr: one line per event, escaped and rate limited."""
 
 import logging
 import sys
@@ -7,26 +7,26 @@ from duly import clock
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 STRANGERS_CAN_CAUSE = ("uvicorn.", "asyncio", "duly.api.")
-"""Loggers that write because of what is sent to a port, before anybody knows by whom."""
+"""Loggers that unauthenticated requests can trigger."""
 LINES_PER_WINDOW = 10
 WINDOW_SECONDS = 60.0
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Show warnings and errors; with `verbose` also what is going well."""
+    """Log warnings and errors to stderr; with `verbose`, also informational messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(FORMAT, "%H:%M:%S"))
     handler.addFilter(RateLimit())
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
-    # It shows a traceback for every try while PostgreSQL is away; we say it in a line ourselves.
+    # The pool logs a traceback per attempt while PostgreSQL is down; we log a line ourselves.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 
 class RateLimit(logging.Filter):
-    """Drops what strangers can cause once there is much of it, or they could fill the disk.
+    """Limits the lines that unauthenticated requests can trigger, so they cannot fill the disk.
 
-    Lines are counted by the place in the code that writes them. The first line of a later window
-    says how many were left out (`left_out`).
+    Lines are counted per logging call. The first line of a later window has the number of dropped
+    lines (`left_out`).
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class RateLimit(logging.Filter):
         self._windows: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a line is written."""
+        """Return True if the line is to be written."""
         if not record.name.startswith(STRANGERS_CAN_CAUSE):
             return True
         now, place = clock.monotonic(), (record.pathname, record.lineno)
@@ -48,7 +48,7 @@ class RateLimit(logging.Filter):
 
 
 class _OneLine(logging.Formatter):
-    """Keeps text from elsewhere from forging lines or steering the terminal."""
+    """Escapes control characters, so that logged text cannot forge lines or drive a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

@@ -1,4 +1,4 @@
-"""Runs a server: its components in loops of their own, and the API in front of them."""
+"""Runs a server: the loops of its components, and the API."""
 
 import asyncio
 import logging
@@ -10,29 +10,29 @@ from dataclasses import dataclass, field
 
 import uvicorn
 
-from duly.api.app import HEADERS, create_app
-from duly.api.load_shedding import Door
-from duly.api.rate_gate import RateGate
+from duly.api.app import SECURITY_HEADERS, create_app
+from duly.api.requests.load_shedding import LoadShedder
+from duly.api.requests.rate_gate import RateGate
 from duly.config import Settings
 from duly.errors import ConfigError, Unavailable
-from duly.http.gate import GatedHttpProtocol
+from duly.http.early_refusal import GatedHttpProtocol
 from duly.http.server import HttpServer
-from duly.launch import store_folder
-from duly.launch.running import spare_the_collector
+from duly.launch.event_loop import spare_the_collector
+from duly.launch.local.ports import url_of
 from duly.launch.tls import Certificate
-from duly.server import parts as server_parts
+from duly.server import components as server_components
+from duly.server.components import Components
 from duly.server.offload import SWITCH_INTERVAL_SECONDS
-from duly.server.parts import Parts
 from duly.store.database import Database
 
 log = logging.getLogger(__name__)
 CLOSING = 5
-"""Seconds that open requests get to end when the server stops."""
+"""Seconds that open requests, component loops and the resignation each get at shutdown."""
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What a server is started with; `dsn` is a secret and never logged."""
+    """The options of a server; `dsn` is a secret and never logged."""
 
     dsn: str = field(repr=False)
     store_url: str
@@ -40,11 +40,11 @@ class ServeOptions:
     port: int = 8470
     settings: Settings = field(default_factory=Settings)
     certificate: Certificate | None = None
-    """What it proves itself with; without one it speaks plain HTTP."""
+    """The TLS certificate; without one, the server speaks plain HTTP."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the port before anything else, so that a taken one is known at once."""
+    """Bind the port before anything else, so that a conflict is reported at once."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -59,32 +59,44 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def advertised_url(options: ServeOptions, sock: socket.socket) -> str:
+    """Return the URL of a server for operators; the machine's name if it listens everywhere."""
+    host = socket.gethostname() if options.host in ("", "0.0.0.0", "::") else options.host  # noqa: S104
+    scheme = "https" if options.certificate else "http"
+    return url_of(host, sock.getsockname()[1], scheme=scheme)
+
+
 async def serve(
     options: ServeOptions,
     stop: asyncio.Event,
-    ready: Callable[[Parts], None],
+    ready: Callable[[Components], None],
     sock: socket.socket | None = None,
 ) -> None:
-    """Run a server until `stop` is set; `ready` is called once it takes requests."""
+    """Run a server until `stop` is set; call `ready` once it accepts requests."""
     sock = sock or listen(options.host, options.port)
     async with AsyncExitStack() as stack:
         stack.callback(sock.close)
-        store_folder.prepare(options.store_url)
         database = await Database.connect(options.dsn, options.settings.database)
         stack.push_async_callback(database.close)
-        parts = server_parts.build(database, options.settings, options.store_url)
-        # The first tick gives the server its number; without one it can admit nothing.
-        await parts.cluster_manager.tick()
+        components = server_components.build(database, options.settings, options.store_url)
+        components.cluster_manager.advertise(advertised_url(options, sock))
+        # The first tick registers the server's number, which is needed to generate task ids.
+        await components.cluster_manager.tick()
         spare_the_collector()
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        await _run(Api(parts, options.certificate), parts, sock, stop, ready)
+        await _run(Api(components, options.certificate), components, sock, stop, ready)
 
 
 class Api(HttpServer):
-    """The HTTP server, without signal handlers: those are the launcher's."""
+    """The HTTP server, without signal handlers, which `launch/signals.py` owns."""
 
-    def __init__(self, parts: Parts, certificate: Certificate | None = None) -> None:
-        door = Door(create_app(parts), parts.settings.requests, HEADERS, RateGate(parts))
+    def __init__(self, components: Components, certificate: Certificate | None = None) -> None:
+        door = LoadShedder(
+            create_app(components),
+            components.settings.requests,
+            SECURITY_HEADERS,
+            RateGate(components),
+        )
         super().__init__(
             uvicorn.Config(
                 door,
@@ -106,57 +118,59 @@ class Api(HttpServer):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
+        """Install no signal handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and set `is_listening`."""
         await super().startup(sockets)
         self.is_listening.set()
 
     async def run_until(self, stop: asyncio.Event, sock: socket.socket) -> None:
-        """Serve until `stop` is set, then let open requests end."""
+        """Serve until `stop` is set, then finish open requests."""
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self.serve(sockets=[sock]))
             stopping = group.create_task(stop.wait())
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            self.end()
+            self.stop()
             await serving
             stopping.cancel()
 
 
-async def _finish(parts: Parts, loops: Sequence[asyncio.Task[None]]) -> None:
-    """End the loops between two ticks: a commit that is under way is not broken off.
+async def _finish(components: Components, loops: Sequence[asyncio.Task[None]]) -> None:
+    """Stop the loops between two ticks, so that no commit is interrupted.
 
-    Only what the database keeps waiting for too long is.
+    A tick that waits too long for the database is cancelled.
     """
-    for service in parts.services:
+    for service in components.services:
         service.finish()
     await asyncio.wait(loops, timeout=CLOSING)
     for loop in loops:
         loop.cancel()
-    await parts.timeouts.close(CLOSING)
+    await components.timeouts.close(CLOSING)
 
 
 async def _run(
     api: Api,
-    parts: Parts,
+    components: Components,
     sock: socket.socket,
     stop: asyncio.Event,
-    ready: Callable[[Parts], None],
+    ready: Callable[[Components], None],
 ) -> None:
     async with asyncio.TaskGroup() as group:
-        loops = [group.create_task(service.run()) for service in parts.services]
+        loops = [group.create_task(service.run()) for service in components.services]
         serving = group.create_task(api.run_until(stop, sock))
         listening = group.create_task(api.is_listening.wait())
         await asyncio.wait((serving, listening), return_when=asyncio.FIRST_COMPLETED)
         if api.is_listening.is_set():
-            ready(parts)
+            ready(components)
         await serving
-        await _finish(parts, loops)
+        await _finish(components, loops)
         listening.cancel()
     try:
         async with asyncio.timeout(CLOSING):
-            await parts.cluster_manager.stop()
+            await components.cluster_manager.stop()
     except (Unavailable, TimeoutError) as error:
-        log.warning("could not resign: %s", error or "PostgreSQL did not answer in time")
+        log.warning(
+            "could not resign its duties: %s", error or "PostgreSQL did not respond in time"
+        )

@@ -1,4 +1,4 @@
-"""A server for as long as something lasts: the stretch of a block, or until a signal."""
+"""Runs a server for the duration of a block, or until a signal."""
 
 import asyncio
 import socket
@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from duly.errors import ConfigError
+from duly.launch import store_identity
 from duly.launch.database import check_request_role, status
-from duly.launch.interrupts import Interrupts
-from duly.launch.ports import local_name, url_of
+from duly.launch.local.ports import UNENCRYPTED, is_loopback, public_name, url_of
 from duly.launch.serve import ServeOptions, listen, serve
+from duly.launch.signals import Signals
+
+Say = Callable[[str], None]
 
 
 @asynccontextmanager
 async def serving(options: ServeOptions, sock: socket.socket) -> AsyncIterator[None]:
-    """Run a server in this process, from when it takes requests until the block ends."""
+    """Run a server in this process; the block starts when it accepts requests."""
+    await store_identity.check(options.dsn, options.store_url)
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         server = group.create_task(serve(options, stop, lambda _: ready.set(), sock))
@@ -26,25 +30,27 @@ async def serving(options: ServeOptions, sock: socket.socket) -> AsyncIterator[N
             await asyncio.wait([server])
 
 
-async def serve_until_interrupted(options: ServeOptions, say: Callable[[str], None]) -> None:
-    """Be a server, and nothing else."""
-    await Interrupts().run(_serve(options, say))
+async def serve_until_interrupted(options: ServeOptions, say: Say, warn: Say) -> None:
+    """Run `duly serve` until a signal; `say` prints output and `warn` prints warnings."""
+    await Signals().run(_serve(options, say, warn))
 
 
-async def _serve(options: ServeOptions, say: Callable[[str], None]) -> None:
+async def _serve(options: ServeOptions, say: Say, warn: Say) -> None:
     with listen(options.host, options.port) as sock:
         pending = (await status(options.dsn)).pending
         if pending:
             raise ConfigError(
-                f"The database is not ready: {len(pending)} migrations are missing. "
-                "Apply them with `duly db init` (a new one) or `duly db migrate`."
+                f"The database is not ready: {len(pending)} migrations are pending. "
+                "Apply them with `duly db init` (new database) or `duly db migrate`."
             )
         await check_request_role(options.dsn, options.settings.database.request_role)
         async with serving(options, sock):
             url = url_of(
-                local_name(options.host),
+                public_name(options.host),
                 sock.getsockname()[1],
                 scheme="https" if options.certificate else "http",
             )
+            if options.certificate is None and not is_loopback(options.host):
+                warn(f"{UNENCRYPTED} For TLS, give --tls-cert and --tls-key.")
             say(f"ready: {url}")
             await asyncio.Event().wait()

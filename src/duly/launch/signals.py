@@ -1,8 +1,8 @@
-"""How a process is told to stop: signals, handled here and nowhere else.
+"""Handles stop signals; no other module does.
 
-The first Ctrl-C, SIGTERM or SIGHUP cancels the work, which then winds itself up in
-order. The second one says that somebody is waiting for that. Who was started with
-SIGHUP ignored, as by nohup, goes on when the terminal is closed.
+The first SIGINT, SIGTERM or SIGHUP cancels the work, which shuts down in order. The second one
+sets `hurry`, to skip graceful waits. A process started with SIGHUP ignored, as by nohup, keeps
+running when its terminal closes.
 """
 
 import asyncio
@@ -13,17 +13,25 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupts:
-    """What the signals have asked for so far; `on_stop` is called at the first of them."""
+class Signals:
+    """The stop signals received so far; `on_stop` is called at the first, `on_hurry` at the second.
 
-    def __init__(self, on_stop: Callable[[], None] | None = None) -> None:
+    `hurry` is set before `on_hurry` is called.
+    """
+
+    def __init__(
+        self,
+        on_stop: Callable[[], None] | None = None,
+        on_hurry: Callable[[], None] | None = None,
+    ) -> None:
         self._on_stop = on_stop
+        self._on_hurry = on_hurry
         self.is_stopping = False
         self.hurry = asyncio.Event()
         self._work: asyncio.Task[Any] | None = None
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Do `work` until it ends or is interrupted; being interrupted is no error."""
+        """Run `work` until it ends or a signal cancels it, which is not an error."""
         self._work = asyncio.current_task()
         loop = asyncio.get_running_loop()
         heard = [one for one in STOP_SIGNALS if not _is_to_be_ignored(one)]
@@ -41,7 +49,10 @@ class Interrupts:
 
     def _interrupt(self) -> None:
         if self.is_stopping:
-            self.hurry.set()
+            if not self.hurry.is_set():
+                self.hurry.set()
+                if self._on_hurry:
+                    self._on_hurry()
         elif self._work:
             self.is_stopping = True
             if self._on_stop:

@@ -1,8 +1,8 @@
-"""The folder that is the object store: the logs and artifacts of all tenants, for servers alone.
+"""Checks the permissions of a local object store, which has the logs and artifacts of all tenants.
 
-Like a data folder of PostgreSQL, one that is made here or empty is closed to others, and one that
-is in use and open to them is refused. It is not closed by itself then: it may be a folder that
-somebody else needs, named by mistake. A group may have access, for whoever has set up one.
+As with PostgreSQL's data folder, a new or empty folder is made inaccessible to others, and one that
+is in use and accessible to others is refused. Its mode is not changed then: it may be another
+program's folder, given by mistake. Access by the group is allowed.
 """
 
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from duly.errors import ConfigError
 from duly.private_file import make_folder
-from duly.server.logbook import folder_of
+from duly.server.artifacts.log_store import folder_of
 
 OTHERS = stat.S_IRWXO
 
 
 def prepare(store_url: str) -> None:
-    """Make the folder if it is not there; raises ConfigError if others can get into it."""
+    """Create the folder if it is missing; raises ConfigError if others can access it."""
     folder = folder_of(store_url)
     if folder is None:
         return
@@ -35,19 +35,18 @@ def prepare(store_url: str) -> None:
             f"Cannot use {folder}: {error.strerror}. Choose another folder with --store."
         ) from error
     raise ConfigError(
-        f"Everybody on this machine can get into {folder}, where the logs and artifacts of all "
-        f"tenants are. Close it with `{how_to_close(folder)}`, or choose another folder with "
-        "--store."
+        f"Every user of this machine can access {folder}, which has the logs and artifacts of all "
+        f"tenants. Run `{how_to_close(folder)}`, or choose another folder with --store."
     )
 
 
 def is_open(folder: Path) -> bool:
-    """Say whether others have any access to `folder`, and can come as far as it."""
+    """Return True if others have any access to `folder` and can traverse its parents."""
     found = folder.resolve()
     is_reached = all(above.stat().st_mode & stat.S_IXOTH for above in found.parents)
     return is_reached and bool(found.stat().st_mode & OTHERS)
 
 
 def how_to_close(folder: Path) -> str:
-    """Return the command that leaves owner and group what they have, and others nothing."""
+    """Return the command that removes the access of others."""
     return f"chmod o-rwx {shlex.quote(str(folder))}"

@@ -1,4 +1,4 @@
-"""A server's certificate and its key, looked at before anything else is started."""
+"""Checks a server's TLS certificate and key before anything is started."""
 
 import ssl
 from pathlib import Path
@@ -9,14 +9,14 @@ from duly.errors import ConfigError
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """The files from which a server proves who it is."""
+    """The files of a TLS certificate chain and its private key."""
 
     chain: Path
     key: Path
 
 
 def find_certificate(chain: Path | None, key: Path | None) -> Certificate | None:
-    """Return the certificate that the flags name; None for none. Raises ConfigError for half."""
+    """Return the certificate, or None without flags; raises ConfigError if it cannot be used."""
     if chain is None and key is None:
         return None
     if chain is None or key is None:
@@ -34,16 +34,16 @@ def _check(chain: Path, key: Path) -> None:
     asked = []
 
     def answer() -> str:
-        # OpenSSL asks for a passphrase; it must not ask whoever sits at the terminal.
+        # Otherwise OpenSSL would prompt for the passphrase at the terminal.
         asked.append(True)
         return ""
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key, password=answer)
     except ssl.SSLError as error:
-        why = "they are not a certificate and a key in PEM form"
+        why = "they are not a certificate and a key in PEM format"
         if asked:
-            why = "the key is locked with a passphrase; store it without one"
+            why = "the key is encrypted with a passphrase; store it without one"
         elif error.reason == "KEY_VALUES_MISMATCH":
             why = "the key belongs to another certificate"
         raise ConfigError(f"Cannot use {chain} and {key} for TLS: {why}.") from error

@@ -4,13 +4,13 @@ import re
 
 from duly.errors import Invalid
 
-LEAST_BYTES = 4096
-"""What an artifact counts for at least among all of a tenant: its row and its file take that."""
-SHA256 = re.compile(r"[0-9a-f]{64}")
+MIN_ACCOUNTED_BYTES = 4096
+"""The least that an artifact counts against its tenant's limit: its row and its file take it."""
+SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
 def check_sha256(text: str, field: str) -> bytes:
-    """Return the hash that `text` is, in lower-case hex; raises Invalid for anything else."""
-    if not SHA256.fullmatch(text):
+    """Return the hash in `text`, in lower-case hex; raises Invalid for anything else."""
+    if not SHA256_PATTERN.fullmatch(text):
         raise Invalid(field, f"{field} is a SHA-256 in 64 lower-case hex digits.")
     return bytes.fromhex(text)

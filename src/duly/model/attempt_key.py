@@ -1,8 +1,8 @@
-"""The key of an attempt: good for what is said on behalf of that attempt, and for nothing else.
+"""The key of an attempt: valid for requests on behalf of that attempt, and for nothing else.
 
-It names the attempt with its fence, so that whoever is shown it looks at one row. What is
-stored is a digest of all of it, secret and fence together: the secret of an attempt that
-is over opens nothing under the number of the next one.
+It names the attempt and its fencing token, so that checking it reads one row. The stored digest
+covers the whole key, secret and token together: the secret of an attempt that has ended is useless
+with the number of the next one.
 """
 
 import hashlib
@@ -12,12 +12,14 @@ import secrets
 import msgspec
 
 PREFIX = "dulyattempt_"
-FORM = re.compile(PREFIX + r"([0-9]{1,19})_([0-9]{1,9})_([0-9]{1,19})_[0-9a-f]{64}", re.ASCII)
-LARGEST = 2**63 - 1
+KEY_PATTERN = re.compile(
+    PREFIX + r"([0-9]{1,19})_([0-9]{1,9})_([0-9]{1,19})_[0-9a-f]{64}", re.ASCII
+)
+MAX_BIGINT = 2**63 - 1
 
 
 class AttemptKey(msgspec.Struct, frozen=True):
-    """What an attempt key says by itself, which nobody has to believe yet."""
+    """The contents of an attempt key, parsed but not verified."""
 
     task: int
     attempt: int
@@ -26,21 +28,21 @@ class AttemptKey(msgspec.Struct, frozen=True):
 
 
 def mint(task: int, attempt: int, token: int) -> str:
-    """Return a new key for an attempt: 256 random bits behind what they are good for."""
+    """Return a new key for an attempt: its identity, followed by 256 random bits."""
     return f"{PREFIX}{task}_{attempt}_{token}_{secrets.token_hex(32)}"
 
 
 def digest(key: str) -> bytes:
-    """Return what is stored of a key."""
+    """Return the digest of a key, which is stored in its place."""
     return hashlib.sha256(key.encode()).digest()
 
 
-def read(text: str) -> AttemptKey | None:
-    """Return what `text` says as the key of an attempt; None when it cannot be one."""
-    found = FORM.fullmatch(text)
+def parse(text: str) -> AttemptKey | None:
+    """Parse `text` as the key of an attempt; None if it cannot be one."""
+    found = KEY_PATTERN.fullmatch(text)
     if found is None:
         return None
     task, attempt, token = (int(number) for number in found.groups())
-    if max(task, token) > LARGEST:
+    if max(task, token) > MAX_BIGINT:
         return None
     return AttemptKey(task, attempt, token, digest(text))

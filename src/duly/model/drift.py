@@ -1,19 +1,19 @@
-"""Drift: what the database says that cannot be, if everything had gone as it should."""
+"""Drift: states of the database that violate an invariant, as found by the audit."""
 
 from enum import StrEnum
 
 import msgspec
 
 
-class Scope(StrEnum):
-    """What one round of the audit goes through: what lives now, or what is remembered."""
+class AuditScope(StrEnum):
+    """What a pass of the audit covers: live rows, or history."""
 
     LIVE = "live"
     HISTORY = "history"
 
 
-class Kind(StrEnum):
-    """In which way things are not as they should be."""
+class DriftKind(StrEnum):
+    """The invariant that is violated."""
 
     ORPHANED = "orphaned"
     OVERRUNNING = "overrunning"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     TOKEN_AHEAD = "token_ahead"  # noqa: S105 -- a fencing token, no secret
     MINTED_AHEAD = "minted_ahead"
     MISCOUNTED = "miscounted"
-    STUCK_LINE = "stuck_line"
+    STUCK_SUBQUEUE = "stuck_subqueue"
     OVERSUBSCRIBED = "oversubscribed"
     ABOVE_OVERRIDE = "above_override"
     REMOVED_NODE_ALIVE = "removed_node_alive"
@@ -37,21 +37,21 @@ class Kind(StrEnum):
     LOST_TASK = "lost_task"
     KEY_WITHOUT_TASK = "key_without_task"
     LETTER_WITHOUT_END = "letter_without_end"
-    BOOKS_OFF = "books_off"
+    USAGE_MISMATCH = "usage_mismatch"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that looks wrong at one moment; it may be on its way to being right."""
+    """A violation seen at one moment; it may be transient."""
 
-    kind: Kind
+    kind: DriftKind
     about: int
-    """The task, or the node, server or tenant where the kind is about one of these."""
+    """The id of the task, node, server or tenant, depending on the kind."""
     evidence: str = ""
-    """What must be the same the next time for it to be the same thing."""
+    """Must be unchanged in the next pass for it to be the same violation."""
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """How many there are of one kind, and a few of them."""
+class DriftCount(msgspec.Struct, frozen=True):
+    """The number of violations of one kind, and the ids of a few."""
 
     count: int
     examples: list[int] = []

@@ -1,8 +1,8 @@
-"""A graph of tasks: who waits for whom, and that nobody waits for itself.
+"""Graphs of tasks: dependencies, refs, topological order and cycles.
 
-A task names its upstreams by id, or by the `ref` of another task that is submitted with
-it. What is found here out of names alone needs no database: names that nobody has, and
-cycles. Nothing recurses, so a graph may be as deep as it is large.
+A task names its upstreams by id, or by the `ref` of another task of the same request. Unknown
+refs and cycles are found here from the names alone, without the database. Nothing recurses, so
+a graph may be as deep as it is large.
 """
 
 import re
@@ -17,19 +17,19 @@ from duly.errors import Invalid, TooLarge
 
 MAX_UPSTREAMS = 10_000
 MAX_DEPENDENCIES = 500_000
-"""How many the tasks of one request may have together: one transaction stores them, and the
-leader has to tell of an end along each."""
-MAX_REF = 100
-LARGEST_ID = 2**63 - 1
-ID = re.compile(r"[0-9]{1,19}")
-REF = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*")
-"""Also the name of a file, in time; with something that no id has, so that it is none."""
-SHOWN = 10
-"""How many tasks of a cycle are named."""
+"""Over all tasks of one request: one transaction stores them, and the leader propagates the end
+of a task along each."""
+MAX_REF_CHARS = 100
+MAX_ID = 2**63 - 1
+ID_PATTERN = re.compile(r"[0-9]{1,19}")
+REF_PATTERN = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z_.-][A-Za-z0-9_.-]*")
+"""Also used as a file name; contains a non-digit, so that it is never an id."""
+MAX_CYCLE_NAMES = 10
+"""Longer cycles are abbreviated in error messages."""
 
 
 class Condition(StrEnum):
-    """How an upstream must end, for its dependant to run."""
+    """How an upstream must end for its downstream task to run."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -38,69 +38,69 @@ class Condition(StrEnum):
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):
-    """What a task waits for: the id of a task, or the ref of one that comes with it."""
+    """An upstream as named by a task: an id, or the ref of a task of the same request."""
 
     task: str
     on: Condition = Condition.SUCCESS
 
 
 class DependencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a task waits for, with how it must end."""
+    """An upstream in a request, with how it must end."""
 
     task: str
     on: str | None = None
 
 
 class Upstream(msgspec.Struct, frozen=True, gc=False):
-    """What a task waits for, found: a task that comes with it, or the id of an older one."""
+    """A resolved upstream: the index of a task of the same request, or the id of an older one."""
 
     on: Condition
     index: int | None = None
     id: int = 0
 
 
-class Ahead(NamedTuple):
-    """What is ahead of a task in its graph."""
+class InheritedUrgency(NamedTuple):
+    """The urgency that a task inherits from its downstream tasks."""
 
-    path: int = 0
-    """How many tasks have to run one after the other once it is done, at most."""
-    patience: timedelta | None = None
-    """How soon it has to start for those behind it, once it may; none if they do not say."""
-    latest: datetime | None = None
-    """When it has to start for those that have a time of their own."""
+    remaining_path: int = 0
+    """The length of the longest chain of downstream tasks, in tasks."""
+    tolerance: timedelta | None = None
+    """The shortest delay tolerance of its downstream tasks; None if there is none."""
+    start_by: datetime | None = None
+    """The earliest start_by of downstream tasks with a `run_at`."""
 
 
-NOTHING = Ahead()
+NOTHING_INHERITED = InheritedUrgency()
 
 
 def check_ref(ref: str | None) -> str | None:
-    """Return `ref`, unless it could be an id or no name of a file."""
+    """Return `ref`; raises Invalid if it could be an id or is not a valid file name."""
     if ref is None:
         return None
-    if len(ref) > MAX_REF or not REF.fullmatch(ref) or ref in (".", ".."):
+    if len(ref) > MAX_REF_CHARS or not REF_PATTERN.fullmatch(ref) or ref in (".", ".."):
         raise Invalid(
             "ref",
-            f"ref has at most {MAX_REF} of a to z, A to Z, digits and ._- and is no number: "
+            f"ref has at most {MAX_REF_CHARS} of a to z, A to Z, digits and ._- and is no number: "
             f"{ref[:60]!r}.",
         )
     return ref
 
 
-def dependencies(asked: Sequence[str | DependencyRequest]) -> list[Dependency]:
-    """Return what a request depends on; raises Invalid for what it names twice or wrongly."""
+def parse_dependencies(asked: Sequence[str | DependencyRequest]) -> list[Dependency]:
+    """Return the dependencies of a request; raises Invalid for duplicates and invalid names."""
     if len(asked) > MAX_UPSTREAMS:
         raise Invalid("depends_on", f"A task may depend on at most {MAX_UPSTREAMS} tasks.")
-    found: dict[str, Dependency] = {}
-    for index, one in enumerate(asked):
+    by_name: dict[str, Dependency] = {}
+    for index, requested in enumerate(asked):
         where = f"depends_on[{index}]"
-        dependency = _dependency(one, where)
-        if found.setdefault(dependency.task, dependency) is not dependency:
+        dependency = _parse_dependency(requested, where)
+        if by_name.setdefault(dependency.task, dependency) is not dependency:
             raise Invalid(where, f"{where} names {dependency.task!r} a second time.")
-    return list(found.values())
+    return list(by_name.values())
 
 
-def check_number(counts: Iterable[int]) -> None:
-    """Raise TooLarge when tasks that come together depend on too many, by how many each does."""
+def check_dependency_count(counts: Iterable[int]) -> None:
+    """Raise TooLarge if the dependencies of a request, given per task, are too many."""
     if sum(counts) > MAX_DEPENDENCIES:
         raise TooLarge(
             f"The tasks of one request may have at most {MAX_DEPENDENCIES} dependencies together.",
@@ -109,10 +109,10 @@ def check_number(counts: Iterable[int]) -> None:
         )
 
 
-def _dependency(asked: str | DependencyRequest, where: str) -> Dependency:
+def _parse_dependency(asked: str | DependencyRequest, where: str) -> Dependency:
     name, on = (asked, None) if isinstance(asked, str) else (asked.task, asked.on)
-    is_id = bool(ID.fullmatch(name)) and int(name) <= LARGEST_ID
-    if not (is_id or (len(name) <= MAX_REF and REF.fullmatch(name))):
+    is_id = bool(ID_PATTERN.fullmatch(name)) and int(name) <= MAX_ID
+    if not (is_id or (len(name) <= MAX_REF_CHARS and REF_PATTERN.fullmatch(name))):
         raise Invalid(where, f"{where} is neither the id nor the ref of a task: {name[:60]!r}.")
     try:
         return Dependency(str(int(name)) if is_id else name, Condition(on or Condition.SUCCESS))
@@ -122,7 +122,7 @@ def _dependency(asked: str | DependencyRequest, where: str) -> Dependency:
 
 
 def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
-    """Return which task has which ref; raises Invalid when two have the same."""
+    """Return the index of the task with each ref; raises Invalid for duplicates."""
     found: dict[str, int] = {}
     for index, ref in enumerate(refs):
         if ref is not None and found.setdefault(ref, index) != index:
@@ -133,8 +133,8 @@ def index_refs(refs: Iterable[str | None]) -> dict[str, int]:
     return found
 
 
-def find(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upstream:
-    """Return what a dependency means among the tasks that come together."""
+def resolve(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upstream:
+    """Resolve a dependency to a task of the same request, or to an id."""
     if dependency.task in refs:
         return Upstream(dependency.on, refs[dependency.task])
     if dependency.task.isdecimal():
@@ -142,11 +142,11 @@ def find(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upstrea
     raise Invalid(where, f"{where}: no task of this request has the ref {dependency.task!r}.")
 
 
-def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list[int]:
-    """Return an order in which upstreams come first: as given, if that is one.
+def topological_order(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list[int]:
+    """Return task indexes with upstreams first; the given order if it is already sorted.
 
-    `upstreams` has for each task the places of those that it waits for. Raises Invalid when
-    some wait for each other, and says which, by `name`.
+    `upstreams` has for each task the indexes of its upstreams. Raises Invalid for a cycle, with
+    the tasks on it called by `name`.
     """
     is_sorted = True
     left: list[int] = []
@@ -165,16 +165,16 @@ def sort(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list
             if not left[dependant]:
                 order.append(dependant)
     if len(order) < len(upstreams):
-        cycle = _cycle(upstreams, left)
+        cycle = _find_cycle(upstreams, left)
         who = "These tasks" if len(cycle) > 1 else "This task"
         whom = "each other" if len(cycle) > 1 else "itself"
-        said = _describe([name(index) for index in cycle])
+        said = _describe_cycle([name(index) for index in cycle])
         raise Invalid("depends_on", f"{who} would wait for {whom} for ever: {said}.")
     return order
 
 
-def _cycle(upstreams: Sequence[Sequence[int]], left: Sequence[int]) -> list[int]:
-    """Return a cycle: whatever is left waits for something that is left, so a walk comes back."""
+def _find_cycle(upstreams: Sequence[Sequence[int]], left: Sequence[int]) -> list[int]:
+    """Return a cycle: every remaining task has a remaining upstream, so a walk must revisit one."""
     here = next(index for index, count in enumerate(left) if count)
     seen: dict[int, int] = {}
     path: list[int] = []
@@ -185,10 +185,10 @@ def _cycle(upstreams: Sequence[Sequence[int]], left: Sequence[int]) -> list[int]
     return path[seen[here] :]
 
 
-def _describe(names: Sequence[str]) -> str:
-    """Return a cycle in words, each after what waits for it, shortened when it is long."""
+def _describe_cycle(names: Sequence[str]) -> str:
+    """Return a cycle as text, each task after its downstream, abbreviated if long."""
     whole = [*names, names[0]]
-    if len(whole) > SHOWN + 1:
-        gap = f"({len(whole) - SHOWN} more)"
-        whole = [*whole[: SHOWN // 2], gap, *whole[-SHOWN // 2 :]]
+    if len(whole) > MAX_CYCLE_NAMES + 1:
+        gap = f"({len(whole) - MAX_CYCLE_NAMES} more)"
+        whole = [*whole[: MAX_CYCLE_NAMES // 2], gap, *whole[-MAX_CYCLE_NAMES // 2 :]]
     return " → ".join(whole)

@@ -1,16 +1,16 @@
-"""What a tenant may have at once, by its plan and by whether it is suspended."""
+"""Limits on a tenant's running tasks, from its plan and its suspension."""
 
 import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much of a tenant may run; None is no limit."""
+    """Limits on what a tenant may run at once; None is no limit."""
 
     max_running: int | None = None
     max_resources: dict[str, int] | None = None
     """By kind; a kind that is left out has no limit."""
     is_suspended: bool = False
-    """Whether nothing of it may start."""
+    """Whether no task of the tenant may start."""
 
 
 UNLIMITED = Limits()

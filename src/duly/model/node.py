@@ -1,14 +1,14 @@
 """Nodes: the machines that run tasks, and the incarnations of their agents."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import NO_RESOURCES, Resources
 
-UNLIMITED = "unlimited"
-"""What is written for the uses of a join token that admits any number of nodes."""
+UNLIMITED_USES = "unlimited"
+"""The uses of a join token that admits any number of nodes."""
 
 
 class NodeStatus(StrEnum):
@@ -17,38 +17,64 @@ class NodeStatus(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     DRAINED = "drained"
+    STOPPED = "stopped"
+    """Its agent shut down cleanly and has not come back."""
     LOST = "lost"
 
+    @property
+    def is_down(self) -> bool:
+        """Return True if no agent of the node is connected."""
+        return self in (NodeStatus.STOPPED, NodeStatus.LOST)
 
-class Known(msgspec.Struct, frozen=True):
-    """What a node has when it is empty, whether it is alive or not."""
+
+class Absence(StrEnum):
+    """Why a node that is known offers nothing."""
+
+    LOST = "lost"
+    STOPPED = "stopped"
+    STOPPING = "stopping"
+    REMOVED = "removed"
+
+
+class NodeProfile(msgspec.Struct, frozen=True):
+    """The total capacity and labels of a node, alive or not."""
 
     capacity: Resources
     labels: dict[str, str] = {}
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one live incarnation of an agent can take now."""
+    """The resources that one live incarnation of an agent offers now."""
 
     node_id: int
     incarnation_id: int
     name: str
     capacity: Resources
     free: Resources
-    used: Resources = NOTHING
-    """What tasks have of it: it comes free again, unlike what is reserved."""
+    used: Resources = NO_RESOURCES
+    """In use by tasks: unlike reservations it becomes free when they end."""
     next_end: timedelta = timedelta(0)
-    """How long it is at most until the first of these tasks ends, by its cap."""
+    """The longest time until the first of these tasks ends, by its cap."""
     labels: dict[str, str] = {}
     draining: bool = False
     shortage: str | None = None
-    """What the node itself lacks, so that it cannot start tasks for now."""
+    """What the node itself lacks; it cannot start tasks for now."""
     penalty: int = 0
-    """How much later than others it is asked, because it had trouble lately."""
+    """Placement prefers nodes with a lower penalty (`policy/health.py`)."""
     revision: int = 0
-    """Rises when what the node has to give changes; a placement names the one it was made by."""
+    """Rises when the offer changes; a placement names the revision it was based on."""
 
     @property
     def takes_work(self) -> bool:
-        """Tell whether anything may be placed there at all."""
+        """Return True if tasks may be placed there at all."""
         return not self.draining and self.shortage is None
+
+
+class AbsentNode(msgspec.Struct, frozen=True):
+    """A node without a live agent, or removed, as its last incarnation was."""
+
+    name: str
+    capacity: Resources
+    labels: dict[str, str]
+    absence: Absence
+    since: datetime

@@ -3,6 +3,6 @@
 from decimal import Decimal
 
 
-def plain(number: float | Decimal) -> str:
+def format_number(number: float | Decimal) -> str:
     """Write a number as a person does: all of its digits, and no exponent."""
     return f"{Decimal(str(number)).normalize():f}"

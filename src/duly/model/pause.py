@@ -1,15 +1,15 @@
-"""Pauses: when a task was paused, and by whom or what."""
+"""Pauses: when a task was paused, and by whom or with which graph."""
 
 from datetime import datetime
 
 import msgspec
 
 
-class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who paused a task, or the graph that it was paused with; neither is known of old ones."""
+class PauseCause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who paused a task, or the graph that it was paused with; old pauses have neither."""
 
     by: str | None = None
-    """As the audit log calls them."""
+    """The actor, named as in the audit log."""
     graph: str | None = None
 
 
@@ -17,4 +17,4 @@ class Pause(msgspec.Struct, frozen=True):
     """When a task was paused, and why."""
 
     at: datetime
-    cause: Cause
+    cause: PauseCause

@@ -4,17 +4,17 @@ from enum import StrEnum
 
 
 class Queue(StrEnum):
-    """Which of the tasks that wait go before which others."""
+    """The queue of a waiting task, in the order in which the queues are served."""
 
     URGENT = "urgent"
-    """Asked for, or the delay tolerance is nearly used up."""
+    """Requested, or the delay tolerance is nearly used up."""
     PERIODIC = "periodic"
-    """What a schedule has produced."""
+    """Occurrences of schedules."""
     DELAYABLE = "delayable"
-    """Everything else."""
+    """All other tasks."""
     OFF_PEAK = "off_peak"
-    """Waits until there is little to do, if its delay tolerance lets it."""
+    """Waits for low load, as long as the delay tolerance allows."""
 
 
-ASKABLE = (Queue.URGENT, Queue.OFF_PEAK)
-"""What a task may ask for; the others follow from what it is."""
+REQUESTABLE = (Queue.URGENT, Queue.OFF_PEAK)
+"""The queues that a task may request; the others follow from the task itself."""

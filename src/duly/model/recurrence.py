@@ -1,9 +1,9 @@
 """When a schedule fires: once, at an interval, or by the calendar of a time zone.
 
-Days, weeks, months, years and cron all come to the same: days that match, and times of
-day, as a clock on the wall of the zone shows them. So they are one value, `Calendar`, and
-differ only in how people write them (`model/recurrence_request.py`, `model/cron.py`).
-An interval counts real time and knows no wall.
+Daily, weekly, monthly, annual and cron rules all reduce to days that match, and times of day on the
+zone's wall clock. So they are one value, `Calendar`, and differ only in their notation
+(`model/requests/recurrence_request.py`, `model/cron.py`). An interval counts elapsed time and
+ignores the wall clock.
 """
 
 from datetime import datetime, timedelta
@@ -13,11 +13,11 @@ import msgspec
 
 ALL_MONTHS = tuple(range(1, 13))
 LAST = -1
-"""In place of a number: the last weekday of its kind in a month."""
+"""In place of an ordinal: the last such weekday of a month."""
 
 
-class Kind(StrEnum):
-    """How a recurrence was written; the `scheduling_type` of what it produces."""
+class RecurrenceKind(StrEnum):
+    """How a recurrence was written; the `scheduling_type` of its occurrences."""
 
     ONCE = "once"
     DAILY = "daily"
@@ -29,28 +29,28 @@ class Kind(StrEnum):
 
 
 class ShortMonth(StrEnum):
-    """What becomes of a day that a month does not have."""
+    """What happens to a day that a month does not have."""
 
     LAST = "last"
-    """The last day of the month stands for it."""
+    """The last day of the month takes its place."""
     SKIP = "skip"
 
 
-class Once(msgspec.Struct, frozen=True):
+class OneTime(msgspec.Struct, frozen=True):
     """One instant."""
 
     at: datetime
 
 
-class Every(msgspec.Struct, frozen=True):
-    """The instants `anchor`, `anchor` + `interval` and so on, in real time."""
+class FixedInterval(msgspec.Struct, frozen=True):
+    """The instants `anchor`, `anchor` + `interval` and so on, in elapsed time."""
 
     interval: timedelta
     anchor: datetime
 
 
-class Clock(msgspec.Struct, frozen=True):
-    """Times of day: every combination of these, each in ascending order."""
+class TimesOfDay(msgspec.Struct, frozen=True):
+    """Times of day: every combination of these numbers, each in ascending order."""
 
     hours: tuple[int, ...]
     minutes: tuple[int, ...]
@@ -58,38 +58,38 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Calendar(msgspec.Struct, frozen=True, kw_only=True):
-    """Days that match, and the times at which each of them fires.
+    """Days that match, and the times of day at which each of them fires.
 
-    A day is named by its number in the month, or by its weekday (Monday is 0), or by both.
-    What names nothing (None) matches every day.
+    A day is given by its number in the month, by its weekday (Monday is 0), or by both. None
+    matches every day.
     """
 
-    clock: Clock
+    times: TimesOfDay
     months: tuple[int, ...] = ALL_MONTHS
     days: tuple[int, ...] | None = None
     last_day: bool = False
-    """Whether the last day of a month is among its `days`."""
+    """Whether the last day of a month is one of its `days`."""
     weekdays: tuple[int, ...] | None = None
-    nth: tuple[tuple[int, int], ...] = ()
+    nth_weekdays: tuple[tuple[int, int], ...] = ()
     """Weekdays that match once in a month: (0, 2) the second Monday, (4, LAST) the last Friday."""
-    is_either: bool = False
-    """Whether one of number and weekday is enough, where both are named."""
+    matches_either: bool = False
+    """Whether a day may match either number or weekday, if both are given."""
     short_month: ShortMonth = ShortMonth.SKIP
 
 
-Rule = Once | Every | Calendar
+Rule = OneTime | FixedInterval | Calendar
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule, the zone whose wall clock it means, and the time within which it holds."""
+    """A rule, the time zone of its wall clock, and the period in which it applies."""
 
-    kind: Kind
+    kind: RecurrenceKind
     text: str
     """The rule as it was written."""
     rule: Rule
     timezone: str = "UTC"
     start_at: datetime | None = None
     end_at: datetime | None = None
-    """It never fires after this; it may fire at it."""
+    """The end of the period, inclusive."""
     jitter: timedelta = timedelta(0)
-    """By how much the start of an occurrence may be put off; its fire time stays."""
+    """How much the start of an occurrence may be delayed; its fire time does not change."""

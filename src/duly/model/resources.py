@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from duly.model.numerals import plain
+from duly.model.numerals import format_number
 
 KINDS = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_mbps", "ports")
 OPTIONAL_KINDS = frozenset({"iops", "bandwidth_mbps"})
@@ -36,12 +36,12 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         yield from self.extra.items()
 
     def plus(self, other: "Resources", times: int = 1) -> "Resources":
-        """Return this and `times` the other; `times=-1` takes it away."""
+        """Return this plus `times` the other; `times=-1` subtracts it."""
         extra = self.extra
         if other.extra:
             names = extra.keys() | other.extra.keys()
             extra = {name: extra.get(name, 0) + times * other.extra.get(name, 0) for name in names}
-        # Kind by kind: it is done for every task that is placed.
+        # Unrolled: this runs for every placed task.
         return Resources(
             cpu_milli=self.cpu_milli + times * other.cpu_milli,
             memory_mb=self.memory_mb + times * other.memory_mb,
@@ -53,7 +53,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def shortage(self, needs: "Resources", declared: "Resources | None" = None) -> dict[str, int]:
-        """Return by how much each kind falls short of `needs`; empty means that they fit.
+        """Return by how much each kind falls short of `needs`; empty if they fit.
 
         `declared` is the capacity that says which optional kinds count here (itself by default).
         """
@@ -67,14 +67,14 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 short[kind] = missing
         return short
 
-    def times(self, needs: "Resources", declared: "Resources", most: int) -> int:
-        """Return how often `needs` goes into this, and no more than `most`; see `shortage`."""
+    def count_fitting(self, needs: "Resources", declared: "Resources", limit: int) -> int:
+        """Return how many times `needs` fits, up to `limit`; see `shortage` for `declared`."""
         for kind, amount in needs.items():
             if amount <= 0 or (kind in OPTIONAL_KINDS and not getattr(declared, kind)):
                 continue
             there = getattr(self, kind) if kind in KINDS else self.extra.get(kind, 0)
-            most = min(most, max(there, 0) // amount)
-        return most
+            limit = min(limit, max(there, 0) // amount)
+        return limit
 
     def share_of(self, capacity: "Resources") -> float:
         """Return the largest share that any kind takes of `capacity`, from 0 to 1 and beyond."""
@@ -86,7 +86,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(shares)
 
 
-NOTHING = Resources()
+NO_RESOURCES = Resources()
 
 TIERS: Mapping[str, Resources] = MappingProxyType(
     {
@@ -97,21 +97,21 @@ TIERS: Mapping[str, Resources] = MappingProxyType(
 )
 
 
-def field(kind: str) -> str:
-    """Return the name by which requests and answers know a kind."""
+def field_name(kind: str) -> str:
+    """Return the JSON field of a kind of resource."""
     return "cpu" if kind == "cpu_milli" else kind
 
 
-def in_field(kind: str, amount: int) -> float:
-    """Return an amount as requests and answers have it: cores, not thousandths of them."""
+def field_amount(kind: str, amount: int) -> float:
+    """Return an amount in the unit of its JSON field: cores, not thousandths of cores."""
     return amount / 1000 if kind == "cpu_milli" else amount
 
 
-def describe(kind: str, amount: int) -> str:
-    """Say an amount as a person would: 0.5 cpu, 256 MiB memory, 2 ports."""
+def format_amount(kind: str, amount: int) -> str:
+    """Format an amount for people: 0.5 cpu, 256 MiB memory, 2 ports."""
     match kind:
         case "cpu_milli":
-            return f"{plain(amount / 1000)} cpu"
+            return f"{format_number(amount / 1000)} cpu"
         case "memory_mb":
             return f"{amount} MiB memory"
         case "disk_mb":

@@ -1,4 +1,4 @@
-"""A schedule: what is submitted again and again, and what becomes of its fire times."""
+"""Schedules: the template that each fire time submits, and its misfire and overlap policies."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,17 +12,17 @@ from duly.model.task import Reason
 
 
 class Misfire(StrEnum):
-    """What is done about fire times that nobody saw to when they came."""
+    """What happens to fire times that were not handled in time."""
 
     SKIP = "skip"
     ONCE = "once"
-    """The last of them is made up for."""
+    """The last missed one runs."""
     ALL = "all"
-    """As many of them as is reasonable are made up for, the last ones."""
+    """The last missed ones run, up to a limit (`policy/firing.py`)."""
 
 
 class Overlap(StrEnum):
-    """What is done when a fire time comes while what an earlier one submitted has not ended."""
+    """What happens at a fire time while an earlier occurrence has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -30,33 +30,33 @@ class Overlap(StrEnum):
     CANCEL_OTHER = "cancel_other"
 
 
-class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, as far as its occurrences are made from it."""
+class ScheduleTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a schedule that its occurrences are created from."""
 
     id: int
     tenant_id: int
     user_id: int | None
     task: Mapping[str, Any] | None
-    """As it was asked for: the plan completes it when it fires."""
+    """As requested: the plan's defaults are applied at each fire time."""
     graph: Mapping[str, Any] | None = None
-    """The same of a graph; it has the one or the other."""
+    """As requested; a schedule has either a task or a graph."""
     recurrence: Recurrence
     misfire: Misfire
     overlap: Overlap
 
     @property
-    def watches(self) -> bool:
-        """Say whether it matters what of it has not ended."""
+    def checks_overlap(self) -> bool:
+        """Return True if live occurrences affect whether a fire time runs."""
         return self.overlap is not Overlap.ALLOW
 
     @property
     def size(self) -> int:
-        """Return how many tasks an occurrence has."""
+        """Return the number of tasks of an occurrence."""
         return 1 if self.graph is None else len(self.graph["tasks"])
 
 
-class Missed(msgspec.Struct, frozen=True):
-    """Fire times in a row that led to nothing, and why."""
+class MissedFireTimes(msgspec.Struct, frozen=True):
+    """Consecutive fire times that did not run, and the reason."""
 
     first_at: datetime
     last_at: datetime

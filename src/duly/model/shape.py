@@ -1,7 +1,9 @@
-"""A shape: all that decides where and when a task may run, the same for many tasks.
+"""Shapes: everything about a task that placement depends on, shared by many tasks.
 
-Shapes are interned. Tasks carry the number of theirs, and the scheduler works per
-shape, so that what fits nowhere is looked at once and not once for every task.
+Shapes are interned and tasks carry a shape id. The scheduler works per shape, so a shape that
+fits nowhere is checked once and not once per task.
+
+Decision: docs/adr/0024-queue-in-shape.md.
 """
 
 from collections.abc import Mapping
@@ -13,10 +15,10 @@ from duly.model.resources import Resources
 
 
 class Concurrency(msgspec.Struct, frozen=True):
-    """How many attempts of a tenant may run at once under a key that it has chosen.
+    """The number of attempts that a tenant may run at once under a concurrency key.
 
-    It holds for as long as a task of it runs: where tasks with the same key state different
-    limits, the smallest counts among those that run and the one that is to start.
+    If tasks with the same key state different limits, the smallest among the running ones and
+    the one to start applies.
     """
 
     key: str
@@ -24,19 +26,19 @@ class Concurrency(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a task needs of a node, its labels, beside how many others, and in which queue."""
+    """A task's resources, required labels, concurrency limit and queue."""
 
     needs: Resources
     requires: dict[str, str] = {}
     concurrency: Concurrency | None = None
     queue: Queue | None = None
-    """Where its tasks wait for as long as they can; None is `delayable`, as almost all are."""
+    """The queue of its tasks until their slack runs out; None is `delayable`."""
 
     @property
     def kind(self) -> str:
-        """Return what is the same for all shapes that fit on the same nodes."""
+        """Return a key that is equal for shapes that fit on the same nodes."""
         return msgspec.json.encode((self.needs, self.requires), order="deterministic").decode()
 
     def missing(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return what it requires and a node with `labels` does not have."""
+        """Return the required labels that a node with `labels` does not have."""
         return {name: value for name, value in self.requires.items() if labels.get(name) != value}

@@ -30,9 +30,9 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-FINAL = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
-NOT_STARTED = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING, Status.PAUSED})
-"""What does not run, be it that it never did or that it is to be tried again."""
+FINAL_STATUSES = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
+NOT_RUNNING = frozenset({Status.SCHEDULED, Status.BLOCKED, Status.WAITING, Status.PAUSED})
+"""Statuses of tasks that are not running now: never started, or to be retried."""
 
 
 class Outcome(StrEnum):
@@ -49,13 +49,13 @@ class Outcome(StrEnum):
 
 
 class OnLost(StrEnum):
-    """What becomes of a task that was lost with its node, perhaps half done."""
+    """What happens to a task lost with its node, perhaps half done."""
 
     RETRY = "retry"
     FAIL = "fail"
 
 
-class Lasts(StrEnum):
+class UniqueWhile(StrEnum):
     """How long a task holds its unique key."""
 
     WAITING = "waiting"
@@ -65,7 +65,7 @@ class Lasts(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What is done for whoever asks for a unique key that is held."""
+    """What happens to a submission whose unique key is held by another task."""
 
     REFUSE = "refuse"
     RETURN = "return"
@@ -75,7 +75,7 @@ class Unique(msgspec.Struct, frozen=True):
     """A key that one task of the tenant holds at a time."""
 
     key: str
-    lasts: Lasts = msgspec.field(default=Lasts.LIVE, name="while")
+    holds_while: UniqueWhile = msgspec.field(default=UniqueWhile.LIVE, name="while")
     on_conflict: OnConflict = OnConflict.REFUSE
 
 
@@ -95,15 +95,29 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class LostStarts(msgspec.Struct, frozen=True):
-    """Who was lost with a task before anybody had heard that it had begun there."""
+    """Nodes and agents lost before they reported that a task had started."""
 
     nodes: int = 0
     incarnations: int = 0
     cluster: int = 0
-    """How many nodes there are, lost or not, to have it in common."""
+    """The number of nodes in the cluster, lost or not."""
 
 
 NO_LOST_STARTS = LostStarts()
+
+
+MAX_RETRY_DELAY = timedelta(days=30)
+
+
+class RetryTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task asked to be retried; what is unset follows the server's settings.
+
+    Delays are in seconds, as they are stored.
+    """
+
+    delay: float | None = None
+    max_delay: float | None = None
+    no_retry_exit_codes: list[int] = []
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,29 +131,33 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str | None = None
     env: dict[str, str] = {}
     category: str | None = None
-    """What kind of work it is. Nothing decides by it, so it has no column, and costs none."""
+    """The kind of work; no decision depends on it, so it has no column."""
     log_limit: int | None = None
-    """Bytes of output that are kept of an attempt, if the plan bounds them."""
+    """Maximum bytes of output kept per attempt, if the plan limits them."""
     result_limit: int | None = None
-    """Bytes that the result may have, if the plan bounds them."""
+    """Maximum bytes of the result, if the plan limits them."""
     cpu_quota: bool = False
-    """Whether the plan lets it have no more cpu than it asked for."""
+    """Whether the plan caps its cpu at what it requested."""
     artifact: str | None = None
     """The bundle that it needs: the SHA-256 of its bytes, in lower-case hex."""
     has_upstreams: bool = False
-    """Whether it depends on others, whose results it may find; whoever starts it then looks."""
+    """Whether it has upstreams, whose results the agent fetches before it starts."""
+    stdin: str | None = None
+    """The standard input of every attempt; without it, that is empty."""
+    retry: RetryTerms | None = None
+    """Its own backoff, if requested; read only when an attempt fails, so it has no column."""
 
-    def log_bytes(self, most: int) -> int:
-        """Return how much output is kept, where nobody has more than `most`."""
-        return most if self.log_limit is None else min(self.log_limit, most)
+    def log_bytes(self, server_limit: int) -> int:
+        """Return the bytes of output to keep, at most `server_limit`."""
+        return server_limit if self.log_limit is None else min(self.log_limit, server_limit)
 
-    def result_bytes(self, most: int) -> int:
-        """Return how large the result may be, where nobody has more than `most`."""
-        return most if self.result_limit is None else min(self.result_limit, most)
+    def result_bytes(self, server_limit: int) -> int:
+        """Return the maximum bytes of the result, at most `server_limit`."""
+        return server_limit if self.result_limit is None else min(self.result_limit, server_limit)
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, complete: every default of the tenant's plan is filled in."""
+    """A submitted task with every default of the tenant's plan filled in."""
 
     name: str | None
     payload: Payload
@@ -154,24 +172,24 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     priority: int
     requires: dict[str, str] = {}
-    """The labels of the nodes that it may run on."""
+    """The labels that a node must have to run it."""
     replay_of: int | None = None
     concurrency: Concurrency | None = None
     unique: Unique | None = None
     ref: str | None = None
-    """What others that are submitted with it call it."""
+    """The name by which tasks of the same request depend on it."""
     depends_on: list[Dependency] = []
     queue: Queue | None = None
-    """Asked for, or `periodic` for what a schedule has produced."""
+    """The requested queue, or `periodic` for an occurrence of a schedule."""
 
     @property
     def has_key(self) -> bool:
-        """Say whether it may turn out to be there already: by its own key, or a unique one."""
+        """Return True if an idempotency or unique key may match an existing task."""
         return self.idempotency_key is not None or self.unique is not None
 
     @property
     def shape(self) -> Shape:
-        """Return what decides where and when it may run."""
+        """Return the shape, which decides where and when it may run."""
         return Shape(self.resources, self.requires, self.concurrency, self.queue)
 
 

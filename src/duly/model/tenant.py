@@ -18,6 +18,8 @@ class Scope(StrEnum):
     MANAGE = "manage"
     ADMIN = "admin"
     NODE = "node"
+    METRICS = "metrics"
+    """Only `/metrics`: for a Prometheus server, whose key is in a file that many can read."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +27,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     delay_tolerance: timedelta
-    """What a task has that asks for none."""
+    """The default of a task."""
     execution_cap: timedelta
-    """What a task has that asks for none."""
+    """The default of a task."""
     max_execution_cap: timedelta
     weight: int
     price_class: str = "standard"
@@ -38,31 +40,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     burst: int | None = None
     max_running: int | None = None
     max_resources: dict[str, int] | None = None
-    """By kind, in the units of `Resources`; a kind that is left out has no limit."""
+    """By kind, in the units of `Resources`; an absent kind has no limit."""
     max_waiting: int | None = None
     max_schedules: int | None = None
     tiers: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
-    """Which queues a task may ask for by name; None is all that can be asked for."""
+    """The queues that a task may request; None: all requestable ones."""
     max_delay_tolerance: timedelta | None = None
     tolerances: dict[str, float] = {}
     """Seconds by category, instead of `delay_tolerance`."""
     retention: timedelta | None = None
-    """How long what has ended is kept, if not as long as the server keeps history."""
+    """How long ended tasks are kept; None: as long as the server keeps history."""
     max_log_bytes: int | None = None
     max_result_bytes: int | None = None
     max_artifact_bytes: int | None = None
-    """Of one artifact."""
+    """Per artifact."""
     artifact_bytes: int | None = None
-    """Of all that a tenant has."""
+    """Over all artifacts of a tenant."""
     cpu_quota: bool = False
-    """Whether a task gets no more cpu than it asked for, even where processors are idle."""
+    """Whether a task's cpu is capped at its request even on idle processors."""
     known_tiers: Mapping[str, Resources] = TIERS
-    """What names of tiers stand for: Duly's own, an administrator's, and the tenant's own."""
+    """The resources of each tier: built-in, an administrator's, and the tenant's own."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is calling, as told by the key alone."""
+    """The identity and rights of a caller, as derived from its key."""
 
     tenant_id: int
     tenant: str
@@ -75,14 +77,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its tenant is suspended: then it may only read."""
     node_id: int | None = None
     actor: str = "unknown"
-    """Who it is in the audit log, whichever tenant it acts for: `tenant/user`,
-    `tenant/service:NAME`, or `key:PREFIX` for a key that nobody holds."""
-    lasts: timedelta | None = None
-    """For how long its key was good when it was looked up; None if it does not expire."""
+    """The actor in the audit log, whichever tenant it acts for: `tenant/user`,
+    `tenant/service:NAME`, or `key:PREFIX` for a key without a holder."""
+    expires_in: timedelta | None = None
+    """The remaining validity of the key at lookup; None if it does not expire."""
 
 
 def actor_of(tenant: str, user: str | None, service: str | None, prefix: str) -> str:
-    """Return what the audit log calls the holder of a key."""
+    """Return the name of a key's holder in the audit log."""
     if user is not None:
         return f"{tenant}/{user}"
     return f"key:{prefix}" if service is None else f"{tenant}/service:{service}"

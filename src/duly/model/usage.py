@@ -1,7 +1,7 @@
-"""Usage: what attempts took, and the prices that it is paid at.
+"""Usage: the resources that attempts used, and their prices.
 
-Amounts are whole numbers (microseconds, times thousandths of a core or mebibytes), so that
-a sum is the same in whatever order, and by whomever, it is made.
+Amounts are integers (microseconds, times thousandths of a core or mebibytes), so that a sum is the
+same in any order of addition, and wherever it is computed.
 """
 
 from datetime import date, timedelta
@@ -15,7 +15,7 @@ from duly.model.tenant import Plan
 
 
 class Urgency(StrEnum):
-    """How much sooner than others a task is to start; what it costs depends on it."""
+    """How urgently a task must start; its price depends on it."""
 
     URGENT = "urgent"
     ORDINARY = "ordinary"
@@ -24,20 +24,20 @@ class Urgency(StrEnum):
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What some attempts took."""
+    """The usage of a set of attempts."""
 
     tasks: int = 0
-    """Tasks whose first attempt is among them: a task counts once."""
+    """Tasks whose first attempt is in the set: a task counts once."""
     attempts: int = 0
     cpu_us: int = 0
-    """The time that processors really worked."""
+    """CPU time that was actually used."""
     granted_cpu_milli_us: int = 0
-    """Thousandths of a core, times how long the attempt ran."""
+    """Thousandths of a core, times the attempt's run time."""
     granted_memory_mb_us: int = 0
-    """Mebibytes, times how long the attempt ran."""
+    """Mebibytes, times the attempt's run time."""
 
     def plus(self, other: "Amounts") -> "Amounts":
-        """Return both together."""
+        """Return the sum of both."""
         return Amounts(
             tasks=self.tasks + other.tasks,
             attempts=self.attempts + other.attempts,
@@ -47,11 +47,11 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NONE = Amounts()
+NO_AMOUNTS = Amounts()
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan asks for, before it is made dearer or cheaper by urgency."""
+    """The prices of a plan, before the factor for urgency is applied."""
 
     price_per_task: Decimal = Decimal(0)
     price_per_cpu_hour: Decimal = Decimal(0)
@@ -67,24 +67,24 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Band(msgspec.Struct, frozen=True):
-    """The tolerances from `above` on, up to the next band, and what they cost."""
+class TariffBand(msgspec.Struct, frozen=True):
+    """Delay tolerances from `min_tolerance` up to the next band, and their price factor."""
 
     urgency: Urgency
-    since: timedelta
+    min_tolerance: timedelta
     factor: Decimal
 
 
 class Tariff(msgspec.Struct, frozen=True):
-    """How attempts are told apart by what they cost, the shortest tolerance first."""
+    """Price factors by delay tolerance, the shortest first."""
 
-    bands: tuple[Band, ...]
+    bands: tuple[TariffBand, ...]
     free: frozenset[Outcome]
-    """Outcomes of attempts that nobody pays for."""
+    """Outcomes of attempts that are not charged."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """By whom, when and for what something was used; None where that is not told apart."""
+class UsageDimensions(msgspec.Struct, frozen=True, kw_only=True):
+    """The dimensions of usage; None for a dimension that is aggregated."""
 
     day: date | None = None
     tenant: str | None = None
@@ -93,10 +93,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     urgency: Urgency | None = None
 
 
-class Used(msgspec.Struct, frozen=True):
-    """What was used in one place, at one price."""
+class UsageRecord(msgspec.Struct, frozen=True):
+    """Usage with the same dimensions and price."""
 
-    place: Place
+    dimensions: UsageDimensions
     rates: Rates
     factor: Decimal
     amounts: Amounts

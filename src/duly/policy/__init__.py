@@ -1,1 +1,6 @@
-"""What to decide: pure functions of values, the time and dice that are handed in."""
+"""WHAT TO DECIDE: pure functions of values, the current time and random numbers passed in.
+
+No I/O, no clock, no state between calls, so the server, `why`, quotes and simulations share one
+implementation. Every decision is returned as a value with a reason. Start with `retry.py`, then
+`placement.py` and `queueing.py`.
+"""

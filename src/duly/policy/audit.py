@@ -1,8 +1,7 @@
-"""Decides what of the audit's findings is drift, and says what each kind of it means.
+"""Decides which findings of the audit are drift, and describes each kind.
 
-A finding may be a moment's: a task that is just being swept, a node that is just being
-removed. It is drift only if it was there in every round of a stretch of time, with the
-same evidence, so that nothing has happened to it meanwhile.
+A finding may be transient: a task that is just being expired, a node that is just being
+removed. It is drift only if every pass over a period found it, with unchanged evidence.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,52 +9,52 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.model.drift import Finding, Kind
+from duly.model.drift import DriftKind, Finding
 from duly.model.resources import Resources
 from duly.model.usage import Amounts
 
-MEANINGS: Mapping[Kind, str] = {
-    Kind.ORPHANED: "It runs on an agent that has ended.",
-    Kind.OVERRUNNING: "It runs long past its execution cap.",
-    Kind.NOT_CANCELLED: "It was cancelled long ago and still runs.",
-    Kind.NOT_RELEASED: "Its time came long ago and it is still scheduled.",
-    Kind.LIVE_AND_ENDED: "It has ended and is live at the same time.",
-    Kind.LIVE_WITHOUT_TASK: "It is live, but what is to be run is not stored.",
-    Kind.MISMATCHED: "Its live row asks for something else than its task.",
-    Kind.UNKNOWN_SHAPE: "What it needs is not stored.",
-    Kind.ATTEMPT_GAP: "Its attempts are not numbered without gaps.",
-    Kind.TOKEN_AHEAD: "Its fencing token is above all that were given out.",
-    Kind.MINTED_AHEAD: "Its id is above the mark of the server that minted it.",
-    Kind.MISCOUNTED: "It is blocked by more or fewer tasks than it still waits for.",
-    Kind.STUCK_LINE: "It waits long past its start_by, though a node has room for it.",
-    Kind.OVERSUBSCRIBED: "More is in use on the node than it has.",
-    Kind.ABOVE_OVERRIDE: (
-        "More is in use on the node than it was told that it has; that ends with its tasks."
+MEANINGS: Mapping[DriftKind, str] = {
+    DriftKind.ORPHANED: "It runs on an agent that has ended.",
+    DriftKind.OVERRUNNING: "It runs long past its execution cap.",
+    DriftKind.NOT_CANCELLED: "It was cancelled long ago and still runs.",
+    DriftKind.NOT_RELEASED: "Its time came long ago and it is still scheduled.",
+    DriftKind.LIVE_AND_ENDED: "It has ended and is live at the same time.",
+    DriftKind.LIVE_WITHOUT_TASK: "It is live, but its task is not stored.",
+    DriftKind.MISMATCHED: "Its live row does not match its task.",
+    DriftKind.UNKNOWN_SHAPE: "Its shape is not stored.",
+    DriftKind.ATTEMPT_GAP: "Its attempt numbers have gaps.",
+    DriftKind.TOKEN_AHEAD: "Its fencing token is higher than any that was issued.",
+    DriftKind.MINTED_AHEAD: "Its id is above the high-water mark of the server that minted it.",
+    DriftKind.MISCOUNTED: "Its count of unfinished upstream tasks is wrong.",
+    DriftKind.STUCK_SUBQUEUE: "It waits long past its start_by although a node has room for it.",
+    DriftKind.OVERSUBSCRIBED: "More is in use on the node than its capacity.",
+    DriftKind.ABOVE_OVERRIDE: (
+        "More is in use on the node than its overridden capacity; this clears as its tasks end."
     ),
-    Kind.REMOVED_NODE_ALIVE: "The node was removed, and its agent counts as alive.",
-    Kind.TWO_AGENTS: "Two agents of the node count as alive.",
-    Kind.NOT_EXPIRED: "The lease of the node ran out long ago and was not ended.",
-    Kind.UNKNOWN_LEADER: "The server that leads is not among the servers.",
-    Kind.LOST_TASK: "It is stored, but neither live nor ended.",
-    Kind.KEY_WITHOUT_TASK: "An idempotency key stands for it, but it is not stored.",
-    Kind.LETTER_WITHOUT_END: "It is among the dead letters and has not failed.",
-    Kind.BOOKS_OFF: "The books of a tenant do not say what its attempts of the day add up to.",
+    DriftKind.REMOVED_NODE_ALIVE: "The node was removed, but its agent counts as alive.",
+    DriftKind.TWO_AGENTS: "Two agents of the node count as alive.",
+    DriftKind.NOT_EXPIRED: "The lease of the node expired long ago and was not ended.",
+    DriftKind.UNKNOWN_LEADER: "The leader is not among the registered servers.",
+    DriftKind.LOST_TASK: "It is stored, but neither live nor ended.",
+    DriftKind.KEY_WITHOUT_TASK: "An idempotency key refers to it, but it is not stored.",
+    DriftKind.LETTER_WITHOUT_END: "It is among the dead letters but has not failed.",
+    DriftKind.USAGE_MISMATCH: "A tenant's booked usage differs from the sum over its attempts.",
 }
-MOST = 10_000
-"""Of one kind no more are kept: enough to know that something is very wrong."""
+MAX_FINDINGS_PER_KIND = 10_000
+"""More findings of one kind are dropped: enough to know that something is very wrong."""
 
-AMOUNTS = Amounts.__struct_fields__
+AMOUNT_FIELDS = Amounts.__struct_fields__
 
-Key = tuple[Kind, int]
+FindingKey = tuple[DriftKind, int]
 
 
 def meaning(kind: str) -> str:
-    """Say what a kind of drift means; another version of the server may know other kinds."""
-    return next((said for known, said in MEANINGS.items() if known.value == kind), "")
+    """Describe a kind of drift; empty for a kind of another version of the server."""
+    return next((text for own_kind, text in MEANINGS.items() if own_kind.value == kind), "")
 
 
-class Suspicion(msgspec.Struct, frozen=True):
-    """A finding, since when it has been there in every round, and when it was seen last."""
+class TrackedFinding(msgspec.Struct, frozen=True):
+    """A finding, since when every pass has found it, and when it was last seen."""
 
     finding: Finding
     since: float
@@ -63,53 +62,56 @@ class Suspicion(msgspec.Struct, frozen=True):
     rounds: int = 1
 
     @property
-    def key(self) -> Key:
-        """Return what tells it apart from others."""
+    def key(self) -> FindingKey:
+        """Return the identity of the finding between passes."""
         return self.finding.kind, self.finding.about
 
 
-class Judgement(msgspec.Struct, frozen=True):
-    """What is suspected after a round, and what of that is drift."""
+class DriftDecision(msgspec.Struct, frozen=True):
+    """The findings to track until the next pass, and those confirmed as drift."""
 
-    suspicions: dict[Key, Suspicion]
+    tracked: dict[FindingKey, TrackedFinding]
     drift: list[Finding]
 
 
-def judge(
-    before: Mapping[Key, Suspicion], seen: Iterable[Suspicion], *, after: timedelta
-) -> Judgement:
-    """Hold what a round has `seen` against what was suspected `before`.
+def confirm_drift(
+    before: Mapping[FindingKey, TrackedFinding], seen: Iterable[TrackedFinding], *, after: timedelta
+) -> DriftDecision:
+    """Compare the findings of a pass with those tracked `before`.
 
-    Drift is what was there the last time too, the same, and first seen at least `after` ago.
+    A finding is drift if the previous pass had it with the same evidence, and it was first seen
+    at least `after` ago.
     """
-    suspicions: dict[Key, Suspicion] = {}
+    tracked: dict[FindingKey, TrackedFinding] = {}
     drift = []
-    for one in seen:
-        known = before.get(one.key)
-        if known is not None and known.finding.evidence == one.finding.evidence:
-            one = msgspec.structs.replace(one, since=known.since, rounds=known.rounds + 1)
-        suspicions[one.key] = one
-        if one.rounds > 1 and one.seen_at - one.since >= after.total_seconds():
-            drift.append(one.finding)
-    return Judgement(suspicions, drift)
+    for current in seen:
+        previous = before.get(current.key)
+        if previous is not None and previous.finding.evidence == current.finding.evidence:
+            current = msgspec.structs.replace(
+                current, since=previous.since, rounds=previous.rounds + 1
+            )
+        tracked[current.key] = current
+        if current.rounds > 1 and current.seen_at - current.since >= after.total_seconds():
+            drift.append(current.finding)
+    return DriftDecision(tracked, drift)
 
 
-def is_off(booked: Amounts, counted: Amounts, *, all_there: bool) -> bool:
-    """Say whether the books are wrong about attempts that were counted again.
+def books_disagree(booked: Amounts, counted: Amounts, *, all_there: bool) -> bool:
+    """Return True if the booked usage cannot be right, given a recount of the attempts.
 
-    Attempts that were dropped since cannot be counted: then the books may say more, not less.
+    Attempts past their retention cannot be recounted: then the books may exceed the recount.
     """
     if all_there:
         return booked != counted
-    return any(getattr(booked, name) < getattr(counted, name) for name in AMOUNTS)
+    return any(getattr(booked, name) < getattr(counted, name) for name in AMOUNT_FIELDS)
 
 
-def overuse(declared: Resources, allowed: Resources, used: Resources) -> Kind | None:
-    """Say what is wrong with a node on which `used` is in use, if anything.
+def classify_overuse(declared: Resources, allowed: Resources, used: Resources) -> DriftKind | None:
+    """Return the kind of drift of a node on which `used` is in use, or None.
 
-    `declared` is what its agent has found there, `allowed` is that with what an administrator
-    said instead: if only the latter is too little, it was lowered while tasks ran.
+    `declared` is the capacity that its agent detected, `allowed` the same with an administrator's
+    overrides. If only `allowed` is exceeded, the override was lowered while tasks ran.
     """
     if not allowed.shortage(used):
         return None
-    return Kind.OVERSUBSCRIBED if declared.shortage(used) else Kind.ABOVE_OVERRIDE
+    return DriftKind.OVERSUBSCRIBED if declared.shortage(used) else DriftKind.ABOVE_OVERRIDE

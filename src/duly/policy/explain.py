@@ -1,8 +1,8 @@
-"""Says why a task is where it is: always exactly one binding reason.
+"""Explains why a task is where it is (`duly why`): always exactly one binding reason.
 
-The facts are handed in as values, the same ones that placement decides by, so the
-answer cannot differ from what the scheduler sees. Of all that keeps a task from
-running, the reason named is the one that must change first.
+The facts are the values that placement decides by, so the explanation cannot differ from what
+the scheduler sees. If several things keep a task from running, the reason is the one that has to
+change first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,30 @@ from typing import assert_never
 
 import msgspec
 
-from duly.model.allowance import SAID_AS
 from duly.model.limits import UNLIMITED, Limits
-from duly.model.node import Known, Offer
+from duly.model.node import AbsentNode, NodeProfile, Offer
 from duly.model.pause import Pause
 from duly.model.queue import Queue
-from duly.model.resources import Resources, describe, field, in_field
+from duly.model.requests.allowance import SHORT_NAMES
+from duly.model.resources import Resources, field_amount, field_name, format_amount
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
-from duly.policy.limits import NO_KEY_USE, NO_USE, RUNNING, Bar, KeyUse, Use, bar
-from duly.policy.peak import Load, Share
+from duly.policy.absent_nodes import explain_absence
+from duly.policy.limits import (
+    NO_KEY_USAGE,
+    NO_USAGE,
+    RUNNING,
+    BlockingLimit,
+    KeyUsage,
+    TenantUsage,
+    blocking_limit,
+)
+from duly.policy.peak import Load, ResourceShare
+from duly.policy.wait_position import add_next_end, add_position
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a task and of the nodes that it could run on."""
+    """The state of a task and of the nodes that it could run on."""
 
     task: int = 0
     status: Status
@@ -33,30 +43,34 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     needs: Resources
     requires: dict[str, str] = {}
     stored: Reason | None = None
-    """The reason kept with the task: of its end, or of the last attempt that failed."""
+    """The stored reason: of its end, or of the last failed attempt."""
     node: str | None = None
     leased_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     is_paused: bool = False
-    """Whether it goes on only when it is resumed; one that runs is not tried again before."""
+    """Whether it waits to be resumed; a running one is not retried before."""
     pause: Pause | None = None
     offers: Sequence[Offer] = ()
-    ahead: int = 0
-    """How many tasks of its kind go first, as far as they were counted."""
+    absent: Sequence[AbsentNode] = ()
+    """Nodes that are down or removed; only read if none of the offers could ever fit the task."""
+    now: datetime | None = None
+    """When the offers were read."""
+    ahead: int | None = None
+    """Tasks of its shape ranked before it, up to a counting limit; None if not counted."""
     concurrency: Concurrency | None = None
     limits: Limits = UNLIMITED
-    use: Use = NO_USE
-    """What its tenant has."""
+    use: TenantUsage = NO_USAGE
+    """The usage of its tenant."""
     blocked_by: int = 0
-    """How many tasks it waits for."""
-    awaited: Sequence[int] = ()
-    """Some of them, that have not ended."""
-    under_key: KeyUse = NO_KEY_USE
-    """What runs of its tenant with its key."""
+    """The number of its unfinished upstream tasks."""
+    awaited: Sequence[int] | None = ()
+    """The ids of some of them; None if they were not read."""
+    under_key: KeyUsage = NO_KEY_USAGE
+    """Running attempts of its tenant with its concurrency key."""
     queue: Queue | None = None
-    """The one that it is in now."""
+    """The queue that it is in now."""
     urgent_at: datetime | None = None
-    """When its slack has run out, and it is in no other than the first."""
+    """When its slack runs out and it moves to the urgent queue."""
     peak_percent: int = 100
 
 
@@ -68,7 +82,7 @@ def explain(facts: Facts) -> Reason:
         case Status.BLOCKED:
             return _blocked(facts)
         case Status.WAITING:
-            return _waiting(facts)
+            return add_position(_waiting(facts), facts.ahead)
         case Status.RUNNING:
             return _running(facts)
         case Status.PAUSED:
@@ -84,29 +98,32 @@ def explain(facts: Facts) -> Reason:
 
 
 def _paused(facts: Facts) -> Reason:
-    """Say who paused it, and how it goes on; then what it waits for besides, if it is others."""
-    said, details = _pause(facts)
+    """Return who paused it, how to resume it, and the upstream tasks it waits for besides."""
+    origin, details = _pause_origin(facts)
     resume = f"`duly resume {facts.task}`"
     if (graph := details["graph"]) is not None:
         resume = f"`duly resume --graph {graph}`, or {resume} for it alone,"
-    message = f"Was paused{said}; {resume} lets it go on."
+    message = f"Was paused{origin}; {resume} lets it go on."
     if facts.blocked_by:
         others = "1 task" if facts.blocked_by == 1 else f"{facts.blocked_by} tasks"
         message += f" Then it waits for {others} to end."
     return Reason("paused", message, details)
 
 
-def _pause(facts: Facts) -> tuple[str, dict[str, str | None]]:
-    """Return the words for who or what paused it and when, and the same for programs."""
+def _pause_origin(facts: Facts) -> tuple[str, dict[str, str | None]]:
+    """Return who or what paused it and when, as text and as details."""
     pause = facts.pause
     if pause is None:
         return "", {"by": None, "graph": None, "paused_at": None}
     by, graph, at = pause.cause.by, pause.cause.graph, _time(pause.at)
-    said = f" with its graph {graph}" if graph else f" by {by}" if by else ""
-    return f"{said} at {at}", {"by": by, "graph": graph, "paused_at": at}
+    origin = f" with its graph {graph}" if graph else f" by {by}" if by else ""
+    return f"{origin} at {at}", {"by": by, "graph": graph, "paused_at": at}
 
 
 def _blocked(facts: Facts) -> Reason:
+    if facts.awaited is None:
+        others = "1 task" if facts.blocked_by == 1 else f"{facts.blocked_by} tasks"
+        return Reason("upstream_running", f"Waits for {others} to end.", {"left": facts.blocked_by})
     named = ", ".join(str(task) for task in facts.awaited)
     more = facts.blocked_by - len(facts.awaited)
     message = f"Waits for {'task' if facts.blocked_by == 1 else 'tasks'} {named}"
@@ -148,10 +165,10 @@ def _running(facts: Facts) -> Reason:
         )
     since = None if facts.leased_at is None else _time(facts.leased_at)
     if facts.is_paused:
-        said, details = _pause(facts)
+        origin, details = _pause_origin(facts)
         return Reason(
             "pause_requested",
-            f"Runs on {node} to its end. It was paused{said}: should it fail, it is tried again "
+            f"Runs on {node} to its end. It was paused{origin}: should it fail, it is tried again "
             f"only after `duly resume {facts.task}`.",
             {"node": facts.node, "since": since, **details},
         )
@@ -164,22 +181,21 @@ def _running(facts: Facts) -> Reason:
 
 def _waiting(facts: Facts) -> Reason:
     shape = Shape(facts.needs, facts.requires, facts.concurrency)
-    barred = bar(facts.limits, facts.use, facts.under_key, shape)
+    barred = blocking_limit(facts.limits, facts.use, facts.under_key, shape)
     if facts.limits.is_suspended:
         return Reason("tenant_suspended", "Its tenant is suspended; nothing of it starts.")
-    if not facts.offers:
-        return Reason("no_nodes", "No node is connected; start an agent.")
-    labelled = [offer for offer in facts.offers if not shape.missing(offer.labels)]
-    if not labelled:
-        return missing_labels(shape, [offer.labels for offer in facts.offers])
-    large_enough = [o for o in labelled if not o.capacity.shortage(facts.needs)]
+    large_enough = [
+        offer
+        for offer in facts.offers
+        if not shape.missing(offer.labels) and not offer.capacity.shortage(facts.needs)
+    ]
     if not large_enough:
-        return _too_large(facts.needs, labelled)
+        return explain_absence(shape, facts.absent) or _no_node_fits(facts, shape)
     if barred is not None:
         return over_limit(barred)
     taking = [offer for offer in large_enough if offer.takes_work]
     if not taking and (short := [offer for offer in large_enough if not offer.draining]):
-        return _short(short)
+        return _nodes_short(short)
     if not taking:
         one = len(large_enough) == 1
         return Reason(
@@ -194,7 +210,7 @@ def _waiting(facts: Facts) -> Reason:
         if share.reaches(facts.peak_percent):
             return _off_peak(facts, share)
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
-        return _no_room(facts, taking)
+        return add_next_end(_no_room(facts, taking), taking, facts.now)
     if facts.ahead:
         return Reason(
             "not_its_turn",
@@ -210,8 +226,18 @@ def _waiting(facts: Facts) -> Reason:
     )
 
 
-def _short(offers: Sequence[Offer]) -> Reason:
-    """Say that the nodes that could run a task are short of something of their own."""
+def _no_node_fits(facts: Facts, shape: Shape) -> Reason:
+    """Return why none of the connected nodes could run it, even if it were idle."""
+    if not facts.offers:
+        return Reason("no_nodes", "No node is connected; start an agent.")
+    labelled = [offer for offer in facts.offers if not shape.missing(offer.labels)]
+    if not labelled:
+        return missing_labels(shape, [offer.labels for offer in facts.offers])
+    return _too_large(facts.needs, labelled)
+
+
+def _nodes_short(offers: Sequence[Offer]) -> Reason:
+    """Return the reason for nodes that lack something of their own to start tasks."""
     first = offers[0]
     others = f", like {len(offers) - 1} more" if len(offers) > 1 else ""
     return Reason(
@@ -221,51 +247,56 @@ def _short(offers: Sequence[Offer]) -> Reason:
     )
 
 
-def over_limit(barred: Bar) -> Reason:
-    """Say which limit keeps a task from starting, and how much of it is used."""
+def over_limit(barred: BlockingLimit) -> Reason:
+    """Return the reason for a limit that keeps a task from starting, with its usage."""
     limit, used = barred.limit, barred.used
     figures = {"limit": limit, "used": used}
     if barred.code == "concurrency_limit":
         return Reason(
             barred.code,
-            f"{_attempts(used)} with the key {barred.kind}; no more than {limit} may run at once.",
+            f"{_tasks_run(used)} with the key {barred.kind}; no more than {limit} may run at once.",
             {"key": barred.kind, **figures},
         )
     if barred.kind == RUNNING:
         return Reason(
             barred.code,
-            f"{_attempts(used)} of its tenant; the plan allows {limit} at once.",
+            f"{_tasks_run(used)} of its tenant; the plan allows {limit} at once.",
             {"kind": barred.kind, **figures},
         )
-    needed = describe(barred.kind, barred.needed)
+    needed = format_amount(barred.kind, barred.needed)
     return Reason(
         barred.code,
-        f"Needs {needed}; of the {describe(barred.kind, limit)} that the plan allows at once, its "
-        + ("tenant has none yet." if not used else f"tenant has {describe(barred.kind, used)}."),
+        f"Needs {needed}; of the {format_amount(barred.kind, limit)} that the plan allows at once, "
+        f"its "
+        + (
+            "tenant has none yet."
+            if not used
+            else f"tenant has {format_amount(barred.kind, used)}."
+        ),
         {
-            "kind": field(barred.kind),
-            "needed": in_field(barred.kind, barred.needed),
-            "limit": in_field(barred.kind, limit),
-            "used": in_field(barred.kind, used),
+            "kind": field_name(barred.kind),
+            "needed": field_amount(barred.kind, barred.needed),
+            "limit": field_amount(barred.kind, limit),
+            "used": field_amount(barred.kind, used),
         },
     )
 
 
-def _attempts(count: int) -> str:
+def _tasks_run(count: int) -> str:
     return "1 task runs" if count == 1 else f"{count} tasks run"
 
 
 def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
-    """Say which labels no node has, going by the node that has most of what is required.
+    """Return the reason for labels that no node has, by the node that lacks the fewest.
 
     `nodes` are the labels of each; there is at least one node, and none has all.
     """
     missing = min((shape.missing(labels) for labels in nodes), key=len)
-    said = " and ".join(f"{name}={value}" for name, value in missing.items())
+    labels_text = " and ".join(f"{name}={value}" for name, value in missing.items())
     rest = " along with the other labels that it requires" if missing != shape.requires else ""
     return Reason(
         "no_node_has_label",
-        f"Requires {said}{rest}, which "
+        f"Requires {labels_text}{rest}, which "
         + (
             "the only node does not have."
             if len(nodes) == 1
@@ -275,23 +306,30 @@ def missing_labels(shape: Shape, nodes: Sequence[Mapping[str, str]]) -> Reason:
     )
 
 
-def never_fits(shape: Shape, nodes: Sequence[Known]) -> Reason:
-    """Say why none of the known `nodes` could ever fit a shape; there is at least one."""
+def never_fits(
+    shape: Shape, nodes: Sequence[NodeProfile], removed: Sequence[AbsentNode] = ()
+) -> Reason:
+    """Return why none of `nodes`, of which there is at least one, could ever fit a shape.
+
+    If one of the nodes that were `removed` could have run it, that is the reason.
+    """
+    if (absence := explain_absence(shape, removed)) is not None:
+        return absence
     labelled = [node for node in nodes if not shape.missing(node.labels)]
     if not labelled:
         return missing_labels(shape, [node.labels for node in nodes])
-    # The node that comes closest tells best what is missing.
+    # The node that comes closest shows best what is missing.
     short = min((node.capacity.shortage(shape.needs) for node in labelled), key=len)
-    missing = ", ".join(describe(kind, amount) for kind, amount in short.items())
+    missing = ", ".join(format_amount(kind, amount) for kind, amount in short.items())
     return Reason(
         "no_node_can_fit",
         f"No node could ever fit it: the closest of {len(labelled)} is short of {missing}.",
-        {"short": {field(kind): in_field(kind, amount) for kind, amount in short.items()}},
+        {"short": {field_name(kind): field_amount(kind, amount) for kind, amount in short.items()}},
     )
 
 
 def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
-    """Name what is missing where least is: on the node that comes nearest to fitting."""
+    """Return what the node nearest to fitting lacks."""
     nearest = min(
         offers,
         key=lambda o: (
@@ -305,12 +343,12 @@ def _too_large(needs: Resources, offers: Sequence[Offer]) -> Reason:
     has = needed - missing[kind]
     return Reason(
         "no_node_can_fit",
-        f"Needs {describe(kind, needed)}; the nearest node, {nearest.name}, "
-        f"has {describe(kind, has)} in all.",
+        f"No node is large enough: it needs {format_amount(kind, needed)}; the largest node, "
+        f"{nearest.name}, has {format_amount(kind, has)}.",
         {
-            "kind": field(kind),
-            "needed": in_field(kind, needed),
-            "largest": in_field(kind, has),
+            "kind": field_name(kind),
+            "needed": field_amount(kind, needed),
+            "largest": field_amount(kind, has),
             "node": nearest.name,
         },
     )
@@ -322,16 +360,20 @@ def _no_room(facts: Facts, taking: Sequence[Offer]) -> Reason:
         key=lambda missing: (len(missing), sum(missing.values())),
     )
     amounts = dict(facts.needs.items())
-    wanted = " and ".join(describe(kind, amounts[kind]) for kind in short)
+    wanted = " and ".join(format_amount(kind, amounts[kind]) for kind in short)
     return Reason(
         "no_capacity",
         f"Waiting for {wanted} on {'any of ' if len(taking) > 1 else ''}{_nodes(len(taking))}.",
-        {"kinds": sorted(map(field, short)), "nodes": len(taking)},
+        {"kinds": sorted(map(field_name, short)), "nodes": len(taking)},
     )
 
 
-def _off_peak(facts: Facts, share: Share) -> Reason:
-    kind, used, peak = SAID_AS.get(share.kind, share.kind), int(share.percent), facts.peak_percent
+def _off_peak(facts: Facts, share: ResourceShare) -> Reason:
+    kind, used, peak = (
+        SHORT_NAMES.get(share.kind, share.kind),
+        int(share.percent),
+        facts.peak_percent,
+    )
     until = None if facts.urgent_at is None else _time(facts.urgent_at)
     return Reason(
         "off_peak",

@@ -1,22 +1,22 @@
-"""Decides what one caller may give to another, and whom it may touch.
+"""Decides which scopes a caller may grant to others.
 
-Nobody makes a key or a user that may do more than its maker, and nobody changes, revokes
-or removes one that may: who could set an administrator's password would be one.
+A key can only grant scopes that it holds itself, and cannot change, revoke or remove a key or
+user with more: setting an administrator's password would amount to being one.
 """
 
 from duly.model.tenant import Scope
 
-OF_A_TENANT = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE})
-"""What there is to do within one tenant; the rest is the installation's."""
+TENANT_SCOPES = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE})
+"""Scopes confined to one tenant; the others concern the whole installation."""
 
 
 def grantable(scopes: frozenset[Scope]) -> frozenset[Scope]:
-    """Return what a caller with `scopes` may give to others."""
+    """Return the scopes that a caller with `scopes` may grant."""
     if Scope.ADMIN in scopes:
         return frozenset(Scope)
-    return scopes & OF_A_TENANT if Scope.MANAGE in scopes else frozenset()
+    return scopes & TENANT_SCOPES if Scope.MANAGE in scopes else frozenset()
 
 
-def beyond(scopes: frozenset[Scope], wanted: frozenset[Scope]) -> list[Scope]:
-    """Return what of `wanted` a caller with `scopes` may not give; none means that it may."""
+def not_grantable(scopes: frozenset[Scope], wanted: frozenset[Scope]) -> list[Scope]:
+    """Return the `wanted` scopes that a caller with `scopes` may not grant; empty: it may."""
     return sorted(wanted - grantable(scopes))

@@ -1,82 +1,87 @@
-"""Decides how the tasks of a graph press for those that come after them.
+"""Decides how much urgency a task of a graph inherits from its downstream tasks.
 
-Two things are found by one walk from the last tasks to the first. How long the way is that
-is still ahead of a task: of equals, the longest goes first, because it decides when the whole
-is done. And how soon it has to start for the sake of those behind it: nobody is more patient
-than whoever waits for him.
+One walk from the last tasks to the first computes two things. The remaining path: among
+otherwise equal tasks the one with the longest path to the end goes first, because the critical
+path decides when the graph is done. And the start_by: deadlines propagate upstream, so a task
+inherits the shortest delay tolerance and the earliest `start_by` of its downstream tasks.
 
-Tasks count, not their execution caps: a cap is an upper bound, a day unless somebody says
-less, so whoever names a short one would be put behind all that name none. For the same reason
-no caps are taken off on the way back; nearly every task would be late from the beginning.
+The path is counted in tasks, not in execution caps. A cap is an upper bound, a day unless the
+client sets less, so a task with a short cap would lose to every task without one. For the same
+reason caps are not subtracted on the way upstream: nearly every task would be late at once.
+
+Decision: docs/adr/0021-graph-order.md.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from duly.model.graph import NOTHING, Ahead
+from duly.model.graph import NOTHING_INHERITED, InheritedUrgency
 
 
-class Wish(NamedTuple):
-    """When a task itself would like to start: so soon after it may, not before its own time."""
+class TaskTiming(NamedTuple):
+    """A task's own delay tolerance, and the time before which it may not run."""
 
     delay_tolerance: timedelta
     run_at: datetime | None = None
 
 
-Moment = TypeVar("Moment", datetime, timedelta)
+Comparable = TypeVar("Comparable", datetime, timedelta)
 
 
-def look_ahead(
-    upstreams: Sequence[Sequence[int]], order: Sequence[int], wishes: Sequence[Wish]
-) -> list[Ahead]:
-    """Return what is ahead of each task; `order` has the places so that upstreams come first.
+def inherit_urgency(
+    upstreams: Sequence[Sequence[int]], order: Sequence[int], timings: Sequence[TaskTiming]
+) -> list[InheritedUrgency]:
+    """Return what each task inherits; `order` lists task indexes with upstreams first.
 
-    A task that has a time of its own (`run_at`) does not hurry those before it: they only
-    have to start by when it has to.
+    A task with a `run_at` passes on no tolerance: its upstreams only have to start by the
+    time at which it has to start itself.
     """
-    found = [NOTHING] * len(upstreams)
-    for place in reversed(order):
-        told = _told(found[place], wishes[place])
-        for upstream in upstreams[place]:
-            known = found[upstream]
-            found[upstream] = told if known is NOTHING else _both(known, told)
-    return found
+    inherited = [NOTHING_INHERITED] * len(upstreams)
+    for index in reversed(order):
+        passed_on = _passed_upstream(inherited[index], timings[index])
+        for upstream in upstreams[index]:
+            current = inherited[upstream]
+            inherited[upstream] = (
+                passed_on if current is NOTHING_INHERITED else _merge(current, passed_on)
+            )
+    return inherited
 
 
-def start_by(ready_at: datetime, tolerance: timedelta, latest: datetime | None) -> datetime:
-    """Return by when a task has to start that may from `ready_at` on, to the second.
+def start_by(ready_at: datetime, tolerance: timedelta, inherited: datetime | None) -> datetime:
+    """Return the start_by, to the second, of a task that becomes ready at `ready_at`.
 
-    The store has the same rule (`start_by_of`), for what becomes ready there. What should
-    have started before it could is to start at once.
+    An inherited start_by that has passed means: start at once. The store applies the same rule
+    (`start_by_of`) to tasks that become ready there.
     """
-    found = ready_at + tolerance
-    if latest is not None:
-        found = min(found, max(latest, ready_at))
-    return found.replace(microsecond=0)
+    by = ready_at + tolerance
+    if inherited is not None:
+        by = min(by, max(inherited, ready_at))
+    return by.replace(microsecond=0)
 
 
-def _told(behind: Ahead, wish: Wish) -> Ahead:
-    """Return what a task, with all that is ahead of it, asks of those that it waits for."""
-    soon = wish.delay_tolerance
-    if behind.patience is not None and behind.patience < soon:
-        soon = behind.patience
-    if wish.run_at is None:
-        return Ahead(behind.path + 1, soon, behind.latest)
-    return Ahead(behind.path + 1, None, _earliest(wish.run_at + soon, behind.latest))
+def _passed_upstream(inherited: InheritedUrgency, timing: TaskTiming) -> InheritedUrgency:
+    """Return what a task passes on to its upstreams: its own timing and what it inherits."""
+    path = inherited.remaining_path + 1
+    tolerance = timing.delay_tolerance
+    if inherited.tolerance is not None and inherited.tolerance < tolerance:
+        tolerance = inherited.tolerance
+    if timing.run_at is None:
+        return InheritedUrgency(path, tolerance, inherited.start_by)
+    return InheritedUrgency(path, None, _earliest(timing.run_at + tolerance, inherited.start_by))
 
 
-def _both(one: Ahead, other: Ahead) -> Ahead:
-    if one == other:
-        return one
-    return Ahead(
-        max(one.path, other.path),
-        _earliest(one.patience, other.patience),
-        _earliest(one.latest, other.latest),
+def _merge(first: InheritedUrgency, second: InheritedUrgency) -> InheritedUrgency:
+    if first == second:
+        return first
+    return InheritedUrgency(
+        max(first.remaining_path, second.remaining_path),
+        _earliest(first.tolerance, second.tolerance),
+        _earliest(first.start_by, second.start_by),
     )
 
 
-def _earliest(one: Moment | None, other: Moment | None) -> Moment | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return min(one, other)
+def _earliest(first: Comparable | None, second: Comparable | None) -> Comparable | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return min(first, second)

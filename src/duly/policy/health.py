@@ -1,31 +1,31 @@
-"""Decides how far a node is trusted, by what became of its work lately.
+"""Decides how much a node is penalised in placement for recent failures.
 
-A node that fails tasks, loses them or keeps joining anew is still a node: it is only
-asked later than others. The penalty grows by steps that double, so that nodes with
-about the same record are equals and are told apart by how well a task fits.
+A node that fails tasks, loses them or keeps rejoining still takes work, but placement prefers
+others. The steps of the penalty double, so nodes with about the same record tie and the fit of
+the task decides between them.
 """
 
 import msgspec
 
-HARMLESS = 4
-"""Points that count for nothing: every node has a bad task or a restart now and then."""
-HIGHEST = 8
+IGNORED_POINTS = 4
+"""Points without penalty: every node has a bad task or a restart now and then."""
+MAX_PENALTY = 8
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What became of a node's work within the last minutes."""
+class NodeRecord(msgspec.Struct, frozen=True):
+    """What happened on a node within the last minutes."""
 
     failures: int = 0
-    """How many different tasks have failed there: one that fails again and again counts once."""
+    """Distinct tasks that failed there: a task that keeps failing counts once."""
     losses: int = 0
     joins: int = 0
 
 
-def penalty(record: Record) -> int:
-    """Return how much later than others the node is asked: 0 for a healthy one, at most HIGHEST.
+def penalty(record: NodeRecord) -> int:
+    """Return the penalty of a node: 0 for a healthy one, at most MAX_PENALTY.
 
-    A loss weighs more than a failure, which may be the task's own fault. One join is how every
-    node begins.
+    A loss weighs more than a failure, which may be the task's own fault. The first join is free:
+    every node joins once.
     """
     points = record.failures + 3 * record.losses + 2 * max(0, record.joins - 1)
-    return min(HIGHEST, (points // (HARMLESS + 1)).bit_length())
+    return min(MAX_PENALTY, (points // (IGNORED_POINTS + 1)).bit_length())

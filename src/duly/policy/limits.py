@@ -1,8 +1,8 @@
-"""Decides what more a tenant may have at once: tasks that run, resources, attempts under a key.
+"""Decides how much more a tenant may run at once: tasks, resources, attempts under a key.
 
-It goes by what runs and what is reserved, counted anew for every round. Before the window is
-chosen it says of which lines something may start, so that what may not start takes nobody's
-place; and while it is chosen, every task is charged that comes into it.
+Limits are checked against running tasks and reservations, counted for every scheduling round.
+Before the window is chosen, subqueues of which nothing may start are left out, so that they take
+no place in it; while it is chosen, every task that enters it is charged to its tenant's budget.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,66 +10,70 @@ from collections.abc import Hashable, Mapping
 import msgspec
 
 from duly.model.limits import Limits
-from duly.model.resources import KINDS, NOTHING, Resources
+from duly.model.resources import KINDS, NO_RESOURCES, Resources
 from duly.model.shape import Shape
 
-MANY = 2**31
-"""As good as no limit."""
+UNBOUNDED = 2**31
+"""Stands for no limit."""
 RUNNING = "running"
-"""The kind of a limit that counts tasks."""
+"""The kind of the limit on the number of running tasks."""
 
 
-class Use(msgspec.Struct, frozen=True):
-    """What a tenant has: tasks that run, and resources, those included that it has reserved."""
-
-    running: int = 0
-    resources: Resources = NOTHING
-
-
-class KeyUse(msgspec.Struct, frozen=True):
-    """How many attempts run under a key, and the smallest limit that one of them states."""
+class TenantUsage(msgspec.Struct, frozen=True):
+    """A tenant's running tasks and its resources in use, reservations included."""
 
     running: int = 0
-    limit: int = MANY
+    resources: Resources = NO_RESOURCES
 
 
-class Bar(msgspec.Struct, frozen=True):
-    """What keeps one more task from starting, with the figures."""
+class KeyUsage(msgspec.Struct, frozen=True):
+    """The number of attempts running under a concurrency key, and the smallest limit they state."""
+
+    running: int = 0
+    limit: int = UNBOUNDED
+
+
+class BlockingLimit(msgspec.Struct, frozen=True):
+    """The limit that keeps one more task from starting, with the figures."""
 
     code: str
     kind: str = ""
-    """`running`, a kind of resources, or the key."""
+    """`running`, a kind of resource, or the concurrency key."""
     limit: int = 0
     used: int = 0
     needed: int = 1
 
 
-NO_USE = Use()
-NO_KEY_USE = KeyUse()
+NO_USAGE = TenantUsage()
+NO_KEY_USAGE = KeyUsage()
 
 
-def bar(limits: Limits, use: Use, under_key: KeyUse, shape: Shape) -> Bar | None:
-    """Return the first thing that keeps a task of a shape from starting; None if nothing does."""
+def blocking_limit(
+    limits: Limits, use: TenantUsage, under_key: KeyUsage, shape: Shape
+) -> BlockingLimit | None:
+    """Return the first limit that keeps a task of a shape from starting; None if there is none."""
     if limits.is_suspended:
-        return Bar("tenant_suspended")
+        return BlockingLimit("tenant_suspended")
     if limits.max_running is not None and use.running >= limits.max_running:
-        return Bar("tenant_limit", RUNNING, limits.max_running, use.running)
+        return BlockingLimit("tenant_limit", RUNNING, limits.max_running, use.running)
     for kind, limit in (limits.max_resources or {}).items():
         used, needed = amount(use.resources, kind), amount(shape.needs, kind)
         if needed > 0 and used + needed > limit:
-            return Bar("tenant_limit", kind, limit, used, needed)
+            return BlockingLimit("tenant_limit", kind, limit, used, needed)
     if shape.concurrency is not None:
         limit = min(shape.concurrency.limit, under_key.limit)
         if under_key.running >= limit:
-            return Bar("concurrency_limit", shape.concurrency.key, limit, under_key.running)
+            return BlockingLimit(
+                "concurrency_limit", shape.concurrency.key, limit, under_key.running
+            )
     return None
 
 
-def room(limits: Limits, use: Use, needs: Resources) -> int:
-    """Return how many more tasks that need so much a tenant may start, its keys aside."""
+def startable_count(limits: Limits, use: TenantUsage, needs: Resources) -> int:
+    """Return how many more tasks with these needs a tenant may start, concurrency keys aside."""
     if limits.is_suspended:
         return 0
-    left = MANY if limits.max_running is None else limits.max_running - use.running
+    left = UNBOUNDED if limits.max_running is None else limits.max_running - use.running
     for kind, limit in (limits.max_resources or {}).items():
         if (needed := amount(needs, kind)) > 0:
             left = min(left, (limit - amount(use.resources, kind)) // needed)
@@ -77,90 +81,94 @@ def room(limits: Limits, use: Use, needs: Resources) -> int:
 
 
 def amount(resources: Resources, kind: str) -> int:
-    """Return how much there is of a kind, which may be an extra one."""
-    found: int = getattr(resources, kind) if kind in KINDS else resources.extra.get(kind, 0)
-    return found
+    """Return the amount of a kind of resource, built-in or extra."""
+    value: int = getattr(resources, kind) if kind in KINDS else resources.extra.get(kind, 0)
+    return value
 
 
 class Budget:
-    """What tenants may still start in a round.
+    """What tenants may still start in a scheduling round.
 
-    A tenant is counted if it has limits, or tasks with keys. Of one whose limits nobody knows
-    yet, or that has tasks with keys and was not counted, nothing starts before the next round.
+    Usage is counted for tenants with limits or concurrency keys. A tenant whose limits are not
+    cached yet, or that has concurrency keys and was not counted, starts nothing in this round.
     """
 
     def __init__(
         self,
         limits: Mapping[int, Limits],
-        uses: Mapping[int, Use],
-        keys: Mapping[tuple[int, str], KeyUse],
+        uses: Mapping[int, TenantUsage],
+        keys: Mapping[tuple[int, str], KeyUsage],
         shapes: Mapping[int, Shape],
     ) -> None:
-        """Begin with what was counted: `uses` has every tenant that was, `keys` what runs."""
+        """Start from the counts: `uses` has every counted tenant, `keys` its running attempts."""
         self._limits = limits
         self._uses = dict(uses)
         self._keys = dict(keys)
         self._shapes = shapes
         self.uncounted: set[int] = set()
-        """Whom it was asked about in vain."""
+        """Tenants that must be counted before the next round."""
 
     def copy(self) -> "Budget":
-        """Return another that can be charged without this one."""
+        """Return a copy that can be charged independently."""
         return Budget(self._limits, self._uses, self._keys, self._shapes)
 
     def counts(self, tenant: int) -> bool:
-        """Say whether what is leased to a tenant may count against a limit."""
+        """Return True if leases of the tenant count against a limit."""
         return tenant in self._uses
 
     def room(self, tenant: int, shape_id: int) -> int:
-        """Return how many more tasks of a shape may start."""
+        """Return how many more tasks of a shape may start under all limits."""
         left = self.tenant_room(tenant, shape_id)
-        if (asked := self._shapes[shape_id].concurrency) is None:
+        if (concurrency := self._shapes[shape_id].concurrency) is None:
             return left
-        under_key = self._keys.get((tenant, asked.key), NO_KEY_USE)
+        under_key = self._keys.get((tenant, concurrency.key), NO_KEY_USAGE)
         return max(
-            0, min(left, asked.limit - under_key.running, under_key.limit - under_key.running)
+            0, min(left, concurrency.limit - under_key.running, under_key.limit - under_key.running)
         )
 
     def tenant_room(self, tenant: int, shape_id: int) -> int:
-        """Return how many more tasks of a shape may start, but for its key."""
+        """Return how many more tasks of a shape may start, ignoring its concurrency key."""
         shape, use = self._shapes[shape_id], self._uses.get(tenant)
         if use is not None:
-            return room(self._limits[tenant], use, shape.needs)
-        return MANY if tenant in self._limits and shape.concurrency is None else 0
+            return startable_count(self._limits[tenant], use, shape.needs)
+        return UNBOUNDED if tenant in self._limits and shape.concurrency is None else 0
 
     def cause(self, tenant: int, shape_id: int) -> Hashable | None:
-        """Return what keeps a line from moving: the same for lines that begin to move together."""
+        """Return what blocks a subqueue, equal for those that unblock together; None if nothing."""
         shape, use = self._shapes[shape_id], self._uses.get(tenant)
         if use is None:
             if tenant in self._limits and shape.concurrency is None:
                 return None
             self.uncounted.add(tenant)
             return "uncounted", tenant
-        asked = shape.concurrency
-        under_key = NO_KEY_USE if asked is None else self._keys.get((tenant, asked.key), NO_KEY_USE)
-        found = bar(self._limits[tenant], use, under_key, shape)
-        if found is None:
+        concurrency = shape.concurrency
+        under_key = (
+            NO_KEY_USAGE
+            if concurrency is None
+            else self._keys.get((tenant, concurrency.key), NO_KEY_USAGE)
+        )
+        blocked_by = blocking_limit(self._limits[tenant], use, under_key, shape)
+        if blocked_by is None:
             return None
-        if found.code == "concurrency_limit":
-            # The limit is part of it: with another one, more may run.
-            return tenant, asked
-        # Each queue by itself: of those that come back, the urgent must be among them.
-        if found.code == "tenant_limit" and found.kind != RUNNING:
+        if blocked_by.code == "concurrency_limit":
+            # The limit is part of the cause: with a higher one, more attempts may run.
+            return tenant, concurrency
+        # By queue: when room returns, subqueues of the urgent queue must be among those retried.
+        if blocked_by.code == "tenant_limit" and blocked_by.kind != RUNNING:
             return tenant, tuple(shape.needs.items()), shape.queue
         return tenant if shape.queue is None else (tenant, shape.queue)
 
     def charge(self, tenant: int, shape_id: int) -> bool:
-        """Count one more task as started, if it may start."""
+        """Count one more task as started; return False if it may not start."""
         if not self.room(tenant, shape_id):
             return False
         if (use := self._uses.get(tenant)) is None:
             return True
         shape = self._shapes[shape_id]
-        self._uses[tenant] = Use(use.running + 1, use.resources.plus(shape.needs))
-        if (asked := shape.concurrency) is not None:
-            under_key = self._keys.get((tenant, asked.key), NO_KEY_USE)
-            self._keys[tenant, asked.key] = KeyUse(
-                under_key.running + 1, min(under_key.limit, asked.limit)
+        self._uses[tenant] = TenantUsage(use.running + 1, use.resources.plus(shape.needs))
+        if (concurrency := shape.concurrency) is not None:
+            under_key = self._keys.get((tenant, concurrency.key), NO_KEY_USAGE)
+            self._keys[tenant, concurrency.key] = KeyUsage(
+                under_key.running + 1, min(under_key.limit, concurrency.limit)
             )
         return True

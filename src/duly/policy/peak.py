@@ -1,7 +1,7 @@
-"""Decides whether it is peak time: whether most of what the nodes have is in use.
+"""Decides whether it is peak time: whether most of the nodes' resources are in use.
 
-Work that was asked for `off_peak` does not begin then. What counts is what the task itself
-needs: that all GPUs are taken is no reason to put off what needs none.
+Tasks in the `off_peak` queue do not start at peak time. Only the kinds of resources that a task
+needs count: a shortage of GPUs does not delay a task that needs none.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ from duly.model.node import Offer
 from duly.model.resources import Resources
 
 
-class Share(msgspec.Struct, frozen=True):
-    """How much is in use of the resource that is scarcest for somebody."""
+class ResourceShare(msgspec.Struct, frozen=True):
+    """How much of one kind of resource is in use."""
 
     kind: str
     used: int
@@ -22,23 +22,23 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> float:
-        """Return it as people say it."""
+        """Return the share in percent."""
         return 100 * self.used / self.total
 
     def reaches(self, percent: int) -> bool:
-        """Say whether so much or more is in use."""
+        """Return True if at least `percent` is in use."""
         return 100 * self.used >= percent * self.total
 
 
-NONE_OF_IT = Share("cpu_milli", 0, 1)
-"""Where nobody has any of what is needed, nothing of it is in use."""
+NOTHING_USED = ResourceShare("cpu_milli", 0, 1)
+"""The share if no node has any of the needed kinds."""
 
 
 class Load:
-    """What is in use of all that the nodes have, and what a round adds to it."""
+    """The resources in use on all nodes, including those that a round has just placed."""
 
     def __init__(self, offers: Iterable[Offer]) -> None:
-        """Count what is not free as used; nodes that take nothing more are left out."""
+        """Count everything not free as used; nodes that take no work are ignored."""
         self._total: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
         for offer in offers:
@@ -48,20 +48,20 @@ class Load:
                 self._used.subtract(dict(offer.free.items()))
 
     def copy(self) -> "Load":
-        """Return another that can be added to without this one."""
-        found = Load(())
-        found._total, found._used = self._total, self._used.copy()
-        return found
+        """Return a copy that can be added to independently."""
+        copy = Load(())
+        copy._total, copy._used = self._total, self._used.copy()
+        return copy
 
     def add(self, needs: Resources) -> None:
         """Count a task that is about to start."""
         self._used.update(dict(needs.items()))
 
-    def scarcest(self, needs: Resources) -> Share:
-        """Return the resource of which most is in use, of those that `needs` has some of."""
+    def scarcest(self, needs: Resources) -> ResourceShare:
+        """Return the share of the most used kind of resource among those in `needs`."""
         shares = [
-            Share(kind, max(0, self._used[kind]), self._total[kind])
+            ResourceShare(kind, max(0, self._used[kind]), self._total[kind])
             for kind, amount in needs.items()
             if amount > 0 and self._total[kind] > 0
         ]
-        return max(shares, key=lambda share: share.percent, default=NONE_OF_IT)
+        return max(shares, key=lambda share: share.percent, default=NOTHING_USED)

@@ -1,13 +1,15 @@
-"""Decides in which order waiting tasks are served.
+"""Decides the order in which waiting tasks are served.
 
-First by queue: who asked for `urgent`, those whose delay tolerance is nearly used up, what
-schedules have produced, everything else, and what may wait for quiet hours. A task moves up by
-itself as its slack runs out, whatever its queue: when that is so is the same for all, so that
-among those that moved up, as among the others, the earliest start_by goes first.
+First by queue: tasks submitted as `urgent`, tasks whose slack has nearly run out, occurrences of
+schedules, everything else, and `off_peak` tasks. A task moves up when its slack runs out,
+whatever its queue. The slack limit is the same for all tasks, so the earliest start_by goes first
+among those that moved up as well.
 
-Within a tenant the rank is: the earliest start_by (to the second), the higher
-priority, the longer remaining path of its graph, the shorter cap, the older task.
-Tenants are one line so far; their turns by share will be decided here too.
+Within a queue tasks are ranked by earliest start_by (to the second), higher priority, longer
+remaining path in their graph, shorter cap, lower id. Tenants are not told apart yet; fair
+shares between them belong here.
+
+Decision: docs/adr/0024-queue-in-shape.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,13 +24,13 @@ from duly.model.shape import Shape
 from duly.policy.limits import Budget
 from duly.policy.peak import Load
 
-TURNS = {Queue.URGENT: 0, Queue.PERIODIC: 2, Queue.DELAYABLE: 3, Queue.OFF_PEAK: 4}
-OUT_OF_SLACK = 1
-"""The turn of a task that must start soon: after those that asked for it, and paid for it."""
+QUEUE_PRECEDENCE = {Queue.URGENT: 0, Queue.PERIODIC: 2, Queue.DELAYABLE: 3, Queue.OFF_PEAK: 4}
+OUT_OF_SLACK_PRECEDENCE = 1
+"""Tasks that must start soon come after those submitted, and billed, as urgent."""
 
 
-class Ranked(Protocol):
-    """What is needed of a task to rank it, and to tell what it takes of its tenant's limits."""
+class Rankable(Protocol):
+    """The fields of a task that ranking and its tenant's limits depend on."""
 
     @property
     def id(self) -> int: ...  # noqa: D102
@@ -46,8 +48,8 @@ class Ranked(Protocol):
     def execution_cap(self) -> timedelta: ...  # noqa: D102
 
 
-class Waiting(Protocol):
-    """What is needed of a task to tell whether it may wait for longer."""
+class HoldCandidate(Protocol):
+    """The fields of a task that decide whether it qualifies for a hold."""
 
     @property
     def shape_id(self) -> int: ...  # noqa: D102
@@ -59,39 +61,39 @@ class Waiting(Protocol):
     def losses(self) -> int: ...  # noqa: D102
 
 
-Task = TypeVar("Task", bound=Ranked)
+Task = TypeVar("Task", bound=Rankable)
 
 
 Rank = tuple[datetime, int, int, timedelta, int]
-"""By when it must start, the negative of its priority and of its path, its cap, its id."""
+"""start_by, negated priority, negated remaining path, execution cap, id."""
 
 
-def rank(task: Ranked) -> Rank:
-    """Return the key by which a task is ordered; the smallest goes first."""
+def rank(task: Rankable) -> Rank:
+    """Return the sort key of a task within its queue; the smallest goes first."""
     return task.start_by, -task.priority, -task.remaining_path, task.execution_cap, task.id
 
 
-def presses(task: Waiting, now: datetime) -> bool:
-    """Say whether room should be kept for a task that fits nowhere yet.
+def qualifies_for_hold(task: HoldCandidate, now: datetime) -> bool:
+    """Return True if a node should keep room for a task that fits nowhere yet.
 
-    The other half of its delay tolerance is what it takes until the room is there. A task
-    that was lost had begun: it should go on at once, however patient it was.
+    That is from half of its delay tolerance on: the other half is for the room to become free.
+    A lost task had started, so it qualifies at once, whatever its tolerance.
     """
     return task.losses > 0 or task.start_by - now <= task.delay_tolerance / 2
 
 
-def queue_of(standing: Queue | None, slack: timedelta, urgent_slack: timedelta) -> Queue:
-    """Return the queue that a waiting task is in, when it is so long until its start_by.
+def queue_of(stored: Queue | None, slack: timedelta, urgent_slack: timedelta) -> Queue:
+    """Return the queue that a waiting task is in, with `slack` left until its start_by.
 
-    `standing` is what it asked for, or what it is; None if it is nothing in particular.
+    `stored` is the queue it was submitted to, or `periodic`; None means `delayable`.
     """
     if slack <= urgent_slack:
         return Queue.URGENT
-    return standing or Queue.DELAYABLE
+    return stored or Queue.DELAYABLE
 
 
 class Order:
-    """Whose turn it is in one round, and who has to wait for quieter times."""
+    """The order of waiting tasks in one round, and which of them wait for off-peak time."""
 
     def __init__(
         self,
@@ -103,29 +105,29 @@ class Order:
         urgent_slack: timedelta,
         peak_percent: int,
     ) -> None:
-        """Take the `queues` of the shapes of what waits, if they have one, and what is free."""
+        """Take the `queues` by shape id, if they have one, and the offers of the nodes."""
         self._queues = queues
         self._shapes = shapes
         self.has_queues = bool(queues)
-        """Whether there is anything to order lines by but their time."""
-        self.key: Callable[[Ranked], tuple[object, ...]] = self._key if queues else rank
-        """The key by which tasks of all queues are ordered; the smallest goes first."""
+        """Whether subqueues are ordered by anything but their start_by."""
+        self.key: Callable[[Rankable], tuple[object, ...]] = self._key if queues else rank
+        """The sort key of tasks across all queues; the smallest goes first."""
         self._now = now
         self._urgent_until = now + urgent_slack
         self._peak_percent = peak_percent
-        # Of a thousand nodes it costs milliseconds, which few have a use for.
+        # With a thousand nodes it takes milliseconds, and only off_peak tasks need it.
         self._load = Load(offers) if Queue.OFF_PEAK in queues.values() else None
 
-    def turn(self, shape_id: int, start_by: datetime) -> int | None:
-        """Return when a line is served whose first task must start by then; None for not yet."""
-        if self._load is not None and self._waits(shape_id, start_by, self._load):
+    def precedence(self, shape_id: int, start_by: datetime) -> int | None:
+        """Return the rank of a subqueue's queue, by the start_by of its head; None: not yet."""
+        if self._load is not None and self._waits_for_off_peak(shape_id, start_by, self._load):
             return None
-        return self._turn(shape_id, start_by)
+        return self._precedence(shape_id, start_by)
 
-    def presses(self, task: Waiting) -> bool:
-        """Say whether room should be kept for a task that fits nowhere yet.
+    def qualifies_for_hold(self, task: HoldCandidate) -> bool:
+        """Return True if a node should keep room for a task that fits nowhere yet.
 
-        For one that is urgent, at once; for one that may run in quiet hours, not before it must.
+        An urgent task qualifies at once, an off-peak one only when its slack has run out.
         """
         match self._queues.get(task.shape_id):
             case Queue.URGENT:
@@ -133,27 +135,27 @@ class Order:
             case Queue.OFF_PEAK:
                 return task.start_by <= self._urgent_until
             case _:
-                return presses(task, self._now)
+                return qualifies_for_hold(task, self._now)
 
-    def moment(self, task: Ranked) -> tuple[object, ...]:
-        """Return what the keys of all tasks begin with that are due as this one is."""
+    def due_key(self, task: Rankable) -> tuple[object, ...]:
+        """Return the prefix of the sort key that tasks with an equal start_by share."""
         return self.key(task)[: 2 if self.has_queues else 1]
 
-    def horizon(self, lines: Mapping[tuple[int, int], datetime]) -> tuple[object, ...] | None:
-        """Return what is above the keys of all that are due no later than a line; None for none.
+    def horizon(self, subqueues: Mapping[tuple[int, int], datetime]) -> tuple[object, ...] | None:
+        """Return a key above those of all tasks due no later than the first subqueue, or None.
 
-        A line is a tenant and a shape, and when its first task must start.
+        `subqueues` maps (tenant, shape) to the start_by of the head.
         """
-        for (_, shape_id), since in lines.items():
-            turn = (self._turn(shape_id, since),) if self.has_queues else ()
-            return *turn, since, inf
+        for (_, shape_id), start_by in subqueues.items():
+            prefix = (self._precedence(shape_id, start_by),) if self.has_queues else ()
+            return *prefix, start_by, inf
         return None
 
-    def within(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
+    def startable(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
         """Yield the tasks that may start if those before them do, and charge the `budget`."""
         load = None if self._load is None else self._load.copy()
         for task in tasks:
-            if load is not None and self._waits(task.shape_id, task.start_by, load):
+            if load is not None and self._waits_for_off_peak(task.shape_id, task.start_by, load):
                 continue
             if budget is not None and not budget.charge(task.tenant_id, task.shape_id):
                 continue
@@ -161,16 +163,16 @@ class Order:
                 load.add(self._shapes[task.shape_id].needs)
             yield task
 
-    def _key(self, task: Ranked) -> tuple[object, ...]:
-        return self._turn(task.shape_id, task.start_by), *rank(task)
+    def _key(self, task: Rankable) -> tuple[object, ...]:
+        return self._precedence(task.shape_id, task.start_by), *rank(task)
 
-    def _turn(self, shape_id: int, start_by: datetime) -> int:
+    def _precedence(self, shape_id: int, start_by: datetime) -> int:
         queue = self._queues.get(shape_id, Queue.DELAYABLE)
         if queue is not Queue.URGENT and start_by <= self._urgent_until:
-            return OUT_OF_SLACK
-        return TURNS[queue]
+            return OUT_OF_SLACK_PRECEDENCE
+        return QUEUE_PRECEDENCE[queue]
 
-    def _waits(self, shape_id: int, start_by: datetime, load: Load) -> bool:
+    def _waits_for_off_peak(self, shape_id: int, start_by: datetime, load: Load) -> bool:
         if self._queues.get(shape_id) is not Queue.OFF_PEAK or start_by <= self._urgent_until:
             return False
         return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
@@ -179,8 +181,5 @@ class Order:
 def window(
     tasks: Iterable[Task], size: int, order: Order, budget: Budget | None = None
 ) -> Sequence[Task]:
-    """Return the `size` tasks that come first, without those that may not start.
-
-    The `budget` is charged with those that are returned.
-    """
-    return list(islice(order.within(sorted(tasks, key=order.key), budget), size))
+    """Return the first `size` tasks that may start, and charge the `budget` with them."""
+    return list(islice(order.startable(sorted(tasks, key=order.key), budget), size))

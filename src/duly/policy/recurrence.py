@@ -1,9 +1,11 @@
-"""Finds the fire times of a recurrence, in order.
+"""Computes the fire times of a recurrence, in order.
 
-Pure functions of the recurrence and an instant. By the calendar, wall times are walked
-through in order, and each is turned into the instant that it means; several that mean one
-instant, because the clock was set, are one fire time. The walk goes from month to month, so
-it is quick for what fires on a leap day, and soon at its end for what never fires.
+Pure functions of the recurrence and an instant. Calendar rules enumerate wall times in order and
+convert each to an instant; wall times that map to one instant, because the clock was set, are
+one fire time. The enumeration goes month by month, so a rule that fires on leap days is fast and
+one that never fires ends soon.
+
+Decision: docs/adr/0019-fire-times.md.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,24 +16,32 @@ from functools import lru_cache
 from itertools import islice, product
 from zoneinfo import ZoneInfo
 
-from duly.model.recurrence import LAST, Calendar, Clock, Every, Once, Recurrence, ShortMonth
+from duly.model.recurrence import (
+    LAST,
+    Calendar,
+    FixedInterval,
+    OneTime,
+    Recurrence,
+    ShortMonth,
+    TimesOfDay,
+)
 from duly.policy.wall_clock import instant_of, wall_of
 
-HORIZON = 50
-"""Years that are looked through. Whatever days recur at all do so within 40: the longest wait
-is for 29 February on a given weekday, over a century that has no leap year."""
+HORIZON_YEARS = 50
+"""Years that are searched. Every day that recurs does so within 40 years: the longest gap is that
+of 29 February on a given weekday across a century year that is not a leap year."""
 LAST_YEAR = 2200
-MOMENT = timedelta(microseconds=1)
+RESOLUTION = timedelta(microseconds=1)
 
 
 def next_after(recurrence: Recurrence, instant: datetime) -> datetime | None:
-    """Return the first fire time after `instant`; None when there is none any more."""
+    """Return the first fire time after `instant`; None if there is none."""
     if recurrence.start_at is not None:
-        instant = max(instant, recurrence.start_at - MOMENT)
+        instant = max(instant, recurrence.start_at - RESOLUTION)
     match recurrence.rule:
-        case Once(at):
+        case OneTime(at):
             found = at if at > instant else None
-        case Every() as every:
+        case FixedInterval() as every:
             found = _next_multiple(every, instant)
         case Calendar() as calendar:
             found = _next_match(calendar, ZoneInfo(recurrence.timezone), instant)
@@ -51,11 +61,11 @@ def fire_times(recurrence: Recurrence, after: datetime) -> Iterator[datetime]:
 
 
 def between(
-    recurrence: Recurrence, after: datetime, until: datetime, *, most: int
+    recurrence: Recurrence, after: datetime, until: datetime, *, limit: int
 ) -> list[datetime]:
-    """Return the fire times later than `after` and not later than `until`, the first `most`."""
+    """Return the fire times later than `after` and not later than `until`, the first `limit`."""
     times = []
-    for at in islice(fire_times(recurrence, after), most):
+    for at in islice(fire_times(recurrence, after), limit):
         if at > until:
             break
         times.append(at)
@@ -63,7 +73,7 @@ def between(
 
 
 def is_possible(recurrence: Recurrence) -> bool:
-    """Say whether there is any day at all that a calendar names: 31 February there is not."""
+    """Return True if the calendar matches any day at all; 31 February does not."""
     match recurrence.rule:
         case Calendar() as calendar:
             return next(_dates(calendar, date(2000, 1, 1)), None) is not None
@@ -71,7 +81,7 @@ def is_possible(recurrence: Recurrence) -> bool:
             return True
 
 
-def _next_multiple(every: Every, instant: datetime) -> datetime:
+def _next_multiple(every: FixedInterval, instant: datetime) -> datetime:
     passed = (instant - every.anchor) // every.interval
     return every.anchor + max(0, passed + 1) * every.interval
 
@@ -81,17 +91,17 @@ def _next_match(calendar: Calendar, zone: ZoneInfo, instant: datetime) -> dateti
     shown = wall_of(instant, zone).replace(microsecond=0)
     for day in _dates(calendar, shown.date()):
         after = shown.time() if day == shown.date() else None
-        for at in _times(calendar.clock, after):
+        for at in _times_of_day(calendar.times, after):
             found = instant_of(datetime.combine(day, at), zone)
-            # When the clock has been set back, what it shows now it has shown before.
+            # After the clock was set back, it shows wall times that it has shown before.
             if found > instant:
                 return found
     return None
 
 
 def _dates(calendar: Calendar, first: date) -> Iterator[date]:
-    """Yield the days that match, from `first` on, as far as the horizon."""
-    for year in range(first.year, min(first.year + HORIZON, LAST_YEAR + 1)):
+    """Yield the matching days from `first` up to the horizon."""
+    for year in range(first.year, min(first.year + HORIZON_YEARS, LAST_YEAR + 1)):
         for month in calendar.months:
             if (year, month) < (first.year, first.month):
                 continue
@@ -102,11 +112,11 @@ def _dates(calendar: Calendar, first: date) -> Iterator[date]:
 
 
 def _days(calendar: Calendar, year: int, month: int) -> Sequence[int]:
-    """Return the days of a month that match, in order."""
+    """Return the matching days of a month, in order."""
     begins_on, length = monthrange(year, month)
     every_day = range(1, length + 1)
     names_number = calendar.days is not None or calendar.last_day
-    names_weekday = calendar.weekdays is not None or bool(calendar.nth)
+    names_weekday = calendar.weekdays is not None or bool(calendar.nth_weekdays)
     if not (names_number or names_weekday):
         return every_day
     if not names_weekday:
@@ -115,7 +125,7 @@ def _days(calendar: Calendar, year: int, month: int) -> Sequence[int]:
         return sorted(_by_weekday(calendar, begins_on, length))
     by_number = _by_number(calendar, length)
     by_weekday = _by_weekday(calendar, begins_on, length)
-    return sorted(by_number | by_weekday if calendar.is_either else by_number & by_weekday)
+    return sorted(by_number | by_weekday if calendar.matches_either else by_number & by_weekday)
 
 
 def _by_number(calendar: Calendar, length: int) -> set[int]:
@@ -131,7 +141,7 @@ def _by_weekday(calendar: Calendar, begins_on: int, length: int) -> set[int]:
     found: set[int] = set()
     for weekday in calendar.weekdays or ():
         found.update(range(1 + (weekday - begins_on) % 7, length + 1, 7))
-    for weekday, count in calendar.nth:
+    for weekday, count in calendar.nth_weekdays:
         days = range(1 + (weekday - begins_on) % 7, length + 1, 7)
         if count == LAST:
             found.add(days[-1])
@@ -140,8 +150,8 @@ def _by_weekday(calendar: Calendar, begins_on: int, length: int) -> set[int]:
     return found
 
 
-def _times(clock: Clock, after: time | None) -> Iterator[time]:
-    """Yield the times of a day in order, those later than `after`, which has whole seconds."""
+def _times_of_day(clock: TimesOfDay, after: time | None) -> Iterator[time]:
+    """Yield the times of day later than `after` (in whole seconds), in order."""
     if after is None:
         yield from (time(*at) for at in product(clock.hours, clock.minutes, clock.seconds))
         return

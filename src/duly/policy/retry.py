@@ -1,28 +1,35 @@
-"""Decides what becomes of a task when an attempt at it ends.
+"""Decides what happens to a task when an attempt ends: finish, retry or dead letter.
 
 The decision is a pure function of the policy, the outcome, and the tally of what
 has gone wrong so far. It reads no clock and draws no random number: the caller
 passes both, so a simulation that passes the same ones gets the same decisions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from duly.model.task import NO_LOST_STARTS, LostStarts, OnLost, Outcome, Reason, Tally
+from duly.model.task import NO_LOST_STARTS, LostStarts, OnLost, Outcome, Reason, RetryTerms, Tally
+
+REQUESTED_SPREAD = 0.1
+"""By how much of a requested delay retries are spread, so that a batch does not return at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often, and how patiently, a task is tried again."""
+    """How often a task is retried, and with which backoff."""
 
     max_attempts: int = 3
     on_lost: OnLost = OnLost.RETRY
     base_delay: timedelta = timedelta(seconds=5)
     max_delay: timedelta = timedelta(hours=1)
+    is_delay_requested: bool = False
+    """Whether the task asked for `base_delay`: then no retry comes earlier than that."""
+    no_retry_exit_codes: frozenset[int] = frozenset()
+    """Exit codes with which the task says that another attempt would fail as well."""
     max_losses: int = 10
     max_lost_starts: int = 3
-    """Two nodes may fail together, and take what they were both given along. Of three that were
-    each lost when they began the same task, it is likelier that the task is the cause."""
+    """Two nodes may fail by coincidence. If three are lost as each starts the same task, the task
+    is the likelier cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +39,18 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The task ends because somebody asked for it."""
+    """The task ends because its cancellation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """The task goes back to its queue, visible from `at` on.
 
-    `is_its_turn` keeps its old place in the queue: it did nothing to lose it.
+    `keeps_place`: it keeps its place in the queue, because the attempt's end was not its fault.
     """
 
     at: datetime
-    is_its_turn: bool
+    keeps_place: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +81,17 @@ def decide(
     *,
     lost_starts: LostStarts = NO_LOST_STARTS,
     is_cancelled: bool,
+    exit_code: int | None = None,
     now: datetime,
     jitter: float,
 ) -> Decision:
-    """Say what becomes of a task whose attempt has just ended with `outcome`.
+    """Decide what happens to a task whose attempt ended with `outcome`.
 
     `tally` and `lost_starts` count this attempt too. `jitter`, from 0 to 1, spreads retries out:
     0 gives no delay, 1 the full one. A lost attempt is retried at once and does not count against
-    `max_attempts`, because the task did nothing wrong, unless it is lost over and over as it
-    begins. A task that was to be cancelled is cancelled however its attempt ended: its client has
-    been told so.
+    `max_attempts`, because the task did nothing wrong, unless it is lost repeatedly as it starts.
+    A task whose cancellation was requested is cancelled however its attempt ended: the request
+    was confirmed to the client.
     """
     match outcome:
         case _ if is_cancelled or outcome is Outcome.CANCELLED:
@@ -91,15 +99,18 @@ def decide(
         case Outcome.SUCCEEDED:
             return Finish()
         case Outcome.PREEMPTED | Outcome.EXPIRED:
-            return Retry(at=now, is_its_turn=True)
+            return Retry(at=now, keeps_place=True)
         case Outcome.LOST if policy.on_lost is OnLost.FAIL:
             return DeadLetter(Reason("lost", "It must not be begun twice (on_lost is fail)."))
         case Outcome.LOST if tally.losses >= policy.max_losses:
             return DeadLetter(Reason("lost_too_often", f"It has outlived {tally.losses} nodes."))
         case Outcome.LOST:
-            return _after_loss(policy, suspicion(policy, lost_starts), now, jitter)
+            return _after_loss(policy, lost_start_count(policy, lost_starts), now, jitter)
+        case Outcome.FAILED if exit_code in policy.no_retry_exit_codes:
+            message = f"The task asked not to be retried after exit code {exit_code}."
+            return DeadLetter(Reason("exit_code_not_retried", message))
         case _ if tally.failures < policy.max_attempts:
-            return Retry(at=now + backoff(policy, tally.failures, jitter), is_its_turn=False)
+            return Retry(at=now + backoff(policy, tally.failures, jitter), keeps_place=False)
         case _:
             which = "its only attempt"
             if policy.max_attempts > 1:
@@ -107,36 +118,67 @@ def decide(
             return DeadLetter(Reason("attempts_exhausted", f"That was {which}."))
 
 
-def suspicion(policy: RetryPolicy, lost: LostStarts) -> int:
-    """Return how many have a task in common that were lost when they began it.
+def lost_start_count(policy: RetryPolicy, lost: LostStarts) -> int:
+    """Return how many nodes were lost as they started the task.
 
-    Nodes count, not their agents: one machine that dies again and again says nothing of the task.
-    In a cluster that has too few nodes to tell the two apart it is the agents that count, since
-    there the task would stop everything else until it is lost too often.
+    Nodes count, not incarnations of their agents: one machine that keeps crashing says nothing
+    about the task. A cluster with fewer nodes than `max_lost_starts` counts incarnations, because
+    there the task would stop all other work until `max_losses`.
     """
     return lost.nodes if lost.cluster >= policy.max_lost_starts else lost.incarnations
 
 
-def _after_loss(policy: RetryPolicy, suspects: int, now: datetime, jitter: float) -> Decision:
-    """Give up what takes its nodes along; what may be innocent begins apart from its companions.
+def _after_loss(policy: RetryPolicy, lost_starts: int, now: datetime, jitter: float) -> Decision:
+    """Dead-letter a task that keeps killing nodes as it starts; spread out the other suspects.
 
-    Those that were begun together are lost together. So from the second time on each waits for
-    another while: then the next node is lost with the one that is guilty, and with few others.
+    Tasks that started together are lost together. From the second lost start on each is retried
+    after its own backoff, so the next node is lost with the culprit and few other tasks.
     """
-    if suspects >= policy.max_lost_starts:
-        message = f"{suspects} agents were lost like this, each as it began this task."
+    if lost_starts >= policy.max_lost_starts:
+        message = f"{lost_starts} agents were lost like this, each as it began this task."
         return DeadLetter(Reason("lost_at_start", message))
-    if suspects > 1:
-        return Retry(at=now + backoff(policy, suspects, jitter), is_its_turn=False)
-    return Retry(at=now, is_its_turn=True)
+    if lost_starts > 1:
+        return Retry(at=now + backoff(policy, lost_starts, jitter), keeps_place=False)
+    return Retry(at=now, keeps_place=True)
+
+
+def with_terms(policy: RetryPolicy, terms: RetryTerms | None) -> RetryPolicy:
+    """Return the server's `policy` with what a task requested instead.
+
+    A requested delay longer than the server's `max_delay` raises it, and a requested `max_delay`
+    shorter than the server's delay lowers that: what the task says goes before what it leaves out.
+    """
+    if terms is None:
+        return policy
+    base, longest = policy.base_delay, policy.max_delay
+    if terms.max_delay is not None:
+        longest = timedelta(seconds=terms.max_delay)
+        base = min(base, longest)
+    if terms.delay is not None:
+        base = timedelta(seconds=terms.delay)
+        longest = longest if terms.max_delay is not None else max(base, longest)
+    return replace(
+        policy,
+        base_delay=base,
+        max_delay=longest,
+        is_delay_requested=terms.delay is not None,
+        no_retry_exit_codes=frozenset(terms.no_retry_exit_codes),
+    )
 
 
 def backoff(policy: RetryPolicy, failures: int, jitter: float) -> timedelta:
-    """Return how long to wait after the `failures`-th failure: doubling, then capped."""
+    """Return how long to wait after the `failures`-th failure: doubling, then capped.
+
+    Jitter shortens the server's delays, and lengthens requested ones by at most a tenth: who asks
+    for ten minutes knows what has to be over by then.
+    """
     # In seconds, because a timedelta overflows long before a float does; after 64
     # doublings any cap has been reached.
     full = min(
         policy.base_delay.total_seconds() * 2.0 ** min(failures - 1, 64),
         policy.max_delay.total_seconds(),
     )
+    if policy.is_delay_requested:
+        longest = policy.max_delay.total_seconds()
+        return timedelta(seconds=min(full * (1 + REQUESTED_SPREAD * jitter), longest))
     return timedelta(seconds=full * jitter)

@@ -1,7 +1,7 @@
-"""Which instant is meant by what a clock on the wall of a time zone shows.
+"""Converts between instants and the wall times of a time zone.
 
-Twice a year, in many zones, the wall clock is set. A time that it jumps over is taken to
-be the first instant after the jump. A time that it shows twice is the first of the two.
+At daylight-saving changes a wall time that is skipped maps to the first instant after the jump,
+and a wall time that occurs twice to its first occurrence.
 """
 
 from datetime import UTC, datetime, timedelta

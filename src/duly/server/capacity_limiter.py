@@ -1,4 +1,4 @@
-"""A bound on how much of something there may be at once."""
+"""Limiters of concurrent use: without shares, for each tenant, and shared fairly by tenants."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,108 +6,111 @@ from contextlib import contextmanager
 from duly.errors import Unavailable
 
 
-class Room:
-    """A room without shares: the first to come are the first to be let in.
+class CapacityLimiter:
+    """A limiter without shares: first come, first served.
 
-    It has the methods of `SharedRoom`, so that a caller need not know which one it fills.
+    It has the methods of `FairCapacityLimiter`, so that a caller can use either.
     """
 
-    def __init__(self, most: int, full: str) -> None:
-        self._full = full
-        self.max_share = most
+    def __init__(self, capacity: int, message: str) -> None:
+        """Raise Unavailable with `message` when more than `capacity` would be in use."""
+        self._message = message
+        self.max_share = capacity
         self.used = 0
 
-    def fits(self, tenant_id: int, amount: int = 1) -> bool:
-        """Say whether that much more may come in."""
+    def can_acquire(self, tenant_id: int, amount: int = 1) -> bool:
+        """Return True if `amount` more is free."""
         return self.used + amount <= self.max_share
 
-    def take(self, tenant_id: int, amount: int = 1) -> None:
-        """Let it in; raises Unavailable when it is too much."""
+    def acquire(self, tenant_id: int, amount: int = 1) -> None:
+        """Use `amount` more; raise Unavailable if that is not free."""
         if self.used + amount > self.max_share:
-            raise Unavailable(self._full)
+            raise Unavailable(self._message)
         self.used += amount
 
-    def give_back(self, tenant_id: int, amount: int = 1) -> None:
-        """Let it out."""
+    def release(self, tenant_id: int, amount: int = 1) -> None:
+        """Use `amount` less."""
         self.used -= amount
 
 
-class TenantRooms:
-    """A room for each tenant, of one size: who fills its own keeps nobody else out."""
+class TenantCapacityLimiters:
+    """A limiter of equal capacity for each tenant: none can use up what others need."""
 
-    def __init__(self, most: int, full: str) -> None:
-        self._most = most
-        self._full = full
+    def __init__(self, capacity: int, message: str) -> None:
+        """Raise Unavailable with `message` when a tenant would use more than `capacity`."""
+        self._capacity = capacity
+        self._message = message
         self.used: dict[int, int] = {}
-        """How many are inside, by tenant."""
+        """How much each tenant uses."""
 
     @contextmanager
-    def inside(self, tenant_id: int) -> Iterator[None]:
-        """Be inside for as long as the block lasts; raises Unavailable when there is no room."""
-        self.enter(tenant_id)
+    def acquired(self, tenant_id: int) -> Iterator[None]:
+        """Use one place during the block; raise Unavailable if the tenant has none left."""
+        self.acquire(tenant_id)
         try:
             yield
         finally:
-            self.leave(tenant_id)
+            self.release(tenant_id)
 
-    def enter(self, tenant_id: int) -> None:
-        """Let one more of a tenant in; raises Unavailable when there is no room."""
+    def acquire(self, tenant_id: int) -> None:
+        """Use one more place of a tenant; raise Unavailable if it has none left."""
         used = self.used.get(tenant_id, 0)
-        if used >= self._most:
-            raise Unavailable(self._full)
+        if used >= self._capacity:
+            raise Unavailable(self._message)
         self.used[tenant_id] = used + 1
 
-    def leave(self, tenant_id: int) -> None:
-        """Let one of a tenant out."""
+    def release(self, tenant_id: int) -> None:
+        """Use one place of a tenant less."""
         self.used[tenant_id] -= 1
         if not self.used[tenant_id]:
             del self.used[tenant_id]
 
 
-class SharedRoom:
-    """A room that tenants share, in which there is always a place for one more of them.
+class FairCapacityLimiter:
+    """A limiter that tenants share, with capacity left for one more tenant at any time.
 
-    A tenant may hold no more than is still free (a dynamic threshold, as switches share their
-    buffers). Alone it gets half of the room, and whoever comes next half of what is left.
+    A tenant may use no more than is still free (a dynamic threshold, as switches share their
+    buffers). Alone it gets half of the capacity, and the next tenant half of the rest.
     """
 
-    def __init__(self, most: int, full: str) -> None:
-        self._full = full
-        self._free = most
-        self.max_share = (most + 1) // 2
-        """How much a tenant may hold while nobody else holds anything."""
+    def __init__(self, capacity: int, message: str) -> None:
+        """Raise Unavailable with `message` when a tenant would use more than its share."""
+        self._message = message
+        self._free = capacity
+        self.max_share = (capacity + 1) // 2
+        """How much a tenant may use while no other uses anything."""
         self.used: dict[int, int] = {}
-        """How much each tenant holds."""
+        """How much each tenant uses."""
 
     @contextmanager
-    def inside(self, tenant_id: int) -> Iterator[None]:
-        """Hold one place for as long as the block lasts; raises Unavailable when there is none."""
-        self.take(tenant_id)
+    def acquired(self, tenant_id: int) -> Iterator[None]:
+        """Use one place during the block; raise Unavailable if the tenant has none left."""
+        self.acquire(tenant_id)
         try:
             yield
         finally:
-            self.give_back(tenant_id)
+            self.release(tenant_id)
 
-    def fits(self, tenant_id: int, amount: int = 1) -> bool:
-        """Say whether a tenant may hold that much more."""
-        # What it would hold against what would be left, to the last place.
+    def can_acquire(self, tenant_id: int, amount: int = 1) -> bool:
+        """Return True if a tenant may use `amount` more."""
+        # What the tenant would use against what would be left, down to the last place.
         return self.used.get(tenant_id, 0) + amount <= self._free - amount + 1
 
-    def take(self, tenant_id: int, amount: int = 1) -> None:
-        """Let a tenant hold that much more; raises Unavailable when it is too much."""
+    def acquire(self, tenant_id: int, amount: int = 1) -> None:
+        """Let a tenant use `amount` more; raise Unavailable if that is above its share."""
         used = self.used.get(tenant_id, 0) + amount
         free = self._free - amount
-        # As in `fits`, which costs a call more for every request.
+        # As in `can_acquire`, whose call would cost every request some time.
         if used > free + 1:
-            raise Unavailable(self._full)
+            raise Unavailable(self._message)
         self._free = free
         self.used[tenant_id] = used
 
-    def give_back(self, tenant_id: int, amount: int = 1) -> None:
-        """Let a tenant hold that much less."""
+    def release(self, tenant_id: int, amount: int = 1) -> None:
+        """Let a tenant use `amount` less."""
         self._free += amount
-        left = self.used[tenant_id] - amount
-        if left:
-            self.used[tenant_id] = left
+        used = self.used[tenant_id] - amount
+        if used:
+            self.used[tenant_id] = used
         else:
             del self.used[tenant_id]

@@ -1,80 +1,86 @@
-"""The components of a server, put together."""
+"""Builds the components of a server, and wires them together."""
 
 from dataclasses import dataclass
 from random import Random
 
 from duly.config import Settings
-from duly.server.admission_control import AdmissionControl
-from duly.server.archive import Archive
-from duly.server.artifacts import Artifacts
-from duly.server.attempt_keys import AttemptKeys
-from duly.server.auditor import Auditor
-from duly.server.authenticator import Authenticator
-from duly.server.backlog import Backlog
-from duly.server.bell import Bell
-from duly.server.bookkeeper import Bookkeeper
-from duly.server.canceller import Canceller
-from duly.server.cluster_manager import ClusterManager
-from duly.server.downstream import Downstream
-from duly.server.herald import Herald
-from duly.server.inputs import Inputs
-from duly.server.keys import Keys
-from duly.server.logbook import Logbook
-from duly.server.logins import Logins
-from duly.server.measurements import Measurements
-from duly.server.occurrences import Occurrences
-from duly.server.passwords import Passwords
-from duly.server.pauser import Pauser
-from duly.server.plan_keeper import PlanKeeper
-from duly.server.polls import Polls
-from duly.server.preparations import Preparations
-from duly.server.prioritizer import Prioritizer
-from duly.server.queue_manager import QueueManager
-from duly.server.rate_limiter import RateLimiter
-from duly.server.replayer import Replayer
-from duly.server.reservations import Reservations
-from duly.server.resource_manager import ResourceManager
-from duly.server.retention import Retention
-from duly.server.room import SharedRoom, TenantRooms
-from duly.server.schedules import Schedules
+from duly.server.accounts.authenticator import Authenticator
+from duly.server.accounts.keys import Keys
+from duly.server.accounts.logins import Logins
+from duly.server.accounts.passwords import Passwords
+from duly.server.accounts.plans import Plans
+from duly.server.accounts.tenants import Tenants
+from duly.server.accounts.usage_recorder import UsageRecorder
+from duly.server.accounts.users import Users
+from duly.server.admission.admission_control import AdmissionControl
+from duly.server.admission.backlog_limit import BacklogLimit
+from duly.server.admission.rate_limiter import RateLimiter
+from duly.server.admission.shape_ids import ShapeIds
+from duly.server.admission.submitter import Submitter
+from duly.server.artifacts.artifacts import Artifacts
+from duly.server.artifacts.log_store import LogStore
+from duly.server.artifacts.object_store import ObjectStore
+from duly.server.capacity_limiter import FairCapacityLimiter, TenantCapacityLimiters
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.cluster.server_bus import ServerBus
+from duly.server.cluster.wakeups import Wakeups
+from duly.server.delivery.attempt_keys import AttemptKeys
+from duly.server.delivery.inputs import Inputs
+from duly.server.delivery.measurements import Measurements
+from duly.server.delivery.polls import Polls
+from duly.server.delivery.preparations import Preparations
+from duly.server.lifecycle.canceller import Canceller
+from duly.server.lifecycle.downstream_replay import DownstreamReplay
+from duly.server.lifecycle.graph_operations import GraphOperations
+from duly.server.lifecycle.marker import Marker
+from duly.server.lifecycle.pauser import Pauser
+from duly.server.lifecycle.queue_manager import QueueManager
+from duly.server.lifecycle.replayer import Replayer
+from duly.server.lifecycle.updater import Updater
+from duly.server.maintenance.auditor import Auditor
+from duly.server.maintenance.retention import Retention
+from duly.server.recurrence.occurrences import Occurrences
+from duly.server.recurrence.schedules import Schedules
+from duly.server.recurrence.timekeeper import Timekeeper
+from duly.server.scheduling.leader_nudge import LeaderNudge
+from duly.server.scheduling.prioritizer import Prioritizer
+from duly.server.scheduling.reservations import Reservations
+from duly.server.scheduling.resource_manager import ResourceManager
+from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
-from duly.server.shape_book import ShapeBook
-from duly.server.submitter import Submitter
-from duly.server.tenants import Tenants
-from duly.server.timekeeper import Timekeeper
 from duly.server.timeouts import Timeouts
-from duly.server.unplaceable import Unplaceable
-from duly.server.updater import Updater
-from duly.server.users import Users
-from duly.server.waker import Waker
-from duly.server.wishes import Wishes
 from duly.store.database import Database
 
-DOWNLOADS = 32
-"""Artifacts and logs that are handed out to one tenant at once: slow readers keep no others out."""
-TOO_MANY_DOWNLOADS = f"The tenant downloads {DOWNLOADS} artifacts and logs here already; try again."
+MAX_DOWNLOADS_PER_TENANT = 32
+"""Concurrent downloads of artifacts and logs; slow readers of one tenant block no other tenant."""
+TOO_MANY_DOWNLOADS = (
+    f"The tenant has {MAX_DOWNLOADS_PER_TENANT} downloads from this server already; "
+    "try again later."
+)
 
-TOO_MANY_WAITS = "The tenant waits for as many tasks and logs here as its share allows; try again."
+TOO_MANY_WAITS = (
+    "The tenant waits for as many tasks and logs on this server as it may; try again later."
+)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Everything that answers a request or runs in a loop of its own."""
+class Components:
+    """Every component that handles requests or runs in a loop of its own."""
 
     database: Database
     settings: Settings
     timeouts: Timeouts
     authenticator: Authenticator
     attempt_keys: AttemptKeys
-    bell: Bell
-    herald: Herald
+    wakeups: Wakeups
+    server_bus: ServerBus
     cluster_manager: ClusterManager
     polls: Polls
     inputs: Inputs
     artifacts: Artifacts
-    downloads: TenantRooms
-    waits: SharedRoom
+    downloads: TenantCapacityLimiters
+    waits: FairCapacityLimiter
     preparations: Preparations
     measurements: Measurements
     resource_manager: ResourceManager
@@ -82,91 +88,98 @@ class Parts:
     queue_manager: QueueManager
     rate_limiter: RateLimiter
     canceller: Canceller
+    marker: Marker
     pauser: Pauser
     submitter: Submitter
     updater: Updater
     replayer: Replayer
-    downstream: Downstream
-    wishes: Wishes
+    downstream: DownstreamReplay
+    graph_operations: GraphOperations
     timekeeper: Timekeeper
     schedules: Schedules
     reservations: Reservations
-    plan_keeper: PlanKeeper
+    plans: Plans
     tenants: Tenants
     users: Users
     keys: Keys
     logins: Logins
-    logbook: Logbook
+    log_store: LogStore
     retention: Retention
-    bookkeeper: Bookkeeper
+    usage_recorder: UsageRecorder
     auditor: Auditor
 
     @property
     def services(self) -> list[Service]:
-        """Return what runs in a loop."""
+        """Return the components that run in a loop."""
         return [
             self.cluster_manager,
             self.resource_manager,
             self.unplaceable,
             self.queue_manager,
             self.submitter,
-            self.wishes,
+            self.graph_operations,
             self.timekeeper,
             self.retention,
-            self.bookkeeper,
+            self.usage_recorder,
             self.auditor,
-            self.herald,
+            self.server_bus,
         ]
 
 
 @dataclass(frozen=True)
 class _Core:
-    """What most components are made of: how a task comes in, is placed, and ends."""
+    """The components that most others depend on: they admit, place and finish tasks."""
 
     database: Database
     settings: Settings
     sequencer: Sequencer
-    bell: Bell
-    herald: Herald
+    wakeups: Wakeups
+    server_bus: ServerBus
     cluster_manager: ClusterManager
     polls: Polls
     resource_manager: ResourceManager
     unplaceable: Unplaceable
     queue_manager: QueueManager
     canceller: Canceller
-    waker: Waker
+    leader_nudge: LeaderNudge
     rate_limiter: RateLimiter
     admission: AdmissionControl
-    shapes: ShapeBook
+    shapes: ShapeIds
 
 
-def build(database: Database, settings: Settings, store_url: str) -> Parts:
-    """Put a server's components together; nothing runs yet."""
+def build(database: Database, settings: Settings, store_url: str) -> Components:
+    """Build a server's components; none of them runs yet."""
     core = _core(database, settings)
-    herald, sequencer, cluster_manager = core.herald, core.sequencer, core.cluster_manager
+    server_bus, sequencer, cluster_manager = core.server_bus, core.sequencer, core.cluster_manager
     submitter = _submitter(core)
     occurrences = Occurrences(cluster_manager, sequencer, core.shapes)
     timekeeper = _timekeeper(core, occurrences)
     authenticator = Authenticator(database)
-    for part in (core.resource_manager, core.polls, core.queue_manager, timekeeper, authenticator):
-        herald.subscribe(part.hear)
-    logbook = Logbook(store_url, limit=settings.execution.log_limit)
-    passwords, pauser = Passwords(), Pauser(database, core.waker)
-    archive = Archive(store_url)
-    return Parts(
+    for subscriber in (
+        core.resource_manager,
+        core.polls,
+        core.queue_manager,
+        timekeeper,
+        authenticator,
+    ):
+        server_bus.subscribe(subscriber.on_hint)
+    log_store = LogStore(store_url, limit=settings.execution.log_limit)
+    passwords, pauser = Passwords(), Pauser(database, core.leader_nudge)
+    object_store = ObjectStore(store_url)
+    return Components(
         database=database,
         settings=settings,
         timeouts=Timeouts(settings.requests.timeout),
         authenticator=authenticator,
         attempt_keys=AttemptKeys(database),
-        bell=core.bell,
-        herald=herald,
+        wakeups=core.wakeups,
+        server_bus=server_bus,
         cluster_manager=cluster_manager,
         polls=core.polls,
         inputs=Inputs(database),
-        artifacts=Artifacts(database, settings.requests, sequencer, archive),
-        downloads=TenantRooms(DOWNLOADS, TOO_MANY_DOWNLOADS),
-        waits=SharedRoom(settings.requests.waiting_limit, TOO_MANY_WAITS),
+        artifacts=Artifacts(database, settings.requests, sequencer, object_store),
+        downloads=TenantCapacityLimiters(MAX_DOWNLOADS_PER_TENANT, TOO_MANY_DOWNLOADS),
+        waits=FairCapacityLimiter(settings.requests.waiting_limit, TOO_MANY_WAITS),
         preparations=Preparations(database, settings.execution.grace),
         measurements=Measurements(database),
         resource_manager=core.resource_manager,
@@ -174,34 +187,37 @@ def build(database: Database, settings: Settings, store_url: str) -> Parts:
         queue_manager=core.queue_manager,
         rate_limiter=core.rate_limiter,
         canceller=core.canceller,
+        marker=Marker(database, settings, core.queue_manager, core.polls, server_bus),
         pauser=pauser,
         submitter=submitter,
-        updater=Updater(database, core.shapes, core.waker),
+        updater=Updater(database, core.shapes, core.leader_nudge),
         replayer=_replayer(core),
-        downstream=Downstream(database, sequencer, submitter, settings.requests.batch_tasks),
-        wishes=Wishes(database, cluster_manager, sequencer, core.canceller, pauser),
+        downstream=DownstreamReplay(database, sequencer, submitter, settings.requests.batch_tasks),
+        graph_operations=GraphOperations(
+            database, cluster_manager, sequencer, core.canceller, pauser
+        ),
         timekeeper=timekeeper,
         schedules=_schedules(core, occurrences),
-        reservations=Reservations(database, sequencer, herald),
-        plan_keeper=PlanKeeper(database, herald, settings.retention),
-        tenants=Tenants(database, herald),
-        users=Users(database, herald, passwords),
-        keys=Keys(database, herald),
-        logins=Logins(database, herald, passwords),
-        logbook=logbook,
-        retention=Retention(database, settings.retention, cluster_manager, logbook, archive),
-        bookkeeper=Bookkeeper(database, settings.usage, cluster_manager),
+        reservations=Reservations(database, sequencer, server_bus),
+        plans=Plans(database, server_bus, settings.retention),
+        tenants=Tenants(database, server_bus),
+        users=Users(database, server_bus, passwords),
+        keys=Keys(database, server_bus),
+        logins=Logins(database, server_bus, passwords),
+        log_store=log_store,
+        retention=Retention(database, settings.retention, cluster_manager, log_store, object_store),
+        usage_recorder=UsageRecorder(database, settings.usage, cluster_manager),
         auditor=Auditor(database, settings, cluster_manager, core.queue_manager),
     )
 
 
 def _core(database: Database, settings: Settings) -> _Core:
-    sequencer, bell, herald = Sequencer(), Bell(), Herald(database)
+    sequencer, wakeups, server_bus = Sequencer(), Wakeups(), ServerBus(database)
     prioritizer, rate_limiter = Prioritizer(settings.scheduling), RateLimiter()
-    cluster_manager = ClusterManager(database, settings.leases, sequencer, herald)
-    polls = Polls(database, settings, herald)
+    cluster_manager = ClusterManager(database, settings.leases, sequencer, server_bus)
+    polls = Polls(database, settings, server_bus)
     unplaceable = Unplaceable(
-        database, settings.scheduling, cluster_manager, prioritizer, bell, herald
+        database, settings.scheduling, cluster_manager, prioritizer, wakeups, server_bus
     )
     resource_manager = ResourceManager(
         database, settings, cluster_manager, prioritizer, polls, unplaceable
@@ -212,26 +228,28 @@ def _core(database: Database, settings: Settings) -> _Core:
         cluster_manager,
         prioritizer,
         resource_manager,
-        bell,
-        herald,
+        wakeups,
+        server_bus,
         Random(),  # noqa: S311 -- spreads retries out, guards nothing
     )
     return _Core(
         database=database,
         settings=settings,
         sequencer=sequencer,
-        bell=bell,
-        herald=herald,
+        wakeups=wakeups,
+        server_bus=server_bus,
         cluster_manager=cluster_manager,
         polls=polls,
         resource_manager=resource_manager,
         unplaceable=unplaceable,
         queue_manager=queue_manager,
-        canceller=Canceller(database, queue_manager, polls, bell, herald),
-        waker=Waker(cluster_manager, prioritizer, resource_manager, queue_manager, herald),
+        canceller=Canceller(database, queue_manager, polls, wakeups, server_bus),
+        leader_nudge=LeaderNudge(
+            cluster_manager, prioritizer, resource_manager, queue_manager, server_bus
+        ),
         rate_limiter=rate_limiter,
-        admission=AdmissionControl(rate_limiter, Backlog(database)),
-        shapes=ShapeBook(database),
+        admission=AdmissionControl(rate_limiter, BacklogLimit(database)),
+        shapes=ShapeIds(database),
     )
 
 
@@ -241,7 +259,7 @@ def _submitter(core: _Core) -> Submitter:
         core.settings.requests,
         core.cluster_manager,
         core.sequencer,
-        core.waker,
+        core.leader_nudge,
         core.rate_limiter,
         core.admission,
         core.shapes,
@@ -253,7 +271,7 @@ def _replayer(core: _Core) -> Replayer:
         core.database,
         core.cluster_manager,
         core.sequencer,
-        core.waker,
+        core.leader_nudge,
         core.rate_limiter,
         core.admission,
         core.shapes,
@@ -268,7 +286,7 @@ def _timekeeper(core: _Core, occurrences: Occurrences) -> Timekeeper:
         core.canceller,
         occurrences,
         core.rate_limiter,
-        core.waker,
+        core.leader_nudge,
     )
 
 
@@ -278,7 +296,7 @@ def _schedules(core: _Core, occurrences: Occurrences) -> Schedules:
         core.sequencer,
         occurrences,
         core.rate_limiter,
-        core.waker,
-        core.herald,
+        core.leader_nudge,
+        core.server_bus,
         core.settings.retention.history,
     )

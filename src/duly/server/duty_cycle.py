@@ -1,4 +1,4 @@
-"""Keeps what grows with the store from taking more than its share of the time."""
+"""Limits the share of time that a periodic job takes, for jobs that grow with the database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,46 +6,50 @@ from datetime import timedelta
 
 from duly import clock
 
-SHARE = 20
-"""One part in so many of the time, at most, if nothing else is said."""
+DEFAULT_DUTY_DIVISOR = 20
+"""A job takes at most 1/20 of the time."""
 
 
-class Pace:
-    """Lets something be done so often, and more seldom when it takes long."""
+class DutyCycle:
+    """Decides when a periodic job is due: every interval, and less often when it takes long."""
 
     def __init__(
-        self, interval: timedelta, longest: timedelta = timedelta.max, share: int = SHARE
+        self,
+        interval: timedelta,
+        max_interval: timedelta = timedelta.max,
+        duty_divisor: int = DEFAULT_DUTY_DIVISOR,
     ) -> None:
-        """Let it be done every `interval`, and every `longest` even if its share is too small.
+        """Make the job due every `interval`, and at the latest every `max_interval`.
 
-        The share is one part in so many of the time. That one step took long may be because
-        PostgreSQL stood still, which says nothing about the next one.
+        In between, the interval grows until the job takes at most 1/`duty_divisor` of the time.
+        `max_interval` is there because one slow run may be due to a stall of PostgreSQL, which says
+        nothing about the next run.
         """
         self._interval = interval.total_seconds()
-        self._share = share
-        self._longest = longest.total_seconds()
+        self._duty_divisor = duty_divisor
+        self._max_interval = max_interval.total_seconds()
         self._next_at = float("-inf")
-        self._is_hurried = False
+        self._is_made_due = False
 
     @property
     def is_due(self) -> bool:
-        """Say whether its time has come."""
+        """Return True if the job should run now."""
         return clock.monotonic() >= self._next_at
 
-    def hurry(self) -> None:
-        """Let its time come now; if it is being done, again."""
+    def make_due(self) -> None:
+        """Make the job due now; if it is running, once more after that."""
         self._next_at = float("-inf")
-        self._is_hurried = True
+        self._is_made_due = True
 
     @contextmanager
     def step(self, among: int = 1) -> Iterator[None]:
-        """Do it once, as one of so many that share the time; what fails stays due."""
+        """Run the job as the block, one of `among` that share the time; a failed job stays due."""
         began_at = clock.monotonic()
         self._next_at = float("-inf")
-        self._is_hurried = False
+        self._is_made_due = False
         yield
-        if self._is_hurried:
+        if self._is_made_due:
             return
         took = clock.monotonic() - began_at
-        pause = min(max(self._interval, self._share * took * among), self._longest)
+        pause = min(max(self._interval, self._duty_divisor * took * among), self._max_interval)
         self._next_at = began_at + max(pause, took)

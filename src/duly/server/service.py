@@ -1,11 +1,11 @@
-"""A loop that does one thing again and again until it is stopped."""
+"""The loop that components run in: one tick per interval, or sooner when nudged."""
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from duly import alarm, telemetry
+from duly import telemetry, timers
 from duly.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -15,18 +15,18 @@ class Service(ABC):
     """Runs `tick` every `interval`, or sooner when `nudge` is called.
 
     An error in one tick is logged and the next tick runs as usual: every tick
-    starts from what the database says, so there is no state to repair.
+    starts from the state of the database, so there is nothing to repair.
     """
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval
         self._nudged = asyncio.Event()
-        self._failing = False
-        self._finishing = False
+        self._is_unavailable = False
+        self._is_finishing = False
 
     @property
     def interval(self) -> timedelta:
-        """Return how long it is at most from one tick to the next."""
+        """Return the longest time between two ticks."""
         return self._interval
 
     @abstractmethod
@@ -34,12 +34,12 @@ class Service(ABC):
         """Do one pass; return True when there is more to do right away."""
 
     def nudge(self) -> None:
-        """Ask for a tick now. Nudges that come during a tick are merged into one."""
+        """Request a tick now. Nudges during a tick are merged into one."""
         self._nudged.set()
 
     def finish(self) -> None:
-        """Let the tick that is under way be the last one."""
-        self._finishing = True
+        """Stop after the current tick."""
+        self._is_finishing = True
         self._nudged.set()
 
     def pause(self) -> timedelta:
@@ -47,31 +47,40 @@ class Service(ABC):
         return self._interval
 
     async def run(self) -> None:
-        """Tick until told to finish, or cancelled."""
+        """Tick until `finish` is called or the task is cancelled."""
         name = type(self).__name__
-        while not self._finishing:
+        while not self._is_finishing:
             self._nudged.clear()
-            more = False
+            has_more = False
             try:
                 with telemetry.timed(telemetry.TICK_SECONDS.labels(name)):
-                    more = await self.tick()
-                self._failing = False
+                    has_more = await self.tick()
+                self._is_unavailable = False
             except Unavailable as error:
-                self._complain(name, error)
+                _raise_if_cancelled()
+                self._log_unavailable(name, error)
             except Exception:
+                _raise_if_cancelled()
                 telemetry.TICKS_FAILED.labels(name).inc()
                 log.exception("%s: tick failed", name)
-                # Without a pause, an error that a nudge brings about could spin.
+                # Without a pause, a nudge that always fails would make the loop spin.
                 await asyncio.sleep(0.1)
-            if not more and not self._finishing:
-                await self._rest()
+            if not has_more and not self._is_finishing:
+                await timers.wait_or_set(self._nudged, self.pause().total_seconds())
 
-    def _complain(self, name: str, error: Unavailable) -> None:
-        """Say once that the database is away, not once for every tick until it is back."""
+    def _log_unavailable(self, name: str, error: Unavailable) -> None:
+        """Log once that the database is unavailable, not in every tick until it is back."""
         telemetry.TICKS_FAILED.labels(name).inc()
-        if not self._failing:
+        if not self._is_unavailable:
             log.warning("%s: %s", name, error)
-        self._failing = True
+        self._is_unavailable = True
 
-    async def _rest(self) -> None:
-        await alarm.wait(self._nudged, self.pause().total_seconds())
+
+def _raise_if_cancelled() -> None:
+    """Raise CancelledError if the error of a tick has replaced it.
+
+    A connection whose statement is cancelled is closed, and may report only that it was lost.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

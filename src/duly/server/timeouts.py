@@ -1,9 +1,9 @@
-"""How long a client is kept waiting for the database, and what becomes of its request then.
+"""Bounds how long a request waits for the database.
 
-A read that takes too long is broken off. A write is not: breaking off a commit that
-waits for its standby leaves a row that counts as committed and is not safe. So a
-write goes on by itself, in the connections that clients have, and its client is told
-that the outcome is not known.
+A read that takes too long is cancelled. A write is not: cancelling a commit that waits
+for its standby leaves a row that is visible but not replicated. So the write goes on in
+the background, on the connections of client requests, and the client gets an error that
+says that the outcome is unknown.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from typing import Any, TypeVar
 from duly.errors import Unavailable
 
 T = TypeVar("T")
-TOO_SLOW = "The database takes too long to answer; try again."
-UNKNOWN = (
-    "The database did not answer in time, so it is not known whether this was done. "
-    "Look first, then repeat it; with an Idempotency-Key it can be repeated at once."
+TOO_SLOW = "The database did not answer in time; try again."
+OUTCOME_UNKNOWN = (
+    "The database did not answer in time, so it is not known whether the request was applied. "
+    "Check before you repeat it; with an Idempotency-Key it is safe to repeat it at once."
 )
 
 
 class Timeouts:
-    """Gives reads and writes of clients their time."""
+    """Applies the request timeout to reads and writes."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
-        self._open: set[asyncio.Task[Any]] = set()
+        self._pending_writes: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Break off what the block does when its time is over; it must not write."""
+        """Cancel the block when the timeout is over; it must not write."""
         try:
             async with asyncio.timeout(self._seconds):
                 yield
@@ -39,22 +39,22 @@ class Timeouts:
             raise Unavailable(TOO_SLOW) from None
 
     async def writing(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Return what `work` returns, or raise Unavailable and let it end by itself."""
+        """Return the result of `work`, or raise Unavailable after the timeout and let it go on."""
         task = asyncio.create_task(work)
-        self._open.add(task)
-        task.add_done_callback(self._end)
+        self._pending_writes.add(task)
+        task.add_done_callback(self._on_done)
         done, _ = await asyncio.wait((task,), timeout=seconds or self._seconds)
         if not done:
-            raise Unavailable(UNKNOWN)
+            raise Unavailable(OUTCOME_UNKNOWN)
         return task.result()
 
-    def _end(self, task: "asyncio.Task[Any]") -> None:
-        self._open.discard(task)
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._pending_writes.discard(task)
         if not task.cancelled():
-            # Looked at, so that nobody complains: whoever asked may be gone by now.
+            # Retrieved, or asyncio logs it as unhandled if the request has timed out.
             task.exception()
 
     async def close(self, within: float) -> None:
-        """Wait for the writes that are still under way, but not for ever."""
-        if self._open:
-            await asyncio.wait(set(self._open), timeout=within)
+        """Wait for pending writes, at most `within` seconds."""
+        if self._pending_writes:
+            await asyncio.wait(set(self._pending_writes), timeout=within)

@@ -1,12 +1,14 @@
-"""Brings a database to the schema that this version of Duly speaks.
+"""Migrates a database to the schema of this version of Duly.
 
-Migrations go forward only, are numbered without gaps, run under an advisory lock,
-and are recorded with a checksum: a file that changed after it was applied is an
-error, because then nobody knows what the database looks like.
+Migrations are forward only, numbered without gaps, applied under an advisory lock, and recorded
+with a checksum: a file that changed after it was applied is an error, because the schema of the
+database is then unknown.
 
-Servers of the version before go on while the database is migrated under them. A step
-says with `-- serves: NNNN` which servers it leaves working: those that know the steps
-up to that one. They may be started again, too; without that line only newer ones may.
+Servers of the previous version keep running during a migration. A step declares with
+`-- serves: NNNN` which servers it leaves working: those that know the steps up to NNNN, which may
+also be restarted. Without that line, only newer servers may start.
+
+Decision: docs/adr/0008-schema-and-migrations.md.
 """
 
 import asyncio
@@ -18,16 +20,16 @@ import asyncpg
 import msgspec
 
 from duly.errors import ConfigError, Unavailable
-from duly.store import request_role
+from duly.store.connections import request_role
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("migrate.sql")
-TRIES = 5
-"""How often a step is tried that comes into the way of others, or they into its."""
-PAUSE = 0.5
-LOCK = 0x64756C79
+MAX_TRIES = 5
+"""Tries of a step that fails on a lock timeout or a deadlock with other transactions."""
+RETRY_INTERVAL_SECONDS = 0.5
+ADVISORY_LOCK = 0x64756C79
 """The advisory lock of migrations: "duly" in ASCII."""
-OLDEST_POSTGRESQL = 15
+MIN_POSTGRESQL_VERSION = 15
 SERVES = re.compile(r"^-- serves: (\d{4})$", re.MULTILINE)
 
 
@@ -40,18 +42,18 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def checksum(self) -> str:
-        """Return what tells whether the file is still the one that was applied."""
+        """Return the hash by which a file that changed after it was applied is detected."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def serves(self) -> int:
-        """Return the oldest step whose servers work on with this one."""
+        """Return the oldest step whose servers keep working after this one."""
         found = SERVES.search(self.text)
         return int(found[1]) if found else self.number
 
 
 class MigrationStatus(msgspec.Struct, frozen=True):
-    """How far a database is."""
+    """The applied and the pending migrations of a database, and its PostgreSQL version."""
 
     applied: list[str]
     pending: list[str]
@@ -59,7 +61,7 @@ class MigrationStatus(msgspec.Struct, frozen=True):
 
 
 def migrations() -> list[Migration]:
-    """Return all migrations in order; raises ConfigError when a number is missing."""
+    """Return all migrations in order; raises ConfigError if a number is missing."""
     folder = resources.files("duly.store").joinpath("migrations")
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     found = [
@@ -72,13 +74,13 @@ def migrations() -> list[Migration]:
 
 
 async def migrate(conn: Connection, role: str = request_role.ROLE) -> list[str]:
-    """Apply what is missing, each step in a transaction; return the names of what was applied.
+    """Apply the pending steps, each in a transaction, and return their names.
 
-    `role` is the one that requests take on, none if it is empty. It is granted what it needs
-    whatever was missing: it may have been made since.
+    `role` is the role that requests assume; none if it is empty. Its privileges are granted even
+    if no step is pending: the role may have been created since.
     """
     await _check_version(conn)
-    await conn.execute(SQL["lock"], LOCK)
+    await conn.execute(SQL["lock"], ADVISORY_LOCK)
     try:
         await conn.execute(SQL["prepare"])
         done = await _applied(conn)
@@ -86,18 +88,18 @@ async def migrate(conn: Connection, role: str = request_role.ROLE) -> list[str]:
         for migration in fresh:
             await _apply(conn, migration)
         if role:
-            await request_role.establish(conn, role)
+            await request_role.ensure_role(conn, role)
         return [migration.name for migration in fresh]
     finally:
-        await conn.execute(SQL["unlock"], LOCK)
+        await conn.execute(SQL["unlock"], ADVISORY_LOCK)
 
 
 async def _apply(conn: Connection, migration: Migration) -> None:
-    """Apply a step, again if others who work meanwhile were in its way: nothing of it is left."""
-    for tries in range(TRIES, 0, -1):
+    """Apply a step; retry on a lock conflict, which leaves nothing of the step behind."""
+    for tries in range(MAX_TRIES, 0, -1):
         try:
             async with conn.transaction():
-                await conn.execute(SQL["be_brief"])
+                await conn.execute(SQL["set_lock_timeout"])
                 await conn.execute(migration.text)
                 await conn.execute(
                     SQL["record"],
@@ -113,11 +115,11 @@ async def _apply(conn: Connection, migration: Migration) -> None:
                     f"Migration {migration.name} waited too long for a table that somebody uses; "
                     "nothing of it was applied. Try again."
                 ) from error
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_INTERVAL_SECONDS)
 
 
 async def status(conn: Connection) -> MigrationStatus:
-    """Say what is applied and what is pending, and change nothing."""
+    """Return the applied and the pending migrations, without changing anything."""
     await _check_version(conn)
     done = await _applied(conn) if await conn.fetchval(SQL["exists"]) else set()
     return MigrationStatus(
@@ -127,11 +129,16 @@ async def status(conn: Connection) -> MigrationStatus:
     )
 
 
+async def has_schema(conn: Connection) -> bool:
+    """Return True if the schema exists, even if it is empty."""
+    return bool(await conn.fetchval(SQL["has_schema"]))
+
+
 async def _check_version(conn: Connection) -> None:
     version = conn.get_server_version()
-    if version.major < OLDEST_POSTGRESQL:
+    if version.major < MIN_POSTGRESQL_VERSION:
         raise ConfigError(
-            f"PostgreSQL {version.major} is too old; Duly needs {OLDEST_POSTGRESQL} or newer."
+            f"PostgreSQL {version.major} is too old; Duly needs {MIN_POSTGRESQL_VERSION} or newer."
         )
     encoding = await conn.fetchval("show server_encoding")
     if encoding != "UTF8":

@@ -254,7 +254,7 @@ begin
     end loop;
     execute format(
         'insert into survivors select task_id from duly.%I where entry > '
-        '(select booked_to from duly.books)',
+        '(select booked_to from duly.usage_watermark)',
         'attempts_' || day
     );
     -- Ids and keys are of the same moment, but for a server's clock.
@@ -375,7 +375,7 @@ CREATE FUNCTION duly.first_id_of(day integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$select (day::bigint * 86400) << 31$$;
 
-CREATE FUNCTION duly.hold_quotas(p_term bigint, p_revision bigint, p_given bigint) RETURNS bigint
+CREATE FUNCTION duly.hold_quota_fence(p_term bigint, p_revision bigint, p_given bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 begin
@@ -407,6 +407,18 @@ CREATE FUNCTION duly.is_met(p_condition text, p_status duly.status) RETURNS bool
            end
 $$;
 
+CREATE PROCEDURE duly.isolate_tenants(IN p_table regclass)
+    LANGUAGE plpgsql
+    AS $$
+begin
+    execute format('alter table %s enable row level security', p_table);
+    execute format(
+        'create policy own_tenant on %s '
+        'using ((tenant_id = (select duly.request_tenant())) is true)', p_table
+    );
+end
+$$;
+
 CREATE FUNCTION duly.join_node(p_node bigint, p_capacity jsonb, p_labels jsonb, p_isolation text, p_version text, p_ttl interval) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -436,18 +448,6 @@ begin
 end
 $$;
 
-CREATE PROCEDURE duly.keep_apart(IN p_table regclass)
-    LANGUAGE plpgsql
-    AS $$
-begin
-    execute format('alter table %s enable row level security', p_table);
-    execute format(
-        'create policy own_tenant on %s '
-        'using ((tenant_id = (select duly.request_tenant())) is true)', p_table
-    );
-end
-$$;
-
 CREATE FUNCTION duly.keep_former_spec() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -462,7 +462,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION duly.lease_told(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_told bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
+CREATE FUNCTION duly.lease_tasks(p_duty text, p_term bigint, p_server smallint, p_tasks bigint[], p_incarnations bigint[], p_revisions integer[], p_shapes integer[], p_backstop interval, p_with_details bigint[]) RETURNS TABLE(id bigint, attempt integer, token bigint, incarnation_id bigint, shape_id integer, execution_cap interval, payload text, idempotency_key text)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -537,7 +537,76 @@ begin
               from duly.tasks t
              where t.id = l.id
             offset 0
-           ) as told on l.incarnation_id = any(p_told);
+           ) as told on l.incarnation_id = any(p_with_details);
+end
+$$;
+
+CREATE FUNCTION duly.mark_task(p_tenant integer, p_task bigint, p_status duly.status, p_reason jsonb, p_result json) RETURNS TABLE(incarnation_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+begin
+    perform 1
+       from duly.live l
+      where l.id = p_task
+        and l.tenant_id = p_tenant
+        for update;
+
+    at := duly.now();
+    return query
+    with removed as (
+            delete from duly.live l
+             where l.id = p_task
+               and l.tenant_id = p_tenant
+            returning l.*, greatest(at, l.leased_at) as ended_at
+         ),
+         settled as materialized (
+            select r.id, r.tenant_id, r.attempt, r.token, r.node_id, r.incarnation_id, r.leased_at,
+                   r.failures, r.losses, r.ready_at, r.start_by, r.ended_at,
+                   (case when r.token is not null then 'cancelled' end)::duly.outcome as outcome,
+                   m.started_at, m.cpu_seconds, m.peak_memory_mb
+              from removed r
+              left join lateral (
+                    select greatest(r.leased_at, r.running_since) as started_at,
+                           r.cpu_seconds, r.peak_memory_mb
+                     where r.measured_token = r.token
+                       and r.running_since is not null
+                   ) as m on true
+         ),
+         recorded as (
+            insert into duly.attempts (
+                    task_id, attempt, token, node_id, incarnation_id, outcome, reason, leased_at,
+                    started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds
+                   )
+            select s.id, s.attempt, s.token, s.node_id, s.incarnation_id, s.outcome, p_reason,
+                   s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
+                   case when s.cpu_seconds is not null
+                        then date_part('epoch', s.ended_at - s.started_at) end
+              from settled s
+             where s.token is not null
+         ),
+         closed as (
+            insert into duly.ends (
+                    task_id, tenant_id, status, outcome, reason, attempt, failures, losses,
+                    node_id, ready_at, start_by, started_at, finished_at, result
+                   )
+            select s.id, s.tenant_id, p_status, s.outcome, p_reason, s.attempt, s.failures,
+                   s.losses, s.node_id, s.ready_at, s.start_by, s.started_at, s.ended_at, p_result
+              from settled s
+         ),
+         noted as (
+            insert into duly.events (task_id, tenant_id, at, kind, details)
+            select s.id, s.tenant_id, s.ended_at, 'marked', p_reason
+              from settled s
+         ),
+         buried as (
+            insert into duly.dead_letters (task_id, tenant_id, code, failed_at)
+            select s.id, s.tenant_id, p_reason ->> 'code', s.ended_at
+              from settled s
+             where p_status = 'failed'
+         )
+    select s.incarnation_id from settled s;
 end
 $$;
 
@@ -552,7 +621,7 @@ CREATE FUNCTION duly.note_ended_upstream() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-    insert into duly.ended_upstreams (task_id, tenant_id, status, told_to)
+    insert into duly.ended_upstreams (task_id, tenant_id, status, resolved_to)
     select e.task_id, e.tenant_id, e.status, e.task_id - (3600::bigint << 31)
       from duly.ends e
      where e.task_id = old.id
@@ -726,62 +795,7 @@ CREATE FUNCTION duly.request_tenant() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$select nullif(current_setting('duly.tenant', true), '')::int$$;
 
-CREATE FUNCTION duly.resume_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, shape_id integer, status duly.status, start_by timestamp with time zone)
-    LANGUAGE plpgsql
-    AS $$
-declare
-    at timestamptz;
-begin
-    perform 1
-       from duly.live l
-      where l.id = any(p_tasks)
-        and l.tenant_id = p_tenant
-      order by l.id
-        for update;
-
-    at := duly.now();
-    return query
-    with marked as (
-            update duly.live l
-               set is_paused = false,
-                   status = (case
-                       when l.token is not null then 'running'
-                       when l.blocked_by > 0 then 'blocked'
-                       when l.ready_at > at then 'scheduled'
-                       else 'waiting'
-                   end)::duly.status,
-                   ready_at = case
-                       when l.token is not null or l.blocked_by > 0 then l.ready_at
-                       else greatest(l.ready_at, at)
-                   end,
-                   start_by = case
-                       when l.token is not null or l.blocked_by > 0 then l.start_by
-                       else date_trunc('second', l.start_by + (greatest(l.ready_at, at) - l.ready_at))
-                   end
-             where l.id = any(p_tasks)
-               and l.tenant_id = p_tenant
-               and l.is_paused
-            returning l.id, l.tenant_id, l.shape_id, l.status, l.start_by
-         ),
-         noted as (
-            insert into duly.events (task_id, tenant_id, at, kind)
-            select m.id, m.tenant_id, at, 'resumed'
-              from marked m
-         )
-    select m.id, m.shape_id, m.status, m.start_by from marked m;
-end
-$$;
-
-CREATE FUNCTION duly.revise_quotas() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-begin
-    update duly.quotas set revision = revision + 1;
-    return null;
-end
-$$;
-
-CREATE FUNCTION duly.settle_in_turns(p_duty text, p_term bigint, p_server smallint, p_limit integer, p_share integer, p_after integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
+CREATE FUNCTION duly.resolve_ended_upstreams(p_duty text, p_term bigint, p_server smallint, p_limit integer, p_share integer, p_after integer) RETURNS TABLE(id bigint, tenant_id integer, shape_id integer, status duly.status, start_by timestamp with time zone)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -818,9 +832,9 @@ begin
         end if;
         portion := least(rest, p_share);
 
-        select array_agg(u.task_id), array_agg(u.status), array_agg(u.told_to)
+        select array_agg(u.task_id), array_agg(u.status), array_agg(u.resolved_to)
           into ended, statuses, marks
-          from (select e.task_id, e.status, e.told_to
+          from (select e.task_id, e.status, e.resolved_to
                   from duly.ended_upstreams e
                  where e.tenant_id = turn
                  order by e.task_id
@@ -832,13 +846,13 @@ begin
           into upstreams, dependants, are_met, seen
           from (select u.id as upstream_id, edge.dependant_id,
                        duly.is_met(edge.condition, u.status) as is_met
-                  from unnest(ended, statuses, marks) as u (id, status, told_to)
+                  from unnest(ended, statuses, marks) as u (id, status, resolved_to)
                  cross join lateral (
                         select e.dependant_id, e.condition
                           from duly.edges e
                          where e.upstream_id = u.id
-                           and e.dependant_id > u.told_to
-                           and e.dependant_id + 0 > u.told_to
+                           and e.dependant_id > u.resolved_to
+                           and e.dependant_id + 0 > u.resolved_to
                            and e.is_counted
                          order by e.dependant_id + 0
                          limit portion
@@ -901,7 +915,7 @@ begin
 
         -- The last one may have more dependants than were gone through.
         update duly.ended_upstreams u
-           set told_to = (dependants)[seen]
+           set resolved_to = (dependants)[seen]
          where u.task_id = (upstreams)[seen]
            and seen = portion;
         delete from duly.ended_upstreams u
@@ -913,6 +927,61 @@ begin
 
     return query
     select null::bigint, turn, null::int, null::duly.status, null::timestamptz;
+end
+$$;
+
+CREATE FUNCTION duly.resume_tasks(p_tenant integer, p_tasks bigint[]) RETURNS TABLE(id bigint, shape_id integer, status duly.status, start_by timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    at timestamptz;
+begin
+    perform 1
+       from duly.live l
+      where l.id = any(p_tasks)
+        and l.tenant_id = p_tenant
+      order by l.id
+        for update;
+
+    at := duly.now();
+    return query
+    with marked as (
+            update duly.live l
+               set is_paused = false,
+                   status = (case
+                       when l.token is not null then 'running'
+                       when l.blocked_by > 0 then 'blocked'
+                       when l.ready_at > at then 'scheduled'
+                       else 'waiting'
+                   end)::duly.status,
+                   ready_at = case
+                       when l.token is not null or l.blocked_by > 0 then l.ready_at
+                       else greatest(l.ready_at, at)
+                   end,
+                   start_by = case
+                       when l.token is not null or l.blocked_by > 0 then l.start_by
+                       else date_trunc('second', l.start_by + (greatest(l.ready_at, at) - l.ready_at))
+                   end
+             where l.id = any(p_tasks)
+               and l.tenant_id = p_tenant
+               and l.is_paused
+            returning l.id, l.tenant_id, l.shape_id, l.status, l.start_by
+         ),
+         noted as (
+            insert into duly.events (task_id, tenant_id, at, kind)
+            select m.id, m.tenant_id, at, 'resumed'
+              from marked m
+         )
+    select m.id, m.shape_id, m.status, m.start_by from marked m;
+end
+$$;
+
+CREATE FUNCTION duly.revise_quotas() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    update duly.quotas set revision = revision + 1;
+    return null;
 end
 $$;
 
@@ -1036,13 +1105,6 @@ CREATE TABLE duly.audits (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
 
-CREATE TABLE duly.books (
-    is_only boolean DEFAULT true NOT NULL,
-    booked_to bigint NOT NULL,
-    CONSTRAINT books_is_only_check CHECK (is_only)
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
-
 CREATE TABLE duly.buckets (
     tenant_id integer NOT NULL,
     tokens double precision NOT NULL,
@@ -1082,7 +1144,7 @@ CREATE TABLE duly.ended_upstreams (
     task_id bigint NOT NULL,
     tenant_id integer NOT NULL,
     status duly.status NOT NULL,
-    told_to bigint NOT NULL
+    resolved_to bigint NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
 
@@ -1162,16 +1224,16 @@ CREATE TABLE duly.former_specs (
     delay_tolerance interval NOT NULL
 );
 
-CREATE TABLE duly.graph_wishes (
+CREATE TABLE duly.graph_operations (
     graph_id bigint NOT NULL,
     tenant_id integer NOT NULL,
     id bigint NOT NULL,
     kind text NOT NULL,
     to_go integer NOT NULL,
-    wished_at timestamp with time zone NOT NULL,
+    requested_at timestamp with time zone NOT NULL,
     touched_at timestamp with time zone NOT NULL,
-    CONSTRAINT graph_wishes_kind_check CHECK ((kind = ANY (ARRAY['cancel'::text, 'pause'::text, 'resume'::text]))),
-    CONSTRAINT graph_wishes_to_go_check CHECK ((to_go > 0))
+    CONSTRAINT graph_operations_kind_check CHECK ((kind = ANY (ARRAY['cancel'::text, 'pause'::text, 'resume'::text]))),
+    CONSTRAINT graph_operations_to_go_check CHECK ((to_go > 0))
 );
 
 CREATE TABLE duly.graphs (
@@ -1181,11 +1243,6 @@ CREATE TABLE duly.graphs (
     name text,
     task_ids bigint[] NOT NULL,
     submitted_at timestamp with time zone NOT NULL
-);
-
-CREATE TABLE duly.guesses (
-    name bytea NOT NULL,
-    full_at timestamp with time zone NOT NULL
 );
 
 CREATE TABLE duly.incarnations (
@@ -1279,6 +1336,11 @@ CREATE TABLE duly.live (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='20000', autovacuum_vacuum_cost_delay='0');
 
+CREATE TABLE duly.login_attempts (
+    name bytea NOT NULL,
+    full_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE duly.migrations (
     number integer NOT NULL,
     name text NOT NULL,
@@ -1314,6 +1376,15 @@ ALTER TABLE duly.nodes ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE duly.object_store (
+    is_only boolean DEFAULT true NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    registered_at timestamp with time zone,
+    registered_by text,
+    CONSTRAINT object_store_is_only_check CHECK (is_only),
+    CONSTRAINT object_store_is_registered_by_somebody CHECK (((registered_at IS NULL) = (registered_by IS NULL)))
 );
 
 CREATE TABLE duly.occurrences (
@@ -1433,6 +1504,8 @@ CREATE TABLE duly.servers (
     started_at timestamp with time zone NOT NULL,
     heartbeat_at timestamp with time zone NOT NULL,
     high_water bigint NOT NULL,
+    address text,
+    pid integer,
     CONSTRAINT servers_number_check CHECK (((number >= 0) AND (number <= 255)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
@@ -1622,6 +1695,13 @@ CREATE TABLE duly.usage (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE duly.usage_watermark (
+    is_only boolean DEFAULT true NOT NULL,
+    booked_to bigint NOT NULL,
+    CONSTRAINT usage_watermark_is_only_check CHECK (is_only)
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='200');
+
 CREATE TABLE duly.users (
     id integer NOT NULL,
     tenant_id integer NOT NULL,
@@ -1671,9 +1751,6 @@ ALTER TABLE ONLY duly.audit_log
 ALTER TABLE ONLY duly.audits
     ADD CONSTRAINT audits_pkey PRIMARY KEY (scope);
 
-ALTER TABLE ONLY duly.books
-    ADD CONSTRAINT books_pkey PRIMARY KEY (is_only);
-
 ALTER TABLE ONLY duly.buckets
     ADD CONSTRAINT buckets_pkey PRIMARY KEY (tenant_id);
 
@@ -1704,14 +1781,11 @@ ALTER TABLE ONLY duly.events_rest
 ALTER TABLE ONLY duly.former_specs
     ADD CONSTRAINT former_specs_pkey PRIMARY KEY (task_id, attempt);
 
-ALTER TABLE ONLY duly.graph_wishes
-    ADD CONSTRAINT graph_wishes_pkey PRIMARY KEY (graph_id);
+ALTER TABLE ONLY duly.graph_operations
+    ADD CONSTRAINT graph_operations_pkey PRIMARY KEY (graph_id);
 
 ALTER TABLE ONLY duly.graphs
     ADD CONSTRAINT graphs_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY duly.guesses
-    ADD CONSTRAINT guesses_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY duly.incarnations
     ADD CONSTRAINT incarnations_pkey PRIMARY KEY (id);
@@ -1725,6 +1799,9 @@ ALTER TABLE ONLY duly.keys
 ALTER TABLE ONLY duly.live
     ADD CONSTRAINT live_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY duly.login_attempts
+    ADD CONSTRAINT login_attempts_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY duly.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
@@ -1736,6 +1813,9 @@ ALTER TABLE ONLY duly.nodes
 
 ALTER TABLE ONLY duly.nodes
     ADD CONSTRAINT nodes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY duly.object_store
+    ADD CONSTRAINT object_store_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY duly.occurrences
     ADD CONSTRAINT occurrences_pkey PRIMARY KEY (schedule_id, fire_at);
@@ -1774,9 +1854,6 @@ ALTER TABLE ONLY duly.tasks_rest
     ADD CONSTRAINT tasks_rest_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY duly.tenants
-    ADD CONSTRAINT tenants_name_key UNIQUE (name);
-
-ALTER TABLE ONLY duly.tenants
     ADD CONSTRAINT tenants_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY duly.terms
@@ -1787,6 +1864,9 @@ ALTER TABLE ONLY duly.tiers
 
 ALTER TABLE ONLY duly.usage
     ADD CONSTRAINT usage_one_of_a_kind UNIQUE NULLS NOT DISTINCT (tenant_id, day, user_id, tier, urgency, factor, price_per_task, price_per_cpu_hour, price_per_gib_hour);
+
+ALTER TABLE ONLY duly.usage_watermark
+    ADD CONSTRAINT usage_watermark_pkey PRIMARY KEY (is_only);
 
 ALTER TABLE ONLY duly.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (id);
@@ -1824,9 +1904,9 @@ CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, tas
 
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
-CREATE INDEX graphs_by_tenant ON duly.graphs USING btree (tenant_id, id);
+CREATE INDEX graphs_by_name ON duly.graphs USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
 
-CREATE INDEX guesses_by_time ON duly.guesses USING btree (full_at);
+CREATE INDEX graphs_by_tenant ON duly.graphs USING btree (tenant_id, id);
 
 CREATE INDEX incarnations_by_end ON duly.incarnations USING btree (ended_at);
 
@@ -1852,6 +1932,8 @@ CREATE UNIQUE INDEX live_unique ON duly.live USING btree (tenant_id, unique_key)
 
 CREATE INDEX live_waiting ON duly.live USING btree (tenant_id, shape_id, start_by, ((- priority)), ((- remaining_path)), execution_cap, id) WHERE (status = 'waiting'::duly.status);
 
+CREATE INDEX login_attempts_by_time ON duly.login_attempts USING btree (full_at);
+
 CREATE UNIQUE INDEX nodes_one_of_a_name ON duly.nodes USING btree (name) WHERE (removed_at IS NULL);
 
 CREATE INDEX occurrences_by_age ON duly.occurrences USING btree (recorded_at);
@@ -1870,11 +1952,17 @@ CREATE INDEX submissions_by_age ON duly.submissions USING btree (created_at);
 
 CREATE INDEX tasks_by_name ON ONLY duly.tasks USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
 
+CREATE INDEX tasks_by_ref ON ONLY duly.tasks USING btree (tenant_id, ref, id) WHERE (ref IS NOT NULL);
+
 CREATE INDEX tasks_by_tenant ON ONLY duly.tasks USING btree (tenant_id, id);
 
 CREATE INDEX tasks_rest_tenant_id_id_idx ON duly.tasks_rest USING btree (tenant_id, id);
 
 CREATE INDEX tasks_rest_tenant_id_name_id_idx ON duly.tasks_rest USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
+
+CREATE INDEX tasks_rest_tenant_id_ref_id_idx ON duly.tasks_rest USING btree (tenant_id, ref, id) WHERE (ref IS NOT NULL);
+
+CREATE UNIQUE INDEX tenants_by_name ON duly.tenants USING btree (name) WHERE (removed_at IS NULL);
 
 CREATE INDEX usage_by_day ON duly.usage USING btree (day);
 
@@ -1901,6 +1989,8 @@ ALTER INDEX duly.tasks_pkey ATTACH PARTITION duly.tasks_rest_pkey;
 ALTER INDEX duly.tasks_by_tenant ATTACH PARTITION duly.tasks_rest_tenant_id_id_idx;
 
 ALTER INDEX duly.tasks_by_name ATTACH PARTITION duly.tasks_rest_tenant_id_name_id_idx;
+
+ALTER INDEX duly.tasks_by_ref ATTACH PARTITION duly.tasks_rest_tenant_id_ref_id_idx;
 
 CREATE TRIGGER audit_log_is_only_added_to BEFORE DELETE OR UPDATE OR TRUNCATE ON duly.audit_log FOR EACH STATEMENT EXECUTE FUNCTION duly.refuse_change();
 
@@ -1975,7 +2065,7 @@ ALTER TABLE duly.events ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.former_specs ENABLE ROW LEVEL SECURITY;
 
-ALTER TABLE duly.graph_wishes ENABLE ROW LEVEL SECURITY;
+ALTER TABLE duly.graph_operations ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE duly.graphs ENABLE ROW LEVEL SECURITY;
 
@@ -2009,7 +2099,7 @@ CREATE POLICY own_tenant ON duly.events USING (((tenant_id = ( SELECT duly.reque
 
 CREATE POLICY own_tenant ON duly.former_specs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
-CREATE POLICY own_tenant ON duly.graph_wishes USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
+CREATE POLICY own_tenant ON duly.graph_operations USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.graphs USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from duly.agent import disk_usage
-from duly.agent.disk_usage import DiskUsage, measure
+from duly.agent.limits import disk_usage
+from duly.agent.limits.disk_usage import DiskUsage, measure
 
 MIB = 2**20
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.agent.disk_watch import DiskWatch
+from duly.agent.limits.disk_watch import DiskWatch
 from duly.model.task import Outcome
 from tests.agent.node import running
 

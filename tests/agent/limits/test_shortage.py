@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from duly.agent.shortage import FIRST_PAUSE, MAX_PAUSE, Shortage, find_shortage
+from duly.agent.limits.shortage import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, Shortage, find_shortage
 from duly.model.task import Outcome
 
 
@@ -43,8 +43,8 @@ def test_a_node_takes_work_again_after_a_pause():
     shortage = Shortage()
     assert shortage.current(0.0) is None
     shortage.begin("open files", 0.0)
-    assert shortage.current(FIRST_PAUSE - 1) == "open files"
-    assert shortage.current(FIRST_PAUSE) is None
+    assert shortage.current(MIN_PAUSE_SECONDS - 1) == "open files"
+    assert shortage.current(MIN_PAUSE_SECONDS) is None
 
 
 def test_pauses_become_longer_while_nothing_gets_better_and_no_longer_than_a_bound():
@@ -56,13 +56,13 @@ def test_pauses_become_longer_while_nothing_gets_better_and_no_longer_than_a_bou
             now += 1
         lengths.append(now - began)
     assert lengths == [10, 20, 40, 80, 160, 300, 300, 300]
-    shortage.begin("memory", now + MAX_PAUSE + 1)
-    assert shortage.current(now + MAX_PAUSE + FIRST_PAUSE) == "memory"
-    assert shortage.current(now + MAX_PAUSE + 1 + FIRST_PAUSE) is None
+    shortage.begin("memory", now + MAX_PAUSE_SECONDS + 1)
+    assert shortage.current(now + MAX_PAUSE_SECONDS + MIN_PAUSE_SECONDS) == "memory"
+    assert shortage.current(now + MAX_PAUSE_SECONDS + 1 + MIN_PAUSE_SECONDS) is None
 
 
 def test_starts_that_fail_together_are_one_shortage():
     shortage = Shortage()
     for moment in (0.0, 0.1, 9.0):
         shortage.begin("memory", moment)
-    assert shortage.current(FIRST_PAUSE) is None
+    assert shortage.current(MIN_PAUSE_SECONDS) is None

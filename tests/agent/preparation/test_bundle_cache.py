@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from duly.agent import bundles
-from duly.agent.bundle_cache import Arrival, BundleCache
+from duly.agent.preparation import bundles
+from duly.agent.preparation.bundle_cache import BundleCache, PartialBundle
 from duly.model.task import Outcome
 from tests.agent.bundling import JOB, OTHER, A, B, C, asked, bundling, give, name_of, until
-from tests.agent.test_unpack import entry, tar
+from tests.agent.preparation.test_unpack import entry, tar
 from tests.faults.test_full_disks import small_disk
 
 pytestmark = pytest.mark.usefixtures("retrying_at_once")
@@ -35,7 +35,7 @@ async def test_an_agent_that_was_killed_keeps_what_was_whole(server, tmp_path):
     async with bundling(server, tmp_path) as told:
         told.want(A)
         await told.end()
-        Arrival(told.cache.path_of(3, name_of(OTHER))).add(OTHER[:100])
+        PartialBundle(told.cache.path_of(3, name_of(OTHER))).add(OTHER[:100])
         assert len(told.kept()) == 2
     async with bundling(server, tmp_path) as told:
         assert told.kept() == [f"3/{name_of(JOB)}"]
@@ -62,13 +62,13 @@ async def test_what_was_kept_and_is_damaged_is_fetched_again(server, tmp_path):
 
 
 async def test_a_disk_that_spoils_all_it_keeps_is_given_up(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(Arrival, "keep", lambda self: bool(self.target.write_bytes(OTHER)))
+    monkeypatch.setattr(PartialBundle, "keep", lambda self: bool(self.target.write_bytes(OTHER)))
     for _ in range(9):
         give(server, JOB)
     async with bundling(server, tmp_path) as told:
         told.want(A)
         assert (await told.fails())[:2] == (Outcome.FAILED, "artifact_unavailable")
-    assert len(server.seen) == bundles.MOST_DAMAGED
+    assert len(server.seen) == bundles.MAX_DAMAGED_COPIES
 
 
 async def test_what_was_used_longest_ago_goes_first(server, tmp_path):
@@ -153,7 +153,7 @@ async def test_what_is_kept_for_later_goes_when_the_disk_is_full(server, tmp_pat
     job, old = tar(entry("x", os.urandom(50_000))), os.urandom(kept)
     with small_disk(tmp_path / "small", "256k") as disk:
         async with bundling(server, disk) as told:
-            arrival = Arrival(told.cache.path_of(3, name_of(old)))
+            arrival = PartialBundle(told.cache.path_of(3, name_of(old)))
             arrival.add(old)
             assert arrival.keep()
             for _ in range(tries):

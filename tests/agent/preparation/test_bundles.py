@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from duly import wire
-from duly.agent import bundles, gateway
-from duly.agent.outcome import NEVER_BEGUN
+from duly.agent import gateway
+from duly.agent.preparation import bundles
+from duly.agent.supervision.outcome import NEVER_BEGUN
 from duly.errors import Unauthenticated
 from duly.model.task import Outcome
-from duly.wire import ArtifactPiece, AttemptRef
+from duly.wire import ArtifactChunk, AttemptRef
 from tests.agent.bundling import JOB, OTHER, A, B, C, asked, bundling, give, name_of, until
-from tests.agent.test_unpack import entry, tar
+from tests.agent.preparation.test_unpack import entry, tar
 
 pytestmark = pytest.mark.usefixtures("retrying_at_once")
 REFUSAL = b'{"error": {"code": "%s", "message": "no"}}'
@@ -45,9 +46,9 @@ async def test_several_that_wait_for_a_bundle_get_it_at_once(server, tmp_path):
 
 async def test_a_large_bundle_keeps_no_small_one_waiting(server, tmp_path):
     first, *rest = [JOB[:700], JOB[700:]]
-    server.prepare(200, wire.encode(ArtifactPiece(data=first, size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=first, size=len(JOB))))
     give(server, OTHER)
-    server.prepare(200, wire.encode(ArtifactPiece(data=rest[0], size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=rest[0], size=len(JOB))))
     async with bundling(server, tmp_path) as told:
         told.want(A)
         told.want(B, OTHER)
@@ -58,7 +59,7 @@ async def test_a_large_bundle_keeps_no_small_one_waiting(server, tmp_path):
 async def test_many_bundles_of_a_tenant_keep_no_other_one_waiting(server, tmp_path):
     many = [tar(entry(f"file{n}", b"1")) for n in range(3)]
     for _ in range(4):
-        server.prepare(200, wire.encode(ArtifactPiece(data=b"1", size=1000)))
+        server.prepare(200, wire.encode(ArtifactChunk(data=b"1", size=1000)))
     refs = [AttemptRef(20 + n, 1, 50 + n) for n in range(3)]
     async with bundling(server, tmp_path) as told:
         for ref, data in zip(refs, many, strict=True):
@@ -80,10 +81,10 @@ async def test_slow_bundles_of_a_tenant_keep_no_other_tenant_waiting(server, tmp
     monkeypatch.setattr(bundles, "unpack", slowly)
     refs = [AttemptRef(20 + n, 1, 50 + n) for n in range(4)]
     give(server, JOB)
-    async with bundling(server, tmp_path, unpackers=bundles.UNPACKERS) as told:
+    async with bundling(server, tmp_path, unpackers=bundles.MAX_CONCURRENT_UNPACKS) as told:
         for ref in refs:
             told.want(ref)
-        await until(lambda: len(begun) >= bundles.MAX_UNPACKERS_PER_TENANT)
+        await until(lambda: len(begun) >= bundles.MAX_UNPACKS_PER_TENANT)
         give(server, OTHER)
         told.want(B, OTHER, tenant=4)
         try:
@@ -94,9 +95,9 @@ async def test_slow_bundles_of_a_tenant_keep_no_other_tenant_waiting(server, tmp
 
 
 async def test_another_asks_on_when_an_attempt_is_not_ours_any_more(server, tmp_path):
-    server.prepare(200, wire.encode(ArtifactPiece(data=JOB[:700], size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=JOB[:700], size=len(JOB))))
     server.prepare(409, REFUSAL % b"fenced")
-    server.prepare(200, wire.encode(ArtifactPiece(data=JOB[700:], size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=JOB[700:], size=len(JOB))))
     async with bundling(server, tmp_path) as told:
         told.want(A)
         told.want(B)
@@ -107,9 +108,9 @@ async def test_another_asks_on_when_an_attempt_is_not_ours_any_more(server, tmp_
 
 @pytest.mark.parametrize("status", [503, 500, 404])
 async def test_a_piece_that_did_not_come_is_asked_for_again(server, tmp_path, status):
-    server.prepare(200, wire.encode(ArtifactPiece(data=JOB[:700], size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=JOB[:700], size=len(JOB))))
     server.prepare(status)
-    server.prepare(200, wire.encode(ArtifactPiece(data=JOB[700:], size=len(JOB))))
+    server.prepare(200, wire.encode(ArtifactChunk(data=JOB[700:], size=len(JOB))))
     async with bundling(server, tmp_path) as told:
         told.want(A)
         assert await told.end() == (A, None)
@@ -119,7 +120,7 @@ async def test_a_piece_that_did_not_come_is_asked_for_again(server, tmp_path, st
 async def test_a_bundle_that_cannot_be_had_keeps_no_other_one_waiting(
     server, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 3600.0)
     server.prepare(503)
     async with bundling(server, tmp_path) as told:
         told.want(A)
@@ -131,7 +132,7 @@ async def test_a_bundle_that_cannot_be_had_keeps_no_other_one_waiting(
 
 
 async def test_after_a_while_without_a_piece_attempts_go_back(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(bundles, "PATIENCE", -1.0)
+    monkeypatch.setattr(bundles, "STALL_TIMEOUT_SECONDS", -1.0)
     server.prepare(503, REFUSAL % b"unavailable")
     async with bundling(server, tmp_path) as told:
         told.want(A)
@@ -142,7 +143,7 @@ async def test_after_a_while_without_a_piece_attempts_go_back(server, tmp_path, 
 
 
 async def test_an_attempt_whose_bundle_comes_too_slowly_fails(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(bundles, "LONGEST", -1.0)
+    monkeypatch.setattr(bundles, "MAX_FETCH_SECONDS", -1.0)
     async with bundling(server, tmp_path) as told:
         told.want(A)
         assert (await told.fails())[:2] == (Outcome.FAILED, "artifact_unavailable")
@@ -150,7 +151,7 @@ async def test_an_attempt_whose_bundle_comes_too_slowly_fails(server, tmp_path, 
 
 
 async def test_an_attempt_that_others_kept_waiting_goes_back(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(bundles, "LONGEST", 0.0)
+    monkeypatch.setattr(bundles, "MAX_FETCH_SECONDS", 0.0)
     async with bundling(server, tmp_path) as told:
         told.want(A)
         assert (await told.fails())[:2] == (Outcome.EXPIRED, "artifact_unavailable")

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from duly import wire
-from duly.agent import gateway, inputs
+from duly.agent import gateway
 from duly.agent.gateway import Gateway
-from duly.agent.inputs import InputFetcher
-from duly.agent.outcome import NEVER_BEGUN
+from duly.agent.preparation import inputs
+from duly.agent.preparation.inputs import InputFetcher
+from duly.agent.supervision.outcome import NEVER_BEGUN
 from duly.errors import Unauthenticated
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload
-from duly.wire import Assignment, AttemptRef, Input, Inputs, InputsWanted
+from duly.wire import Assignment, AttemptRef, InputsPage, InputsRequest, UpstreamResult
 
 A, B = AttemptRef(7, 1, 40), AttemptRef(8, 1, 41)
 REFUSAL = b'{"error": {"code": "%s", "message": "no"}}'
@@ -24,7 +25,7 @@ REFUSAL = b'{"error": {"code": "%s", "message": "no"}}'
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 0.0)
 
 
 class Fetching:
@@ -76,13 +77,13 @@ async def fetching(server, folder):
 
 
 def page(server, *results, above=None):
-    found = [Input(name, result) for name, result in results]
-    server.prepare(200, wire.encode(Inputs(results=found, above=above)))
+    found = [UpstreamResult(name, result) for name, result in results]
+    server.prepare(200, wire.encode(InputsPage(results=found, above=above)))
 
 
 def asked(server):
     """Return which pages were asked for."""
-    found = [wire.decode(body, InputsWanted) for _, _, body in server.seen]
+    found = [wire.decode(body, InputsRequest) for _, _, body in server.seen]
     return [(one.ref, one.above) for one in found]
 
 
@@ -125,7 +126,7 @@ async def test_a_page_that_did_not_come_is_asked_for_again(server, tmp_path, sta
 
 
 async def test_after_a_while_without_a_page_the_attempt_goes_back(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "PATIENCE", -1.0)
+    monkeypatch.setattr(inputs, "STALL_TIMEOUT_SECONDS", -1.0)
     server.prepare(503, REFUSAL % b"unavailable")
     async with fetching(server, tmp_path) as told:
         told.want(A)
@@ -156,7 +157,7 @@ async def test_an_attempt_that_is_not_ours_any_more_is_left_alone(server, tmp_pa
 
 
 async def test_an_attempt_whose_inputs_come_too_slowly_fails(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "LONGEST", -1.0)
+    monkeypatch.setattr(inputs, "MAX_FETCH_SECONDS", -1.0)
     async with fetching(server, tmp_path) as told:
         told.want(A)
         _, refusal = await told.end()

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import safe_open
-from duly.agent.safe_open import PLACE, NotPlain, open_beneath, open_by_parts, read_file
+from duly.agent.preparation import safe_open
+from duly.agent.preparation.safe_open import (
+    OPEN_PATH_FLAGS,
+    NotRegularFile,
+    open_beneath,
+    open_by_parts,
+    read_file,
+)
 
 SECRET = b"#!/secret\n"
 
@@ -20,7 +26,7 @@ def opened(request):
     """Open something in both ways that there are."""
 
     def open_in(folder: Path, path: str) -> int:
-        top = os.open(folder, PLACE)
+        top = os.open(folder, OPEN_PATH_FLAGS)
         try:
             return request.param(top, tuple(path.split("/")))
         finally:
@@ -104,12 +110,12 @@ def test_only_the_start_of_a_file_is_read(folder):
     "path", ["../secret", "inner/../../secret", "inner/../inner/file", "..", "", ".", "/"]
 )
 def test_no_path_leads_out_of_the_folder(folder, path):
-    with pytest.raises(NotPlain):
+    with pytest.raises(NotRegularFile):
         read_file(str(folder), path, 10)
 
 
 def test_an_absolute_path_is_not_beneath(folder, tmp_path):
-    with pytest.raises(NotPlain):
+    with pytest.raises(NotRegularFile):
         read_file(str(folder), str(tmp_path / "secret"), 10)
 
 
@@ -117,7 +123,7 @@ def test_what_is_no_plain_file_is_not_read(folder, tmp_path):
     os.mkfifo(folder / "pipe")
     (folder / "other").hardlink_to(tmp_path / "secret")
     for path in ("pipe", "other", "inner"):
-        with pytest.raises(NotPlain):
+        with pytest.raises(NotRegularFile):
             read_file(str(folder), path, 10)
 
 

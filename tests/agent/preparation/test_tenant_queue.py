@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from duly.agent.tenant_queue import TenantQueue
+from duly.agent.preparation.tenant_queue import TenantQueue
 
 ONE, TWO = 1, 2
 

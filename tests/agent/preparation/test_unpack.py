@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from duly.agent.unpack import Unwanted, fill
-from duly.agent.users import User
+from duly.agent.preparation.task_users import User
+from duly.agent.preparation.unpack import Abandoned, fill
 from duly.errors import Invalid
-from duly.model.bundle import MOST_DEPTH
-from duly.model.gunzip import MOST_MEMBERS
-from duly.model.tar import BLOCK, LONGEST_HEADER, Tar, TooMuch
+from duly.model.archives.bundle import MAX_DEPTH
+from duly.model.archives.gunzip import MAX_MEMBERS
+from duly.model.archives.tar import BLOCK_BYTES, MAX_HEADER_BYTES, Tar, UnpackedTooLarge
 
 MANY = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -66,7 +66,7 @@ def refusal(data, folder, **options):
 
 def header(name=b"a", kind=b"0", size=0, mode=0o644, field=None):
     """Return a block made by hand, for what no tool would write."""
-    block = bytearray(BLOCK)
+    block = bytearray(BLOCK_BYTES)
     block[: len(name)] = name
     block[100:107] = b"%07o" % mode
     block[124:136] = (b"%011o " % size) if field is None else field
@@ -86,14 +86,14 @@ def test_files_and_folders_come_out_as_they_were(tmp_path, form, packed):
         entry("./run.sh", b"#!/bin/sh\n", mode=0o4711),
         entry("empty", type=tarfile.DIRTYPE, mode=0o7777),
         entry(long, bytes(100_000)),
-        entry("ä/ö", b"x" * BLOCK, mode=0o000),
+        entry("ä/ö", b"x" * BLOCK_BYTES, mode=0o000),
         form=form,
         packed=packed,
     )
     job = take(data, tmp_path / "job")
     assert (job / "run.sh").read_bytes() == b"#!/bin/sh\n"
     assert (job / long).read_bytes() == bytes(100_000)
-    assert (job / "ä/ö").read_bytes() == b"x" * BLOCK
+    assert (job / "ä/ö").read_bytes() == b"x" * BLOCK_BYTES
     assert list((job / "empty").iterdir()) == []
     modes = [stat.S_IMODE((job / name).stat().st_mode) for name in ("run.sh", "ä/ö", "empty", "ä")]
     assert modes == [0o755, 0o644, 0o755, 0o755]
@@ -147,7 +147,7 @@ def test_whatever_it_is_it_is_unpacked_or_refused(tmp_path_factory, noise, at, p
     "name",
     [
         "/etc/passwd", "//x", "../x", "a/../../x", "..", "a/..", "a//b", "a/", "\u202etxt.exe",
-        "a\nb", "a\x1b[2J", "x" * 256, "/".join(["y" * 200] * 6), "/".join("a" * (MOST_DEPTH + 2)),
+        "a\nb", "a\x1b[2J", "x" * 256, "/".join(["y" * 200] * 6), "/".join("a" * (MAX_DEPTH + 2)),
         "a\u2028b", "\x7f", "./", ".",
     ],
 )  # fmt: skip
@@ -162,7 +162,9 @@ def test_a_name_may_not_hold_what_is_no_letter(tmp_path):
     assert "not a text" in refusal(header(b"a\xff") + bytes(1024), tmp_path)
     record = b"17 path=etc/\0pass\n"
     record = b"%d path=etc/\0pass\n" % len(record)
-    data = header(b"h", b"x", len(record)) + record.ljust(BLOCK, b"\0") + header() + bytes(1024)
+    data = (
+        header(b"h", b"x", len(record)) + record.ljust(BLOCK_BYTES, b"\0") + header() + bytes(1024)
+    )
     assert "cannot be seen" in refusal(data, tmp_path)
 
 
@@ -237,19 +239,19 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(
     ("start", "block", "told"),
     [
-        (header(size=10**9), bytes(BLOCK), "more than 1000000 bytes"),
-        (header(field=b"\x80" + b"\xff" * 11), bytes(BLOCK), "more than 1000000 bytes"),
-        (header(field=b"\xff" * 12), bytes(BLOCK), "damaged"),
-        (header(kind=b"L", size=8 * 10**9), b"a" * BLOCK, str(LONGEST_HEADER)),
-        (header(kind=b"x", size=8 * 10**9), b"1" * BLOCK, str(LONGEST_HEADER)),
+        (header(size=10**9), bytes(BLOCK_BYTES), "more than 1000000 bytes"),
+        (header(field=b"\x80" + b"\xff" * 11), bytes(BLOCK_BYTES), "more than 1000000 bytes"),
+        (header(field=b"\xff" * 12), bytes(BLOCK_BYTES), "damaged"),
+        (header(kind=b"L", size=8 * 10**9), b"a" * BLOCK_BYTES, str(MAX_HEADER_BYTES)),
+        (header(kind=b"x", size=8 * 10**9), b"1" * BLOCK_BYTES, str(MAX_HEADER_BYTES)),
         (b"", header(kind=b"x"), "more than 1000 entries"),
         (b"", header(kind=b"g"), "more than 1000 entries"),
         (b"", header(b"d", b"5"), "more than 1000 entries"),
-        (b"", b"1" * BLOCK, "checksum"),
+        (b"", b"1" * BLOCK_BYTES, "checksum"),
     ],
 )
 def test_what_would_never_end_is_refused(start, block, told):
-    source = io.BufferedReader(Endless(start, block, 10**6), BLOCK)
+    source = io.BufferedReader(Endless(start, block, 10**6), BLOCK_BYTES)
     with source, pytest.raises(Invalid, match=told):
         for _ in Tar(source, most_bytes=10**6, most_entries=1000):
             pass
@@ -272,12 +274,12 @@ def test_a_bomb_takes_neither_memory_nor_disk(tmp_path, kind):
 
 def test_many_files_are_counted_together(tmp_path):
     files = [entry(str(n), bytes(1000)) for n in range(11)]
-    with pytest.raises(TooMuch):
+    with pytest.raises(UnpackedTooLarge):
         take(tar(*files), tmp_path / "a", most_bytes=10_999)
     take(tar(*files), tmp_path / "b", most_bytes=11_000)
 
 
-@pytest.mark.parametrize("cut", [0, 100, BLOCK, 600, 2 * BLOCK])
+@pytest.mark.parametrize("cut", [0, 100, BLOCK_BYTES, 600, 2 * BLOCK_BYTES])
 def test_half_an_archive_is_refused(tmp_path, cut):
     data = tar(entry("a", b"x" * 300))
     assert "too early" in refusal(data[:cut], tmp_path)
@@ -285,12 +287,13 @@ def test_half_an_archive_is_refused(tmp_path, cut):
 
 
 @pytest.mark.parametrize(
-    ("most", "told"), [("MOST_RECORDS", "more than 5000 things"), ("MOST_HEADER_BYTES", "together")]
+    ("most", "told"),
+    [("MAX_RECORDS", "more than 5000 things"), ("MAX_TOTAL_HEADER_BYTES", "together")],
 )
 def test_what_headers_say_is_counted_together(tmp_path, monkeypatch, most, told):
-    monkeypatch.setattr(f"duly.model.tar.{most}", 5000)
+    monkeypatch.setattr(f"duly.model.archives.tar.{most}", 5000)
     text = b"5 a=\n" * 600
-    one = header(kind=b"x", size=len(text)) + text.ljust(6 * BLOCK, b"\0")
+    one = header(kind=b"x", size=len(text)) + text.ljust(6 * BLOCK_BYTES, b"\0")
     assert told in refusal(gzip.compress(one * 10 + header() + bytes(1024)), tmp_path)
 
 
@@ -305,13 +308,13 @@ def test_gzip_archives_one_after_the_other_are_one(tmp_path):
 
 def test_empty_gzip_archives_are_counted(tmp_path):
     """Each of them gives nothing to whoever reads, so that it could not be told to stop."""
-    nothing = gzip.compress(b"") * (MOST_MEMBERS + 1)
+    nothing = gzip.compress(b"") * (MAX_MEMBERS + 1)
     assert "gzip archives" in refusal(nothing + gzip.compress(tar(entry("a"))), tmp_path)
 
 
 def test_folders_that_only_names_tell_of_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("duly.agent.unpack.MOST_ENTRIES", 100)
-    deep = "x/" * (MOST_DEPTH - 2) + "f"
+    monkeypatch.setattr("duly.agent.preparation.unpack.MAX_ENTRIES", 100)
+    deep = "x/" * (MAX_DEPTH - 2) + "f"
     assert "folders" in refusal(tar(*(entry(f"{n}/{deep}") for n in range(2))), tmp_path)
 
 
@@ -335,23 +338,28 @@ def test_sparse_files_of_pax_are_refused(tmp_path):
     ],
 )
 def test_a_header_that_makes_no_sense_is_refused(tmp_path, record):
-    data = header(kind=b"x", size=len(record)) + record.ljust(BLOCK, b"\0") + header() + bytes(1024)
+    data = (
+        header(kind=b"x", size=len(record))
+        + record.ljust(BLOCK_BYTES, b"\0")
+        + header()
+        + bytes(1024)
+    )
     refusal(data, tmp_path)
 
 
 def test_what_git_says_of_all_files_is_passed_over(tmp_path):
     record = b"14 comment=ab\n"
-    data = header(kind=b"g", size=len(record)) + record.ljust(BLOCK, b"\0")
+    data = header(kind=b"g", size=len(record)) + record.ljust(BLOCK_BYTES, b"\0")
     take(data + header() + bytes(1024), tmp_path / "job")
     record = b"10 path=x\n"
-    data = header(kind=b"g", size=len(record)) + record.ljust(BLOCK, b"\0")
+    data = header(kind=b"g", size=len(record)) + record.ljust(BLOCK_BYTES, b"\0")
     assert "of one only" in refusal(data + header() + bytes(1024), tmp_path)
 
 
 def test_it_stops_when_nobody_waits_for_it(tmp_path):
     data = tar(entry("a", bytes(500_000)), entry("b"))
     looks = iter([False, False, True])
-    with pytest.raises(Unwanted):
+    with pytest.raises(Abandoned):
         take(data, tmp_path / "job", is_unwanted=lambda: next(looks))
     assert [path.name for path in (tmp_path / "job").iterdir()] == ["a"]
 

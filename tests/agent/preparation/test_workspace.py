@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import workspace
-from duly.agent.environment import build, interpreter_in, marker
-from duly.agent.users import User
+from duly.agent.preparation import workspace
+from duly.agent.preparation.environment import build, interpreter_in, marker
+from duly.agent.preparation.task_users import User
 from duly.model.resources import Resources
 from duly.model.task import Payload
 from duly.wire import Assignment, AttemptRef
@@ -148,7 +148,7 @@ def test_a_script_belongs_to_its_user(tmp_path):
     path = tmp_path / "w"
     user = User(os.geteuid(), os.getegid())
     workspace.make(str(path), user, "#!/bin/sh\necho é\n")
-    script = path / workspace.SCRIPT
+    script = path / workspace.SCRIPT_FILE
     assert script.read_bytes() == "#!/bin/sh\necho é\n".encode()
     assert stat.S_IMODE(script.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -187,7 +187,7 @@ def test_the_interpreter_of_a_script_is_told_only_if_the_script_is_in_the_bundle
 
 
 def test_a_result_is_a_plain_file_of_its_own_and_anything_else_is_told_from_none(tmp_path):
-    result = tmp_path / workspace.RESULT
+    result = tmp_path / workspace.RESULT_FILE
     assert workspace.read_result(str(tmp_path), 10) is None
     result.write_bytes(b"")
     assert workspace.read_result(str(tmp_path), 10) is None

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spares import FORGOTTEN, STALE, Spares, reclaim
-from duly.agent.sweep import sweep
+from duly.agent.leftovers import sweep
+from duly.agent.preparation.workspace_pool import (
+    MAX_IDLE_SECONDS,
+    STALE_SECONDS,
+    WorkspacePool,
+    reclaim,
+)
 from duly.model.task import Outcome
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a user for every attempt")
@@ -128,51 +133,67 @@ def test_what_is_no_folder_is_not_taken_back(tmp_path):
 
 
 def test_those_that_came_first_make_room():
-    spares = Spares(most=3)
-    assert [spares.keep(path, tenant) for path, tenant in [("a", 1), ("b", 2), ("c", 1)]] == [
-        None
-    ] * 3
-    assert spares.keep("d", 3) == "a"
-    assert spares.keep("e", 3) == "b"
-    assert spares.take(2) is None
-    assert [spares.take(3), spares.take(3), spares.take(3)] == ["e", "d", None]
-    assert [spares.take(1), spares.take(1), spares.take(None)] == ["c", None, None]
+    workspace_pool = WorkspacePool(most=3)
+    assert [
+        workspace_pool.keep(path, tenant) for path, tenant in [("a", 1), ("b", 2), ("c", 1)]
+    ] == [None] * 3
+    assert workspace_pool.keep("d", 3) == "a"
+    assert workspace_pool.keep("e", 3) == "b"
+    assert workspace_pool.take(2) is None
+    assert [workspace_pool.take(3), workspace_pool.take(3), workspace_pool.take(3)] == [
+        "e",
+        "d",
+        None,
+    ]
+    assert [workspace_pool.take(1), workspace_pool.take(1), workspace_pool.take(None)] == [
+        "c",
+        None,
+        None,
+    ]
 
 
 def test_a_folder_is_kept_if_there_is_room_for_it():
     now = 0.0
-    spares = Spares(most=2, now=lambda: now)
+    workspace_pool = WorkspacePool(most=2, now=lambda: now)
     for path, tenant in [("a", 1), ("b", 2)]:
-        assert spares.has_room()
-        assert spares.keep(path, tenant) is None
-    assert not spares.has_room()
-    assert spares.take(2) == "b"
-    assert spares.has_room()
-    spares.keep("b", 2)
-    now = STALE
-    assert not spares.has_room()
-    now = STALE + 0.1
-    assert spares.has_room()
-    assert spares.keep("c", 3) == "a"
+        assert workspace_pool.has_room()
+        assert workspace_pool.keep(path, tenant) is None
+    assert not workspace_pool.has_room()
+    assert workspace_pool.take(2) == "b"
+    assert workspace_pool.has_room()
+    workspace_pool.keep("b", 2)
+    now = STALE_SECONDS
+    assert not workspace_pool.has_room()
+    now = STALE_SECONDS + 0.1
+    assert workspace_pool.has_room()
+    assert workspace_pool.keep("c", 3) == "a"
 
 
 def test_a_folder_that_nobody_asks_for_goes_in_the_end(monkeypatch):
-    monkeypatch.setattr("duly.agent.spares.MOST_FORGOTTEN", 2)
+    monkeypatch.setattr("duly.agent.preparation.workspace_pool.MAX_EVICTIONS_PER_PASS", 2)
     now = 0.0
-    spares = Spares(now=lambda: now)
+    workspace_pool = WorkspacePool(now=lambda: now)
     for path, tenant in [("a", 1), ("b", 2), ("c", 1), ("d", 3)]:
-        spares.keep(path, tenant)
-    now = FORGOTTEN
-    assert spares.forget() == []
-    spares.keep(spares.take(3), 3)
+        workspace_pool.keep(path, tenant)
+    now = MAX_IDLE_SECONDS
+    assert workspace_pool.forget() == []
+    workspace_pool.keep(workspace_pool.take(3), 3)
     now += 0.1
-    assert [spares.forget(), spares.forget(), spares.forget()] == [["a", "b"], ["c"], []]
-    assert [spares.take(1), spares.take(2), spares.take(3)] == [None, None, "d"]
+    assert [workspace_pool.forget(), workspace_pool.forget(), workspace_pool.forget()] == [
+        ["a", "b"],
+        ["c"],
+        [],
+    ]
+    assert [workspace_pool.take(1), workspace_pool.take(2), workspace_pool.take(3)] == [
+        None,
+        None,
+        "d",
+    ]
 
 
 @only_root
 async def test_folders_for_which_there_is_no_room_are_removed_at_once(best_node, monkeypatch):
-    monkeypatch.setattr(best_node.executor, "_spares", Spares(most=3))
+    monkeypatch.setattr(best_node.executor, "_workspace_pool", WorkspacePool(most=3))
     folders = [Path((await told(best_node, tenant=tenant))[0]) for tenant in range(1, 6)]
     assert [folder.exists() for folder in folders] == [True, True, True, False, False]
     assert best_node.left == []
@@ -181,11 +202,11 @@ async def test_folders_for_which_there_is_no_room_are_removed_at_once(best_node,
 @only_root
 async def test_what_was_kept_for_somebody_who_has_not_come_is_removed(best_node, monkeypatch):
     now = 0.0
-    monkeypatch.setattr(best_node.executor, "_spares", Spares(now=lambda: now))
+    monkeypatch.setattr(best_node.executor, "_workspace_pool", WorkspacePool(now=lambda: now))
     first, second = [(await told(best_node, tenant=tenant))[0] for tenant in (1, 2)]
-    now = FORGOTTEN + 0.1
+    now = MAX_IDLE_SECONDS + 0.1
     await told(best_node, tenant=2)
-    best_node.executor.tidy()
+    best_node.executor.evict_idle_workspaces()
     assert best_node.left == [first]
     assert (await told(best_node, tenant=1))[0] not in (first, second)
 
@@ -194,7 +215,7 @@ async def test_what_was_kept_for_somebody_who_has_not_come_is_removed(best_node,
 async def test_of_very_many_the_next_agent_removes_the_rest_after_it_has_joined(
     best_node, monkeypatch
 ):
-    monkeypatch.setattr("duly.agent.sweep.TIDYING", -1.0)
+    monkeypatch.setattr("duly.agent.leftovers.MAX_REMOVAL_SECONDS", -1.0)
     work = best_node.work
     kept = [(await told(best_node, tenant=tenant))[0] for tenant in (1, 2)]
     for name in ("full", "open"):

@@ -3,9 +3,9 @@
 import asyncio
 
 from duly import wire
-from duly.agent.executor import Local
 from duly.agent.gateway import Gateway
-from duly.agent.logs import CHUNK, LogSender
+from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.reporting.logs import MAX_CHUNK_BYTES, LogSender
 from duly.model.resources import Resources
 from duly.wire import AttemptRef, LogChunk
 
@@ -14,11 +14,11 @@ ONE, TWO = 1, 2
 
 def chatty(folder, number, tenant):
     spool = folder / str(number)
-    spool.write_bytes(bytes(3 * CHUNK))
+    spool.write_bytes(bytes(3 * MAX_CHUNK_BYTES))
     ref = AttemptRef(number, 1, number)
-    return Local(
+    return LocalAttempt(
         ref, number, "", str(spool), "true", None, 60.0, Resources(), 0, tenant=tenant,
-        log_size=3 * CHUNK, log=None,
+        log_size=3 * MAX_CHUNK_BYTES, log=None,
     )  # fmt: skip
 
 

@@ -7,11 +7,12 @@ from itertools import pairwise
 import pytest
 
 from duly import wire
-from duly.agent import gateway, measuring
+from duly.agent import gateway
 from duly.agent.gateway import Gateway
-from duly.agent.measuring import MeasurementSender
+from duly.agent.reporting import measurements
+from duly.agent.reporting.measurements import MeasurementSender
 from duly.clock import monotonic
-from duly.wire import Running
+from duly.wire import RunningReport
 
 ANSWERS = 50
 YOUNG = 3600.0
@@ -20,8 +21,8 @@ YOUNG = 3600.0
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(measuring, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(measurements, "CHECK_INTERVAL_SECONDS", 0.01)
 
 
 @asynccontextmanager
@@ -45,7 +46,7 @@ async def told(server, number):
         while len(server.seen) < number:
             await asyncio.sleep(0.001)
     assert {path for path, _, _ in server.seen} == {"/v1/gateway/running"}
-    return [wire.decode(body, Running).measured for _, _, body in server.seen]
+    return [wire.decode(body, RunningReport).measured for _, _, body in server.seen]
 
 
 async def test_an_attempt_is_told_of_while_it_runs(server, node):
@@ -76,7 +77,7 @@ async def test_it_is_told_less_and_less_often(server, node):
 
 
 async def test_a_young_attempt_is_told_of_only_if_it_writes(server, node, monkeypatch):
-    monkeypatch.setattr(measuring, "AGE_OF_WRITERS", 0.0)
+    monkeypatch.setattr(measurements, "MIN_AGE_WITH_OUTPUT_SECONDS", 0.0)
     node.start("sleep", "60")
     writer = node.start("sh", "-c", "echo hello; sleep 60")
     ref, size = await node.outputs.get()

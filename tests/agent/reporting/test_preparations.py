@@ -6,26 +6,27 @@ from contextlib import asynccontextmanager
 import pytest
 
 from duly import wire
-from duly.agent import events, gateway, preparing
-from duly.agent.bundle_cache import BundleCache
+from duly.agent import events, gateway
 from duly.agent.gateway import Gateway
-from duly.agent.preparing import PreparingSender
+from duly.agent.preparation.bundle_cache import BundleCache
+from duly.agent.preparation.task_users import SameUser
+from duly.agent.reporting import preparations
+from duly.agent.reporting.preparations import PreparingSender
 from duly.agent.session import Session
-from duly.agent.users import SameUser
 from duly.clock import monotonic
 from duly.errors import Unauthenticated
 from duly.model.resources import Resources
 from duly.model.task import Payload
-from duly.wire import Assignment, AttemptRef, Orders, Preparing, Stop
+from duly.wire import Assignment, AttemptRef, PollResponse, PreparingReport, Stop
 
 A, B = AttemptRef(7, 1, 40), AttemptRef(8, 1, 41)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(preparing, "FIRST_AFTER", 0.0)
-    monkeypatch.setattr(preparing, "EVERY", 0.0)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(preparations, "FIRST_NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(preparations, "NOTICE_INTERVAL_SECONDS", 0.0)
 
 
 @asynccontextmanager
@@ -44,7 +45,7 @@ async def told(server, number):
         while len(server.seen) < number:
             await asyncio.sleep(0.001)
     assert {path for path, _, _ in server.seen} == {"/v1/gateway/preparing"}
-    return [wire.decode(body, Preparing).refs for _, _, body in server.seen]
+    return [wire.decode(body, PreparingReport).refs for _, _, body in server.seen]
 
 
 @pytest.mark.parametrize("status", [204, 404, 503])
@@ -79,26 +80,26 @@ async def test_a_node_that_is_refused_is_told_so(server):
 
 
 async def test_an_attempt_with_a_bundle_is_told_of_until_it_is_withdrawn(best_node, tmp_path):
-    async with Gateway(["http://127.0.0.1:1"]) as line:
+    async with Gateway(["http://127.0.0.1:1"]) as gateway:
         cache = BundleCache(tmp_path / "bundles", 10**6)
-        session = Session(line, best_node.executor, cache, SameUser(None), freezer=False)
+        session = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
         session.link = best_node.link
-        session.take(events.Renewed(monotonic(), 1000.0, ()))
-        session._obey(Orders(start=[assignment(A)], stop=[]))
-        assert list(session._preparing._due) == [A]
-        session._obey(Orders(start=[], stop=[Stop(ref=A, why="capped")]))
-        assert not session._preparing._due
+        session.handle(events.Renewed(monotonic(), 1000.0, ()))
+        session._apply_orders(PollResponse(start=[assignment(A)], stop=[]))
+        assert list(session._preparations._due) == [A]
+        session._apply_orders(PollResponse(start=[], stop=[Stop(ref=A, why="capped")]))
+        assert not session._preparations._due
 
 
 async def test_an_attempt_with_a_bundle_is_told_of_until_it_begins(best_node, tmp_path):
-    async with Gateway(["http://127.0.0.1:1"]) as line:
+    async with Gateway(["http://127.0.0.1:1"]) as gateway:
         cache = BundleCache(tmp_path / "bundles", 10**6)
-        session = Session(line, best_node.executor, cache, SameUser(None), freezer=False)
+        session = Session(gateway, best_node.executor, cache, SameUser(None), freezer=False)
         session.link = best_node.link
-        session.take(events.Renewed(monotonic(), 1000.0, ()))
-        session._obey(Orders(start=[assignment(A)], stop=[]))
-        session.take(events.Fetched(A, None))
-        assert not session._preparing._due
+        session.handle(events.Renewed(monotonic(), 1000.0, ()))
+        session._apply_orders(PollResponse(start=[assignment(A)], stop=[]))
+        session.handle(events.Fetched(A, None))
+        assert not session._preparations._due
 
 
 def assignment(ref):

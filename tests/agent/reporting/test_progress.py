@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from duly import wire
-from duly.agent import coalescer, gateway
+from duly.agent import gateway
 from duly.agent.gateway import Gateway
-from duly.agent.progress import PATH, ProgressSender
+from duly.agent.reporting import coalescer
+from duly.agent.reporting.progress import PROGRESS_PATH, ProgressSender
 from duly.errors import Unauthenticated
 from duly.model import attempt_key
 from duly.model.progress import Progress
@@ -21,8 +22,8 @@ REGISTER = "/v1/gateway/attempt-key"
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(coalescer, "EVERY", 0.0)
-    monkeypatch.setattr(gateway, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(coalescer, "MIN_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(gateway, "MIN_BACKOFF_SECONDS", 0.0)
 
 
 @asynccontextmanager
@@ -54,12 +55,12 @@ async def test_a_key_is_registered_once_and_speaks_from_then_on(server):
         sender.say(REF, Progress(0.25, "x"))
         await asked(server, 2)
         sender.say(REF, Progress(0.5))
-        assert await asked(server, 3) == [REGISTER, PATH, PATH]
+        assert await asked(server, 3) == [REGISTER, PROGRESS_PATH, PROGRESS_PATH]
     (_, node, registered), (_, first, said), (_, second, _) = server.seen
-    told = wire.decode(registered, wire.AttemptKey)
+    told = wire.decode(registered, wire.AttemptKeyRegistration)
     key = first.removeprefix("Bearer ")
     assert (node, first) == ("Bearer node", second)
-    assert attempt_key.read(key) == attempt_key.AttemptKey(7, 1, 40, told.digest)
+    assert attempt_key.parse(key) == attempt_key.AttemptKey(7, 1, 40, told.digest)
     assert (told.ref, msgspec.json.decode(said)) == (REF, {"fraction": 0.25, "text": "x"})
 
 
@@ -67,11 +68,13 @@ async def test_what_was_not_taken_is_said_again_or_what_is_newer(server):
     async with sending(server) as sender:
         prepare(server, 503, 204, 503, 204)
         sender.say(REF, Progress(0.25))
-        assert await asked(server, 4) == [REGISTER, REGISTER, PATH, PATH]
-    assert [body for path, _, body in server.seen if path == PATH] == [
+        assert await asked(server, 4) == [REGISTER, REGISTER, PROGRESS_PATH, PROGRESS_PATH]
+    assert [body for path, _, body in server.seen if path == PROGRESS_PATH] == [
         msgspec.json.encode(Progress(0.25))
     ] * 2
-    digests = {wire.decode(body, wire.AttemptKey).digest for _, _, body in server.seen[:2]}
+    digests = {
+        wire.decode(body, wire.AttemptKeyRegistration).digest for _, _, body in server.seen[:2]
+    }
     assert len(digests) == 2, "whether the first arrived is not known, so another takes its place"
 
 
@@ -89,7 +92,7 @@ async def test_an_attempt_that_is_over_for_the_servers_says_no_more(server, refu
             sender.say(other, Progress(1))
             await asyncio.sleep(0.001)
     later = [body for _, _, body in server.seen[len(refused) :]]
-    assert wire.decode(later[0], wire.AttemptKey).ref == other
+    assert wire.decode(later[0], wire.AttemptKeyRegistration).ref == other
     assert later[1] == msgspec.json.encode(Progress(1))
 
 
@@ -109,4 +112,4 @@ async def test_nothing_is_said_of_an_attempt_that_has_ended(server):
         prepare(server, 204, 204)
         sender.say(AttemptRef(8, 1, 41), Progress(1))
         await asked(server, 2)
-    assert wire.decode(server.seen[0][2], wire.AttemptKey).ref == AttemptRef(8, 1, 41)
+    assert wire.decode(server.seen[0][2], wire.AttemptKeyRegistration).ref == AttemptRef(8, 1, 41)

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from duly.agent import lines
-from duly.agent.coalescer import EVERY, Coalescer
-from duly.agent.speaker import MOST_LINES, Speaker
+from duly.agent.reporting import task_protocol
+from duly.agent.reporting.coalescer import MIN_INTERVAL_SECONDS, Coalescer
+from duly.agent.reporting.task_rate import MAX_LINES_PER_SECOND, TaskRateLimiter
 from duly.errors import DulyError
-from duly.model.progress import TEXT_LIMIT, Progress
+from duly.model.progress import MAX_TEXT_CHARS, Progress
 from duly.wire import AttemptRef
 
 A, B = AttemptRef(1, 1, 10), AttemptRef(2, 1, 11)
@@ -18,11 +18,14 @@ A, B = AttemptRef(1, 1, 10), AttemptRef(2, 1, 11)
         (b'{"progress": 0.4, "text": "resizing"}', Progress(0.4, "resizing")),
         (b' {"progress":0}\r', Progress(0)),
         (b'{"progress": 1, "text": null}', Progress(1)),
-        ('{"progress": 0.5, "text": "%s"}' % ("ø" * TEXT_LIMIT), Progress(0.5, "ø" * TEXT_LIMIT)),
+        (
+            '{"progress": 0.5, "text": "%s"}' % ("ø" * MAX_TEXT_CHARS),
+            Progress(0.5, "ø" * MAX_TEXT_CHARS),
+        ),
     ],
 )
 def test_a_line_says_how_far_it_is(line, progress):
-    assert lines.read(line if isinstance(line, bytes) else line.encode()) == progress
+    assert task_protocol.read(line if isinstance(line, bytes) else line.encode()) == progress
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ def test_a_line_says_how_far_it_is(line, progress):
 )
 def test_what_cannot_be_understood_is_answered_in_words(line, code, words):
     with pytest.raises(DulyError) as caught:
-        lines.read(line)
-    answer = lines.refusal(caught.value)
+        task_protocol.read(line)
+    answer = task_protocol.refusal(caught.value)
     assert answer.endswith(b"\n") and answer.count(b"\n") == 1
     told = json.loads(answer)["error"]
     assert (told["code"], told.keys()) == (code, {"code", "message"})
@@ -81,9 +84,9 @@ def test_of_a_flood_only_the_newest_goes_out_and_the_last_one_always():
     for step in range(3, 9):
         news.say(A, Progress(step / 10))
     assert news.take(0.5) == []
-    assert news.wait(0.5) == pytest.approx(EVERY - 0.5)
-    assert news.take(EVERY) == [(A, Progress(0.8))]
-    assert news.wait(EVERY) is None
+    assert news.wait(0.5) == pytest.approx(MIN_INTERVAL_SECONDS - 0.5)
+    assert news.take(MIN_INTERVAL_SECONDS) == [(A, Progress(0.8))]
+    assert news.wait(MIN_INTERVAL_SECONDS) is None
 
 
 def test_attempts_do_not_wait_for_each_other():
@@ -101,17 +104,17 @@ def test_what_could_not_be_sent_is_tried_again_unless_there_is_something_newer()
     news.say(A, Progress(0.1))
     [(ref, progress)] = news.take(0.0)
     news.put_back(ref, progress)
-    assert news.take(EVERY) == [(A, Progress(0.1))]
+    assert news.take(MIN_INTERVAL_SECONDS) == [(A, Progress(0.1))]
     news.say(A, Progress(0.2))
     news.put_back(A, Progress(0.1))
-    assert news.take(2 * EVERY) == [(A, Progress(0.2))]
+    assert news.take(2 * MIN_INTERVAL_SECONDS) == [(A, Progress(0.2))]
     news.forget(A)
     news.put_back(A, Progress(0.2))
-    assert news.wait(3 * EVERY) is None
+    assert news.wait(3 * MIN_INTERVAL_SECONDS) is None
 
 
 def test_who_says_too_much_is_heard_in_the_next_second():
-    speaker = Speaker()
-    assert speaker.pause(MOST_LINES, 10.0) == 0.0
+    speaker = TaskRateLimiter()
+    assert speaker.pause(MAX_LINES_PER_SECOND, 10.0) == 0.0
     assert speaker.pause(1, 10.25) == pytest.approx(0.75)
     assert speaker.pause(1, 11.0) == 0.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import lines, speaker, task_socket
-from duly.agent.callers import Caller
-from duly.agent.executor import Local
-from duly.agent.task_socket import TaskSocket, listen
+from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.reporting import task_protocol, task_rate, task_socket
+from duly.agent.reporting.peer_credentials import Caller
+from duly.agent.reporting.task_socket import TaskSocket, listen
 from duly.model.progress import Progress
 from duly.model.resources import Resources
 from duly.wire import AttemptRef
@@ -55,7 +55,7 @@ async def test_a_child_speaks_for_its_attempt_whatever_its_environment(node):
     script = f"env -i DULY_SOCKET=$DULY_SOCKET perl -e '{TALK}' '{saying(1, 'child')}'; exit 0"
     ref = node.start("sh", "-c", script)
     _, report = await node.end(ref)
-    assert report.tail == lines.OK
+    assert report.tail == task_protocol.OK
     assert node.said == [(ref, Progress(1, "child"))]
 
 
@@ -111,7 +111,7 @@ class Talk:
     """A socket on which everybody counts as one attempt, and its other end."""
 
     def __init__(self, folder):
-        self.local = Local(REF, 1, "", "", "true", None, 60.0, Resources(), 0)
+        self.local = LocalAttempt(REF, 1, "", "", "true", None, 60.0, Resources(), 0)
         self.said = []
         self.callers = []
         listener = listen(folder / "work", "none", everybody=False)
@@ -148,17 +148,17 @@ async def test_a_line_without_an_end_counts_when_nothing_more_comes(talk):
     reader, writer = await talk.connect()
     writer.write(b'{"progress": 0.1}\n{"progress": 0.2}')
     writer.write_eof()
-    assert await reader.read() == lines.OK * 2
+    assert await reader.read() == task_protocol.OK * 2
     assert talk.said == [Progress(0.1), Progress(0.2)]
     writer.close()
 
 
 async def test_a_line_that_is_too_long_is_refused_once_and_the_next_one_heard(talk):
     reader, writer = await talk.connect()
-    for size in (lines.LONGEST, 10 * lines.LONGEST):
+    for size in (task_protocol.MAX_LINE_BYTES, 10 * task_protocol.MAX_LINE_BYTES):
         writer.write(b'{"progress": 0.1}\n' + b"x" * size + b'\n{"progress": 0.2}\n')
         answers = [await reader.readline() for _ in range(3)]
-        assert (answers[0], answers[2]) == (lines.OK, lines.OK)
+        assert (answers[0], answers[2]) == (task_protocol.OK, task_protocol.OK)
         assert json.loads(answers[1])["error"]["code"] == "too_large"
     writer.close()
 
@@ -166,7 +166,7 @@ async def test_a_line_that_is_too_long_is_refused_once_and_the_next_one_heard(ta
 async def test_an_attempt_that_is_over_is_not_heard_any_more(talk):
     reader, writer = await talk.connect()
     writer.write(b'{"progress": 0.1}\n')
-    assert await reader.readline() == lines.OK
+    assert await reader.readline() == task_protocol.OK
     talk.local.ended_at = 1.0
     writer.write(b'{"progress": 0.2}\n')
     assert json.loads(await reader.readline())["error"]["code"] == "forbidden"
@@ -175,7 +175,7 @@ async def test_an_attempt_that_is_over_is_not_heard_any_more(talk):
 
 
 async def test_connections_are_few_and_free_again_when_closed(talk):
-    open_ones = [await talk.connect() for _ in range(speaker.MOST_CONNECTIONS)]
+    open_ones = [await talk.connect() for _ in range(task_rate.MAX_CONNECTIONS)]
     reader, refused = await talk.connect()
     assert json.loads(await reader.read())["error"]["code"] == "limit_exceeded"
     refused.close()
@@ -183,10 +183,10 @@ async def test_connections_are_few_and_free_again_when_closed(talk):
         writer.write_eof()
         assert await reader.read() == b""
         writer.close()
-    assert talk.local.speaker.connections == 0
+    assert talk.local.rate_limiter.connections == 0
     reader, writer = await talk.connect()
     writer.write(b'{"progress": 0.3}\n')
-    assert await reader.readline() == lines.OK
+    assert await reader.readline() == task_protocol.OK
     writer.close()
 
 
@@ -206,7 +206,7 @@ async def test_who_connects_in_a_loop_is_closed_unheard(talk, monkeypatch):
 
 
 async def test_who_takes_no_answers_is_not_listened_to(talk, monkeypatch):
-    monkeypatch.setattr(speaker, "MOST_LINES", 10**9)
+    monkeypatch.setattr(task_rate, "MAX_LINES_PER_SECOND", 10**9)
     loop = asyncio.get_running_loop()
     line, asked, heard = b"{}\n", 0, b""
     with socket.socket(socket.AF_UNIX) as client:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.sweep import sweep
+from duly.agent.leftovers import sweep
 from duly.clock import monotonic
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running, spawners
 
 
-def clock_of(bell):
+def clock_of(wakeups):
     """Return a command that rings as long as it is allowed to run."""
-    return f"echo $$ > {bell.path}; while :; do sleep 0.02; echo . > {bell.path}; done"
+    return f"echo $$ > {wakeups.path}; while :; do sleep 0.02; echo . > {wakeups.path}; done"
 
 
 async def gone(pids):

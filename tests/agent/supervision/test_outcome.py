@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.agent.outcome import Exit, Failure, conclude
+from duly.agent.supervision.outcome import Exit, Failure, conclude
 from duly.model.task import Outcome
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.tree import MAX_ENVIRONMENT_BYTES, read_environment
-from duly.model.request import MAX_ENV_BYTES
+from duly.agent.supervision.process_tree import MAX_ENVIRONMENT_BYTES, read_environment
+from duly.model.requests.task_request import MAX_ENV_BYTES
 
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-SCRIPT = Path(__file__).with_name("large_environment.py")
+SCRIPT = Path(__file__).parent.with_name("large_environment.py")
 
 
 def test_a_process_cannot_make_us_read_more_than_any_environment_has():

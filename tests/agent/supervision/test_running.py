@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import workspace
-from duly.agent.boot import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
-from duly.agent.output import NOTICE
-from duly.agent.spawner import MAX_PATH_FOLDERS
-from duly.agent.users import RANGES
+from duly.agent.preparation import workspace
+from duly.agent.preparation.task_users import UID_RANGES
+from duly.agent.supervision.boot import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
+from duly.agent.supervision.output import TRUNCATION_NOTICE
+from duly.agent.supervision.spawner import MAX_PATH_FOLDERS
 from duly.model.task import Outcome
 from tests.agent.node import FIRST_PORT, is_alive, running
-from tests.agent.test_unpack import entry, tar
+from tests.agent.preparation.test_unpack import entry, tar
 
 HOG = "f() { head -c $1 /dev/zero | tail >/dev/null; }; f"
 """Holds as many bytes in memory as its argument says: tail looks for the ends of lines."""
@@ -243,7 +243,7 @@ async def test_each_attempt_has_a_user_of_its_own():
     async with running("cgroup") as node:
         uids = {(await node.run("id", "-u")).tail for _ in range(5)}
         assert len(uids) == 5
-        assert all(int(uid) >= min(RANGES)[0] for uid in uids)
+        assert all(int(uid) >= min(UID_RANGES)[0] for uid in uids)
 
 
 async def test_the_workspace_is_private_and_gone_afterwards(best_node):
@@ -285,7 +285,7 @@ async def test_much_output_is_cut_with_a_notice_and_the_task_goes_on(best_node):
     report = await best_node.run("sh", "-c", script, log_limit=2**20)
     assert report.outcome is Outcome.SUCCEEDED
     assert report.log_size == 2**20
-    assert report.tail.endswith(NOTICE)
+    assert report.tail.endswith(TRUNCATION_NOTICE)
     [spool] = (best_node.data / "spool").iterdir()
     kept = spool.read_bytes()
     assert len(kept) == 2**20

@@ -10,11 +10,11 @@ import socket
 import subprocess
 from contextlib import contextmanager, suppress
 
-from duly.agent.boot import PR_SET_CHILD_SUBREAPER
-from duly.agent.cgroup import Layout
-from duly.agent.spawner import AT_ONCE, MADE
-from duly.agent.spawners import MAX_ALIKE, MAX_SPAWNERS
-from duly.agent.supervisor import Supervisor
+from duly.agent.limits.cgroup import Layout
+from duly.agent.supervision.boot import PR_SET_CHILD_SUBREAPER
+from duly.agent.supervision.spawner import MAX_STARTS_PER_BATCH, WORKSPACE_READY
+from duly.agent.supervision.spawner_pool import MAX_SPAWNERS, MAX_SPAWNERS_PER_KEY
+from duly.agent.supervision.supervisor import Supervisor
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, spawners
 
@@ -98,10 +98,10 @@ async def test_spawners_that_were_idle_for_longest_make_room_for_other_limits(be
 
 
 async def test_a_tenant_that_starts_much_at_once_has_two_spawners(best_node):
-    refs = [best_node.start("true") for _ in range(4 * AT_ONCE)]
+    refs = [best_node.start("true") for _ in range(4 * MAX_STARTS_PER_BATCH)]
     for ref in refs:
         await best_node.end(ref)
-    assert len(spawners(best_node)) == MAX_ALIKE
+    assert len(spawners(best_node)) == MAX_SPAWNERS_PER_KEY
 
 
 def test_how_the_orphan_of_a_dead_spawner_ended_is_known_even_if_it_is_reaped_first(tmp_path):
@@ -111,11 +111,11 @@ def test_how_the_orphan_of_a_dead_spawner_ended_is_known_even_if_it_is_reaped_fi
         (attempt,) = supervisor._attempts.values()
         supervisor._spawners.flush(may_begin=True)
         while not attempt.pid:
-            fd = attempt.starter.frames.socket.fileno()
+            fd = attempt.spawner.connection.socket.fileno()
             assert select.select([fd], [], [], 20)[0]
-            supervisor._take_in(supervisor._spawners.hear(fd))
-        attempt.starter.kill()
-        os.waitid(os.P_PID, attempt.starter.pid, os.WEXITED | os.WNOWAIT)
+            supervisor._apply_results(supervisor._spawners.receive(fd))
+        attempt.spawner.kill()
+        os.waitid(os.P_PID, attempt.spawner.pid, os.WEXITED | os.WNOWAIT)
         (tmp_path / "go").write_text("now\n")
         os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOWAIT)
         supervisor._reap()
@@ -128,7 +128,7 @@ def spec_of(*command, cwd):
     return {
         "id": 1,
         "tenant": 1,
-        "begin": (list(command), {"PATH": "/usr/bin:/bin"}, cwd, MADE, None, False),
+        "begin": (list(command), {"PATH": "/usr/bin:/bin"}, cwd, WORKSPACE_READY, None, False),
         "disk": 0,
         "own_uid": None,
         "marker": "nobody",
@@ -155,6 +155,6 @@ def lone_supervisor():
         supervisor._spawners.close()
         supervisor._agent.socket.close()
         supervisor._poll.close()
-        for fd in (supervisor._woken, supervisor._wake, lock):
+        for fd in (supervisor._wakeup_reader, supervisor._wakeup_writer, lock):
             os.close(fd)
         ours.close()

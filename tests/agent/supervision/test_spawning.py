@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent.spawner import UNDER_WAY
-from duly.agent.starter import MOST_FAILURES
-from duly.agent.tree import Tree
+from duly.agent.supervision.process_tree import ProcessTree
+from duly.agent.supervision.spawner import START_UNDER_WAY
+from duly.agent.supervision.spawner_handle import MAX_CONSECUTIVE_DEATHS
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running, spawners
 from tests.agent.starting import closing_at_end, start_of_true
@@ -157,14 +157,16 @@ async def test_what_dying_spawners_had_not_begun_is_begun_once_by_others(best_no
 
 
 def test_tasks_that_kill_their_spawner_cost_no_more_than_themselves():
-    with closing_at_end() as starter:
-        for attempt in range(3 * MOST_FAILURES):
-            os.kill(starter.pid, signal.SIGKILL)
-            starter.add(start_of_true(attempt))
-            starter.hand_over(starter.take_next())
-            starter._board[attempt] = UNDER_WAY  # as it stands there when a task is that quick
-            assert starter.bury() == [("unknown", attempt)]
-            starter.replace()
+    with closing_at_end() as spawner:
+        for attempt in range(3 * MAX_CONSECUTIVE_DEATHS):
+            os.kill(spawner.pid, signal.SIGKILL)
+            spawner.add(start_of_true(attempt))
+            spawner.send_starts(spawner.pop_next())
+            spawner._start_states[attempt] = (
+                START_UNDER_WAY  # as it stands there when a task is that quick
+            )
+            assert spawner.clean_up() == [("unknown", attempt)]
+            spawner.replace()
 
 
 async def test_a_task_finds_every_signal_as_it_is_by_default(node):
@@ -176,11 +178,11 @@ async def test_a_task_finds_every_signal_as_it_is_by_default(node):
 
 
 def test_spawners_that_never_come_to_a_start_are_given_up():
-    with closing_at_end() as starter, pytest.raises(RuntimeError, match="no spawner"):
-        for _ in range(MOST_FAILURES + 1):
-            os.kill(starter.pid, signal.SIGKILL)
-            assert starter.bury() == []
-            starter.replace()
+    with closing_at_end() as spawner, pytest.raises(RuntimeError, match="no spawner"):
+        for _ in range(MAX_CONSECUTIVE_DEATHS + 1):
+            os.kill(spawner.pid, signal.SIGKILL)
+            assert spawner.clean_up() == []
+            spawner.replace()
 
 
 async def test_no_spawner_outlives_its_supervisor(node):
@@ -203,4 +205,4 @@ async def test_a_spawner_keeps_no_user_of_a_task(node):
 
 
 def test_nothing_belongs_to_an_attempt_that_has_not_begun():
-    assert Tree("DULY_RESULT=/nowhere/at/all/", None).is_empty()
+    assert ProcessTree("DULY_RESULT=/nowhere/at/all/", None).is_empty()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from duly.agent import hierarchies
-from duly.agent.cgroup import Layout
-from duly.agent.groups import Groups
-from duly.agent.spawner import MADE
-from duly.agent.spawners import Spawners
-from duly.agent.starter import MOST_UNDER_WAY
-from duly.agent.supervisor import Supervisor
+from duly.agent.limits import cgroup_hierarchies
+from duly.agent.limits.cgroup import Layout
+from duly.agent.limits.cgroup_pool import CgroupPool
+from duly.agent.supervision.spawner import WORKSPACE_READY
+from duly.agent.supervision.spawner_handle import MAX_STARTS_UNDER_WAY
+from duly.agent.supervision.spawner_pool import SpawnerPool
+from duly.agent.supervision.supervisor import Supervisor
 from duly.clock import monotonic
 from duly.model.task import Outcome
 from tests.agent.node import is_alive, running
@@ -26,37 +26,37 @@ from tests.agent.starting import closing_at_end, start_of_true
 
 
 def test_starts_wait_until_their_spawner_has_caught_up():
-    with closing_at_end() as starter:
-        for attempt in range(2 * MOST_UNDER_WAY):
-            starter.add(start_of_true(attempt))
-        first = starter.take_next()
-        assert [start.attempt for start in first] == list(range(MOST_UNDER_WAY))
-        starter.hand_over(first)
-        assert starter.take_next() == []
-        assert starter.load() == 2 * MOST_UNDER_WAY
+    with closing_at_end() as spawner:
+        for attempt in range(2 * MAX_STARTS_UNDER_WAY):
+            spawner.add(start_of_true(attempt))
+        first = spawner.pop_next()
+        assert [start.attempt for start in first] == list(range(MAX_STARTS_UNDER_WAY))
+        spawner.send_starts(first)
+        assert spawner.pop_next() == []
+        assert spawner.load() == 2 * MAX_STARTS_UNDER_WAY
         begun = []
         while not begun:
-            assert select.select([starter.frames.socket], [], [], 20)[0]
-            begun = [attempt for what, attempt, *_ in starter.hear() if what == "begun"]
-        second = starter.take_next()
+            assert select.select([spawner.connection.socket], [], [], 20)[0]
+            begun = [attempt for what, attempt, *_ in spawner.receive() if what == "begun"]
+        second = spawner.pop_next()
         assert [start.attempt for start in second] == [
-            MOST_UNDER_WAY + number for number in range(len(begun))
+            MAX_STARTS_UNDER_WAY + number for number in range(len(begun))
         ]
-        starter.hand_over(second)
+        spawner.send_starts(second)
 
 
 def test_what_a_dead_spawner_had_not_begun_goes_before_what_waited():
-    with closing_at_end() as starter:
-        os.kill(starter.pid, signal.SIGSTOP)
-        for attempt in range(MOST_UNDER_WAY + 3):
-            starter.add(start_of_true(attempt))
-        starter.hand_over(starter.take_next())
-        starter.kill()
-        assert starter.bury() == []
-        starter.replace()
-        again = starter.take_next()
-        assert [start.attempt for start in again] == list(range(MOST_UNDER_WAY))
-        assert starter.load() == 3
+    with closing_at_end() as spawner:
+        os.kill(spawner.pid, signal.SIGSTOP)
+        for attempt in range(MAX_STARTS_UNDER_WAY + 3):
+            spawner.add(start_of_true(attempt))
+        spawner.send_starts(spawner.pop_next())
+        spawner.kill()
+        assert spawner.clean_up() == []
+        spawner.replace()
+        again = spawner.pop_next()
+        assert [start.attempt for start in again] == list(range(MAX_STARTS_UNDER_WAY))
+        assert spawner.load() == 3
 
 
 @pytest.mark.parametrize("verb", ["kill", "terminate"])
@@ -66,7 +66,7 @@ async def test_what_is_cancelled_before_a_spawner_has_room_for_it_never_begins(
     await best_node.run("true")
     refs = [
         best_node.start("sh", "-c", f"echo {number} > {doorbell.path}; exec sleep 1000")
-        for number in range(4 * MOST_UNDER_WAY)
+        for number in range(4 * MAX_STARTS_UNDER_WAY)
     ]
     # In one message with the starts, so that the supervisor has handed over nothing yet.
     best_node.command(verb, refs[-1])
@@ -125,7 +125,7 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
         {
             "id": 1,
             "tenant": 1,
-            "begin": (["true"], {}, "/", MADE, None, False),
+            "begin": (["true"], {}, "/", WORKSPACE_READY, None, False),
             "disk": 0,
             "own_uid": None,
             "marker": "nobody",
@@ -135,15 +135,15 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
         }
     )
     (attempt,) = supervisor._attempts.values()
-    os.kill(attempt.starter.pid, signal.SIGSTOP)
+    os.kill(attempt.spawner.pid, signal.SIGSTOP)
     supervisor._spawners.flush(may_begin=True)
     supervisor._kill(attempt)
     assert supervisor._events == []
-    dead = attempt.starter.frames.socket.fileno()
-    attempt.starter.kill()
+    dead = attempt.spawner.connection.socket.fileno()
+    attempt.spawner.kill()
     try:
         while not supervisor._events:
-            supervisor._take_in(supervisor._spawners.hear(dead))
+            supervisor._apply_results(supervisor._spawners.receive(dead))
         (event,) = supervisor._events
         assert (event[0], event[1]["id"], event[1]["never_begun"]) == ("exited", 1, True)
         assert supervisor._attempts == {}
@@ -151,7 +151,7 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
         supervisor._spawners.close()
         supervisor._agent.socket.close()
         supervisor._poll.close()
-        for fd in (supervisor._woken, supervisor._wake, lock):
+        for fd in (supervisor._wakeup_reader, supervisor._wakeup_writer, lock):
             os.close(fd)
         ours.close()
 
@@ -159,7 +159,7 @@ def test_what_was_to_be_killed_does_not_begin_after_its_spawner_has_died_before_
 async def test_of_what_waits_for_a_spawner_nothing_is_left_when_the_agent_goes(doorbell):
     async with running("cgroup") as node:
         await node.run("true")
-        for _ in range(4 * MOST_UNDER_WAY):
+        for _ in range(4 * MAX_STARTS_UNDER_WAY):
             node.start("sh", "-c", f"echo $$ > {doorbell.path}; sleep 1000")
         begun = int(await doorbell.ring())
         await node.link.close()
@@ -169,15 +169,15 @@ async def test_of_what_waits_for_a_spawner_nothing_is_left_when_the_agent_goes(d
 
 
 def test_groups_are_for_what_a_spawner_begins_and_not_for_what_waits():
-    with stopped_spawner() as (spawners, starter, _):
-        for attempt in range(3 * MOST_UNDER_WAY):
-            starter.add(start_of_true(attempt))
+    with stopped_spawner() as (spawners, spawner, _):
+        for attempt in range(3 * MAX_STARTS_UNDER_WAY):
+            spawner.add(start_of_true(attempt))
         assert spawners.flush(may_begin=False) == []
         given = spawners.flush(may_begin=True)
         assert [result[:2] for result in given] == [
-            ("enclosed", attempt) for attempt in range(MOST_UNDER_WAY)
+            ("grouped", attempt) for attempt in range(MAX_STARTS_UNDER_WAY)
         ]
-        assert len({group.name for _, _, group in given}) == MOST_UNDER_WAY
+        assert len({group.name for _, _, group in given}) == MAX_STARTS_UNDER_WAY
         assert spawners.flush(may_begin=True) == []
 
 
@@ -185,33 +185,33 @@ def test_all_that_get_no_group_fail_at_once(monkeypatch):
     def refuse(_limits):
         raise OSError(errno.ENOSPC, "no more groups")
 
-    with stopped_spawner() as (spawners, starter, groups):
+    with stopped_spawner() as (spawners, spawner, groups):
         monkeypatch.setattr(groups, "take", refuse)
-        for attempt in range(3 * MOST_UNDER_WAY):
-            starter.add(start_of_true(attempt))
+        for attempt in range(3 * MAX_STARTS_UNDER_WAY):
+            spawner.add(start_of_true(attempt))
         assert spawners.flush(may_begin=True) == [
-            ("failed", attempt, "fork", errno.ENOSPC) for attempt in range(3 * MOST_UNDER_WAY)
+            ("failed", attempt, "fork", errno.ENOSPC) for attempt in range(3 * MAX_STARTS_UNDER_WAY)
         ]
-        assert starter.load() == 0
+        assert spawner.load() == 0
 
 
 @contextmanager
 def stopped_spawner():
     """Give the spawners of nobody, the line to the only one, which does nothing, and its groups."""
     name = f"duly-test-{uuid.uuid4().hex}"
-    layout = hierarchies.find(name, limit_processes=False)
+    layout = cgroup_hierarchies.find(name, limit_processes=False)
     if not layout.folders:
         pytest.skip("no cgroup can be had here")
     lock = os.open("/dev/null", os.O_RDONLY)
     with select.epoll() as poll:
-        groups = Groups(layout, 10, poll)
+        groups = CgroupPool(layout, 10, poll)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
-        spawners = Spawners(layout, groups, files, lock, poll, lambda *_: None)
+        spawners = SpawnerPool(layout, groups, files, lock, poll, lambda *_: None)
         try:
-            starter = spawners.choose(1, 0)
-            os.kill(starter.pid, signal.SIGSTOP)
-            yield spawners, starter, groups
+            spawner = spawners.choose(1, 0)
+            os.kill(spawner.pid, signal.SIGSTOP)
+            yield spawners, spawner, groups
         finally:
             spawners.close()
             os.close(lock)
-            hierarchies.sweep(name)
+            cgroup_hierarchies.sweep(name)

@@ -1,4 +1,4 @@
-"""Somebody who may do a little tries to do more: by odd spellings, by headers, by the wire."""
+"""Privilege escalation: unusual spellings, headers and raw HTTP grant no more access."""
 
 import asyncio
 from urllib.parse import quote, urlsplit

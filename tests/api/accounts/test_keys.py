@@ -7,26 +7,26 @@ import pytest
 
 from duly.api.app import create_app
 from duly.config import Settings
-from duly.server import authenticator
-from duly.server import parts as server_parts
+from duly.server import components as server_components
+from duly.server.accounts import authenticator
 from duly.store.database import Database
 from tests.api.conftest import Api
-from tests.api.people import actions, holder, made, removed
+from tests.api.people import audited_actions, create, remove, with_new_key
 
 
 @pytest.fixture
 async def acme(api):
-    return await made(api, "/v1/tenants", name="acme", plan="standard")
+    return await create(api, "/v1/tenants", name="acme", plan="standard")
 
 
 @pytest.fixture
 async def manager(api, acme):
     """Whoever manages the tenant acme."""
-    return await holder(api, "submit", "read", "manage", user="kim")
+    return await with_new_key(api, "submit", "read", "manage", user="kim")
 
 
 async def test_a_key_is_shown_once_and_found_by_its_prefix(api, acme):
-    made_key = await made(
+    made_key = await create(
         api, "/v1/keys", tenant="acme", user="kim", scopes=["submit", "read"], name="laptop"
     )
     secret = made_key.pop("key")
@@ -45,16 +45,16 @@ async def test_a_key_is_shown_once_and_found_by_its_prefix(api, acme):
     assert (task["tenant"], task["user"]) == ("acme", "kim")
 
 
-async def test_only_the_hash_of_a_key_is_stored(api, acme, parts):
-    secret = (await made(api, "/v1/keys", tenant="acme", scopes=["read"]))["key"]
-    async with parts.database.connection() as conn:
+async def test_only_the_hash_of_a_key_is_stored(api, acme, components):
+    secret = (await create(api, "/v1/keys", tenant="acme", scopes=["read"]))["key"]
+    async with components.database.connection() as conn:
         row = await conn.fetchrow("select k.*, k::text as line from keys k order by id desc")
     assert row["hash"] == hashlib.sha256(secret.encode()).digest()
     assert secret[12:] not in row["line"]
 
 
 async def test_a_key_belongs_to_a_user_or_to_a_service(manager):
-    service = await made(manager, "/v1/keys", service="billing", scopes=["submit", "read"])
+    service = await create(manager, "/v1/keys", service="billing", scopes=["submit", "read"])
     assert (service["user"], service["service"]) == (None, "billing")
     assert (await manager.with_key(service["key"]).submit())["user"] is None
     found = await manager.get("/v1/keys?service=billing")
@@ -65,10 +65,10 @@ async def test_a_key_belongs_to_a_user_or_to_a_service(manager):
 
 
 async def test_a_user_that_is_new_is_made_with_its_first_key(manager):
-    await made(manager, "/v1/keys", user="sam", scopes=["read"])
+    await create(manager, "/v1/keys", user="sam", scopes=["read"])
     sam = await manager.get("/v1/users/sam")
     assert (sam["has_password"], sam["keys"]) == (False, 1)
-    assert "user.create sam" in await actions(manager)
+    assert "user.create sam" in await audited_actions(manager)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ async def test_what_makes_no_key_is_refused(manager, body, field):
     assert (status, error["details"]["field"]) == (422, field)
 
 
-async def test_a_key_ends_when_it_was_said_to(manager, parts):
-    key = await made(manager, "/v1/keys", scopes=["read"], expires_in="90d")
+async def test_a_key_ends_when_it_was_said_to(manager, components):
+    key = await create(manager, "/v1/keys", scopes=["read"], expires_in="90d")
     assert key["expires_at"] > key["created_at"]
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         await conn.execute("update keys set expires_at = duly.now() where id = $1", int(key["id"]))
     assert (await manager.with_key(key["key"]).refused("GET", "/v1/tasks"))[0] == 401
     assert (await manager.get(f"/v1/keys/{key['id']}"))["status"] == "expired"
@@ -107,36 +107,36 @@ async def test_a_key_ends_when_it_was_said_to(manager, parts):
 
 
 async def test_a_revoked_key_is_refused_at_once_and_stays_revoked(manager):
-    key = await made(manager, "/v1/keys", scopes=["read"])
+    key = await create(manager, "/v1/keys", scopes=["read"])
     reader = manager.with_key(key["key"])
     await reader.get("/v1/tasks")
-    await removed(manager, f"/v1/keys/{key['prefix']}")
+    await remove(manager, f"/v1/keys/{key['prefix']}")
     assert (await reader.refused("GET", "/v1/tasks"))[0] == 401
     shown = await manager.get(f"/v1/keys/{key['id']}")
     assert shown["status"] == "revoked"
-    await removed(manager, f"/v1/keys/{key['id']}")
+    await remove(manager, f"/v1/keys/{key['id']}")
     assert await manager.get(f"/v1/keys/{key['id']}") == shown
-    assert (await actions(manager)).count(f"key.revoke {key['prefix']}") == 1
+    assert (await audited_actions(manager)).count(f"key.revoke {key['prefix']}") == 1
 
 
 async def test_nobody_makes_a_key_that_may_do_more_than_himself(api, acme):
-    narrow = await holder(api, "read", "manage", user="kim")
+    narrow = await with_new_key(api, "read", "manage", user="kim")
     for scope in ("submit", "admin", "node"):
         body = {"user": "kim", "scopes": ["read", scope]}
         status, error = await narrow.refused("POST", "/v1/keys", json=body)
         assert (status, error["details"]) == (403, {"scope": scope})
-    reader = await holder(api, "submit", "read", user="kim")
+    reader = await with_new_key(api, "submit", "read", user="kim")
     assert (await reader.refused("POST", "/v1/keys", json={"scopes": ["read"]}))[0] == 403
-    nodes = await holder(api, "manage", "node", user="kim")
+    nodes = await with_new_key(api, "manage", "node", user="kim")
     assert (await nodes.refused("POST", "/v1/keys", json={"scopes": ["node"]}))[0] == 403
 
 
 async def test_nobody_acts_as_or_shuts_out_whoever_may_do_more(api):
-    manager = await holder(api, "submit", "read", "manage", tenant="default", user="kim")
+    manager = await with_new_key(api, "submit", "read", "manage", tenant="default", user="kim")
     body = {"user": "admin", "scopes": ["read"]}
     assert (await manager.refused("POST", "/v1/keys", json=body))[0] == 403
     of_admin = (await api.get("/v1/keys?user=admin"))["items"][0]
-    await made(api, "/v1/keys", scopes=["admin"])
+    await create(api, "/v1/keys", scopes=["admin"])
     assert (await manager.refused("DELETE", f"/v1/keys/{of_admin['id']}"))[0] == 403
     await api.get("/v1/nodes")
 
@@ -163,7 +163,7 @@ async def test_a_foreign_key_is_an_unknown_one(api, manager):
 
 
 async def test_a_whole_key_in_a_path_is_not_repeated_in_the_answer(manager):
-    secret = (await made(manager, "/v1/keys", scopes=["read"]))["key"]
+    secret = (await create(manager, "/v1/keys", scopes=["read"]))["key"]
     for method in ("GET", "DELETE"):
         status, error = await manager.refused(method, f"/v1/keys/{secret}")
         assert status == 404
@@ -172,19 +172,19 @@ async def test_a_whole_key_in_a_path_is_not_repeated_in_the_answer(manager):
 
 async def test_the_last_administrators_key_is_not_revoked(api):
     (only,) = (await api.get("/v1/keys"))["items"]
-    await made(api, "/v1/keys", scopes=["admin"], expires_in="1h")
+    await create(api, "/v1/keys", scopes=["admin"], expires_in="1h")
     status, error = await api.refused("DELETE", f"/v1/keys/{only['id']}")
     assert status == 409
     assert "duly key create --scopes admin" in error["message"]
     await api.get("/v1/nodes")
-    other = await holder(api, "admin", tenant="default")
-    await removed(other, f"/v1/keys/{only['id']}")
+    other = await with_new_key(api, "admin", tenant="default")
+    await remove(other, f"/v1/keys/{only['id']}")
     assert (await api.refused("GET", "/v1/nodes"))[0] == 401
 
 
 async def test_of_two_administrators_who_revoke_each_other_one_is_left(api):
     (mine,) = (await api.get("/v1/keys"))["items"]
-    theirs = await made(api, "/v1/keys", scopes=["admin"])
+    theirs = await create(api, "/v1/keys", scopes=["admin"])
     other = api.with_key(theirs["key"])
     await other.get("/v1/nodes")
     answers = await asyncio.gather(
@@ -197,11 +197,11 @@ async def test_of_two_administrators_who_revoke_each_other_one_is_left(api):
     assert sorted(answer.status_code for answer in left) == [200, 401]
 
 
-async def is_known(herald):
+async def is_known(server_bus):
     """Return once a server listens, and knows that there is another one."""
     async with asyncio.timeout(20):
-        while not herald._has_company:
-            herald.nudge()
+        while not server_bus._has_peers:
+            server_bus.nudge()
             await asyncio.sleep(0.01)
 
 
@@ -211,16 +211,16 @@ async def second(dsn, tmp_path, api, monkeypatch):
 
     Both remember keys for so long that only word from the other explains a change.
     """
-    monkeypatch.setattr(authenticator, "REMEMBERED", timedelta(minutes=1))
+    monkeypatch.setattr(authenticator, "CACHE_TTL", timedelta(minutes=1))
     database = await Database.connect(dsn)
-    built = server_parts.build(database, Settings(), str(tmp_path / "store"))
+    built = server_components.build(database, Settings(), str(tmp_path / "store"))
     await built.cluster_manager.tick()
     transport = httpx.ASGITransport(create_app(built), raise_app_exceptions=False)
     headers = dict(api.client.headers)
     async with asyncio.TaskGroup() as group:
         loops = [group.create_task(service.run()) for service in built.services]
-        await is_known(api.parts.herald)
-        await is_known(built.herald)
+        await is_known(api.components.server_bus)
+        await is_known(built.server_bus)
         async with httpx.AsyncClient(
             transport=transport, base_url="http://second.test", headers=headers
         ) as client:
@@ -231,17 +231,17 @@ async def second(dsn, tmp_path, api, monkeypatch):
 
 
 async def test_every_server_hears_that_a_key_is_revoked(api, second, acme):
-    key = await made(api, "/v1/keys", tenant="acme", scopes=["read"])
+    key = await create(api, "/v1/keys", tenant="acme", scopes=["read"])
     reader = second.with_key(key["key"])
     await reader.get("/v1/tasks")
-    await removed(api, f"/v1/keys/{key['id']}?tenant=acme")
+    await remove(api, f"/v1/keys/{key['id']}?tenant=acme")
     async with asyncio.timeout(5):
         while (await reader.call("GET", "/v1/tasks")).status_code != 401:
             await asyncio.sleep(0.05)
 
 
 async def test_every_server_hears_that_a_tenant_is_suspended_and_resumed(api, second, acme):
-    key = await made(api, "/v1/keys", tenant="acme", scopes=["submit", "read"])
+    key = await create(api, "/v1/keys", tenant="acme", scopes=["submit", "read"])
     kim = second.with_key(key["key"])
     await kim.submit()
     for verb, status in (("suspend", 403), ("resume", 201)):
@@ -255,7 +255,7 @@ async def test_every_server_hears_that_a_tenant_is_suspended_and_resumed(api, se
 
 
 async def test_an_administrator_is_told_how_to_name_the_tenant_of_a_key_or_user(api, manager):
-    key = await made(api, "/v1/keys", tenant="acme", user="kim", scopes=["read"])
+    key = await create(api, "/v1/keys", tenant="acme", user="kim", scopes=["read"])
     prefix = key["prefix"]
     for method, path in (
         ("GET", "/v1/keys/"),
@@ -268,11 +268,11 @@ async def test_an_administrator_is_told_how_to_name_the_tenant_of_a_key_or_user(
         for name in (*names, key["key"]):
             status, error = await api.refused(method, f"{path}{name}")
             assert status == 404
-            assert "in the tenant 'default'. If it is another tenant's" in error["message"]
+            assert "in the tenant 'default'. If it belongs to another tenant" in error["message"]
             assert "`--tenant NAME`" in error["message"]
             assert name[:12] in error["message"]
             if "keys" in path:
                 assert key["key"] not in error["message"]
         status, error = await manager.refused(method, f"{path}nobodys")
         assert (status, error["message"].count("tenant")) == (404, 0)
-    await removed(api, f"/v1/keys/{prefix}?tenant=acme")
+    await remove(api, f"/v1/keys/{prefix}?tenant=acme")

@@ -1,4 +1,4 @@
-"""What a tenant is told of its limits, and of what is left."""
+"""GET /v1/limits reports a tenant's limits and what is left of them."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from duly.store.database import now
 async def caller(api, key_for):
     """Whoever works for a tenant with the plan `free`."""
     key = await key_for("acme", "kim", Scope.SUBMIT, Scope.READ, Scope.MANAGE)
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update tenants set plan = 'free' where name = 'acme'")
     return api.with_key(key)
 
@@ -97,14 +97,14 @@ async def test_a_plan_without_limits_says_so(api):
 
 
 async def test_of_sizes_the_smaller_counts_of_the_plan_and_the_settings(api):
-    execution = api.parts.settings.execution
+    execution = api.components.settings.execution
     for granted, told in ((None, execution.result_limit), (10**9, execution.result_limit), (7, 7)):
         changes = {"max_result_bytes": granted}
         await api.call("PATCH", "/v1/plans/unlimited", json=changes)
         assert (await api.get("/v1/limits"))["result_bytes"] == told
     await api.call("PATCH", "/v1/plans/unlimited", json={"max_result_bytes": None})
     assert (await api.get("/v1/limits"))["log_bytes"] == execution.log_limit
-    history = api.parts.settings.retention.history.total_seconds()
+    history = api.components.settings.retention.history.total_seconds()
     assert (await api.get("/v1/limits"))["retention"] == history
     await api.call("PATCH", "/v1/plans/unlimited", json={"retention": "3d"})
     assert (await api.get("/v1/limits"))["retention"] == 3 * 86400
@@ -112,7 +112,7 @@ async def test_of_sizes_the_smaller_counts_of_the_plan_and_the_settings(api):
 
 
 async def test_what_is_left_of_the_rate_is_refilled_as_time_passes(api, caller):
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         ago = await now(conn) - timedelta(minutes=6)
         await conn.execute(
             "insert into buckets (tenant_id, tokens, filled_at)"

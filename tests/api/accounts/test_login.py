@@ -6,11 +6,11 @@ import pytest
 
 from duly.api.app import create_app
 from duly.config import Settings
-from duly.server import logins, passwords
-from duly.server import parts as server_parts
-from duly.server.logins import EVERY, TRIES
+from duly.server import components as server_components
+from duly.server.accounts import logins, passwords
+from duly.server.accounts.logins import MAX_TRIES, TRY_REFILL_INTERVAL
 from tests.api.conftest import Api
-from tests.api.people import actions, changed, holder, made, removed
+from tests.api.people import audited_actions, create, remove, update, with_new_key
 
 SECRET = "correct horse"
 
@@ -18,8 +18,8 @@ SECRET = "correct horse"
 @pytest.fixture
 async def kim(api):
     """A user of the tenant acme, with a password."""
-    await made(api, "/v1/tenants", name="acme", plan="standard")
-    return await made(
+    await create(api, "/v1/tenants", name="acme", plan="standard")
+    return await create(
         api, "/v1/users", tenant="acme", name="kim", password=SECRET, scopes=["submit", "read"]
     )
 
@@ -41,13 +41,16 @@ async def test_a_password_gives_a_key_for_a_while(api, kim):
     assert (await own.refused("GET", "/v1/keys"))[0] == 403
     assert (await own.call("POST", "/v1/logout")).status_code == 204
     assert (await own.refused("GET", "/v1/tasks"))[0] == 401
-    assert (await actions(api, "?tenant=acme"))[-2:] == ["user.login kim", "user.logout kim"]
+    assert (await audited_actions(api, "?tenant=acme"))[-2:] == [
+        "user.login kim",
+        "user.logout kim",
+    ]
 
 
 async def test_nobody_learns_what_was_wrong(api, kim):
-    await made(api, "/v1/users", tenant="acme", name="sam")
-    await made(api, "/v1/users", tenant="acme", name="gone", password=SECRET)
-    await removed(api, "/v1/users/gone?tenant=acme")
+    await create(api, "/v1/users", tenant="acme", name="sam")
+    await create(api, "/v1/users", tenant="acme", name="gone", password=SECRET)
+    await remove(api, "/v1/users/gone?tenant=acme")
     answers = [
         await log_in(api, **wrong)
         for wrong in (
@@ -81,63 +84,63 @@ async def test_an_unknown_name_costs_as_much_as_a_wrong_password(api, kim, monke
 
 
 async def test_few_passwords_can_be_tried_for_a_name(api, kim):
-    answers = await asyncio.gather(*(log_in(api, f"wrong {n:04}") for n in range(TRIES + 2)))
-    assert sorted(answer.status_code for answer in answers) == [401] * TRIES + [429] * 2
+    answers = await asyncio.gather(*(log_in(api, f"wrong {n:04}") for n in range(MAX_TRIES + 2)))
+    assert sorted(answer.status_code for answer in answers) == [401] * MAX_TRIES + [429] * 2
     refused = await log_in(api)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "limit_exceeded")
     assert 0 < int(refused.headers["retry-after"]) <= 30
     # Of others none was taken, and a name that does not exist has no more.
     assert (await log_in(api, user="sam")).status_code == 401
-    unknown = [await log_in(api, user="nobody") for _ in range(TRIES + 1)]
+    unknown = [await log_in(api, user="nobody") for _ in range(MAX_TRIES + 1)]
     assert unknown[-1].status_code == 429
 
 
 @pytest.fixture
-async def other(parts, api, tmp_path):
+async def other(components, api, tmp_path):
     """Another server on the same database, for the same administrator."""
-    built = server_parts.build(parts.database, Settings(), str(tmp_path / "other"))
+    built = server_components.build(components.database, Settings(), str(tmp_path / "other"))
     transport = httpx.ASGITransport(create_app(built), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://other.test") as client:
         yield Api(client, built)
 
 
 async def test_servers_count_the_tries_together_and_forget_them_in_time(api, other, kim):
-    tried = [log_in((api, other)[n % 2], f"wrong {n:04}") for n in range(TRIES + 4)]
+    tried = [log_in((api, other)[n % 2], f"wrong {n:04}") for n in range(MAX_TRIES + 4)]
     answers = [answer.status_code for answer in await asyncio.gather(*tried)]
-    assert sorted(answers) == [401] * TRIES + [429] * 4
+    assert sorted(answers) == [401] * MAX_TRIES + [429] * 4
     refused = [await log_in(server) for server in (api, other)]
     assert [answer.status_code for answer in refused] == [429] * 2
     assert all(0 < int(answer.headers["retry-after"]) <= 30 for answer in refused)
     # A server that has refused nobody yet knows it, too; when a try has come back, there is one.
-    other.parts.logins._refused.clear()
+    other.components.logins._refused.clear()
     assert (await log_in(other)).status_code == 429
-    other.parts.logins._refused.clear()
-    await pass_time(api, EVERY)
+    other.components.logins._refused.clear()
+    await pass_time(api, TRY_REFILL_INTERVAL)
     assert [(await log_in(other, "wrong")).status_code for _ in range(2)] == [401, 429]
     # What says nothing any more is dropped with the next wrong password of anybody.
-    await pass_time(api, EVERY * TRIES)
+    await pass_time(api, TRY_REFILL_INTERVAL * MAX_TRIES)
     await log_in(api, user="nobody")
     assert await count_names(api) == 1
 
 
 async def pass_time(api, length):
     """Let the tries believe that time has passed."""
-    async with api.parts.database.connection() as conn:
-        await conn.execute("update guesses set full_at = full_at - $1::interval", length)
+    async with api.components.database.connection() as conn:
+        await conn.execute("update login_attempts set full_at = full_at - $1::interval", length)
 
 
 async def count_names(api):
-    async with api.parts.database.connection() as conn:
-        return await conn.fetchval("select count(*) from guesses")
+    async with api.components.database.connection() as conn:
+        return await conn.fetchval("select count(*) from login_attempts")
 
 
 async def test_a_right_password_takes_no_try(api, kim):
-    for _ in range(TRIES + 2):
+    for _ in range(MAX_TRIES + 2):
         assert (await log_in(api)).status_code == 201
 
 
 async def test_only_the_newest_logins_of_a_user_last(api, kim, monkeypatch):
-    monkeypatch.setattr(logins.keys, "MOST_LOGINS", 2)
+    monkeypatch.setattr(logins.keys, "MAX_LOGINS_PER_USER", 2)
     own = [api.with_key((await log_in(api)).json()["key"]) for _ in range(3)]
     statuses = [(await one.call("GET", "/v1/tasks")).status_code for one in own]
     assert statuses == [401, 200, 200]
@@ -145,9 +148,9 @@ async def test_only_the_newest_logins_of_a_user_last(api, kim, monkeypatch):
 
 async def test_a_new_password_ends_what_the_old_one_began_and_no_more(api, kim):
     login = api.with_key((await log_in(api)).json()["key"])
-    key = await holder(api, "read", user="kim")
+    key = await with_new_key(api, "read", user="kim")
     await login.get("/v1/tasks")
-    await changed(api, "/v1/users/kim?tenant=acme", password="another horse")
+    await update(api, "/v1/users/kim?tenant=acme", password="another horse")
     assert (await login.refused("GET", "/v1/tasks"))[0] == 401
     await key.get("/v1/tasks")
     assert (await log_in(api)).status_code == 401
@@ -155,7 +158,7 @@ async def test_a_new_password_ends_what_the_old_one_began_and_no_more(api, kim):
 
 
 async def test_only_a_login_logs_out(api, kim):
-    key = await holder(api, "read", user="kim")
+    key = await with_new_key(api, "read", user="kim")
     status, error = await key.refused("POST", "/v1/logout")
     assert (status, "key revoke" in error["message"]) == (409, True)
     await key.get("/v1/tasks")
@@ -172,7 +175,7 @@ async def test_who_is_suspended_logs_in_to_look_and_out_again(api, kim):
 
 
 async def test_a_login_is_no_lasting_administrator(api):
-    await changed(api, "/v1/users/admin", password=SECRET)
+    await update(api, "/v1/users/admin", password=SECRET)
     (only,) = (await api.get("/v1/keys"))["items"]
     own = api.with_key((await log_in(api, tenant="default", user="admin")).json()["key"])
     assert (await own.refused("DELETE", f"/v1/keys/{only['id']}"))[0] == 409

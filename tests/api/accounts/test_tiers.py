@@ -1,4 +1,4 @@
-"""Tiers over REST: Duly's own, everybody's, a tenant's own, and within which bounds."""
+"""Tiers over REST: built-in ones, those for everyone, a tenant's own, and their limits."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ SMALL = {"cpu": 0.25, "memory": "128MiB"}
 async def manager(api, key_for):
     """Whoever manages a tenant with the plan `standard`."""
     key = await key_for("acme", "kim", Scope.SUBMIT, Scope.READ, Scope.MANAGE)
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update tenants set plan = 'standard' where name = 'acme'")
     return api.with_key(key)
 
@@ -148,7 +148,7 @@ async def test_a_tier_that_a_plan_names_is_not_taken_from_everyone(api):
 async def test_a_task_takes_the_only_tier_of_its_plan(api, manager):
     await put(api, "gpu", {**SMALL, "extra": {"gpu": 1}}, everyone=True)
     await api.call("POST", "/v1/plans", json={"name": "ml", "tiers": ["gpu"]})
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update tenants set plan = 'ml' where name = 'acme'")
     task = await manager.submit()
     assert (task["tier"], task["resources"]["extra"]) == ("gpu", {"gpu": 1})
@@ -161,7 +161,7 @@ async def test_of_two_who_create_one_tier_one_wins(api):
 
 
 async def test_a_tenant_has_a_hundred_tiers_at_most(api):
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute(
             "insert into tiers (tenant_id, name, resources)"
             " select 1, 't' || g, '{}' from generate_series(1, 100) g"

@@ -1,4 +1,4 @@
-"""What a tenant is told of its use, and an administrator of everybody's."""
+"""GET /v1/usage reports a tenant's usage, and all usage to an administrator."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,9 +12,9 @@ PLACE = {"day": None, "tenant": None, "user": None, "tier": None, "urgency": Non
 
 
 @pytest.fixture(autouse=True)
-async def prices(parts):
+async def prices(components):
     """A plan that costs something."""
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         await conn.execute(
             "update plans set price_per_task = 0.01, price_per_cpu_hour = 3.6, "
             "price_per_gib_hour = 0 where name = 'unlimited'"
@@ -47,7 +47,7 @@ async def test_usage_is_told_at_once_and_stays_the_same_once_it_is_booked(api, a
         "price": str((Decimal("0.01") + Decimal(str(ran)) / 1000).quantize(Decimal("0.000001"))),
     }
     at_once = await api.get("/v1/usage")
-    await api.parts.bookkeeper.tick()
+    await api.components.usage_recorder.tick()
     for told in (at_once, await api.get("/v1/usage")):
         assert told["items"] == [{**PLACE, "day": str(today()), **expected}]
         assert told["total"] == {**PLACE, **expected}

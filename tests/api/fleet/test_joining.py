@@ -1,4 +1,4 @@
-"""Real agents that join with a token which was used before."""
+"""Real agents that join with a token that was used before."""
 
 import asyncio
 import shutil

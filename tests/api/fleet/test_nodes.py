@@ -6,8 +6,8 @@ import pytest
 from duly import wire
 from duly.model.resources import Resources
 from duly.model.task import Outcome
-from duly.store import tenants
-from duly.store.tenants import generate_key
+from duly.store.accounts import tenants
+from duly.store.accounts.tenants import generate_key
 
 CAPACITY = {"cpu": 4.0, "memory_mb": 8192, "disk_mb": 8192, "iops": 0, "bandwidth_mbps": 0,
             "ports": 0, "extra": {}}  # fmt: skip
@@ -105,12 +105,12 @@ async def test_an_unknown_node_is_not_found(api):
             assert (await api.refused(method, f"/v1/nodes/{node}", json=body))[0] in (404, 422)
 
 
-async def test_a_node_that_left_is_lost(api, agent):
-    answer = await agent.send("leave", wire.Leave(incarnation=agent.joined.incarnation))
+async def test_a_node_that_left_is_stopped(api, agent):
+    answer = await agent.send("leave", wire.LeaveRequest(incarnation=agent.joined.incarnation))
     assert answer.status_code == 204
     node = await api.get("/v1/nodes/node-a")
-    assert (node["status"], node["free"]["cpu"]) == ("lost", 0)
-    assert (await api.get("/v1/status"))["nodes"]["lost"] == 1
+    assert (node["status"], node["free"]["cpu"]) == ("stopped", 0)
+    assert (await api.get("/v1/status"))["nodes"]["stopped"] == 1
 
 
 async def test_nodes_come_in_pages(api, join):
@@ -212,7 +212,7 @@ async def test_a_heartbeat_renews_and_repeats_what_is_to_be_ended(api, agent):
     await api.call("POST", f"/v1/tasks/{task}/cancel")
     beat = wire.Heartbeat(incarnation=agent.joined.incarnation, held=[ref])
     for _ in range(2):
-        renewed = wire.decode((await agent.send("heartbeat", beat)).content, wire.Renewed)
+        renewed = wire.decode((await agent.send("heartbeat", beat)).content, wire.HeartbeatResponse)
         assert renewed.ttl == agent.joined.lease_ttl
         assert [(stop.ref, stop.why) for stop in renewed.stop] == [(ref, "cancelled")]
 
@@ -256,14 +256,14 @@ async def test_the_key_of_a_node_does_nothing_for_another(api, agent, join):
     for incarnation in (agent.joined.incarnation, invented):
         thief.joined = msgspec.structs.replace(thief.joined, incarnation=incarnation)
         refused = [
-            await thief.send("poll", wire.Poll(incarnation=incarnation, held=[ref], wait=0)),
+            await thief.send("poll", wire.PollRequest(incarnation=incarnation, held=[ref], wait=0)),
             await thief.send("heartbeat", wire.Heartbeat(incarnation=incarnation, held=[ref])),
             await thief.log(ref, 0, b"forged"),
         ]
         told = [(one.status_code, one.json()["error"]["code"]) for one in refused]
         assert told == [(409, "fenced")] * 3
         assert not await thief.finish(ref, log=b"forged", result=b"1")
-        left = await thief.send("leave", wire.Leave(incarnation=incarnation))
+        left = await thief.send("leave", wire.LeaveRequest(incarnation=incarnation))
         assert left.status_code == 204
         messages = [one.json()["error"]["message"] for one in refused]
         assert not any(str(number) in text for text in messages for number in (task, incarnation))
@@ -284,6 +284,6 @@ async def test_the_key_of_a_node_and_a_join_token_open_no_route_of_clients(api, 
             ("POST", "/v1/node-tokens"),
         ):
             assert (await caller.refused(method, path))[0] == 401, path
-    poll = wire.encode(wire.Poll(incarnation=agent.joined.incarnation, held=[], wait=0))
+    poll = wire.encode(wire.PollRequest(incarnation=agent.joined.incarnation, held=[], wait=0))
     assert (await api.with_key(token).refused("POST", "/v1/gateway/poll", content=poll))[0] == 401
     assert (await api.refused("POST", "/v1/gateway/poll", content=poll))[0] == 401

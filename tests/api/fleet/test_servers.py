@@ -1,5 +1,7 @@
-"""The servers as an administrator sees them."""
+"""GET /v1/servers lists the servers and their duties."""
 
+import os
+import socket
 from datetime import timedelta
 
 from duly.store.database import Database
@@ -10,8 +12,9 @@ async def test_a_server_that_leads_says_so_with_its_term(api):
     assert server.pop("started_at").endswith("Z")
     assert server.pop("last_heartbeat_at").endswith("Z")
     assert server.pop("version")
+    assert (server.pop("host"), server.pop("pid")) == (socket.gethostname(), os.getpid())
     assert server == {
-        "id": "0", "name": "server-0", "status": "ready",
+        "id": "0", "name": "server-0", "status": "ready", "address": None,
         "duties": [{"name": "scheduling", "term": 1}],
     }  # fmt: skip
 

@@ -1,11 +1,11 @@
-"""Who knocks at a route, and what each is told by the route's declared access alone."""
+"""The callers of the access matrix, and the response each gets by the route's declared access."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from duly.api.auth import SCOPES, Access
+from duly.api.auth import REQUIRED_SCOPES, Access
 from duly.model.tenant import Scope
-from duly.store.tenants import generate_key
+from duly.store.accounts.tenants import generate_key
 from tests.api.matrix.holdings import ALL, Holding
 
 Refusal = tuple[int, str]
@@ -39,7 +39,7 @@ class Actor:
             return NO_KEY
         if access is Access.OWN:
             return None
-        if not self.scopes & {SCOPES[access], Scope.ADMIN}:
+        if not self.scopes & {REQUIRED_SCOPES[access], Scope.ADMIN}:
             return NO_SCOPE
         if self.suspended and method not in ("GET", "HEAD"):
             return SUSPENDED

@@ -1,4 +1,4 @@
-"""What a tenant has: one thing of every kind that a route can name.
+"""The objects of a tenant: one of every kind that a route can name.
 
 Every word of it holds the tenant's own name, so that one look at an answer tells
 whether anything of that tenant is in it.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duly import wire
-from duly.api.query import read_cursor, write_cursor
+from duly.api.requests.query import decode_cursor, encode_cursor
 from duly.model.task import Outcome
 from duly.model.tenant import Scope
 
@@ -137,7 +137,7 @@ async def _plans(api: Any, tenant: str) -> dict[str, str]:
     plans = {kind: f"{tenant}-{kind.replace('_', '-')}" for kind in ("plan", "spare_plan")}
     for name in plans.values():
         await _create(api, "/v1/plans", name)
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update tenants set plan = $2 where name = $1", tenant, plans["plan"])
     return plans
 
@@ -176,7 +176,7 @@ def unknown(kind: str, own: Holding) -> str:
     """Return what looks like `own`'s thing of that kind and is nobody's."""
     before = min(int(one) for one in own.ids) - 1
     if kind == "cursor":
-        return write_cursor(read_cursor(own[kind]) + 1)
+        return encode_cursor(decode_cursor(own[kind]) + 1)
     if "artifact" in kind:
         return hashlib.sha256(b"nobody's").hexdigest()
     if kind == "prefix":

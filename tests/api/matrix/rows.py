@@ -1,4 +1,4 @@
-"""The routes, one row each: who may call it, a good request, and where it takes an id or a name.
+"""The rows of the access matrix: each route with a valid request and the places of its ids.
 
 A route without a row fails a test. `ids` are the kinds of things that its path may
 name; `good` is what makes a request succeed for its owner; `places` are all the other
@@ -15,7 +15,7 @@ import msgspec
 from duly import wire
 from duly.api.auth import Access
 from duly.model.resources import Resources
-from duly.store.tenants import generate_key
+from duly.store.accounts.tenants import generate_key
 from tests.api.matrix.holdings import Holding
 from tests.api.matrix.world import World
 
@@ -92,7 +92,7 @@ def message(make: Callable[[int, wire.AttemptRef | None], Any]) -> Good:
 def joining(_world: World, own: Holding) -> Options:
     """Return a good request to join, as a node that nobody knows yet."""
     capacity = Resources(cpu_milli=1000, memory_mb=512, disk_mb=512)
-    asked = wire.Join(
+    asked = wire.JoinRequest(
         name=f"{own.tenant}-node", capacity=wire.capacity(capacity), key=generate_key("dulynode")
     )
     return {"content": msgspec.json.encode(asked)}
@@ -122,7 +122,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/docs"): Row(Access.PUBLIC),
     ("GET", "/v1/openapi.json"): Row(Access.PUBLIC),
     ("GET", "/v1/status"): Row(Access.READ),
-    ("GET", "/metrics"): Row(Access.ADMIN),
+    ("GET", "/metrics"): Row(Access.METRICS),
     ("GET", "/v1/servers"): Row(Access.ADMIN),
     ("GET", "/v1/usage"): Row(Access.READ),
     ("POST", "/v1/tasks"): Row(
@@ -156,6 +156,9 @@ ROWS: dict[tuple[str, str], Row] = {
     ("PATCH", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK, good=json(name="new")),
     ("DELETE", "/v1/tasks/{id}"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/cancel"): Row(Access.SUBMIT, ANY_TASK),
+    ("POST", "/v1/tasks/{id}/mark"): Row(
+        Access.SUBMIT, (*LIVE, *ENDED), good=json(status="done", reason="seen")
+    ),
     ("POST", "/v1/tasks/{id}/pause"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/resume"): Row(Access.SUBMIT, ANY_TASK),
     ("POST", "/v1/tasks/{id}/replay"): Row(Access.SUBMIT, ("done", "dead", *LIVE), ok=201),
@@ -296,13 +299,13 @@ ROWS: dict[tuple[str, str], Row] = {
     ("DELETE", "/v1/nodes/{id}"): Row(Access.ADMIN, ("spare_node",), ok=204),
     ("POST", "/v1/node-tokens"): Row(Access.ADMIN, ok=201, good=json(expires_in="1h")),
     ("POST", "/v1/gateway/poll"): Row(
-        Access.NODE, good=message(lambda i, _: wire.Poll(incarnation=i, held=[], wait=0))
+        Access.NODE, good=message(lambda i, _: wire.PollRequest(incarnation=i, held=[], wait=0))
     ),
     ("POST", "/v1/gateway/heartbeat"): Row(
         Access.NODE, good=message(lambda i, ref: wire.Heartbeat(incarnation=i, held=[]))
     ),
     ("POST", "/v1/gateway/report"): Row(
-        Access.NODE, good=message(lambda i, _: wire.Reports(incarnation=i, reports=[]))
+        Access.NODE, good=message(lambda i, _: wire.ReportRequest(incarnation=i, reports=[]))
     ),
     ("POST", "/v1/gateway/logs"): Row(
         Access.NODE,
@@ -312,24 +315,24 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/gateway/attempt-key"): Row(
         Access.NODE,
         ok=204,
-        good=message(lambda _, ref: wire.AttemptKey(ref=ref, digest=bytes(32))),
+        good=message(lambda _, ref: wire.AttemptKeyRegistration(ref=ref, digest=bytes(32))),
     ),
     ("POST", "/v1/gateway/inputs"): Row(
-        Access.NODE, good=message(lambda _, ref: wire.InputsWanted(ref=ref))
+        Access.NODE, good=message(lambda _, ref: wire.InputsRequest(ref=ref))
     ),
     ("POST", "/v1/gateway/artifact"): Row(
-        Access.NODE, good=message(lambda _, ref: wire.ArtifactWanted(ref=ref))
+        Access.NODE, good=message(lambda _, ref: wire.ArtifactRequest(ref=ref))
     ),
     ("POST", "/v1/gateway/preparing"): Row(
-        Access.NODE, ok=204, good=message(lambda _, ref: wire.Preparing(refs=[ref]))
+        Access.NODE, ok=204, good=message(lambda _, ref: wire.PreparingReport(refs=[ref]))
     ),
     ("POST", "/v1/gateway/running"): Row(
         Access.NODE,
         ok=204,
-        good=message(lambda _, ref: wire.Running(measured=[wire.Measured(ref, 1.0)])),
+        good=message(lambda _, ref: wire.RunningReport(measured=[wire.MeasuredUsage(ref, 1.0)])),
     ),
     ("POST", "/v1/gateway/leave"): Row(
-        Access.NODE, ok=204, good=message(lambda i, _: wire.Leave(incarnation=i))
+        Access.NODE, ok=204, good=message(lambda i, _: wire.LeaveRequest(incarnation=i))
     ),
     ("PUT", "/v1/attempt/progress"): Row(Access.ATTEMPT, ok=204, good=json(fraction=0.5)),
 }

@@ -1,4 +1,4 @@
-"""Two tenants on one server: one that has everything, and one that would like to have it."""
+"""Two tenants on one server: the owner of all objects, and one that tries to reach them."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 
 from duly import wire
-from duly.api.query import write_cursor
-from duly.store import tenants
+from duly.api.requests.query import encode_cursor
+from duly.store.accounts import tenants
 from tests.api.matrix.holdings import ALL, LATER, Holding, Runner, settle, submit
 
 UNTOLD = frozenset({tenants.SQL["by_key"], "commit"})
@@ -26,7 +26,7 @@ class World:
     """A server, its tenants, and a look behind the scenes."""
 
     api: Any
-    parts: Any
+    components: Any
     runner: Runner
     key_for: Any
     tenants: dict[str, Holding] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class World:
 
     async def execute(self, statement: str, *arguments: Any) -> None:
         """Change the database behind the server's back."""
-        async with self.parts.database.connection() as conn:
+        async with self.components.database.connection() as conn:
             await conn.execute(statement, *arguments)
 
     async def noted(self) -> int:
         """Return how many entries the audit log has."""
-        async with self.parts.database.connection() as conn:
+        async with self.components.database.connection() as conn:
             return int(await conn.fetchval("select count(*) from audit_log"))
 
     async def join_token(self) -> str:
@@ -81,7 +81,7 @@ class World:
 
     async def fingerprint(self, tenant: str) -> dict[str, str]:
         """Return a digest of every row of a tenant, by table."""
-        async with self.parts.database.connection() as conn:
+        async with self.components.database.connection() as conn:
             number = await conn.fetchval("select id from tenants where name = $1", tenant)
             tables = await conn.fetch(TABLES)
             return {
@@ -95,7 +95,7 @@ class World:
 
     def watch_statements(self) -> None:
         """Note every statement from now on, for whoever sets WATCHED around a call."""
-        pool = self.parts.database._pool
+        pool = self.components.database._pool
         prepare = pool._init
 
         async def init(conn: Any) -> None:
@@ -129,10 +129,10 @@ async def build(api: Any, join: Any, key_for: Any) -> World:
     """Let both settle, beside a node that is large enough for all of it."""
     await join("spare", cpu=0)
     agent = await join("node-a", cpu=1000)
-    world = World(api, api.parts, Runner(agent), key_for)
+    world = World(api, api.components, Runner(agent), key_for)
     for tenant in ("canary", "acme"):
         await world.settle(tenant)
     # The newest task of all is the victim's: the page after it is not an empty one.
     for own in (world.stranger, world.victim):
-        own.things["cursor"] = write_cursor(int(await submit(own, run_at=LATER, name="same")))
+        own.things["cursor"] = encode_cursor(int(await submit(own, run_at=LATER, name="same")))
     return world

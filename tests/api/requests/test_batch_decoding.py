@@ -1,17 +1,23 @@
-"""A body with many tasks is read task by task, and says the same as if it were read at once."""
+"""A batch decoded task by task gives the same errors as one decoded at once."""
 
 import json
 
 import pytest
 
-from duly.api.body import decode
-from duly.api.many_tasks import BATCH, GRAPH, complete_all, read_batch, read_graph
+from duly.api.requests.batch_decoding import (
+    BATCH_DECODER,
+    GRAPH_DECODER,
+    complete_all,
+    read_batch,
+    read_graph,
+)
+from duly.api.requests.body import decode
 from duly.config import RequestSettings
 from duly.errors import DulyError, Invalid, TooLarge
-from duly.model.graph_request import whole_tasks
-from duly.model.request import TaskRequest
+from duly.model.requests.graph_request import tasks_with_defaults
+from duly.model.requests.task_request import TaskRequest
 from duly.model.tenant import Credential
-from tests.model.test_request import PLAN
+from tests.model.requests.test_task_request import PLAN
 
 CLIENT = Credential(tenant_id=1, tenant="t", user_id=None, user=None, scopes=frozenset(), plan=PLAN)
 GOOD = {"command": ["true"], "ref": "a", "depends_on": [{"task": "b", "on": "always"}, "c"]}
@@ -65,8 +71,8 @@ def said(error):
 @pytest.mark.parametrize(
     ("whole", "read", "text"),
     [
-        *((BATCH, read_batch, one) for one in BAD),
-        *((GRAPH, read_graph, one) for one in [*BAD, *BAD_GRAPHS]),
+        *((BATCH_DECODER, read_batch, one) for one in BAD),
+        *((GRAPH_DECODER, read_graph, one) for one in [*BAD, *BAD_GRAPHS]),
     ],
 )
 async def test_what_is_wrong_is_said_as_of_the_whole(whole, read, text):
@@ -87,8 +93,8 @@ async def test_what_is_wrong_is_said_as_of_the_whole(whole, read, text):
     ],
 )
 async def test_what_is_right_is_read_as_the_whole(text):
-    whole = decode(text, GRAPH)
-    specs = complete_all(whole_tasks(whole), CLIENT)
+    whole = decode(text, GRAPH_DECODER)
+    specs = complete_all(tasks_with_defaults(whole), CLIENT)
     assert await read_graph(text, CLIENT, RequestSettings()) == (whole.name, specs)
 
 

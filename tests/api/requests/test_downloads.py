@@ -1,4 +1,4 @@
-"""Readers who take their time with what is large keep out nobody but others of their tenant."""
+"""Slow readers of large downloads only block downloads of their own tenant."""
 
 import asyncio
 import hashlib
@@ -13,14 +13,14 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from duly.api import load_shedding
-from duly.api.app import HEADERS, create_app
-from duly.api.load_shedding import Door
+from duly.api.app import SECURITY_HEADERS, create_app
+from duly.api.requests import load_shedding
+from duly.api.requests.load_shedding import LoadShedder
 from duly.config import RequestSettings, Settings
 from duly.errors import Unauthenticated
 from duly.model.tenant import Scope
-from duly.server.parts import DOWNLOADS
-from duly.store import tenants
+from duly.server.components import MAX_DOWNLOADS_PER_TENANT
+from duly.store.accounts import tenants
 from duly.store.database import Database
 from tests.api.conftest import Agent, Api
 
@@ -69,12 +69,12 @@ async def test_slow_readers_of_one_tenant_keep_no_other_out(
     for one in (real, stranger):
         assert (await one.call("PUT", PATH, content=DATA)).status_code == 201
     async with AsyncExitStack() as readers:
-        for _ in range(DOWNLOADS):
+        for _ in range(MAX_DOWNLOADS_PER_TENANT):
             assert await readers.enter_async_context(slow_reader(served)) == 200
         status, error = await real.refused("GET", PATH)
         assert (status, error["code"], "already" in error["message"]) == (503, "unavailable", True)
         # There are more of them than may be open at once, and than there are connections.
-        assert DOWNLOADS > FEW
+        assert MAX_DOWNLOADS_PER_TENANT > FEW
         for one in (stranger, real):
             await one.submit()
         assert (await stranger.call("GET", PATH)).content == DATA
@@ -87,13 +87,13 @@ async def test_slow_readers_of_one_tenant_keep_no_other_out(
 async def test_what_takes_long_to_hand_out_has_a_room_of_its_own(
     api: Api, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_shedding, "DOWNLOADS", 1)
-    app = Door(create_app(api.parts), settings.requests, HEADERS)
+    monkeypatch.setattr(load_shedding, "MAX_CONCURRENT_DOWNLOADS", 1)
+    app = LoadShedder(create_app(api.components), settings.requests, SECURITY_HEADERS)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(
         transport=transport, base_url="http://duly.test", headers=api.client.headers
     )
-    door = Api(client, api.parts)
+    door = Api(client, api.components)
     assert (await door.call("PUT", PATH, content=DATA)).status_code == 201
     task = (await door.submit())["id"]
     taken, go_on = asyncio.Event(), asyncio.Event()
@@ -126,7 +126,7 @@ async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(
     lent = (await api.call("POST", "/v1/keys", json={"service": "s", "scopes": ["read"]})).json()
     guest = api.with_key(lent["key"])
     taken, go_on = asyncio.Event(), asyncio.Event()
-    app = create_app(api.parts)
+    app = create_app(api.components)
     sent: list[int] = []
     answered = asyncio.create_task(
         _download(app, guest.client.headers, taken, go_on, path, query, sent)
@@ -140,15 +140,15 @@ async def test_nothing_more_of_a_download_is_sent_to_a_key_that_was_revoked(
     with pytest.raises(Unauthenticated):
         await answered
     assert len(sent) == 1
-    assert api.parts.downloads.used == {}
+    assert api.components.downloads.used == {}
 
 
 async def test_logs_and_artifacts_share_what_a_tenant_may_read_at_once(api: Api) -> None:
     assert (await api.call("PUT", PATH, content=DATA)).status_code == 201
     task = (await api.submit())["id"]
     with ExitStack() as readers:
-        for _ in range(DOWNLOADS):
-            readers.enter_context(api.parts.downloads.inside(1))
+        for _ in range(MAX_DOWNLOADS_PER_TENANT):
+            readers.enter_context(api.components.downloads.acquired(1))
         for path in (PATH, f"/v1/tasks/{task}/logs"):
             assert (await api.refused("GET", path))[0] == 503
         assert (await api.call("HEAD", PATH)).status_code == 200

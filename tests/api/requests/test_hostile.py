@@ -1,4 +1,4 @@
-"""What hostile clients send and do: no route fails by it, and nobody else waits for it."""
+"""Hostile requests make no route fail and delay no other client."""
 
 import asyncio
 import gzip

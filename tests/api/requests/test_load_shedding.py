@@ -1,4 +1,4 @@
-"""What there is no room for is refused before it is read, and says when to come again."""
+"""Load shedding refuses requests before reading them, with a Retry-After header."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from duly.api.app import HEADERS, create_app
-from duly.api.load_shedding import Door
+from duly.api.app import SECURITY_HEADERS, create_app
+from duly.api.requests.load_shedding import LoadShedder
 from duly.config import RequestSettings, Settings
 from tests.api.conftest import Api
 
@@ -30,12 +30,12 @@ def settings() -> Settings:
 @pytest.fixture
 async def door(api: Api, settings: Settings) -> Api:
     """The API as a server has it, behind its door."""
-    app = Door(create_app(api.parts), settings.requests, HEADERS)
+    app = LoadShedder(create_app(api.components), settings.requests, SECURITY_HEADERS)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(
         transport=transport, base_url="http://duly.test", headers=api.client.headers
     )
-    return Api(client, api.parts)
+    return Api(client, api.components)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_who_waits_keeps_nobody_else_out(door: Api) -> None:
     task = (await door.submit())["id"]
     waiting = [asyncio.create_task(door.get(f"/v1/tasks/{task}?wait=20")) for _ in range(3)]
     async with asyncio.timeout(10):
-        while door.parts.bell.listeners < 3:
+        while door.components.wakeups.listener_count < 3:
             await asyncio.sleep(0.01)
     await refused(door, "GET", f"/v1/tasks/{task}?wait=20")
     await refused(door, "GET", f"/v1/tasks/{task}/logs?follow=true")
@@ -143,10 +143,10 @@ async def test_a_tenant_that_waits_for_much_leaves_room_for_others(door: Api) ->
     task = (await door.submit())["id"]
     waiting = [asyncio.create_task(door.get(f"/v1/tasks/{task}?wait=20")) for _ in range(3)]
     async with asyncio.timeout(10):
-        while door.parts.bell.listeners < 3:
+        while door.components.wakeups.listener_count < 3:
             await asyncio.sleep(0.01)
-    assert "share" in await refused(door, "GET", f"/v1/tasks/{task}?wait=20")
-    assert "share" in await refused(door, "GET", f"/v1/tasks/{task}/logs?follow=true")
+    assert "as many" in await refused(door, "GET", f"/v1/tasks/{task}?wait=20")
+    assert "as many" in await refused(door, "GET", f"/v1/tasks/{task}/logs?follow=true")
     await door.call("POST", "/v1/tenants", json={"name": "other", "plan": "unlimited"})
     asked = {"command": ["true"], "run_at": "2100-01-01T00:00:00Z"}
     answer = await door.call("POST", "/v1/tasks?tenant=other", json=asked)
@@ -154,7 +154,7 @@ async def test_a_tenant_that_waits_for_much_leaves_room_for_others(door: Api) ->
     assert (await door.get(f"{theirs}&wait=0.01"))["status"] == "scheduled"
     assert (await door.call("POST", f"/v1/tasks/{task}/cancel")).status_code == 200
     await asyncio.gather(*waiting)
-    assert door.parts.waits.used == {}
+    assert door.components.waits.used == {}
 
 
 async def test_as_many_bytes_as_there_is_room_for(door: Api) -> None:
@@ -201,12 +201,12 @@ async def test_what_is_too_large_for_any_time_is_told_so(door: Api) -> None:
 
 async def test_memory_is_claimed_by_what_a_body_is_decoded_to(api: Api) -> None:
     limits = RequestSettings(memory_limit=40_000)
-    app = Door(create_app(api.parts), limits, HEADERS)
+    app = LoadShedder(create_app(api.components), limits, SECURITY_HEADERS)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(
         transport=transport, base_url="http://duly.test", headers=api.client.headers
     )
-    door, task = Api(client, api.parts), {"command": ["true"]}
+    door, task = Api(client, api.components), {"command": ["true"]}
     for _ in range(3):
         # Half of it is all that one tenant may have.
         large = {"command": ["true", "a" * 2000]}

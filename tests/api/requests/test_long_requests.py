@@ -1,4 +1,4 @@
-"""What takes long ends with the key that it was begun with."""
+"""Long requests end when their key is revoked."""
 
 import asyncio
 import hashlib
@@ -6,7 +6,7 @@ import hashlib
 import httpx
 import pytest
 
-from duly.api import body
+from duly.api.requests import body
 from duly.config import RequestSettings, Settings
 from duly.model.tenant import Scope
 
@@ -65,7 +65,7 @@ async def test_who_waits_with_a_key_that_is_revoked_is_told_so(api):
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         path = f"/v1/tasks/{task}?wait=25"
         waiting = group.create_task(api.call("GET", path, headers=guest))
-        while not api.parts.bell.listeners:
+        while not api.components.wakeups.listener_count:
             await asyncio.sleep(0)
         await revoke()
     assert waiting.result().status_code == 401
@@ -78,7 +78,7 @@ async def test_who_waits_with_a_key_that_is_revoked_is_told_so(api):
 async def test_what_is_sent_slowly_is_refused_if_the_key_is_revoked_meanwhile(
     api, monkeypatch, method, path, whole
 ):
-    monkeypatch.setattr(body, "SLOW", 0.0)
+    monkeypatch.setattr(body, "RECHECK_KEY_AFTER_SECONDS", 0.0)
     guest, revoke = await lent(api, Scope.SUBMIT)
 
     async def slowly():

@@ -3,14 +3,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.model.tenant import Scope
-from duly.server.rate_limiter import REFUSED
+from duly.server.admission.rate_limiter import REFUSED_BY_RATE
 
 
 @pytest.fixture
-async def limited(api, parts, key_for):
+async def limited(api, components, key_for):
     """The API for somebody whose plan admits a task in ten seconds, and three at once."""
     key = await key_for("slow", "kim", Scope.SUBMIT, Scope.READ)
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         await conn.execute(
             """insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,
                                   tasks_per_hour, burst)
@@ -102,17 +102,17 @@ async def test_a_replay_is_limited_too(api, limited):
     assert [rate(answer)[1] for answer in answers] == ["1", "0", "0"]
 
 
-async def test_what_a_schedule_runs_is_refused_as_a_submit_is(limited, parts):
+async def test_what_a_schedule_runs_is_refused_as_a_submit_is(limited, components):
     body = {"task": {"command": ["true"]}, "every": "PT1H", "overlap": "allow"}
     schedule = (await post(limited, "/v1/schedules", **body)).json()["id"]
-    path, before = f"/v1/schedules/{schedule}/run", REFUSED._value.get()
+    path, before = f"/v1/schedules/{schedule}/run", REFUSED_BY_RATE._value.get()
     answers = [await limited.call("POST", path) for _ in range(3)]
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         tenant_id = await conn.fetchval("select id from tenants where name = 'slow'")
     # As if another server had run them: what is left is then known from the refusal.
-    parts.rate_limiter.note({tenant_id: None})
+    components.rate_limiter.observe({tenant_id: None})
     answers.append(await limited.call("POST", path))
-    assert REFUSED._value.get() == before + 1
+    assert REFUSED_BY_RATE._value.get() == before + 1
     assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
     assert [rate(answer)[:2] for answer in answers] == [["3", left] for left in "2100"]
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 10

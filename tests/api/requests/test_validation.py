@@ -1,4 +1,4 @@
-"""Every refusal names the field and says what to write instead."""
+"""Every validation error names the field and what it must be."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ BAD_FIELDS = [
     (
         {"execution_cap": "soon"},
         "execution_cap",
-        'execution_cap is not a duration: \'soon\'. Write seconds (90), "5m", or "PT5M".',
+        "execution_cap: 'soon' is not a duration. Try 90, 5m or 1h30m.",
     ),
     ({"execution_cap": 0}, "execution_cap", "execution_cap must be more than 0."),
     (

@@ -1,4 +1,4 @@
-"""Artifacts over the API: taken in by their hash, handed out, held by those who need them."""
+"""Artifacts over REST: upload by hash, download, and use by tasks."""
 
 import asyncio
 import hashlib
@@ -9,8 +9,8 @@ import pytest
 
 from duly import wire
 from duly.model.tenant import Scope
-from duly.server import archive
-from duly.server import artifacts as keeping
+from duly.server.artifacts import artifacts as keeping
+from duly.server.artifacts import object_store
 
 DATA = b"a bundle " * 1000
 HASH = hashlib.sha256(DATA).hexdigest()
@@ -20,8 +20,8 @@ PART = 1000
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(archive, "PART", PART)
-    monkeypatch.setattr(keeping, "PART", PART)
+    monkeypatch.setattr(object_store, "PART_BYTES", PART)
+    monkeypatch.setattr(keeping, "PART_BYTES", PART)
 
 
 @pytest.fixture
@@ -150,12 +150,12 @@ async def test_tenants_have_each_their_own(api, stranger, store):
 async def test_a_store_that_can_take_no_more_is_told_and_nothing_is_kept(api, store):
     class Full:
         def __init__(self, real):
-            self.real, self.parts = real, 3
+            self.real, self.components = real, 3
 
         async def put(self, *arguments):
-            self.parts -= 1
+            self.components -= 1
             # As on a full disk: a folder cannot be made where there is a file.
-            if self.parts == 0:
+            if self.components == 0:
                 (store / "artifacts" / "0000000000").touch()
                 return await self.real.put(0, *arguments[1:])
             return await self.real.put(*arguments)
@@ -163,8 +163,8 @@ async def test_a_store_that_can_take_no_more_is_told_and_nothing_is_kept(api, st
         def __getattr__(self, name):
             return getattr(self.real, name)
 
-    parts_of_it = api.parts.artifacts
-    parts_of_it._archive = Full(parts_of_it._archive)
+    parts_of_it = api.components.artifacts
+    parts_of_it._object_store = Full(parts_of_it._object_store)
     status, error = await api.refused("PUT", path_of(DATA), content=DATA)
     assert (status, error["code"]) == (503, "unavailable")
     assert kept(store) == ["0000000000"]
@@ -179,7 +179,7 @@ async def test_bytes_that_were_lost_can_be_uploaded_again(api, store, agent):
     (store / "artifacts").joinpath(*sorted((store / "artifacts").rglob("*.000004"))).unlink()
     assert (await api.refused("GET", path_of(DATA)))[0] == 503
     assert (await api.call("HEAD", path_of(DATA))).status_code == 404
-    asked = wire.ArtifactWanted(ref=ref, offset=4 * PART)
+    asked = wire.ArtifactRequest(ref=ref, offset=4 * PART)
     # Other than a store that cannot be read, this is not worth another try.
     answer = await agent.send("artifact", asked)
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unknown_artifact")
@@ -190,13 +190,13 @@ async def test_bytes_that_were_lost_can_be_uploaded_again(api, store, agent):
     assert (await api.get(f"/v1/tasks/{task['id']}"))["artifact"] == HASH
 
 
-async def test_who_may_submit_and_finds_it_can_count_on_it(api, parts, stranger, key_for):
+async def test_who_may_submit_and_finds_it_can_count_on_it(api, components, stranger, key_for):
     """It is not sent again then, and its task may come a while later."""
     await upload(stranger, DATA)
     reader = api.with_key(await key_for("acme", "lee", Scope.READ))
 
     async def is_noted(who, hours):
-        async with parts.database.connection() as conn:
+        async with components.database.connection() as conn:
             age = "update artifacts set last_used_at = now() - make_interval(mins => $1)"
             await conn.execute(age, int(hours * 60))
             assert (await who.call("HEAD", path_of(DATA))).status_code == 200
@@ -216,17 +216,17 @@ async def test_a_node_reads_it_while_the_task_is_leased_to_it_and_not_a_moment_l
     assert start.payload.artifact == HASH
     found = b""
     while True:
-        answer = await near.send("artifact", wire.ArtifactWanted(ref=start.ref, offset=len(found)))
-        piece = wire.decode(answer.content, wire.ArtifactPiece)
+        answer = await near.send("artifact", wire.ArtifactRequest(ref=start.ref, offset=len(found)))
+        piece = wire.decode(answer.content, wire.ArtifactChunk)
         assert piece.size == len(DATA)
         if not piece.data:
             break
         found += piece.data
     assert found == DATA
-    past = wire.ArtifactWanted(ref=start.ref, offset=2**63)
-    assert wire.decode((await near.send("artifact", past)).content, wire.ArtifactPiece).data == b""
-    before = wire.ArtifactWanted(ref=start.ref, offset=-5)
-    assert wire.decode((await near.send("artifact", before)).content, wire.ArtifactPiece).data
+    past = wire.ArtifactRequest(ref=start.ref, offset=2**63)
+    assert wire.decode((await near.send("artifact", past)).content, wire.ArtifactChunk).data == b""
+    before = wire.ArtifactRequest(ref=start.ref, offset=-5)
+    assert wire.decode((await near.send("artifact", before)).content, wire.ArtifactChunk).data
     ref = start.ref
     for other in (
         wire.AttemptRef(ref.task, ref.attempt, ref.token + 1),
@@ -234,29 +234,29 @@ async def test_a_node_reads_it_while_the_task_is_leased_to_it_and_not_a_moment_l
         wire.AttemptRef(ref.task + 1, ref.attempt, ref.token),
         wire.AttemptRef(2**63, ref.attempt, ref.token),
     ):
-        answer = await near.send("artifact", wire.ArtifactWanted(ref=other))
+        answer = await near.send("artifact", wire.ArtifactRequest(ref=other))
         assert answer.json()["error"]["code"] == "fenced"
-    wanted = wire.ArtifactWanted(ref=ref)
+    wanted = wire.ArtifactRequest(ref=ref)
     assert (await far.send("artifact", wanted)).json()["error"]["code"] == "fenced"
     assert await near.finish(ref)
     assert (await near.send("artifact", wanted)).json()["error"]["code"] == "fenced"
     plain = await api.submit()
     ref = await near.start()
     assert str(ref.task) == plain["id"]
-    answer = await near.send("artifact", wire.ArtifactWanted(ref=ref))
+    answer = await near.send("artifact", wire.ArtifactRequest(ref=ref))
     assert answer.json()["error"]["code"] == "fenced"
 
 
 async def test_a_part_comes_in_pieces(api, agent, monkeypatch):
     """Each node that begins holds one of them here, and there may be a thousand."""
-    monkeypatch.setattr(archive, "PIECE", 300)
+    monkeypatch.setattr(object_store, "MAX_PIECE_BYTES", 300)
     await upload(api, DATA)
     await api.submit(artifact=HASH)
     ref = await agent.start()
     sizes = []
     for offset in (0, 300, 900, 1000):
-        answer = await agent.send("artifact", wire.ArtifactWanted(ref=ref, offset=offset))
-        sizes.append(len(wire.decode(answer.content, wire.ArtifactPiece).data))
+        answer = await agent.send("artifact", wire.ArtifactRequest(ref=ref, offset=offset))
+        sizes.append(len(wire.decode(answer.content, wire.ArtifactChunk).data))
     assert sizes == [300, 300, 100, 300]
 
 
@@ -294,7 +294,7 @@ async def test_who_uploads_too_many_at_once_is_told_to_wait(api, store):
     async with asyncio.TaskGroup() as group:
         uploads = [group.create_task(upload(api, slow(one), path_of(one))) for one in several]
         async with asyncio.timeout(10):
-            while sum(api.parts.artifacts.uploads.used.values()) < 4:
+            while sum(api.components.artifacts.uploads.used.values()) < 4:
                 await asyncio.sleep(0.01)
         assert (await api.refused("PUT", path_of(DATA), content=DATA))[0] == 503
         go_on.set()

@@ -1,4 +1,4 @@
-"""What a running attempt may say under its own key, and that nothing else opens with it."""
+"""An attempt's key may report its progress and nothing else."""
 
 import logging
 
@@ -94,10 +94,10 @@ async def test_a_key_is_good_for_nothing_once_its_attempt_is_over(api, agent, jo
     assert await agent.finish(ref, Outcome.EXPIRED, None)
     assert await refused(speaker), "it is back in its queue"
     ref, speaker = await begin(agent)
-    await agent.send("leave", wire.Leave(incarnation=agent.joined.incarnation))
+    await agent.send("leave", wire.LeaveRequest(incarnation=agent.joined.incarnation))
     assert await refused(speaker), "its agent has left"
     _, speaker = await begin(await join("node-b"))
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute(LOST)
     assert await refused(speaker), "its node is lost"
 
@@ -118,7 +118,7 @@ async def test_an_attempt_knows_nothing_of_the_one_before(api, agent, running):
     assert await say(newest) == 204
     assert await say(speaker) == 401
     # After a failover, an attempt can come again under the same number: its token tells.
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update live set token = nextval('tokens')")
     assert await say(newest) == 401
     assert (await newest.refused("GET", "/v1/tasks"))[0] == 401, "nor is it let in first"
@@ -152,13 +152,15 @@ async def test_only_the_node_that_runs_an_attempt_gives_it_a_key(api, agent, joi
         wire.AttemptRef(ref.task + 1, ref.attempt, ref.token),
     ]
     for who, named in [(other, ref), *((agent, wrong) for wrong in wrong_fences)]:
-        answer = await who.send("attempt-key", wire.AttemptKey(ref=named, digest=bytes(32)))
+        answer = await who.send(
+            "attempt-key", wire.AttemptKeyRegistration(ref=named, digest=bytes(32))
+        )
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "fenced")
-    short = await agent.send("attempt-key", wire.AttemptKey(ref=ref, digest=b"short"))
+    short = await agent.send("attempt-key", wire.AttemptKeyRegistration(ref=ref, digest=b"short"))
     assert short.status_code == 400
     assert await say(speaker) == 204, "it is the key that the node gave it"
     await agent.finish(ref)
-    late = await agent.send("attempt-key", wire.AttemptKey(ref=ref, digest=bytes(32)))
+    late = await agent.send("attempt-key", wire.AttemptKeyRegistration(ref=ref, digest=bytes(32)))
     assert late.status_code == 409
 
 
@@ -175,7 +177,7 @@ async def test_a_key_that_nobody_registered_is_no_key(api, agent):
 
 
 async def test_the_secret_is_in_no_log_and_only_its_digest_is_stored(
-    api, agent, running, parts, caplog
+    api, agent, running, components, caplog
 ):
     caplog.set_level(logging.DEBUG)
     _, ref, speaker = running
@@ -185,13 +187,13 @@ async def test_the_secret_is_in_no_log_and_only_its_digest_is_stored(
     await agent.finish(ref)
     await say(speaker)
     assert secret not in caplog.text
-    async with parts.database.connection() as conn:
+    async with components.database.connection() as conn:
         assert secret not in str(await conn.fetch("select * from live"))
 
 
 async def test_a_node_that_names_an_impossible_attempt_is_told_that_it_has_none(agent, running):
     for odd in ((2**63, 1, 1), (1, 2**31, 1), (1, 1, 2**63), (-(2**63), 1, 1)):
         ref = wire.AttemptRef(*odd)
-        key = wire.AttemptKey(ref=ref, digest=b"x" * 32)
+        key = wire.AttemptKeyRegistration(ref=ref, digest=b"x" * 32)
         for answer in (await agent.log(ref, 0, b"x"), await agent.send("attempt-key", key)):
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "fenced"), odd

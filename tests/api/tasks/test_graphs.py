@@ -1,8 +1,8 @@
-"""Tasks that wait for others, as clients see them."""
+"""Graphs and dependencies over REST."""
 
 import pytest
 
-from duly.api.graphs import MOST
+from duly.api.tasks.graphs import MAX_TASKS_LISTED
 from duly.model import graph as model
 
 TRUE = {"command": ["true"]}
@@ -79,16 +79,16 @@ async def test_what_is_around_a_task_is_told_from_both_ends(api):
 
 
 async def test_what_is_around_a_task_has_a_bound(api):
-    width = MOST + 50
+    width = MAX_TASKS_LISTED + 50
     answer = await api.call(
         "POST",
         "/v1/graphs",
         json={"tasks": [task("a"), *(task(f"w{n}", "a") for n in range(width))]},
     )
     around = await api.get(f"/v1/tasks/{answer.json()['ids']['a']}/graph")
-    assert (len(around["tasks"]), around["more"]) == (MOST + 1, True)
+    assert (len(around["tasks"]), around["more"]) == (MAX_TASKS_LISTED + 1, True)
     graph = await api.get(f"/v1/graphs/{answer.json()['id']}")
-    assert (len(graph["tasks"]), graph["more"]) == (MOST, True)
+    assert (len(graph["tasks"]), graph["more"]) == (MAX_TASKS_LISTED, True)
     assert graph["counts"] == {"waiting": 1, "blocked": width}
 
 

@@ -1,11 +1,11 @@
-"""What a task finds of others, from their ends to its start: a real agent and a real server."""
+"""A task receives the results of its upstream tasks, with a real agent and a real server."""
 
 import asyncio
 import threading
 
-from duly.server import inputs
-from duly.server.inputs import Inputs
-from tests.api.test_progress import running_agent
+from duly.server.delivery import inputs
+from duly.server.delivery.inputs import Inputs
+from tests.api.tasks.test_progress import running_agent
 
 LARGE = r"""(printf '"'; head -c 250000 /dev/zero | tr '\0' x; printf '"') > $DULY_RESULT"""
 
@@ -51,7 +51,7 @@ async def test_a_task_that_is_cancelled_while_its_inputs_are_fetched_never_begin
     real, monkeypatch
 ):
     # The server has a loop of its own.
-    asked, go_on, page = threading.Event(), threading.Event(), Inputs.page
+    asked, go_on, page = threading.Event(), threading.Event(), Inputs.read_page
 
     async def late(self, node_id, wanted):
         if wanted.above:
@@ -59,8 +59,8 @@ async def test_a_task_that_is_cancelled_while_its_inputs_are_fetched_never_begin
             await until(go_on.is_set)
         return await page(self, node_id, wanted)
 
-    monkeypatch.setattr(Inputs, "page", late)
-    monkeypatch.setattr(inputs, "MOST", 1)
+    monkeypatch.setattr(Inputs, "read_page", late)
+    monkeypatch.setattr(inputs, "MAX_PAGE_RESULTS", 1)
     async with running_agent(real) as data:
         leave = "echo 1 > $DULY_RESULT"
         ids = await submit(real, task("a", leave), task("b", "true", "a"))

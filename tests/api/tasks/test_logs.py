@@ -5,11 +5,11 @@ import msgspec
 import pytest
 
 from duly import wire
-from duly.api import logs
+from duly.api.tasks import logs
 from duly.config import ExecutionSettings, RetrySettings, Settings
 from duly.model.resources import Resources
 from duly.model.task import Outcome
-from duly.server.logbook import REST_LOST
+from duly.server.artifacts.log_store import LOST_NOTICE
 from tests.api.conftest import Agent
 
 
@@ -107,7 +107,7 @@ async def test_a_log_beyond_its_limit_is_refused(api, agent):
 
 
 async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over, monkeypatch):
-    monkeypatch.setattr(logs, "LOOK_AGAIN", 60.0)
+    monkeypatch.setattr(logs, "POLL_INTERVAL_SECONDS", 60.0)
     agent = await join_over(real)
     task = (await real.submit())["id"]
     ref = await agent.start()
@@ -125,10 +125,10 @@ async def test_what_is_written_is_seen_while_the_task_still_runs(real, join_over
 async def lose(agent):
     """Let the agent of a node begin anew, so that what it ran is lost."""
     capacity = Resources(cpu_milli=4000, memory_mb=8192, disk_mb=8192)
-    asked = wire.Join(name="node-a", capacity=capacity)
+    asked = wire.JoinRequest(name="node-a", capacity=capacity)
     answer = await agent.api.call("POST", "/v1/nodes", content=msgspec.json.encode(asked))
     assert answer.status_code == 201, answer.text
-    return Agent(agent.api, wire.Joined(**answer.json()))
+    return Agent(agent.api, wire.JoinResponse(**answer.json()))
 
 
 async def test_what_a_lost_attempt_wrote_is_kept_as_far_as_it_was_received(api, agent):
@@ -140,10 +140,10 @@ async def test_what_a_lost_attempt_wrote_is_kept_as_far_as_it_was_received(api, 
 
     agent = await lose(agent)
     assert await agent.finish(await agent.start(), log=b"again")
-    assert await log(api, task, "?attempt=1") == b"one two\n" + REST_LOST
+    assert await log(api, task, "?attempt=1") == b"one two\n" + LOST_NOTICE
     assert await log(api, task) == b"again"
     assert (await agent.log(first, 8, b"late")).status_code == 409
-    assert await log(api, task, "?attempt=1") == b"one two\n" + REST_LOST
+    assert await log(api, task, "?attempt=1") == b"one two\n" + LOST_NOTICE
 
 
 async def test_following_tells_once_that_the_rest_was_lost_with_the_node(api, agent):
@@ -157,4 +157,4 @@ async def test_following_tells_once_that_the_rest_was_lost_with_the_node(api, ag
         async with asyncio.timeout(10):
             whole = await following
     # The first attempt may be over before anybody looks; what is seen of it is seen whole.
-    assert whole in (b"one\n" + REST_LOST + b"two", b"two")
+    assert whole in (b"one\n" + LOST_NOTICE + b"two", b"two")

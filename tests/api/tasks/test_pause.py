@@ -1,4 +1,4 @@
-"""Pausing and resuming single tasks, as clients see it."""
+"""Pausing and resuming tasks over REST."""
 
 from datetime import timedelta
 

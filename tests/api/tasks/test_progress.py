@@ -1,4 +1,4 @@
-"""What a task says, from its socket to whoever looks: a real agent and a real server."""
+"""Progress from a task's socket to the API, with a real agent and a real server."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ use IO::Socket::UNIX;
 $| = 1;
 my $s = IO::Socket::UNIX->new($ENV{{DULY_SOCKET}}) or die $!;
 sub tell_it {{ print $s "$_[0]\\n"; $s->flush; print scalar <$s>; }}
-open my $bell, '>', '{bell}'; print $bell "$$\\n"; close $bell;
+open my $bell, '>', '{doorbell}'; print $bell "$$\\n"; close $bell;
 open my $gate, '<', '{gate}';
 tell_it('{{"progress": 0.25, "text": "first"}}');
 <$gate>;
@@ -44,7 +44,7 @@ def gate():
 
 
 @pytest.fixture
-def bell():
+def doorbell():
     folder = new_data()
     made = Doorbell(folder)
     yield made
@@ -62,16 +62,16 @@ async def until_shown(real, task, fraction):
 
 
 async def test_what_a_task_says_is_shown_while_it_runs_and_its_key_is_nowhere(
-    real, gate, bell, caplog, monkeypatch
+    real, gate, doorbell, caplog, monkeypatch
 ):
     caplog.set_level(logging.DEBUG)
     minted, mint = [], attempt_key.mint
     monkeypatch.setattr(attempt_key, "mint", lambda *ref: minted.append(mint(*ref)) or minted[-1])
     path, let_go = gate
-    script = SCRIPT.format(perl=PERL, bell=bell.path, gate=path)
+    script = SCRIPT.format(perl=PERL, doorbell=doorbell.path, gate=path)
     async with running_agent(real) as data:
         task = (await real.submit(command=None, source=script, max_attempts=1))["id"]
-        pid = int(await bell.ring())
+        pid = int(await doorbell.ring())
         assert (await until_shown(real, task, 0.25))["text"] == "first"
         let_go()
         # The last of a flood, however little of the rest was passed on.

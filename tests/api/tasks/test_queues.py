@@ -1,4 +1,4 @@
-"""Queues over REST: asking for one, being told of it, and the leave of the plan."""
+"""Queues over REST: requesting one, reading it back, and the plan's permission."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 async def free(api, stranger):
     """Whoever works for a tenant with the plan `free`."""
-    async with api.parts.database.connection() as conn:
+    async with api.components.database.connection() as conn:
         await conn.execute("update tenants set plan = 'free' where name = 'acme'")
     return stranger
 

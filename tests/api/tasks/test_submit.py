@@ -12,7 +12,7 @@ ANSWER = {
     "run_at", "priority", "node", "exit_code", "outcome", "reason", "quote", "depends_on", "graph",
     "schedule", "fire_at", "labels", "requires", "concurrency", "category", "idempotency_key",
     "unique", "ref", "progress", "replay_of", "admitted_by", "usage", "enforcement", "command",
-    "script_path", "source", "artifact", "env",
+    "script_path", "source", "artifact", "env", "stdin", "retry",
 }  # fmt: skip
 
 
@@ -23,8 +23,8 @@ def settings():
 
 async def test_a_task_is_answered_with_every_field_and_can_be_read_back(api):
     task = await api.submit(
-        name="encode", labels={"a": "b"}, env={"X": "1"}, tier="regular", execution_cap="10m",
-        delay_tolerance="PT5M", max_attempts=5, on_lost="fail", priority=3,
+        name="encode", labels={"a": "b"}, env={"X": "1"}, stdin="hi\n", tier="regular",
+        execution_cap="10m", delay_tolerance="PT5M", max_attempts=5, on_lost="fail", priority=3,
         resources={"memory": "2GiB", "extra": {"gpu": 1}},
     )  # fmt: skip
     assert task.keys() == ANSWER

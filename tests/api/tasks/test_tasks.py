@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.api import tasks
+from duly.api.tasks import tasks
 from duly.config import RetrySettings, Settings
 from duly.model.task import Outcome
 
@@ -71,7 +71,7 @@ async def test_a_failed_attempt_is_told_with_when_it_is_tried_again(api, agent):
     assert read["reason"]["code"] == "retry_backoff"
     assert read["reason"]["message"].startswith("Attempt 1 failed: Exit code 3.")
     listed = (await api.get("/v1/tasks"))["items"][0]
-    assert listed["reason"]["code"] == "exit_code"
+    assert listed["reason"] == read["reason"]
 
 
 async def test_attempts_are_listed_in_order_with_the_running_one(api, join):
@@ -89,13 +89,13 @@ async def test_attempts_are_listed_in_order_with_the_running_one(api, join):
     assert ended["usage"]["cpu_seconds"] == 0.25
 
 
-async def test_wait_answers_as_soon_as_the_task_has_ended(api, agent, parts, monkeypatch):
-    monkeypatch.setattr(tasks, "LOOK_AGAIN", 60.0)
+async def test_wait_answers_as_soon_as_the_task_has_ended(api, agent, components, monkeypatch):
+    monkeypatch.setattr(tasks, "POLL_INTERVAL_SECONDS", 60.0)
     task = (await api.submit())["id"]
     ref = await agent.start()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(api.get(f"/v1/tasks/{task}?wait=20"))
-        while not parts.bell.listeners:
+        while not components.wakeups.listener_count:
             await asyncio.sleep(0)
         await agent.finish(ref)
     assert waiting.result()["status"] == "done"
@@ -230,6 +230,15 @@ async def test_there_is_no_result_before_the_end_and_null_after_one_without(api,
     agent = await join()
     assert await agent.finish(await agent.start())
     assert await api.get(f"/v1/tasks/{task}/result") is None
+
+
+async def test_a_task_that_is_not_done_has_no_result_and_the_reason_is_given(api, join):
+    task = (await api.submit(max_attempts=1))["id"]
+    agent = await join()
+    assert await agent.finish(await agent.start(), Outcome.FAILED, 3)
+    status, error = await api.refused("GET", f"/v1/tasks/{task}/result")
+    assert (status, error["code"], error["details"]) == (409, "task_failed", {"status": "failed"})
+    assert error["message"].startswith("The task is failed, so it has no result: ")
 
 
 ROUTES = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.cli.plan_tables import draw_limits, say
+from duly.cli.accounts.plan_tables import format_field, print_limits
 
 AMOUNTS = {"cpu": 0.5, "memory_mb": 256, "disk_mb": 512, "extra": {}}
 LIMITS = {
@@ -31,7 +31,7 @@ LIMITS = {
 
 
 def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
-    draw_limits(LIMITS)
+    print_limits(LIMITS)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line and "─" not in line] == [
         "WHAT USED / LIMIT LEFT",
@@ -72,4 +72,4 @@ def test_every_limit_is_shown_beside_what_is_used_of_it(capsys):
     ],
 )
 def test_amounts_of_a_plan_are_written_without_exponents(field, value, said):
-    assert say(field, value) == said
+    assert format_field(field, value) == said

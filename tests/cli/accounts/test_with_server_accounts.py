@@ -62,7 +62,7 @@ def test_a_team_gets_its_own_tenant(server, tenant, as_holder):
     assert key not in table
     assert "kim" in ok(server, "user", "list", "--tenant", tenant)
     assert "standard" in ok(server, "tenant", "list")
-    ok(server, "key", "revoke", key[:12], "--tenant", tenant)
+    ok(server, "key", "revoke", key[:12], "--tenant", tenant, "--yes")
     assert "not valid" in refused(server, "list", env=kim)
     assert ok(server, "key", "list", "--tenant", tenant) == "No keys.\n"
     assert "revoked" in ok(server, "key", "list", "--all", "--tenant", tenant)
@@ -104,9 +104,9 @@ def test_a_tenant_is_suspended_resumed_and_removed(server, tenant, as_holder):
     assert ok(server, "list", env=kim) == "No tasks.\n"
     assert "active" in ok(server, "tenant", "resume", tenant)
     task = ok(server, "submit", "-o", "id", "--in", "1h", "--", "true", env=kim).strip()
-    assert "1 task that" in refused(server, "tenant", "remove", tenant)
+    assert "1 task that" in refused(server, "tenant", "remove", tenant, "--yes")
     ok(server, "cancel", task, env=kim)
-    ok(server, "tenant", "remove", tenant)
+    ok(server, "tenant", "remove", tenant, "--yes")
     assert "not valid" in refused(server, "list", env=kim)
     assert tenant in refused(server, "tenant", "show", tenant)
 
@@ -145,7 +145,7 @@ def test_a_password_never_comes_from_a_flag_or_from_nowhere(server, tenant):
 
 
 def test_the_last_administrators_key_stays(server):
-    told = refused(server, "key", "revoke", server.key[:12])
+    told = refused(server, "key", "revoke", server.key[:12], "--yes")
     assert "Create another one first" in told
 
 

@@ -15,7 +15,7 @@ def team(server):
     )  # fmt: skip
     assert (made.returncode, made.stderr) == (0, "")
     yield json.loads(made.stdout)
-    server.duly("plan", "remove", "team")
+    server.duly("plan", "remove", "team", "--yes")
 
 
 def test_a_plan_is_made_as_it_is_said(server, team):
@@ -59,15 +59,15 @@ def test_a_plan_is_shown_to_people_and_listed_for_programs(server, team):
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("plan", "remove", "unlimited"), 1, "cannot be removed"),
+        (("plan", "remove", "unlimited", "--yes"), 1, "cannot be removed"),
         (("plan", "create", "free"), 1, "There is a plan 'free' already"),
         (("plan", "create", "x", "--burst", "5"), 1, "without tasks_per_hour"),
         (("plan", "create", "x", "--burst", "some"), 2, "a whole number"),
         (("plan", "create", "x", "--max-resources", "lots"), 2, "NAME=VALUE"),
         (("plan", "create", "x", "--execution-cap", "soon"), 2, "not a duration"),
-        (("plan", "update", "free"), 2, "Say what to change"),
+        (("plan", "update", "free"), 2, "Nothing to change"),
         (("plan", "show", "nothing"), 1, "There is no plan nothing"),
-        (("tier", "create", "x"), 2, "Say how much it is"),
+        (("tier", "create", "x"), 2, "No resources were given"),
         (("tier", "create", "x", "--cpu", "1"), 1, "A tier has memory"),
         (("tier", "remove", "basic"), 1, "Duly's own"),
         (("submit", "--category", "mail", "--", "true"), 1, "no category 'mail'; it has none"),

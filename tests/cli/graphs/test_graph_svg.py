@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-from duly.cli.graph_svg import as_svg
+from duly.cli.graphs.graph_svg import as_svg
 
 TAGS = {"svg", "title", "style", "defs", "marker", "path", "rect", "g", "text"}
 

@@ -138,17 +138,17 @@ def test_a_graph_is_paused_resumed_and_cancelled_as_a_whole(server):
         while client.get_task(task)["status"] != "running":
             pass
     paused = server.duly("pause", "--graph", graph).stdout
-    assert paused == f"paused 1 task of {graph}; 1 runs on to the end\n"
+    assert paused == f"paused 1 task of {graph}; 1 keeps running\n"
     why = server.duly("why", made["ids"]["b"]).stdout
     assert why.startswith(f"Was paused with its graph {graph} at ")
     wrong = server.duly("pause", graph)
-    assert (wrong.returncode, f"{graph} is a graph; give it with --graph." in wrong.stderr) == (
+    assert (wrong.returncode, f"{graph} is a graph; use --graph" in wrong.stderr) == (
         1,
         True,
     )
     assert server.duly("resume", "--graph", graph).stdout == f"resumed 2 tasks of {graph}\n"
     wrong = server.duly("cancel", "--graph", task)
-    assert (wrong.returncode, f"{task} is a task, of graph {graph}." in wrong.stderr) == (1, True)
+    assert (wrong.returncode, f"{task} is a task of graph {graph};" in wrong.stderr) == (1, True)
     assert server.duly("cancel", "--graph", graph, task).returncode == 2
     ended = server.duly("cancel", "--graph", graph, "-o", "json")
     assert json.loads(ended.stdout) == {"cancelled": 2}

@@ -5,12 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.cli.details import say_resources, status_details, task_details
-from duly.cli.output import Output, print_items, print_value
-from duly.cli.people import audit_row
-from duly.cli.tables import draw_attempts, draw_nodes, draw_pairs, draw_tasks
-
-from .shapes import reason, task
+from duly.cli.accounts.shared import audit_row
+from duly.cli.output.details import format_resources, status_details, task_details
+from duly.cli.output.printing import Output, print_items, print_value
+from duly.cli.output.tables import print_attempts, print_nodes, print_pairs, print_tasks
+from tests.cli.shapes import reason, task
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 HOSTILE = "[red]x[/red]\x1b]0;owned\x07\x1b[2J\u202e\n"
@@ -49,22 +48,22 @@ def test_csv_can_be_read_back_whatever_a_name_holds(capsys):
 
 def test_a_table_cannot_be_styled_by_what_a_tenant_wrote(capsys):
     bad = task(name=HOSTILE, reason=reason("x", HOSTILE), labels={HOSTILE: HOSTILE})
-    draw_tasks([bad], NOW)
-    draw_pairs(task_details(bad, NOW))
+    print_tasks([bad], NOW)
+    print_pairs(task_details(bad, NOW))
     printed = capsys.readouterr().out
     assert "[red]x[/red]" in printed
     assert not set(printed) & {"\x1b", "\x07", "\u202e"}
 
 
 def test_a_table_that_is_piped_loses_nothing(capsys):
-    draw_tasks([task(name="n" * 150, reason=reason("x", "m" * 300))], NOW)
+    print_tasks([task(name="n" * 150, reason=reason("x", "m" * 300))], NOW)
     printed = capsys.readouterr().out
     assert "n" * 150 in printed
     assert "m" * 300 in printed
 
 
 def test_what_runs_is_shown_the_way_it_is_typed(capsys):
-    draw_pairs(task_details(task(), NOW))
+    print_pairs(task_details(task(), NOW))
     assert "sh -c 'echo hi'" in capsys.readouterr().out
 
 
@@ -74,7 +73,7 @@ def test_progress_is_shown_as_it_was_said_and_when(capsys):
         "text": "page 4\x1b[2J",
         "at": (NOW - timedelta(seconds=3)).isoformat(),
     }
-    draw_pairs(task_details(task(status="running", progress=told), NOW))
+    print_pairs(task_details(task(status="running", progress=told), NOW))
     assert "42%: page 4\ufffd[2J (3s ago)" in capsys.readouterr().out
     assert (
         dict(task_details(task(progress=told | {"text": None}), NOW))["progress"] == "42% (3s ago)"
@@ -97,13 +96,13 @@ def test_progress_is_shown_as_it_was_said_and_when(capsys):
     ],
 )
 def test_a_task_can_be_shown_wherever_it_is(capsys, changes):
-    draw_tasks([task(**changes)], NOW)
-    draw_pairs(task_details(task(**changes), NOW))
+    print_tasks([task(**changes)], NOW)
+    print_pairs(task_details(task(**changes), NOW))
     assert "7251039274172416" in capsys.readouterr().out
 
 
 def test_a_task_without_a_name_is_called_by_its_ref(capsys):
-    draw_tasks([task(name=None, ref="encode"), task(name="named", ref="other")], NOW)
+    print_tasks([task(name=None, ref="encode"), task(name="named", ref="other")], NOW)
     out = capsys.readouterr().out
     assert ("encode" in out, "named" in out, "other" in out) == (True, True, False)
 
@@ -130,8 +129,8 @@ def test_attempts_and_nodes_are_drawn(capsys):
         "last_heartbeat_at": None,
         "tasks": 0,
     }
-    draw_attempts([attempt], NOW)
-    draw_nodes([node], NOW)
+    print_attempts([attempt], NOW)
+    print_nodes([node], NOW)
     printed = capsys.readouterr().out
     assert "running" in printed
     assert "2 cpu, 4096 MiB memory" in printed
@@ -139,14 +138,14 @@ def test_attempts_and_nodes_are_drawn(capsys):
 
 def test_resources_are_said_as_people_say_them():
     amounts = {"cpu": 1.5, "memory_mb": 512, "disk_mb": 0, "ports": 2, "extra": {"gpu": 1}}
-    assert say_resources(amounts) == "1.5 cpu, 512 MiB memory, 2 ports, 1 gpu"
-    assert say_resources({}) == "none"
+    assert format_resources(amounts) == "1.5 cpu, 512 MiB memory, 2 ports, 1 gpu"
+    assert format_resources({}) == "none"
 
 
 def test_what_is_used_up_is_said():
     capacity = {"cpu": 2, "memory_mb": 512, "ports": 0}
     free = {"cpu": 0, "memory_mb": 256, "ports": 0}
-    assert say_resources(free, capacity) == "0 cpu, 256 MiB memory"
+    assert format_resources(free, capacity) == "0 cpu, 256 MiB memory"
 
 
 def whole(**audit):
@@ -155,6 +154,8 @@ def whole(**audit):
     return {
         "version": "1",
         "server": "server-0",
+        "tenant": None,
+        "tenants": None,
         "database": {"version": "18"},
         "tasks": {},
         "nodes": {},
@@ -178,7 +179,7 @@ def test_a_clean_audit_is_one_line():
     assert audit_lines(whole()) == [("audit", "not yet")]
     assert audit_lines(whole(completed_at=at)) == [("audit", "clean, 12s ago")]
     assert audit_lines(whole(completed_at=at, repaired=3)) == [
-        ("audit", "clean, 12s ago, 3 repaired in all")
+        ("audit", "clean, 12s ago, 3 repaired in total")
     ]
 
 
@@ -188,7 +189,7 @@ def test_drift_has_a_line_for_each_kind():
         {"kind": "orphaned", "count": 7, "message": "Alone.", "examples": ["11", "12"]},
     ]
     assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
-        ("audit", "8 things are not as they should be, just now"),
+        ("audit", "8 inconsistencies, just now"),
         ("drift", "1 lost_task: Gone.\n7 orphaned: Alone. (11, 12, …)"),
     ]
 
@@ -196,7 +197,7 @@ def test_drift_has_a_line_for_each_kind():
 def test_one_thing_is_said_as_one():
     drift = [{"kind": "lost_task", "count": 1, "message": "Gone.", "examples": ["11"]}]
     assert audit_lines(whole(completed_at=NOW.isoformat(), drift=drift)) == [
-        ("audit", "1 thing is not as it should be, just now"),
+        ("audit", "1 inconsistency, just now"),
         ("drift", "1 lost_task: Gone. (11)"),
     ]
 

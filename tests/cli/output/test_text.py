@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.cli.text import clean, clean_json, coarse, say_age, say_span
+from duly.cli.output.text import clean, clean_json, format_age, format_coarse_duration, format_span
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 OBEYED = [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e", "\u2066", "\u200f"]
@@ -40,14 +40,14 @@ def test_json_means_the_same_and_nothing_in_it_is_obeyed(value):
     ],
 )
 def test_ages_are_said_as_people_say_them(past, said):
-    assert say_age((NOW - past).isoformat(), NOW) == said
+    assert format_age((NOW - past).isoformat(), NOW) == said
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=36_500)))
 def test_every_age_can_be_said_in_a_few_letters(duration):
-    assert 2 <= len(coarse(duration)) <= 6
+    assert 2 <= len(format_coarse_duration(duration)) <= 6
 
 
 def test_a_clock_that_is_behind_makes_no_negative_time():
-    assert say_span("2027-01-31T12:00:01Z", "2027-01-31T12:00:00Z") == "0.0s"
-    assert say_span(None, "2027-01-31T12:00:00Z") == ""
+    assert format_span("2027-01-31T12:00:01Z", "2027-01-31T12:00:00Z") == "0.0s"
+    assert format_span(None, "2027-01-31T12:00:00Z") == ""

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer import BadParameter
 
-from duly.cli.schedule_flags import (
+from duly.cli.schedules.schedule_flags import (
     ScheduleFlags,
-    ahead,
-    pointing,
+    marking_cron_errors,
+    parse_future,
     require_when,
     schedule_fields,
 )
-from duly.cli.schedules import merge
+from duly.cli.schedules.schedules import merge_task_fields
 from duly.errors import Invalid
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
@@ -48,15 +48,15 @@ def test_a_time_in_the_flags_of_a_task_is_the_one_fire_time():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (ScheduleFlags(), "Say when"),
-        (ScheduleFlags(timezone="Europe/Berlin"), "Say when"),
-        (ScheduleFlags(daily="6:30", every="1h"), "--daily and --every: Both say when"),
-        (ScheduleFlags(daily="6:30", run_in="1h"), "--daily and --in: Both say when"),
-        (ScheduleFlags(cron="* * * * *", run_at="2027-02-01"), "--cron and --run-at: Both"),
+        (ScheduleFlags(), "No recurrence was given"),
+        (ScheduleFlags(timezone="Europe/Berlin"), "No recurrence was given"),
+        (ScheduleFlags(daily="6:30", every="1h"), "--daily and --every: Only one of them"),
+        (ScheduleFlags(daily="6:30", run_in="1h"), "--daily and --in: Only one of them"),
+        (ScheduleFlags(cron="* * * * *", run_at="2027-02-01"), "--cron and --run-at: Only one"),
         (ScheduleFlags(every="soon"), "not a duration"),
         (ScheduleFlags(daily="6:30", jitter="some"), "not a duration"),
-        (ScheduleFlags(daily="6:30", start="soon"), "--start: Not a time"),
-        (ScheduleFlags(daily="6:30", end=""), "--end: Not a time"),
+        (ScheduleFlags(daily="6:30", start="soon"), "--start: Invalid time"),
+        (ScheduleFlags(daily="6:30", end=""), "--end: Invalid time"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags, words):
@@ -66,8 +66,10 @@ def test_what_cannot_be_meant_is_refused(flags, words):
 
 
 def test_a_time_ahead_is_a_time_or_a_duration():
-    assert ahead("--due-before", "1h", NOW) == NOW + timedelta(hours=1)
-    assert ahead("--due-before", "2027-02-01T00:00Z", NOW) == datetime(2027, 2, 1, tzinfo=UTC)
+    assert parse_future("--due-before", "1h", NOW) == NOW + timedelta(hours=1)
+    assert parse_future("--due-before", "2027-02-01T00:00Z", NOW) == datetime(
+        2027, 2, 1, tzinfo=UTC
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,16 +83,16 @@ def test_a_time_ahead_is_a_time_or_a_duration():
     ],
 )
 def test_a_mistake_is_shown_where_it_is(expression, position, shown):
-    with pytest.raises(Invalid) as caught, pointing(expression):
+    with pytest.raises(Invalid) as caught, marking_cron_errors(expression):
         raise Invalid("cron", "No.", position=position)
     assert caught.value.message == shown
 
 
 def test_another_thing_to_run_takes_the_place_of_the_old_one():
     old = {"source": "#!/bin/sh\n", "tier": "basic", "env": {"A": "1"}}
-    assert merge(old, {"command": ["true"]}) == {
+    assert merge_task_fields(old, {"command": ["true"]}) == {
         "command": ["true"],
         "tier": "basic",
         "env": {"A": "1"},
     }
-    assert merge(old, {"tier": "regular"}) == {**old, "tier": "regular"}
+    assert merge_task_fields(old, {"tier": "regular"}) == {**old, "tier": "regular"}

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from duly.cli.schedule_tables import (
-    draw_history,
-    draw_schedules,
-    draw_times,
-    say_next,
-    say_when,
+from duly.cli.schedules.schedule_tables import (
+    format_next_run,
+    format_recurrence,
+    print_fire_times,
+    print_occurrences,
+    print_schedules,
     schedule_details,
 )
 from tests.cli.shapes import reason
@@ -69,7 +69,7 @@ def lines(text: str) -> list[str]:
 
 def test_a_schedule_tells_the_names_of_its_variables_and_not_their_values():
     told = dict(schedule_details(NIGHTLY, NOW))
-    assert told["task"] == "a script that was sent along\nenv: TOKEN\nresources: cpu=2"
+    assert told["task"] == "an uploaded script\nenv: TOKEN\nresources: cpu=2"
     assert (told["jitter"], told["next run"]) == ("1m 30s", "never again")
     assert set(told) == {
         "id", "when", "timezone", "jitter", "next run", "overlap", "misfire", "task", "tenant",
@@ -86,17 +86,17 @@ def test_a_schedule_tells_the_names_of_its_variables_and_not_their_values():
     ],
 )
 def test_when_it_fires_is_said_as_it_was_written(changes, words):
-    assert say_when({**NIGHTLY, **changes}) == words
+    assert format_recurrence({**NIGHTLY, **changes}) == words
 
 
 def test_one_that_is_paused_has_no_next_run():
-    assert say_next({**NIGHTLY, "next_run_at": "2027-02-01T06:30:00Z", "paused": True}, NOW) == (
-        "paused"
-    )
+    assert format_next_run(
+        {**NIGHTLY, "next_run_at": "2027-02-01T06:30:00Z", "paused": True}, NOW
+    ) == ("paused")
 
 
 def test_missed_times_in_a_row_are_one_line_with_the_reason(capsys):
-    draw_history([FIRED, {**FIRED, **MISSED}], {FIRED["task"]: "done"}, "Europe/Berlin")
+    print_occurrences([FIRED, {**FIRED, **MISSED}], {FIRED["task"]: "done"}, "Europe/Berlin")
     assert lines(capsys.readouterr().out)[2:] == [
         "Sun 2027-01-31 06:30:00 CET 7251039274172416 done",
         "Thu 2027-01-28 06:30:00 CET to Sat 2027-01-30 06:30:00 CET (3 times) none missed"
@@ -111,7 +111,7 @@ def test_a_graph_is_told_with_what_depends_on_what(capsys):
     assert told["graph"] == "g\na\nb after a, c (always)"
     assert "task" not in told
     fired = {**FIRED, "task": None, "graph": "17"}
-    draw_history([fired, {**FIRED, **MISSED}], {"17": "running"}, "UTC")
+    print_occurrences([fired, {**FIRED, **MISSED}], {"17": "running"}, "UTC")
     heads, _, first, second = lines(capsys.readouterr().out)
     assert heads.split()[1] == "GRAPH"
     assert first.endswith("UTC 17 running")
@@ -119,12 +119,12 @@ def test_a_graph_is_told_with_what_depends_on_what(capsys):
 
 
 def test_a_task_that_is_forgotten_has_its_id_left(capsys):
-    draw_history([FIRED], {}, "UTC")
+    print_occurrences([FIRED], {}, "UTC")
     assert lines(capsys.readouterr().out)[2:] == ["Sun 2027-01-31 05:30:00 UTC 7251039274172416"]
 
 
 def test_a_zone_that_this_machine_does_not_know_is_told_in_utc(capsys):
-    draw_times([FIRED["fire_at"]], "Moon/Tycho", NOW)
+    print_fire_times([FIRED["fire_at"]], "Moon/Tycho", NOW)
     assert lines(capsys.readouterr().out)[2].startswith("Sun 2027-01-31 05:30:00 UTC")
 
 
@@ -135,7 +135,12 @@ def test_on_a_narrow_terminal_the_ids_are_whole(width, capsys, monkeypatch):
     names = {"name": "the report of the night", "user": "kim", "timezone": "America/New_York"}
     late = {"next_run_at": "2027-02-01T06:30:00Z"}
     ids = ["59332248037490694", "59332248037490688"]
-    draw_schedules([{**NIGHTLY, **names, **late, "id": one} for one in ids], NOW)
+    print_schedules([{**NIGHTLY, **names, **late, "id": one} for one in ids], NOW)
     printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert all(one in printed for one in ids)
     assert max(map(len, printed.splitlines())) <= width
+
+
+def test_of_the_input_of_a_task_only_the_size_is_told():
+    told = dict(schedule_details({**NIGHTLY, "task": {"command": ["cat"], "stdin": "hush"}}, NOW))
+    assert told["task"] == "cat\nstdin: 4 bytes"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from duly.cli.graph_text import as_dot, as_mermaid
-from duly.cli.manifest import read_manifest
-from duly.cli.yaml_text import MOST_REPEATED
+from duly.cli.graphs.graph_text import as_dot, as_mermaid
+from duly.cli.tasks.manifest import read_manifest
+from duly.cli.tasks.safe_yaml import MAX_ALIASED_VALUES
 from duly.errors import Invalid
 
 LAUGHS = "a0: &a0 [x, x, x, x]\n" + "".join(
@@ -87,11 +87,11 @@ tasks:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("command: [x]\nbundle: nowhere", "line 2: bundle: there is no '.*nowhere'"),
+        ("command: [x]\nbundle: nowhere", "line 2: bundle: '.*nowhere' does not exist"),
         ("command: [x]\nbundle: [a]", "line 2: bundle: it must be the path"),
         ('{"command": ["x"], "bundle": ""}', "bundle: it must be the path"),
-        ("run: x\nbundle: .", "line 2: bundle: a bundle goes with a command"),
-        ("command: [x]\nartifact: a\nbundle: .", "line 3: bundle: there is artifact already"),
+        ("run: x\nbundle: .", "line 2: bundle: a bundle needs a command"),
+        ("command: [x]\nartifact: a\nbundle: .", "line 3: bundle: artifact is given already"),
         ("command: [./x]\nbundle: .", "line 1: command: './x' is not in"),
         ("command: [./tasks.yaml]\nbundle: .", "line 1: command: .*chmod .x"),
     ],
@@ -106,25 +106,25 @@ def test_a_bundle_that_is_not_there_or_of_no_use_is_told_of(read, text, told):
     [
         ("", "it is empty"),
         ("42", "it is a number"),
-        ("tasks: {}", "line 1: tasks: it must hold tasks"),
-        ("run: x\nrun: y", "line 2: 'run' is there twice"),
-        ('{"run": "x",\n "run": "y"}', "line 2: 'run' is there twice"),
+        ("tasks: {}", "line 1: tasks: it must contain tasks"),
+        ("run: x\nrun: y", "line 2: 'run' is repeated"),
+        ('{"run": "x",\n "run": "y"}', "line 2: 'run' is repeated"),
         ("tasks:\n  a:\n    comand: [x]", "line 3: tasks.a.comand: .*did you mean command"),
-        ("- run: x\n- hello", r"line 2: \[1\]: a task is a mapping"),
+        ("- run: x\n- hello", r"line 2: \[1\]: a task must be a mapping"),
         ("name: x", "nothing to run"),
-        ("run: x\ncommand: [y]", "line 2: command: there is run already"),
-        ("tasks:\n  a: {ref: b, run: x}", "line 2: tasks.a.ref: it is 'a' already"),
+        ("run: x\ncommand: [y]", "line 2: command: run is given already"),
+        ("tasks:\n  a: {ref: b, run: x}", "line 2: tasks.a.ref: it must be 'a'"),
         ("run: [", "line 2: this is not YAML"),
-        ("- run: x\n\t- run: y", "line 2: this is not YAML: there is a tab where only spaces"),
+        ("- run: x\n\t- run: y", "line 2: this is not YAML: tabs are not allowed"),
         ("name: x\ntask:\n  a: {run: x}", r"line 2: task: .*did you mean tasks\?"),
-        ("run: x\n---\nrun: y", "line 2: there is a second document"),
-        ("!!python/object/apply:os.system [true]", "line 1: there is a tag"),
-        ("run: *a", "line 1: .a has no anchor before it"),
+        ("run: x\n---\nrun: y", "line 2: only one document is allowed"),
+        ("!!python/object/apply:os.system [true]", "line 1: the tag"),
+        ("run: *a", "line 1: the alias .a has no anchor"),
         ("a: &a [*a]", "no anchor before it"),
         ("[" * 100_000, "nested"),
         ("- " * 100_000, "line 1: it is nested"),
-        (LAUGHS, f"anchors repeat more than {MOST_REPEATED}"),
-        (b"a: 1\n\xff", "line 2: this is not a text in UTF-8"),
+        (LAUGHS, f"aliases add more than {MAX_ALIASED_VALUES}"),
+        (b"a: 1\n\xff", "line 2: this is not UTF-8 text"),
         ("a: \x00", "not YAML"),
     ],
 )

@@ -4,18 +4,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer import BadParameter
 
-from duly.cli.flags import TaskFlags
-from duly.cli.request import (
-    LARGEST_SCRIPT,
-    moment,
-    pairs,
+from duly.cli.tasks.flags import TaskFlags
+from duly.cli.tasks.request import (
+    MAX_SCRIPT_BYTES,
+    parse_pairs,
+    parse_since,
     read_script,
     refuse_local_file,
     require_payload,
     task_fields,
 )
-from duly.cli.tasks import task_filter
-from duly.model.request import TaskRequest
+from duly.cli.tasks.tasks import task_filter
+from duly.model.requests.task_request import TaskRequest
 
 NOW = datetime(2027, 1, 31, 6, 30, tzinfo=UTC)
 
@@ -79,6 +79,7 @@ def test_every_field_that_the_server_takes_has_a_flag():
         "command": "name",
         "concurrency": "concurrency_key",
         "unique": "unique_key",
+        "retry": "retry_delay",
         "artifact": "bundle",
     }
     taken = {renamed.get(name, name) for name in TaskRequest.__struct_fields__}
@@ -132,7 +133,7 @@ def test_a_script_is_sent_as_its_source(tmp_path):
         (b"", "must begin"),
         (b"#!/bin/sh\n\xff\xfe", "UTF-8"),
         (b"\x7fELF\x02\x01\x01\xff", "UTF-8"),
-        (b"#!" + b"x" * LARGEST_SCRIPT, "larger than 1 MB"),
+        (b"#!" + b"x" * MAX_SCRIPT_BYTES, "larger than 1 MB"),
     ],
 )
 def test_a_script_that_no_node_could_run_is_refused(tmp_path, data, problem):
@@ -144,8 +145,8 @@ def test_a_script_that_no_node_could_run_is_refused(tmp_path, data, problem):
 
 def test_a_script_of_exactly_one_megabyte_is_taken(tmp_path):
     file = tmp_path / "job"
-    file.write_bytes(b"#!/bin/sh\n".ljust(LARGEST_SCRIPT, b"#"))
-    assert len(read_script(file)) == LARGEST_SCRIPT
+    file.write_bytes(b"#!/bin/sh\n".ljust(MAX_SCRIPT_BYTES, b"#"))
+    assert len(read_script(file)) == MAX_SCRIPT_BYTES
 
 
 @pytest.mark.parametrize("name", ["missing.sh", "."])
@@ -182,10 +183,10 @@ def test_a_task_says_exactly_one_thing_to_run(said):
 
 
 def test_since_is_a_duration_by_the_servers_clock_or_a_time():
-    assert moment("--since", "90m") == "90m"
-    assert moment("--since", "2027-01-31T06:30Z") == NOW
+    assert parse_since("--since", "90m") == "90m"
+    assert parse_since("--since", "2027-01-31T06:30Z") == NOW
     with pytest.raises(BadParameter):
-        moment("--since", "yesterday")
+        parse_since("--since", "yesterday")
 
 
 def test_filters_say_only_what_was_said():
@@ -201,10 +202,18 @@ def test_filters_say_only_what_was_said():
 
 
 def test_pairs_keep_what_follows_the_first_equals_sign():
-    assert pairs("--label", ["a==", "b="]) == {"a": "=", "b": ""}
+    assert parse_pairs("--label", ["a==", "b="]) == {"a": "=", "b": ""}
 
 
 @pytest.mark.parametrize("flags", [{"unique_while": "live"}, {"on_conflict": "return"}])
 def test_how_a_unique_key_is_kept_needs_the_key(flags):
     with pytest.raises(BadParameter, match="It needs --unique-key KEY"):
         fields("true", **flags)
+
+
+def test_the_flags_of_retries_are_one_field():
+    asked = fields(retry_delay="10s", retry_max_delay="5m", no_retry_exit=["3,4", "5"])
+    assert asked["retry"] == {"delay": 10, "max_delay": 300, "no_retry_exit_codes": [3, 4, 5]}
+    assert "retry" not in fields()
+    with pytest.raises(BadParameter, match="Write exit codes, like 3,4"):
+        fields(no_retry_exit=["three"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duly.errors import Invalid
-from tests.agent.test_unpack import entry, tar
+from tests.agent.preparation.test_unpack import entry, tar
 
 RUN = """#!/bin/sh
 cat data/greeting; echo "$1"
@@ -92,10 +92,10 @@ def test_what_is_wrong_with_a_bundle_is_told_before_anything_is_sent(server, job
     for args, told in (
         (("--bundle", "job", "--", "./walk.sh"), "'./walk.sh' is not in 'job'"),
         (("--bundle", "job", "--", "data/greeting"), "chmod +x"),
-        (("--bundle", "job", "--", "run.sh"), "say ./run.sh"),
-        (("--bundle", "nowhere", "--", "true"), "There is no 'nowhere' here"),
+        (("--bundle", "job", "--", "run.sh"), "write ./run.sh"),
+        (("--bundle", "nowhere", "--", "true"), "'nowhere' does not exist"),
         (("--bundle", "job"), "Nothing to run"),
-        (("--bundle", "job", "--script", "job/run.sh"), "goes with a COMMAND"),
+        (("--bundle", "job", "--script", "job/run.sh"), "needs a COMMAND"),
         (("./job/run.sh",), "--bundle FOLDER"),
     ):
         done = server.duly("submit", *args, cwd=job.parent)

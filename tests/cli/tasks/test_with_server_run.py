@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.server.logbook import REST_LOST
+from duly.server.artifacts.log_store import LOST_NOTICE
 
 WAIT_FOR = 'echo up; while [ ! -e "$1" ]; do sleep 0.05; done; echo seen'
 FOREVER = "echo up; exec sleep 600"
@@ -63,7 +63,7 @@ def test_ctrl_c_cancels_and_waits_for_the_end(server):
     assert process.stdout.readline() == b"up\n"
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
-    assert code == 125
+    assert code == 130
     assert "Cancelling" in err
     assert err.splitlines()[-1].startswith("cancelled: waited")
     with server.client() as client:
@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_leaves_at_once(server, shared: Path):
         pass
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
-    assert (code, "duly show" in err) == (125, True)
+    assert (code, "duly show" in err) == (130, True)
     (shared / "go").touch()
 
 
@@ -92,7 +92,7 @@ def test_in_submit_wait_ctrl_c_leaves_the_task_alone(server, shared: Path):
         next(client.follow_logs(task))
         process.send_signal(signal.SIGINT)
         code, _, err = finish(process)
-        assert code == 125
+        assert code == 130
         assert f"duly wait {task}" in err
         assert client.get_task(task)["status"] == "running"
         go.touch()
@@ -150,4 +150,4 @@ def test_run_outlives_a_kill_of_everything(mortal_up, shared: Path):
     go.touch()
     mortal_up.start()
     code, out, err = finish(process)
-    assert (code, out) == (0, REST_LOST + b"up\nseen\n"), err
+    assert (code, out) == (0, LOST_NOTICE + b"up\nseen\n"), err

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from .conftest import DULY, Server
+from tests.cli.conftest import DULY, Server
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 
@@ -78,7 +78,7 @@ def test_a_name_cannot_play_tricks_with_the_terminal(server):
         assert name[:32] in shown
         assert not set(shown) & {"\x07", "\x9b", "\u202e"}
         assert "\x1b]" not in shown
-    server.duly("cancel", "--name", name)
+    server.duly("cancel", "--name", name, "--yes")
 
 
 def test_the_end_is_told_on_a_line_of_its_own(server):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from duly.launch import part as part_module
-from duly.launch.part import Part, kept
+from duly.launch.local import child_process as part_module
+from duly.launch.local.child_process import ChildProcess, kept
 
 PROGRAM = """
 import os, signal, sys
-from duly.launch.part import receive, say_started
+from duly.launch.local.child_process import receive, say_started
 options = receive(dict)
 def note(text):
     with open(options["notes"], "a") as notes:
@@ -43,9 +43,9 @@ def notes(tmp_path, monkeypatch):
     return tmp_path / "notes"
 
 
-def make(notes: Path, *, obeys: bool = True) -> Part:
+def make(notes: Path, *, obeys: bool = True) -> ChildProcess:
     options = {"notes": str(notes), "obeys": obeys, "key": "hidden-option-4711"}
-    return Part("part", "a_test_part", lambda: options)
+    return ChildProcess("part", "a_test_part", lambda: options)
 
 
 def pids(notes: Path) -> list[int]:
@@ -106,10 +106,10 @@ async def test_a_part_is_stopped_when_what_it_serves_fails(notes):
 
 def test_a_part_dies_with_its_parent_and_is_deaf_to_the_terminal(notes):
     parent = (
-        "import asyncio, sys; from duly.launch.part import Part, kept\n"
+        "import asyncio, sys; from duly.launch.local.child_process import ChildProcess, kept\n"
         "async def main():\n"
         "    options = {'notes': sys.argv[1], 'obeys': True}\n"
-        "    part = Part('part', 'a_test_part', lambda: options)\n"
+        "    part = ChildProcess('part', 'a_test_part', lambda: options)\n"
         "    async with kept(part, 5, asyncio.Event()):\n"
         "        await part.started.wait(); print('started', flush=True)\n"
         "        await asyncio.Event().wait()\n"

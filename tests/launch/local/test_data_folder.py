@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from duly.errors import ConfigError
-from duly.launch.data_folder import claim, default_data
+from duly.launch.local.data_folder import claim, default_data
 
 HOLD = (
-    "import sys; from pathlib import Path; from duly.launch.data_folder import claim\n"
+    "import sys; from pathlib import Path; from duly.launch.local.data_folder import claim\n"
     "with claim(Path(sys.argv[1])):\n"
     "    print('held', flush=True); sys.stdin.read()"
 )

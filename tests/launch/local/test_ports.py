@@ -1,11 +1,12 @@
 """Ports are looked at before anything is started."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from duly.errors import ConfigError
-from duly.launch.ports import choose_port, is_loopback, local_name, url_of
+from duly.launch.local.ports import choose_port, is_loopback, local_name, public_name, url_of
 
 HOST = "127.0.0.84"
 """Ports are taken by address: on this one of the machine nobody else listens or connects."""
@@ -49,3 +50,17 @@ def test_this_machine_reaches_itself_by_an_address_that_means_it():
     assert url_of(local_name("0.0.0.0"), 1) == "http://127.0.0.1:1"
     assert url_of(local_name("::"), 1) == "http://[::1]:1"
     assert [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0")] == [True, True, False]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_the_address_for_others_is_of_this_machine_and_loopback_only_without_a_route(host):
+    name = public_name(host)
+    with socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET) as listener:
+        listener.bind((name, 0))
+    routes = Path("/proc/net/route").read_text().splitlines()
+    if any(line.split()[1] == "00000000" for line in routes) and host != "::":
+        assert not is_loopback(name)
+
+
+def test_the_address_for_others_is_the_one_that_was_given():
+    assert public_name("10.0.0.11") == "10.0.0.11"

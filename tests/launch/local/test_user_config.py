@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from duly.client.endpoint import find_endpoint
-from duly.launch.user_config import Written, write_user_config
+from duly.launch.local.user_config import Written, write_user_config
 
 URL, KEY = "http://127.0.0.1:8470", "duly_secret"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from duly.errors import Invalid
-from duly.model.allowance import allowed_tiers
 from duly.model.queue import Queue
-from duly.model.request import TaskRequest, complete, repeat, revise
+from duly.model.requests.allowance import allowed_tiers
+from duly.model.requests.task_request import TaskRequest, complete, replayed, revise
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Plan
 
@@ -97,7 +97,7 @@ def test_the_log_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
     bound = ask(replace(PLAN, max_log_bytes=1000))
     assert (bound.payload.log_bytes(5000), bound.payload.log_bytes(500)) == (1000, 500)
     assert revise(bound, {"name": "x"}, PLAN).payload.log_bytes(5000) == 1000
-    assert repeat(bound, PLAN, replay_of=7).payload.log_bytes(5000) == 5000
+    assert replayed(bound, PLAN, replay_of=7).payload.log_bytes(5000) == 5000
     assert ask().payload.log_bytes(5000) == 5000
 
 
@@ -105,7 +105,7 @@ def test_the_result_of_a_task_is_bounded_by_its_plan_and_by_the_setting():
     bound = ask(replace(PLAN, max_result_bytes=1000))
     assert (bound.payload.result_bytes(5000), bound.payload.result_bytes(500)) == (1000, 500)
     assert revise(bound, {"name": "x"}, PLAN).payload.result_bytes(5000) == 1000
-    assert repeat(bound, PLAN, replay_of=7).payload.result_bytes(5000) == 5000
+    assert replayed(bound, PLAN, replay_of=7).payload.result_bytes(5000) == 5000
 
 
 def test_a_task_has_the_cpu_quota_of_its_plan_when_it_was_submitted():
@@ -114,7 +114,7 @@ def test_a_task_has_the_cpu_quota_of_its_plan_when_it_was_submitted():
     assert bound.payload.cpu_quota
     assert revise(bound, {"resources": {"cpu": 1}}, PLAN).payload.cpu_quota
     assert not revise(ask(), {"name": "x"}, quota).payload.cpu_quota
-    assert not repeat(bound, PLAN, replay_of=7).payload.cpu_quota
+    assert not replayed(bound, PLAN, replay_of=7).payload.cpu_quota
 
 
 def test_a_payload_without_a_cpu_quota_does_not_mention_it():
@@ -139,7 +139,7 @@ def test_a_queue_is_asked_for_with_the_leave_of_the_plan():
 def test_a_task_keeps_the_queue_that_it_was_granted_and_a_replay_asks_again():
     spec = ask(queue="urgent")
     assert revise(spec, {"name": "x"}, NO_URGENT).queue is Queue.URGENT
-    for again in (partial(revise, spec, {"queue": "urgent"}), partial(repeat, spec, replay_of=7)):
+    for again in (partial(revise, spec, {"queue": "urgent"}), partial(replayed, spec, replay_of=7)):
         with pytest.raises(Invalid) as refusal:
             again(plan=NO_URGENT)
         assert refusal.value.field == "queue"
@@ -149,7 +149,7 @@ def test_what_a_schedule_has_produced_stays_that_in_a_change_but_not_in_a_replay
     spec = replace(ask(), queue=Queue.PERIODIC)
     assert revise(spec, {"name": "x"}, PLAN).queue is Queue.PERIODIC
     assert revise(spec, {"queue": "urgent"}, PLAN).queue is Queue.URGENT
-    assert repeat(spec, PLAN, replay_of=7).queue is None
+    assert replayed(spec, PLAN, replay_of=7).queue is None
 
 
 @pytest.mark.parametrize(
@@ -222,15 +222,15 @@ def test_another_category_brings_its_tolerance():
 
 def test_a_replay_asks_for_the_same_again():
     spec = ask(tier="large", category="mail", labels={"a": "b"}, idempotency_key="k", priority=3)
-    assert repeat(spec, PLAN, replay_of=7) == replace(spec, idempotency_key=None, replay_of=7)
+    assert replayed(spec, PLAN, replay_of=7) == replace(spec, idempotency_key=None, replay_of=7)
 
 
 def test_a_replay_is_bound_by_the_plan_of_today_but_needs_no_name_that_is_gone():
     spec = ask(tier="large", category="mail", execution_cap="1h")
     with pytest.raises(Invalid, match="execution_cap may be at most"):
-        repeat(spec, replace(PLAN, max_execution_cap=timedelta(minutes=1)), replay_of=7)
+        replayed(spec, replace(PLAN, max_execution_cap=timedelta(minutes=1)), replay_of=7)
     without = replace(PLAN, tolerances={}, known_tiers=TIERS)
-    assert repeat(spec, without, replay_of=7).resources == spec.resources
+    assert replayed(spec, without, replay_of=7).resources == spec.resources
 
 
 seconds = st.integers(0, 10**9).map(lambda n: timedelta(seconds=n))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duly.duration import LONGEST
+from duly.duration import MAX_DURATION
 from duly.errors import Invalid
-from duly.model.plan_request import PlanRequest, change_plan, plan_from
-from duly.model.queue import ASKABLE
+from duly.model.queue import REQUESTABLE
+from duly.model.requests.plan_request import PlanRequest, change_plan, plan_from
 from duly.model.tenant import Plan
 
 
@@ -24,7 +24,7 @@ def test_a_plan_of_which_only_the_name_is_said_has_no_limit():
         name="team",
         delay_tolerance=timedelta(minutes=5),
         execution_cap=timedelta(hours=24),
-        max_execution_cap=LONGEST,
+        max_execution_cap=MAX_DURATION,
         weight=1,
     )
 
@@ -80,7 +80,7 @@ def test_a_default_that_is_not_said_fits_below_the_longest():
         ({"tolerances": {f"c{n}": 1 for n in range(51)}}, "tolerances", "at most 50"),
         ({"tiers": []}, "tiers", "null allows all"),
         ({"tiers": ["ba/sic"]}, "tiers", "lower-case letters"),
-        ({"queues": ["periodic"]}, "queues", "some of urgent, off_peak, or none of them"),
+        ({"queues": ["periodic"]}, "queues", "any of urgent, off_peak, or none"),
         ({"max_resources": {}}, "max_resources", "null is no limit"),
         ({"max_resources": {"cpu": 0}}, "max_resources.cpu", "max_resources.cpu must be above 0"),
         ({"max_resources": {"memory_mb": 0}}, "max_resources.memory", "above 0"),
@@ -112,7 +112,7 @@ def test_a_change_is_checked_together_with_what_stays():
     with pytest.raises(Invalid, match="may not exceed max_execution_cap"):
         change_plan(plan, {"max_execution_cap": "1h"})
     assert change_plan(plan, {"tasks_per_hour": None, "burst": None}).burst is None
-    assert change_plan(plan, {"max_execution_cap": None}).max_execution_cap == LONGEST
+    assert change_plan(plan, {"max_execution_cap": None}).max_execution_cap == MAX_DURATION
 
 
 def test_a_cpu_quota_stays_until_it_is_taken_away():
@@ -137,7 +137,7 @@ fields = st.fixed_dictionaries(
         "max_running": st.none() | st.integers(-1, 10),
         "max_resources": st.none() | st.fixed_dictionaries({"cpu": st.floats(0, 64)}),
         "tiers": st.none() | st.lists(names, max_size=3),
-        "queues": st.none() | st.lists(st.sampled_from(ASKABLE), max_size=3),
+        "queues": st.none() | st.lists(st.sampled_from(REQUESTABLE), max_size=3),
         "delay_tolerance": st.none() | durations,
         "max_delay_tolerance": st.none() | durations,
         "tolerances": st.none() | st.dictionaries(names, durations, max_size=2),
@@ -158,7 +158,7 @@ def test_a_plan_that_is_accepted_agrees_with_itself_and_so_does_every_change_of_
         assert refusal.message
         return
     assert plan.execution_cap <= plan.max_execution_cap
-    longest = plan.max_delay_tolerance or LONGEST
+    longest = plan.max_delay_tolerance or MAX_DURATION
     assert plan.delay_tolerance <= longest
     assert all(timedelta(seconds=one) <= longest for one in plan.tolerances.values())
     assert (plan.tasks_per_hour is None) == (plan.burst is None)

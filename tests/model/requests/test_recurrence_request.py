@@ -3,52 +3,63 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.errors import Invalid
-from duly.model.recurrence import Calendar, Clock, Every, Kind, Once, ShortMonth
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
+from duly.model.recurrence import (
+    Calendar,
+    FixedInterval,
+    OneTime,
+    RecurrenceKind,
+    ShortMonth,
+    TimesOfDay,
+)
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
 
 NOW = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
 START = datetime(2027, 1, 1, tzinfo=UTC)
-EARLY = Clock((6,), (30,))
+EARLY = TimesOfDay((6,), (30,))
 
 
 def read(**fields):
-    return read_recurrence(RecurrenceRequest(**fields), now=NOW)
+    return parse_recurrence(RecurrenceRequest(**fields), now=NOW)
 
 
 @pytest.mark.parametrize(
     ("fields", "kind", "rule"),
     [
-        ({"run_at": "2027-01-01T01:00:00+01:00"}, Kind.ONCE, Once(START)),
-        ({"daily": "06:30"}, Kind.DAILY, Calendar(clock=EARLY)),
-        ({"daily": "6:30:05"}, Kind.DAILY, Calendar(clock=Clock((6,), (30,), (5,)))),
-        ({"weekly": "mon@06:30"}, Kind.WEEKLY, Calendar(clock=EARLY, weekdays=(0,))),
-        ({"weekly": "Sun, wed@06:30"}, Kind.WEEKLY, Calendar(clock=EARLY, weekdays=(2, 6))),
+        ({"run_at": "2027-01-01T01:00:00+01:00"}, RecurrenceKind.ONCE, OneTime(START)),
+        ({"daily": "06:30"}, RecurrenceKind.DAILY, Calendar(times=EARLY)),
+        ({"daily": "6:30:05"}, RecurrenceKind.DAILY, Calendar(times=TimesOfDay((6,), (30,), (5,)))),
+        ({"weekly": "mon@06:30"}, RecurrenceKind.WEEKLY, Calendar(times=EARLY, weekdays=(0,))),
+        (
+            {"weekly": "Sun, wed@06:30"},
+            RecurrenceKind.WEEKLY,
+            Calendar(times=EARLY, weekdays=(2, 6)),
+        ),
         (
             {"monthly": "31@06:30"},
-            Kind.MONTHLY,
-            Calendar(clock=EARLY, days=(31,), short_month=ShortMonth.LAST),
+            RecurrenceKind.MONTHLY,
+            Calendar(times=EARLY, days=(31,), short_month=ShortMonth.LAST),
         ),
         (
             {"monthly": "1,30@06:30", "short_month": "skip"},
-            Kind.MONTHLY,
-            Calendar(clock=EARLY, days=(1, 30)),
+            RecurrenceKind.MONTHLY,
+            Calendar(times=EARLY, days=(1, 30)),
         ),
         (
             {"annually": "02-29@06:30"},
-            Kind.ANNUALLY,
-            Calendar(clock=EARLY, months=(2,), days=(29,), short_month=ShortMonth.LAST),
+            RecurrenceKind.ANNUALLY,
+            Calendar(times=EARLY, months=(2,), days=(29,), short_month=ShortMonth.LAST),
         ),
         (
             {"annually": "dec-24@06:30", "short_month": "skip"},
-            Kind.ANNUALLY,
-            Calendar(clock=EARLY, months=(12,), days=(24,)),
+            RecurrenceKind.ANNUALLY,
+            Calendar(times=EARLY, months=(12,), days=(24,)),
         ),
-        ({"every": "PT3H"}, Kind.EVERY, Every(timedelta(hours=3), NOW)),
-        ({"every": 90}, Kind.EVERY, Every(timedelta(seconds=90), NOW)),
+        ({"every": "PT3H"}, RecurrenceKind.EVERY, FixedInterval(timedelta(hours=3), NOW)),
+        ({"every": 90}, RecurrenceKind.EVERY, FixedInterval(timedelta(seconds=90), NOW)),
         (
             {"every": "15m", "start_at": "2027-01-01T00:00:00Z"},
-            Kind.EVERY,
-            Every(timedelta(minutes=15), START),
+            RecurrenceKind.EVERY,
+            FixedInterval(timedelta(minutes=15), START),
         ),
     ],
 )

@@ -8,13 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.errors import DulyError, Invalid, TooLarge
-from duly.model.amounts import parse_size
-from duly.model.request import (
+from duly.model.requests.amounts import parse_size
+from duly.model.requests.task_request import (
     MAX_ARGUMENT_BYTES,
     MAX_SOURCE_BYTES,
+    MAX_STDIN_BYTES,
     Completer,
     TaskRequest,
     complete,
+    replayed,
     revise,
 )
 from duly.model.resources import TIERS, Resources
@@ -85,7 +87,7 @@ REFUSED = [
     ({"resources": {"memory_mb": 1, "memory": "1MiB"}}, "resources.memory", "not both"),
     ({"resources": {"memory": "much"}}, "resources.memory", "512MiB"),
     ({"resources": {"extra": {"G P U": 1}}}, "resources.extra", "Not a name"),
-    ({"delay_tolerance": "soon"}, "delay_tolerance", "PT5M"),
+    ({"delay_tolerance": "soon"}, "delay_tolerance", "5m"),
     ({"delay_tolerance": -1}, "delay_tolerance", "between 0"),
     ({"delay_tolerance": 1e300}, "delay_tolerance", "100 years"),
     ({"execution_cap": 0}, "execution_cap", "more than 0"),
@@ -208,3 +210,19 @@ def test_in_a_batch_each_is_completed_as_if_it_came_alone(batch):
     assert [completer.complete(one) for one in requests] == [
         complete(one, PLAN) for one in requests
     ]
+
+
+def test_input_is_bounded_and_refused_as_invalid_beyond_that():
+    assert ask(stdin="ü" * (MAX_STDIN_BYTES // 2)).payload.stdin is not None
+    with pytest.raises(Invalid, match="bundle") as refused:
+        ask(stdin="ü" * (MAX_STDIN_BYTES // 2) + "x")
+    assert refused.value.field == "stdin"
+    with pytest.raises(Invalid, match="NUL"):
+        ask(stdin="a\0b")
+
+
+def test_input_stays_when_a_task_is_changed_or_replayed():
+    spec = ask(stdin="hi")
+    assert revise(spec, {"priority": 1}, PLAN).payload.stdin == "hi"
+    assert revise(spec, {"stdin": None}, PLAN).payload.stdin is None
+    assert replayed(spec, PLAN, replay_of=1).payload.stdin == "hi"

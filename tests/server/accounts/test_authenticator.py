@@ -3,16 +3,16 @@ import asyncio
 import pytest
 
 from duly.errors import Unauthenticated
-from duly.server import authenticator
-from duly.server.news import News
-from duly.store.tenants import digest, generate_key
+from duly.server.accounts import authenticator
+from duly.server.cluster.hints import Hint
+from duly.store.accounts.tenants import digest, generate_key
 from tests.server.lab import seconds
 
 
 async def refuses(lab, key):
     """Say whether nobody is known by `key`."""
     try:
-        await lab.parts.authenticator.authenticate(key)
+        await lab.components.authenticator.authenticate(key)
     except Unauthenticated:
         return True
     return False
@@ -24,7 +24,7 @@ async def set_key(lab, key, change):
 
 async def test_a_key_tells_the_tenant_the_user_the_plan_and_what_it_may_do(lab):
     key = await lab.key("acme")
-    credential = await lab.parts.authenticator.authenticate(key)
+    credential = await lab.components.authenticator.authenticate(key)
     assert (credential.tenant, credential.user, credential.plan.name) == (
         "acme",
         "kim",
@@ -55,12 +55,12 @@ async def test_an_expired_key_is_refused(lab):
     assert await refuses(lab, key)
 
 
-async def test_a_key_is_not_remembered_beyond_its_end(lab):
+async def test_a_key_is_not_cached_beyond_its_expiry(lab):
     key = await lab.key()
     await set_key(lab, key, "expires_at = duly.now() + interval '1 s'")
     assert not await refuses(lab, key)
     await lab.clock.move(seconds(1))
-    assert lab.parts.authenticator.recall(key) is None
+    assert lab.components.authenticator.get_cached(key) is None
     assert await refuses(lab, key)
 
 
@@ -74,7 +74,7 @@ async def test_a_revoked_key_is_refused_within_three_seconds(lab):
     assert await refuses(lab, key)
 
 
-async def test_a_slow_answer_is_not_remembered_for_longer(lab):
+async def test_a_slow_query_does_not_extend_the_ttl(lab):
     key = await lab.key()
     async with asyncio.TaskGroup() as group, lab.conn.transaction():
         await lab.conn.execute("lock table keys")
@@ -87,26 +87,26 @@ async def test_a_slow_answer_is_not_remembered_for_longer(lab):
     assert await refuses(lab, key)
 
 
-async def test_who_was_known_is_forgotten_when_keys_have_changed(lab):
+async def test_a_hint_about_changed_keys_invalidates_the_cache(lab):
     key = await lab.key()
     assert not await refuses(lab, key)
     await set_key(lab, key, "revoked_at = duly.now()")
-    lab.parts.authenticator.hear(News(work=True))
+    lab.components.authenticator.on_hint(Hint(work=True))
     assert not await refuses(lab, key)
-    lab.parts.authenticator.hear(News(credentials=True))
+    lab.components.authenticator.on_hint(Hint(credentials=True))
     assert await refuses(lab, key)
 
 
-async def test_what_was_asked_before_keys_changed_is_not_remembered(lab):
+async def test_a_credential_read_before_an_invalidation_is_not_cached(lab):
     key = await lab.key()
     async with asyncio.TaskGroup() as group, lab.conn.transaction():
         await lab.conn.execute("lock table keys")
         asking = group.create_task(refuses(lab, key))
         await somebody_waits(lab)
         # The answer that is on its way may be from before the change.
-        lab.parts.authenticator.hear(News(credentials=True))
+        lab.components.authenticator.on_hint(Hint(credentials=True))
     assert not asking.result()
-    assert lab.parts.authenticator.recall(key) is None
+    assert lab.components.authenticator.get_cached(key) is None
 
 
 async def somebody_waits(lab):
@@ -116,7 +116,7 @@ async def somebody_waits(lab):
             await asyncio.sleep(0.005)
 
 
-async def test_using_a_key_does_not_make_its_memory_last_longer(lab):
+async def test_using_a_key_does_not_extend_its_ttl(lab):
     key = await lab.key()
     assert not await refuses(lab, key)
     await set_key(lab, key, "revoked_at = duly.now()")
@@ -127,7 +127,7 @@ async def test_using_a_key_does_not_make_its_memory_last_longer(lab):
     assert await refuses(lab, key)
 
 
-async def test_a_key_that_was_refused_is_known_as_soon_as_it_exists(lab):
+async def test_a_refused_key_is_accepted_as_soon_as_it_exists(lab):
     key = await lab.key()
     await set_key(lab, key, "revoked_at = duly.now()")
     assert await refuses(lab, key)
@@ -135,25 +135,25 @@ async def test_a_key_that_was_refused_is_known_as_soon_as_it_exists(lab):
     assert not await refuses(lab, key)
 
 
-async def test_unknown_keys_take_up_no_memory(lab):
+async def test_unknown_keys_are_not_cached(lab):
     for number in range(20):
         assert await refuses(lab, f"duly_{number}")
-    assert len(lab.parts.authenticator._known) == 2
+    assert len(lab.components.authenticator._credentials) == 2
 
 
-async def test_only_so_many_keys_are_remembered(lab, monkeypatch):
-    monkeypatch.setattr(authenticator, "MOST", 3)
+async def test_the_number_of_cached_keys_is_bounded(lab, monkeypatch):
+    monkeypatch.setattr(authenticator, "MAX_CACHED_KEYS", 3)
     keys = [await lab.key() for _ in range(5)]
     for key in keys:
         assert not await refuses(lab, key)
-    assert list(lab.parts.authenticator._known) == [digest(key) for key in keys[-3:]]
+    assert list(lab.components.authenticator._credentials) == [digest(key) for key in keys[-3:]]
 
 
 async def test_a_node_is_known_by_its_own_key_only(lab):
     node = await lab.node()
-    knows = lab.parts.authenticator.authenticate_node
+    knows = lab.components.authenticator.authenticate_node
     assert await knows(node.key) == node.id
-    token = await lab.parts.cluster_manager.create_token(seconds(60))
+    token = await lab.components.cluster_manager.create_token(seconds(60))
     for wrong in (token, await lab.key(), "dulynode_", node.key[:-1]):
         with pytest.raises(Unauthenticated):
             await knows(wrong)
@@ -163,7 +163,7 @@ async def test_a_node_is_known_by_its_own_key_only(lab):
 
 async def test_a_removed_nodes_key_is_refused_within_three_seconds(lab):
     node = await lab.node()
-    knows = lab.parts.authenticator.authenticate_node
+    knows = lab.components.authenticator.authenticate_node
     await knows(node.key)
     await lab.conn.execute("update nodes set removed_at = duly.now() where id = $1", node.id)
     await lab.clock.move(seconds(3))

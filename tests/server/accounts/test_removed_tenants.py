@@ -1,4 +1,4 @@
-"""A tenant that is removed has nothing left: who stores for it and who removes it meet."""
+"""Races between the removal of a tenant and submissions for it: nothing is left behind."""
 
 import asyncio
 
@@ -6,9 +6,10 @@ import asyncpg
 import pytest
 
 from duly.errors import Conflict, NotFound
-from duly.server.minting import new_task
-from duly.store import tasks, tenants
-from duly.store.database import _prepare
+from duly.server.admission.new_task import new_task
+from duly.store.accounts import tenants
+from duly.store.database import _initialize
+from duly.store.tasks import tasks
 from tests.server.lab import answers
 
 
@@ -16,7 +17,7 @@ from tests.server.lab import answers
 async def other(shared_dsn, lab):
     """Another connection, of whoever comes at the same time."""
     conn = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
-    await _prepare(conn)
+    await _initialize(conn)
     yield conn
     await conn.close()
 
@@ -32,25 +33,25 @@ async def client(lab, request):
 
 
 def new(lab, client, shape=1):
-    return new_task(lab.parts.submitter._sequencer.mint(), client, lab.spec(), shape)
+    return new_task(lab.components.submitter._sequencer.mint(), client, lab.spec(), shape)
 
 
 async def storing(lab, client):
     """Return what is about to be stored for a client, by a statement on its own."""
-    (shape,) = await lab.parts.submitter._shapes.learn([lab.spec()])
+    (shape,) = await lab.components.submitter._shapes.get_or_create([lab.spec()])
     return [new(lab, client, shape)]
 
 
 async def test_nothing_is_stored_for_a_tenant_that_was_removed_a_moment_ago(lab, client):
     ended = await lab.submit(by=client)
-    await lab.parts.canceller.cancel(client, [ended])
-    await lab.parts.tenants.remove(lab.client, client.tenant_id)
+    await lab.components.canceller.cancel(client, [ended])
+    await lab.components.tenants.remove(lab.client, client.tenant_id)
     with pytest.raises(NotFound, match="There is no such tenant"):
         await lab.submit(by=client)
     for asked in (
-        lab.parts.submitter.submit_batch(client, [lab.spec()] * 2),
-        lab.parts.submitter.submit_batch(client, [lab.spec()], key="k"),
-        lab.parts.replayer.replay(client, ended),
+        lab.components.submitter.submit_batch(client, [lab.spec()] * 2),
+        lab.components.submitter.submit_batch(client, [lab.spec()], key="k"),
+        lab.components.replayer.replay(client, ended),
     ):
         with pytest.raises(NotFound, match="There is no such tenant"):
             await asked
@@ -65,7 +66,7 @@ async def test_a_removal_waits_for_what_is_being_stored_and_is_then_refused(lab,
     assert len(done.stored) == 1
     async with asyncio.TaskGroup() as group:
         removing = group.create_task(
-            attempted(lab.parts.tenants.remove(lab.client, client.tenant_id))
+            attempted(lab.components.tenants.remove(lab.client, client.tenant_id))
         )
         await anybody_waits(lab)
         await other.execute("commit")
@@ -79,17 +80,17 @@ async def test_a_suspension_does_not_wait_for_what_is_being_stored(lab, client, 
     await other.execute("begin")
     await tasks.insert(other, given, server=1)
     async with asyncio.timeout(10):
-        await lab.parts.tenants.suspend(lab.client, client.tenant_id)
-        await lab.parts.tenants.resume(lab.client, client.tenant_id)
-        await lab.parts.tenants.update(lab.client, client.tenant_id, name=None, plan="free")
+        await lab.components.tenants.suspend(lab.client, client.tenant_id)
+        await lab.components.tenants.resume(lab.client, client.tenant_id)
+        await lab.components.tenants.update(lab.client, client.tenant_id, name=None, plan="free")
     await other.execute("commit")
 
 
 async def test_nobody_waits_in_a_commit_for_a_tenant_that_is_being_removed(lab, client, other):
-    await lab.parts.submitter._shapes.learn([lab.spec()])
+    await lab.components.submitter._shapes.get_or_create([lab.spec()])
     await other.execute("begin")
-    assert await tenants.lock_for_good(other, client.tenant_id)
-    submitter = lab.parts.submitter
+    assert await tenants.lock_for_removal(other, client.tenant_id)
+    submitter = lab.components.submitter
     late = asyncio.create_task(submitter.submit(client, lab.spec()))
     async with asyncio.timeout(10):
         assert await lab.submit()
@@ -103,9 +104,9 @@ async def test_nobody_waits_in_a_commit_for_a_tenant_that_is_being_removed(lab, 
 
 async def test_a_batch_waits_for_a_removal_that_may_yet_be_undone(lab, client, other):
     await other.execute("begin")
-    await tenants.lock_for_good(other, client.tenant_id)
+    await tenants.lock_for_removal(other, client.tenant_id)
     async with asyncio.TaskGroup() as group:
-        storing = group.create_task(lab.parts.submitter.submit_batch(client, [lab.spec()] * 3))
+        storing = group.create_task(lab.components.submitter.submit_batch(client, [lab.spec()] * 3))
         await anybody_waits(lab)
         await other.execute("rollback")
     assert len(storing.result()) == await lab.count("live") == 3

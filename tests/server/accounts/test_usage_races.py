@@ -1,4 +1,4 @@
-"""The books against transactions that commit late, leaders that die, and two of them at once."""
+"""The usage ledger with transactions that commit late, leaders that die, and two at once."""
 
 import asyncio
 import random
@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from duly.errors import NotLeading, Unavailable
-from duly.server import bookkeeper
+from duly.server.accounts import usage_recorder
 from tests.server.books import amounts_told, booked, recount, unbooked
 
 ADD = """
@@ -81,41 +81,41 @@ async def writer(lab, shared_dsn):
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch):
     """Let the books give up soon on transactions that the test itself holds open."""
-    monkeypatch.setattr(bookkeeper, "TRIES", 2)
+    monkeypatch.setattr(usage_recorder, "MAX_SETTLE_CHECKS", 2)
 
 
 async def mark(lab):
-    return await lab.conn.fetchval("select booked_to from books")
+    return await lab.conn.fetchval("select booked_to from usage_watermark")
 
 
-async def test_what_is_not_committed_yet_is_waited_for(lab, shared_dsn):
+async def test_the_recorder_waits_for_uncommitted_attempts(lab, shared_dsn):
     async with writers(shared_dsn, 2) as (slow, quick):
         await slow.begin()
         low = await slow.add()
         high = await quick.add()
         assert low < high
-        await lab.parts.bookkeeper.tick()
+        await lab.components.usage_recorder.tick()
         assert await mark(lab) < low
         assert await amounts_told(lab.conn) == await recount(lab.conn)
         await slow.commit()
         assert await amounts_told(lab.conn) == await recount(lab.conn)
-        await lab.parts.bookkeeper.tick()
+        await lab.components.usage_recorder.tick()
         assert (await mark(lab), await booked(lab.conn)) == (high, 2)
         assert await amounts_told(lab.conn) == await recount(lab.conn)
 
 
-async def test_a_transaction_that_is_open_while_no_other_ends_is_waited_for(lab, writer):
+async def test_the_recorder_waits_for_an_open_transaction_while_no_other_ends(lab, writer):
     """A snapshot's xmax is no line to draw: it is below the ids of those that are open."""
     await writer.begin()
     low = await writer.add()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.usage_recorder.tick()
     assert await mark(lab) < low
     await writer.commit()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.usage_recorder.tick()
     assert (await mark(lab), await booked(lab.conn)) == (low, 1)
 
 
-async def test_who_draws_a_number_has_a_transaction_id_already(lab, writer):
+async def test_a_transaction_has_an_id_before_it_draws_a_number(lab, writer):
     """Otherwise it could get one above the line, and still hold a number below the mark."""
     drawn = await writer.conn.fetchval(
         "select pg_get_expr(adbin, adrelid) from pg_attrdef join pg_attribute on "
@@ -130,50 +130,50 @@ async def test_who_draws_a_number_has_a_transaction_id_already(lab, writer):
         await writer.roll_back()
 
 
-async def test_numbers_of_transactions_that_failed_are_passed_over(lab, writer):
+async def test_numbers_of_failed_transactions_are_skipped(lab, writer):
     await writer.begin()
     await writer.add()
     await writer.roll_back()
     high = await writer.add()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.usage_recorder.tick()
     assert (await mark(lab), await booked(lab.conn)) == (high, 1)
 
 
-async def test_a_number_drawn_after_the_line_is_left_for_the_next_time(lab, shared_dsn):
+async def test_a_number_drawn_after_the_watermark_is_left_for_the_next_tick(lab, shared_dsn):
     async with writers(shared_dsn, 2) as (slow, quick):
         first = await quick.add()
-        bookkeeper = lab.parts.bookkeeper
+        usage_recorder = lab.components.usage_recorder
         async with lab.database.connection() as conn:
-            assert await bookkeeper._is_settled(conn)
+            assert await usage_recorder._is_settled(conn)
             await slow.begin()
             await slow.add()
             await quick.add()
-            await bookkeeper._book(conn, lab.parts.cluster_manager.term, first)
+            await usage_recorder._record_batch(conn, lab.components.cluster_manager.term, first)
         assert (await mark(lab), await booked(lab.conn)) == (first, 1)
         await slow.commit()
         assert await amounts_told(lab.conn) == await recount(lab.conn)
-        await bookkeeper.tick()
+        await usage_recorder.tick()
         assert (await booked(lab.conn), await unbooked(lab.conn)) == (3, 0)
 
 
-async def test_books_are_written_in_batches(lab, writer, monkeypatch):
-    monkeypatch.setattr(bookkeeper, "BATCH", 3)
+async def test_the_ledger_is_written_in_batches(lab, writer, monkeypatch):
+    monkeypatch.setattr(usage_recorder, "ATTEMPTS_PER_BATCH", 3)
     for _ in range(8):
         await writer.add()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.usage_recorder.tick()
     assert (await booked(lab.conn), await unbooked(lab.conn)) == (8, 0)
     assert await amounts_told(lab.conn) == await recount(lab.conn)
 
 
-async def test_a_leader_that_dies_while_it_books_has_booked_nothing_or_all(lab, writer):
+async def test_a_leader_that_dies_while_recording_has_recorded_all_or_nothing(lab, writer):
     for _ in range(3):
         await writer.add()
     before = await mark(lab)
     # Whoever books stops at the table of usage, or at the page, and dies there.
-    for table in ("usage", "books"):
+    for table in ("usage", "usage_watermark"):
         await writer.begin()
         await writer.conn.execute(f"lock table {table} in exclusive mode")
-        booking = asyncio.create_task(lab.parts.bookkeeper.tick())
+        booking = asyncio.create_task(lab.components.usage_recorder.tick())
         pid = await waiting_for_lock(lab)
         await lab.conn.execute("select pg_terminate_backend($1)", pid)
         with pytest.raises(Unavailable):
@@ -181,7 +181,7 @@ async def test_a_leader_that_dies_while_it_books_has_booked_nothing_or_all(lab, 
         await writer.roll_back()
         assert (await mark(lab), await booked(lab.conn)) == (before, 0)
         assert await amounts_told(lab.conn) == await recount(lab.conn)
-    await lab.parts.bookkeeper.tick()
+    await lab.components.usage_recorder.tick()
     assert (await booked(lab.conn), await unbooked(lab.conn)) == (3, 0)
 
 
@@ -196,50 +196,50 @@ async def waiting_for_lock(lab):
             return pid
 
 
-async def test_two_who_book_at_once_book_everything_once(lab, writer, monkeypatch):
+async def test_two_recorders_at_once_record_everything_once(lab, writer, monkeypatch):
     """Even if the term let both of them: the books are locked."""
-    monkeypatch.setattr(bookkeeper, "BATCH", 2)
+    monkeypatch.setattr(usage_recorder, "ATTEMPTS_PER_BATCH", 2)
     other = lab.server()
-    other.cluster_manager._term = lab.parts.cluster_manager._term
-    other.cluster_manager._trusted_until = lab.parts.cluster_manager._trusted_until
+    other.cluster_manager._term = lab.components.cluster_manager._term
+    other.cluster_manager._trusted_until = lab.components.cluster_manager._trusted_until
     assert other.cluster_manager.term is not None
     for _ in range(5):
         for _ in range(7):
             await writer.add()
-        await asyncio.gather(lab.parts.bookkeeper.tick(), other.bookkeeper.tick())
+        await asyncio.gather(lab.components.usage_recorder.tick(), other.usage_recorder.tick())
         assert await unbooked(lab.conn) == 0
     assert await booked(lab.conn) == 35
     assert await amounts_told(lab.conn) == await recount(lab.conn)
 
 
-async def test_who_does_not_lead_any_more_books_nothing(lab, writer):
+async def test_a_former_leader_records_nothing(lab, writer):
     await writer.add()
     await lab.conn.execute("update terms set term = term + 1")
     with pytest.raises(NotLeading):
-        await lab.parts.bookkeeper.tick()
+        await lab.components.usage_recorder.tick()
     assert await booked(lab.conn) == 0
 
 
-async def test_who_does_not_lead_books_nothing(lab, writer):
+async def test_a_follower_records_nothing(lab, writer):
     await writer.add()
     follower = lab.server()
     await follower.cluster_manager.tick()
-    await follower.bookkeeper.tick()
+    await follower.usage_recorder.tick()
     assert await booked(lab.conn) == 0
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_the_order_the_answer_is_the_recount(lab, shared_dsn, seed, monkeypatch):
+async def test_in_any_order_the_ledger_equals_the_recount(lab, shared_dsn, seed, monkeypatch):
     """Writers begin, end attempts, commit and fail in any order, and the books are written."""
-    monkeypatch.setattr(bookkeeper, "TRIES", 1)
-    monkeypatch.setattr(bookkeeper, "BATCH", 3)
+    monkeypatch.setattr(usage_recorder, "MAX_SETTLE_CHECKS", 1)
+    monkeypatch.setattr(usage_recorder, "ATTEMPTS_PER_BATCH", 3)
     dice = random.Random(seed)
     async with writers(shared_dsn, 3) as all_writers:
         for _ in range(40):
             writer = dice.choice(all_writers)
             step = dice.choice(["write", "write", "end", "book"])
             if step == "book":
-                await lab.parts.bookkeeper.tick()
+                await lab.components.usage_recorder.tick()
             elif step == "end" and writer.is_open:
                 await (writer.commit() if dice.random() < 0.7 else writer.roll_back())
             elif step == "write":
@@ -250,7 +250,7 @@ async def test_whatever_the_order_the_answer_is_the_recount(lab, shared_dsn, see
         for writer in all_writers:
             if writer.is_open:
                 await writer.commit()
-        await lab.parts.bookkeeper.tick()
+        await lab.components.usage_recorder.tick()
         assert await unbooked(lab.conn) == 0
         assert await booked(lab.conn) == await lab.count("attempts")
         assert await amounts_told(lab.conn) == await recount(lab.conn)

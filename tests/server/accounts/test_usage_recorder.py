@@ -1,4 +1,4 @@
-"""What was used is counted once, whoever counts, whenever one looks, whatever fails."""
+"""Usage is counted exactly once, whichever server records it and whatever fails."""
 
 import asyncio
 from datetime import UTC, datetime, time, timedelta
@@ -28,13 +28,13 @@ GIB_HOUR = 1024 * 3600 * SECOND
 
 async def book(lab):
     """Let the leader write the books."""
-    await lab.parts.cluster_manager.tick()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.cluster_manager.tick()
+    await lab.components.usage_recorder.tick()
 
 
 async def end(lab, node, outcome=Outcome.SUCCEEDED, *, ran=10.0, ago=0.0, **fields):
     """Bring a task to the end of an attempt that ran for so long, and ended so long ago."""
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     ref = await lab.run(node, **fields)
     await lab.clock.move(timedelta(seconds=ran + ago))
     await node.heartbeat(ref)
@@ -56,7 +56,7 @@ async def prices(lab):
     await set_prices(lab.conn, "unlimited", "0.01", "3.6", "1")
 
 
-async def test_an_attempt_counts_from_its_end_on_and_no_more_once_it_is_booked(lab):
+async def test_an_attempt_counts_once_before_and_after_it_is_recorded(lab):
     node = await lab.node()
     await end(lab, node, tier="basic")
     expected = Amounts(
@@ -138,7 +138,7 @@ async def test_urgent_work_costs_more_than_the_same_off_peak(lab):
         await book(lab)
 
 
-async def test_a_new_price_holds_for_what_is_booked_from_then_on(lab):
+async def test_a_new_price_applies_to_attempts_recorded_from_then_on(lab):
     node = await lab.node()
     await end(lab, node, ran=3600, cpu=1)
     await book(lab)
@@ -169,7 +169,7 @@ async def test_a_tenant_pays_by_its_own_plan(lab):
         await book(lab)
 
 
-async def test_a_user_that_was_removed_is_still_told_by_name(lab):
+async def test_usage_of_a_removed_user_keeps_the_name(lab):
     node = await lab.node()
     await end(lab, node)
     await lab.conn.execute("update users set removed_at = duly.now()")
@@ -181,7 +181,7 @@ async def test_a_user_that_was_removed_is_still_told_by_name(lab):
 async def test_the_day_is_the_utc_day_of_the_end(lab):
     midnight = datetime.combine(lab.clock.now.date() + DAY, time(), UTC)
     await lab.clock.set(midnight - timedelta(seconds=30))
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     node = await lab.node()
     before = await lab.run(node)
     after = await lab.run(node)
@@ -198,7 +198,7 @@ async def test_the_day_is_the_utc_day_of_the_end(lab):
         await book(lab)
 
 
-async def test_what_is_told_late_counts_for_the_day_on_which_it_ended(lab):
+async def test_a_late_report_counts_for_the_day_of_the_end(lab):
     node = await lab.node()
     ref = await lab.run(node)
     ended = lab.clock.now + timedelta(minutes=1)
@@ -219,7 +219,7 @@ async def test_what_is_told_late_counts_for_the_day_on_which_it_ended(lab):
 async def test_a_task_that_is_changed_between_attempts_pays_for_what_each_was_given(lab):
     node = await lab.node()
     ref = await end(lab, node, Outcome.FAILED, tier="basic", delay_tolerance=300, max_attempts=5)
-    change = lab.parts.updater.update
+    change = lab.components.updater.update
     await change(lab.client, ref.task, {"tier": "regular", "delay_tolerance": 7200})
     await change(lab.client, ref.task, {"tier": "premium"})
     first = {("basic", "ordinary"): 500 * 10 * SECOND}
@@ -244,7 +244,7 @@ async def granted(lab):
     return {key: one.granted_cpu_milli_us for key, one in found.items()}
 
 
-async def test_numbers_that_no_sum_holds_do_not_stop_the_books(lab):
+async def test_amounts_too_large_for_a_sum_do_not_stop_the_recorder(lab):
     node = await lab.node()
     ref = await lab.run(node)
     assert await node.report(ref, usage=Usage(cpu_seconds=1e300))
@@ -266,7 +266,7 @@ async def test_usage_outlives_its_attempts_and_is_dropped_in_its_time(lab):
     assert await told(lab.conn) == {}
 
 
-async def test_history_is_not_dropped_before_it_is_in_the_books(lab):
+async def test_history_is_not_dropped_before_it_is_recorded(lab):
     node = await lab.node()
     ref = await end(lab, node)
     before = await told(lab.conn)
@@ -280,8 +280,8 @@ async def test_history_is_not_dropped_before_it_is_in_the_books(lab):
 
 
 async def clean_up(lab):
-    await lab.parts.cluster_manager.tick()
-    while await lab.parts.retention.tick():
+    await lab.components.cluster_manager.tick()
+    while await lab.components.retention.tick():
         pass
 
 
@@ -290,7 +290,7 @@ async def test_numbers_that_a_failover_gave_back_are_not_given_out_again(lab):
     await end(lab, node)
     await book(lab)
     await lab.conn.execute("select setval('entries', greatest(last_value - 1, 1)) from entries")
-    await lab.conn.execute("update books set booked_to = booked_to + 5")
+    await lab.conn.execute("update usage_watermark set booked_to = booked_to + 5")
     await book(lab)
     await end(lab, node)
     assert (await booked(lab.conn), await unbooked(lab.conn)) == (1, 1)

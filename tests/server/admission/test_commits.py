@@ -1,7 +1,7 @@
-"""What counts as committed when a commit waits for a standby.
+"""A commit that waits for a synchronous standby counts only once the standby has it.
 
-The standby of these tests does not exist, so every commit waits for it until somebody
-cancels the wait. PostgreSQL then reports success, with a warning.
+The standby of these tests does not exist, so every commit waits for it until the test cancels
+the wait. PostgreSQL then reports success, with a warning.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def settled(lab: Lab) -> Lab:
     return lab
 
 
-async def test_a_commit_whose_wait_was_cancelled_does_not_count(
+async def test_a_commit_whose_wait_for_the_standby_was_cancelled_does_not_count(
     database: Database, standby: Standby
 ) -> None:
     await standby.lose()
@@ -42,7 +42,9 @@ async def test_a_commit_whose_wait_was_cancelled_does_not_count(
             await writing
 
 
-async def test_a_caller_who_goes_away_cancels_no_wait(database: Database, standby: Standby) -> None:
+async def test_a_caller_that_goes_away_cancels_no_wait(
+    database: Database, standby: Standby
+) -> None:
     await standby.lose()
 
     async def write() -> None:
@@ -64,7 +66,7 @@ async def test_a_caller_who_goes_away_cancels_no_wait(database: Database, standb
 async def test_a_task_that_may_be_lost_is_not_acknowledged(settled: Lab, standby: Standby) -> None:
     await standby.lose()
     spec = settled.spec(idempotency_key="k")
-    for _ in range(2):  # with the first the key is new, with the second it is known
+    for _ in range(2):  # The key is new first, and used then.
         submitting = asyncio.ensure_future(settled.submit_all([spec]))
         await standby.cancel_waits_until(submitting)
         (answer,) = await submitting
@@ -76,7 +78,7 @@ async def test_a_task_that_may_be_lost_is_not_acknowledged(settled: Lab, standby
     assert await settled.count("tasks") == 2
 
 
-async def test_a_task_whose_answer_was_lost_is_acknowledged_once_it_is_certain(
+async def test_a_task_whose_response_was_lost_is_acknowledged_once_it_is_durable(
     settled: Lab, standby: Standby
 ) -> None:
     await standby.lose()
@@ -95,7 +97,7 @@ async def test_a_batch_that_may_be_lost_is_not_acknowledged(settled: Lab, standb
 
     async def submit() -> list[int]:
         specs = [settled.spec(), settled.spec()]
-        return await settled.parts.submitter.submit_batch(settled.client, specs, key="k")
+        return await settled.components.submitter.submit_batch(settled.client, specs, key="k")
 
     for _ in range(2):
         submitting = asyncio.ensure_future(submit())
@@ -107,7 +109,7 @@ async def test_a_batch_that_may_be_lost_is_not_acknowledged(settled: Lab, standb
     assert await settled.count("tasks") == 3
 
 
-async def test_a_shape_that_may_be_lost_is_not_remembered(lab: Lab, standby: Standby) -> None:
+async def test_a_shape_that_may_be_lost_is_not_cached(lab: Lab, standby: Standby) -> None:
     await standby.lose()
     for _ in range(2):
         learning = asyncio.ensure_future(lab.submit_all([lab.spec()]))
@@ -121,16 +123,16 @@ async def test_a_shape_that_may_be_lost_is_not_remembered(lab: Lab, standby: Sta
 async def test_a_cancel_that_may_be_lost_is_not_acknowledged(lab: Lab, standby: Standby) -> None:
     task = await lab.submit()
     await standby.lose()
-    for _ in range(2):  # the second finds that the task has ended
-        cancelling = asyncio.ensure_future(lab.parts.canceller.cancel(lab.client, [task]))
+    for _ in range(2):  # The second finds that the task has ended.
+        cancelling = asyncio.ensure_future(lab.components.canceller.cancel(lab.client, [task]))
         await standby.cancel_waits_until(cancelling)
         with pytest.raises(Unavailable):
             await cancelling
     await standby.forget()
-    assert await lab.parts.canceller.cancel(lab.client, [task]) == {}
+    assert await lab.components.canceller.cancel(lab.client, [task]) == {}
 
 
-async def test_a_report_that_may_be_lost_is_not_accepted_when_it_comes_again(
+async def test_a_repeated_report_that_may_be_lost_is_not_accepted(
     lab: Lab, standby: Standby
 ) -> None:
     node = await lab.node()
@@ -145,10 +147,10 @@ async def test_a_report_that_may_be_lost_is_not_accepted_when_it_comes_again(
     assert await node.report(ref)
 
 
-async def test_an_agent_is_not_told_of_a_loss_that_may_itself_be_lost(
+async def test_a_loss_that_may_itself_be_lost_is_not_sent_to_the_agent(
     lab: Lab, standby: Standby
 ) -> None:
-    """It would forget the attempt, which a failover makes its own again."""
+    """The agent would forget the attempt, which a failover gives back to it."""
     node = await lab.node()
     ref = await lab.run(node)
     await standby.lose()
@@ -160,7 +162,7 @@ async def test_an_agent_is_not_told_of_a_loss_that_may_itself_be_lost(
     beat = wire.Heartbeat(incarnation=node.incarnation, held=[ref])
     for ask in (
         lambda: node.poll(ref),
-        lambda: lab.parts.polls.stops_for(node.id, beat),
+        lambda: lab.components.polls.stops_for(node.id, beat),
     ):
         asking = asyncio.ensure_future(ask())
         await standby.cancel_wait()
@@ -170,7 +172,7 @@ async def test_an_agent_is_not_told_of_a_loss_that_may_itself_be_lost(
     assert [stop.why for stop in await node.stops(ref)] == ["lost"]
 
 
-async def test_a_report_is_not_called_stale_before_that_is_certain(
+async def test_a_report_is_not_called_stale_before_that_is_durable(
     lab: Lab, standby: Standby
 ) -> None:
     node = await lab.node()

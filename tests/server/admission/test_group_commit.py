@@ -10,12 +10,12 @@ from tests.server.lab import answers
 
 
 def poisoned(spec):
-    """Return a spec that no client could send, because its name is checked before."""
+    """Return a spec that PostgreSQL refuses; requests with such a name are refused earlier."""
     return msgspec.structs.replace(spec, name="a\0b")
 
 
 def commits():
-    """Return how many groups have been committed in this process."""
+    """Return the number of groups committed in this process."""
     return next(
         sample.value
         for sample in next(iter(telemetry.COMMIT_SECONDS.collect())).samples
@@ -27,7 +27,7 @@ async def ids_in(lab, table="tasks", column="id"):
     return {row[0] for row in await lab.conn.fetch(f"select {column} from {table}")}
 
 
-async def backend_in_line(lab):
+async def blocked_backend(lab):
     """Return the backend of the submitter once it waits for a lock or for a standby."""
     while True:
         pid = await lab.conn.fetchval(
@@ -41,7 +41,7 @@ async def backend_in_line(lab):
         await asyncio.sleep(0)
 
 
-async def test_submits_that_come_together_share_one_commit(lab):
+async def test_concurrent_submissions_share_one_commit(lab):
     before = commits()
     got = await lab.submit_all([lab.spec(name=f"task {number}") for number in range(100)])
     assert commits() == before + 1
@@ -49,13 +49,13 @@ async def test_submits_that_come_together_share_one_commit(lab):
     assert await ids_in(lab) == await ids_in(lab, "live") == {answer.id for answer in got}
 
 
-async def test_each_submit_is_answered_with_its_own_task(lab):
+async def test_each_submission_returns_its_own_task(lab):
     got = await lab.submit_all([lab.spec(name=f"task {number}") for number in range(20)])
     names = dict(await lab.conn.fetch("select id, name from tasks"))
     assert [names[answer.id] for answer in got] == [f"task {number}" for number in range(20)]
 
 
-async def test_an_answer_says_when_the_task_is_to_start(lab):
+async def test_a_response_has_the_start_by_of_the_task(lab):
     (answer,) = await lab.submit_all([lab.spec(delay_tolerance="60s")])
     row = await lab.live(answer.id)
     assert answer.stored.status == row["status"] == "waiting"
@@ -65,7 +65,7 @@ async def test_an_answer_says_when_the_task_is_to_start(lab):
 
 
 @pytest.mark.parametrize("place", [0, 50, 98, 99])
-async def test_one_poisonous_task_among_many_fails_alone(lab, place):
+async def test_one_bad_task_among_many_fails_alone(lab, place):
     specs = [lab.spec() for _ in range(99)]
     specs.insert(place, poisoned(lab.spec()))
     got = await lab.submit_all(specs)
@@ -75,22 +75,22 @@ async def test_one_poisonous_task_among_many_fails_alone(lab, place):
     assert len(await ids_in(lab)) == 99
 
 
-async def test_a_group_of_nothing_but_poison_is_refused_one_by_one(lab):
+async def test_every_task_of_a_bad_group_is_refused(lab):
     got = await lab.submit_all([poisoned(lab.spec()) for _ in range(5)])
     assert [type(answer) for answer in got] == [Invalid] * 5
     assert await lab.count("tasks") == await lab.count("live") == 0
 
 
-async def test_a_poisonous_task_does_not_keep_its_idempotency_key(lab):
+async def test_a_bad_task_does_not_use_its_idempotency_key(lab):
     spec = lab.spec(idempotency_key="k")
     assert isinstance((await lab.submit_all([poisoned(spec)]))[0], Invalid)
     assert (await lab.submit_all([spec]))[0].created
 
 
 async def test_an_id_that_is_taken_is_minted_again(lab):
-    sequencer = lab.parts.submitter._sequencer
+    sequencer = lab.components.submitter._sequencer
     before = [await lab.submit() for _ in range(3)]
-    # As if another server had minted under our number while we were held up.
+    # As if another server had minted with our number while this one was suspended.
     sequencer._last -= len(before)
     got = await lab.submit_all([lab.spec() for _ in range(10)])
     ids = {answer.id for answer in got}
@@ -99,14 +99,14 @@ async def test_an_id_that_is_taken_is_minted_again(lab):
     assert await ids_in(lab) == ids | set(before)
 
 
-async def test_submits_of_one_tenant_say_nothing_of_another(lab):
+async def test_submissions_of_tenants_are_independent(lab):
     mine, theirs = await lab.submit(), await lab.submit(by=lab.stranger)
     owners = dict(await lab.conn.fetch("select id, tenant_id from tasks"))
     assert owners == {mine: lab.client.tenant_id, theirs: lab.stranger.tenant_id}
 
 
-async def test_a_client_that_went_away_leaves_its_task_stored(lab):
-    submitter = lab.parts.submitter
+async def test_the_task_of_a_client_that_went_away_stays_stored(lab):
+    submitter = lab.components.submitter
     spec = lab.spec()
     await lab.submit()
     async with asyncio.TaskGroup() as group:
@@ -117,7 +117,7 @@ async def test_a_client_that_went_away_leaves_its_task_stored(lab):
     assert await lab.count("tasks") == 2
 
 
-async def test_a_commit_that_was_cut_off_before_it_happened_is_told_as_unknown(lab, shared_dsn):
+async def test_a_commit_cut_off_before_it_happened_has_an_unknown_result(lab, shared_dsn):
     await lab.submit()
     blocker = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
     try:
@@ -125,7 +125,7 @@ async def test_a_commit_that_was_cut_off_before_it_happened_is_told_as_unknown(l
             await blocker.execute("lock table live in share mode")
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
-                pid = await backend_in_line(lab)
+                pid = await blocked_backend(lab)
                 await lab.conn.execute("select pg_terminate_backend($1)", pid)
     finally:
         await blocker.close()
@@ -135,13 +135,13 @@ async def test_a_commit_that_was_cut_off_before_it_happened_is_told_as_unknown(l
     assert await lab.count("tasks") == 1
 
 
-async def test_a_commit_whose_answer_was_lost_is_told_as_stored_once_it_is_certain(lab, standby):
+async def test_a_commit_whose_response_was_lost_counts_once_it_is_durable(lab, standby):
     await lab.submit()
     # A commit waits for a standby that does not exist, after it has been written here.
     await standby.lose()
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(lab.submit_all([lab.spec() for _ in range(3)]))
-        pid = await backend_in_line(lab)
+        pid = await blocked_backend(lab)
         await lab.conn.execute("select pg_terminate_backend($1)", pid)
         await standby.waiting("pg_logical_emit_message")
         assert not asked.done()
@@ -156,27 +156,27 @@ async def test_a_server_that_cannot_renew_its_number_admits_nothing(lab):
     await lab.submit()
     await lab.conn.execute("update servers set incarnation = gen_random_uuid()")
     await lab.clock.move(lab.settings.leases.ttl)
-    submitter = lab.parts.submitter
+    submitter = lab.components.submitter
     (answer,) = await answers(submitter, [submitter.submit(lab.client, lab.spec())])
     assert isinstance(answer, Unavailable)
     assert await lab.count("tasks") == 1
 
 
-async def test_whatever_goes_wrong_in_a_commit_nobody_is_left_waiting(lab):
-    submitter = lab.parts.submitter
-    await submitter._shapes.learn([lab.spec()])
+async def test_every_request_of_a_failed_commit_gets_a_result(lab):
+    submitter = lab.components.submitter
+    await submitter._shapes.get_or_create([lab.spec()])
     async with asyncio.timeout(5):
         asking = asyncio.ensure_future(submitter.submit(lab.client, lab.spec()))
-        while not submitter._line.is_ready:
+        while not submitter._queue.has_ready:
             await asyncio.sleep(0)
-        lab.parts.cluster_manager._number = None
+        lab.components.cluster_manager._number = None
         with pytest.raises(Conflict):
             await submitter.tick()
         with pytest.raises(Unavailable, match="not known"):
             await asking
 
 
-async def test_a_task_is_stored_alike_alone_and_beside_one_that_has_a_key(lab):
+async def test_a_task_is_stored_alike_alone_and_beside_one_with_a_key(lab):
     fields = {
         "name": "a",
         "labels": {"b": "c"},

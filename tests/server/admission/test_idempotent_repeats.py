@@ -1,4 +1,4 @@
-"""What two submissions under one key must agree on, and what may change between them."""
+"""Two submissions under one key must have the same body; the plan may change in between."""
 
 from datetime import timedelta
 
@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from duly.model.request import TaskRequest, complete
+from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Plan
-from duly.server.repeats import hash_of
+from duly.server.admission.idempotency import hash_spec
 
 UNLIMITED = Plan(
     name="unlimited",
@@ -47,10 +47,10 @@ LATER = replace(
 
 def digest(plan, **fields):
     spec = complete(msgspec.convert({"command": ["true"], **fields}, TaskRequest), plan)
-    return hash_of(spec, plan)
+    return hash_spec(spec, plan)
 
 
-def test_a_key_that_was_given_to_an_earlier_version_stands_for_the_same_task():
+def test_the_hash_of_an_earlier_version_still_matches():
     # As the version before plans computed it.
     assert digest(UNLIMITED, idempotency_key="x", labels={"b": "1", "a": "2"}).hex() == (
         "01de5f181e770f2084e0bd37aa945c2cd51549cc2415c2513eab634d76ba0443"
@@ -72,7 +72,7 @@ def test_a_key_that_was_given_to_an_earlier_version_stands_for_the_same_task():
         {"queue": "off_peak"},
     ],
 )
-def test_a_change_of_the_plan_does_not_make_a_repeat_something_else(fields):
+def test_a_change_of_the_plan_does_not_change_the_hash(fields):
     assert digest(FREE, **fields) == digest(LATER, **fields)
 
 
@@ -89,5 +89,5 @@ def test_a_change_of_the_plan_does_not_make_a_repeat_something_else(fields):
         {"unique": {"key": "a"}},
     ],
 )
-def test_another_body_is_something_else(fields):
+def test_another_body_has_another_hash(fields):
     assert digest(FREE, **fields) != digest(FREE)

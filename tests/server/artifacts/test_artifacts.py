@@ -1,4 +1,4 @@
-"""Artifacts for as long as they are needed: who holds them, and what becomes of the others."""
+"""The life of artifacts: references that keep them, and the removal of unused ones."""
 
 import asyncio
 import hashlib
@@ -10,9 +10,9 @@ import pytest
 from duly.errors import Conflict, LimitExceeded, NotFound, UnknownArtifact
 from duly.model.graph import Dependency
 from duly.model.task import Outcome
-from duly.server import curator
-from duly.store import artifacts
-from duly.store.artifacts import Blob
+from duly.server.artifacts import artifact_gc
+from duly.store.tasks import artifacts
+from duly.store.tasks.artifacts import Blob
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
 
@@ -21,21 +21,21 @@ HASH = hashlib.sha256(DATA).hexdigest()
 DAY = timedelta(days=1)
 
 
-async def upload(parts, who, data=DATA):
+async def upload(components, who, data=DATA):
     """Upload an artifact; return whether it is new."""
-    begun = await parts.artifacts.begin(who, hashlib.sha256(data).digest(), len(data))
+    begun = await components.artifacts.begin(who, hashlib.sha256(data).digest(), len(data))
     if begun is None:
         return False
     async with begun:
-        await begun.take(data)
-        begun.seal()
+        await begun.write(data)
+        begun.verify()
         return await begun.finish()
 
 
 @pytest.fixture
 async def bundle(lab):
     """The hash of an artifact that the client has."""
-    assert await upload(lab.parts, lab.client)
+    assert await upload(lab.components, lab.client)
     return HASH
 
 
@@ -44,12 +44,12 @@ def calendar(lab):
     return Calendar(lab)
 
 
-async def kept(lab, parts=None):
+async def kept(lab, components=None):
     """Return the names of the bytes in the object store; here each server has one of its own."""
-    archive = (parts or lab.parts).artifacts._archive
+    object_store = (components or lab.components).artifacts._object_store
     found = set()
-    for tenant in await archive.tenants():
-        async for some in archive.blobs(tenant):
+    for tenant in await object_store.tenants():
+        async for some in object_store.blobs(tenant):
             found |= some.keys()
     return found
 
@@ -57,9 +57,9 @@ async def kept(lab, parts=None):
 async def pass_by(lab, by):
     """Let time pass, and let the leader remove what is not needed."""
     await lab.clock.move(by)
-    await lab.parts.cluster_manager.tick()
-    await lab.parts.bookkeeper.tick()
-    while await lab.parts.retention.tick():
+    await lab.components.cluster_manager.tick()
+    await lab.components.usage_recorder.tick()
+    while await lab.components.retention.tick():
         pass
 
 
@@ -70,7 +70,7 @@ async def is_there(lab, who=None):
 
 
 async def remove(lab, who=None):
-    await lab.parts.artifacts.remove(who or lab.client, bytes.fromhex(HASH))
+    await lab.components.artifacts.remove(who or lab.client, bytes.fromhex(HASH))
 
 
 async def anybody_waits(lab):
@@ -81,30 +81,30 @@ async def anybody_waits(lab):
             await asyncio.sleep(0.01)
 
 
-async def test_what_a_live_task_needs_is_not_removed(lab, bundle):
+async def test_an_artifact_of_a_live_task_is_not_removed(lab, bundle):
     node = await lab.node()
     task = await lab.submit(artifact=bundle)
-    with pytest.raises(Conflict, match=f"The task {task} needs the artifact"):
+    with pytest.raises(Conflict, match=f"The task {task} uses the artifact"):
         await remove(lab)
     ref = await lab.start(node, task)
     await node.report(ref, Outcome.FAILED)
     with pytest.raises(Conflict):
         await remove(lab)
-    await lab.parts.canceller.cancel(lab.client, [task])
+    await lab.components.canceller.cancel(lab.client, [task])
     await remove(lab)
     assert await kept(lab) == set()
     with pytest.raises(NotFound):
         await remove(lab)
 
 
-async def test_nothing_is_stored_that_needs_what_is_not_there(lab, bundle):
+async def test_a_task_with_an_unknown_artifact_is_refused(lab, bundle):
     unknown = "0" * 64
     asked = (
-        lab.parts.submitter.submit(lab.client, lab.spec(artifact=unknown)),
-        lab.parts.submitter.submit_batch(
+        lab.components.submitter.submit(lab.client, lab.spec(artifact=unknown)),
+        lab.components.submitter.submit_batch(
             lab.client, [lab.spec(), lab.spec(artifact=bundle), lab.spec(artifact=unknown)]
         ),
-        lab.parts.submitter.submit(lab.stranger, lab.spec(artifact=bundle)),
+        lab.components.submitter.submit(lab.stranger, lab.spec(artifact=bundle)),
     )
     for one in asked:
         with pytest.raises(UnknownArtifact, match="upload it first"):
@@ -115,10 +115,10 @@ async def test_nothing_is_stored_that_needs_what_is_not_there(lab, bundle):
 
 async def test_a_repeat_of_a_known_key_needs_no_artifact(lab, bundle):
     asked = lab.spec(artifact=bundle, idempotency_key="k")
-    first = await lab.parts.submitter.submit(lab.client, asked)
-    await lab.parts.canceller.cancel(lab.client, [first.id])
+    first = await lab.components.submitter.submit(lab.client, asked)
+    await lab.components.canceller.cancel(lab.client, [first.id])
     await remove(lab)
-    again = await lab.parts.submitter.submit(lab.client, asked)
+    again = await lab.components.submitter.submit(lab.client, asked)
     assert (again.id, again.created) == (first.id, False)
 
 
@@ -126,7 +126,7 @@ async def test_a_removal_waits_for_what_is_being_stored_and_is_then_refused(
     lab, bundle, monkeypatch
 ):
     held, go_on = asyncio.Event(), asyncio.Event()
-    use = artifacts.use
+    use = artifacts.add_uses
 
     async def slow(conn, *arguments):
         unknown = await use(conn, *arguments)
@@ -134,10 +134,10 @@ async def test_a_removal_waits_for_what_is_being_stored_and_is_then_refused(
         await go_on.wait()
         return unknown
 
-    monkeypatch.setattr(artifacts, "use", slow)
+    monkeypatch.setattr(artifacts, "add_uses", slow)
     async with asyncio.TaskGroup() as group:
         storing = group.create_task(
-            lab.parts.submitter.submit(lab.client, lab.spec(artifact=bundle))
+            lab.components.submitter.submit(lab.client, lab.spec(artifact=bundle))
         )
         await held.wait()
         removing = group.create_task(_attempted(remove(lab)))
@@ -152,7 +152,7 @@ async def test_a_removal_waits_for_what_is_being_stored_and_is_then_refused(
     assert await is_there(lab)
 
 
-async def test_who_stores_waits_for_a_removal_and_is_then_refused(lab, bundle, monkeypatch):
+async def test_a_submission_waits_for_a_removal_and_is_then_refused(lab, bundle, monkeypatch):
     held, go_on = asyncio.Event(), asyncio.Event()
     read_user = artifacts.read_user
 
@@ -167,7 +167,7 @@ async def test_who_stores_waits_for_a_removal_and_is_then_refused(lab, bundle, m
         removing = group.create_task(remove(lab))
         await held.wait()
         storing = group.create_task(
-            _attempted(lab.parts.submitter.submit(lab.client, lab.spec(artifact=bundle)))
+            _attempted(lab.components.submitter.submit(lab.client, lab.spec(artifact=bundle)))
         )
         await anybody_waits(lab)
         go_on.set()
@@ -197,7 +197,7 @@ async def test_the_quota_holds_for_two_servers_at_once(lab):
     got = await asyncio.gather(
         *(
             _attempted(upload(server, who, f"{number}".encode()))
-            for number, server in enumerate([lab.parts, other] * 4)
+            for number, server in enumerate([lab.components, other] * 4)
         )
     )
     assert (got.count(True), sum(isinstance(one, LimitExceeded) for one in got)) == (5, 3)
@@ -206,8 +206,8 @@ async def test_the_quota_holds_for_two_servers_at_once(lab):
     await lab.conn.execute("update tenants set plan = 'unlimited' where name = 'small'")
 
 
-async def test_what_nobody_needs_goes_after_a_week_and_its_bytes_with_it(lab, bundle):
-    assert await upload(lab.parts, lab.stranger)
+async def test_an_unused_artifact_is_removed_after_a_week_with_its_bytes(lab, bundle):
+    assert await upload(lab.components, lab.stranger)
     assert len(await kept(lab)) == 2
     await pass_by(lab, DAY * 6)
     assert await lab.count("artifacts") == 2
@@ -220,7 +220,7 @@ async def test_what_nobody_needs_goes_after_a_week_and_its_bytes_with_it(lab, bu
 async def test_a_week_counts_from_the_end_of_the_last_task(lab, bundle):
     task = await lab.submit(artifact=bundle, run_at=lab.clock.now + DAY * 20)
     await pass_by(lab, DAY * 10)
-    await lab.parts.canceller.cancel(lab.client, [task])
+    await lab.components.canceller.cancel(lab.client, [task])
     await pass_by(lab, seconds(1))
     assert await lab.count("artifact_uses") == 0
     await pass_by(lab, DAY * 6)
@@ -230,10 +230,10 @@ async def test_a_week_counts_from_the_end_of_the_last_task(lab, bundle):
     assert await kept(lab) == set()
 
 
-async def test_a_week_counts_from_the_last_time_that_it_was_sent(lab, bundle):
+async def test_the_week_counts_from_the_last_upload(lab, bundle):
     """Whoever sends it means to use it, and is told that it is there."""
     await pass_by(lab, DAY * 6)
-    assert not await upload(lab.parts, lab.client)
+    assert not await upload(lab.components, lab.client)
     await pass_by(lab, DAY * 2)
     assert await is_there(lab)
 
@@ -241,23 +241,23 @@ async def test_a_week_counts_from_the_last_time_that_it_was_sent(lab, bundle):
 async def test_a_week_counts_from_when_something_else_was_asked_for(lab, bundle, calendar):
     task = await lab.submit(artifact=bundle, run_at=lab.clock.now + DAY * 40)
     await pass_by(lab, DAY * 10)
-    await lab.parts.updater.update(lab.client, task, {"artifact": None})
+    await lab.components.updater.update(lab.client, task, {"artifact": None})
     await pass_by(lab, seconds(1))
     assert await is_there(lab)
     one = await calendar.create(task={"artifact": bundle}, every="90d")
     await pass_by(lab, DAY * 10)
-    await lab.parts.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
+    await lab.components.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
     await pass_by(lab, seconds(1))
     assert await is_there(lab)
     await pass_by(lab, DAY * 8)
     assert not await is_there(lab)
 
 
-async def test_bytes_without_a_row_are_swept_up_once_nobody_can_be_uploading_them(lab, bundle):
-    archive = lab.parts.artifacts._archive
+async def test_orphaned_bytes_are_swept_once_no_upload_can_own_them(lab, bundle):
+    object_store = lab.components.artifacts._object_store
     (known,) = await kept(lab)
     orphan = Blob(lab.client.tenant_id, known + 1, 8)
-    await archive.put(orphan.tenant_id, orphan.id, 0, DATA)
+    await object_store.put(orphan.tenant_id, orphan.id, 0, DATA)
     await pass_by(lab, seconds(3600))
     assert await kept(lab) == {known, orphan.id}
     await pass_by(lab, DAY * 1.1)
@@ -270,30 +270,30 @@ async def test_a_row_whose_bytes_were_not_deleted_in_time_is_gone_all_the_same(
     async def fail(*_):
         raise OSError("the store is away")
 
-    drop = type(lab.parts.artifacts._archive).drop
-    monkeypatch.setattr(type(lab.parts.artifacts._archive), "drop", fail)
+    drop = type(lab.components.artifacts._object_store).drop
+    monkeypatch.setattr(type(lab.components.artifacts._object_store), "drop", fail)
     await remove(lab)
     assert not await is_there(lab)
     assert len(await kept(lab)) == 1
-    monkeypatch.setattr(type(lab.parts.artifacts._archive), "drop", drop)
+    monkeypatch.setattr(type(lab.components.artifacts._object_store), "drop", drop)
     # The same bytes again are others, which the sweep leaves alone.
     await lab.clock.move(seconds(2))
-    assert await upload(lab.parts, lab.client)
+    assert await upload(lab.components, lab.client)
     await lab.submit(artifact=HASH, run_at=lab.clock.now + DAY * 20)
     await pass_by(lab, DAY * 1.1)
     assert len(await kept(lab)) == 1
-    assert not await upload(lab.parts, lab.client)
+    assert not await upload(lab.components, lab.client)
 
 
-async def test_replays_graphs_and_changes_hold_what_they_need(lab, bundle):
+async def test_replays_graphs_and_updates_reference_their_artifacts(lab, bundle):
     task = await lab.submit(artifact=bundle)
-    await lab.parts.canceller.cancel(lab.client, [task])
-    again = await lab.parts.replayer.replay(lab.client, task)
+    await lab.components.canceller.cancel(lab.client, [task])
+    again = await lab.components.replayer.replay(lab.client, task)
     with pytest.raises(Conflict, match=f"{again}"):
         await remove(lab)
     # What it asks for can change, and what it needs with it.
-    await lab.parts.updater.update(lab.client, again, {"artifact": None})
-    _, ids = await lab.parts.submitter.submit_graph(
+    await lab.components.updater.update(lab.client, again, {"artifact": None})
+    _, ids = await lab.components.submitter.submit_graph(
         lab.client,
         "g",
         [
@@ -305,24 +305,24 @@ async def test_replays_graphs_and_changes_hold_what_they_need(lab, bundle):
     )
     with pytest.raises(Conflict, match=f"{ids[1]}"):
         await remove(lab)
-    await lab.parts.updater.update(lab.client, again, {"artifact": bundle})
-    await lab.parts.canceller.cancel(lab.client, ids)
+    await lab.components.updater.update(lab.client, again, {"artifact": bundle})
+    await lab.components.canceller.cancel(lab.client, ids)
     with pytest.raises(Conflict, match=f"{again}"):
         await remove(lab)
     with pytest.raises(UnknownArtifact):
-        await lab.parts.updater.update(lab.client, again, {"artifact": "1" * 64})
-    await lab.parts.updater.update(lab.client, again, {"command": ["false"]})
+        await lab.components.updater.update(lab.client, again, {"artifact": "1" * 64})
+    await lab.components.updater.update(lab.client, again, {"command": ["false"]})
     stored = await lab.conn.fetchval(
         "select payload ->> 'artifact' from tasks where id = $1", again
     )
     assert stored == bundle
-    await lab.parts.updater.update(lab.client, again, {"source": "#!/bin/sh"})
+    await lab.components.updater.update(lab.client, again, {"source": "#!/bin/sh"})
     await remove(lab)
     with pytest.raises(UnknownArtifact):
-        await lab.parts.replayer.replay(lab.client, task)
+        await lab.components.replayer.replay(lab.client, task)
 
 
-async def test_a_schedule_holds_on_to_what_its_tasks_will_need(lab, bundle, calendar):
+async def test_a_schedule_references_the_artifacts_of_its_tasks(lab, bundle, calendar):
     with pytest.raises(UnknownArtifact):
         await calendar.create(task={"artifact": "2" * 64})
     one = await calendar.create(
@@ -330,43 +330,43 @@ async def test_a_schedule_holds_on_to_what_its_tasks_will_need(lab, bundle, cale
     )
     await pass_by(lab, DAY * 10)
     assert await is_there(lab)
-    with pytest.raises(Conflict, match=f"The schedule {one} needs the artifact"):
+    with pytest.raises(Conflict, match=f"The schedule {one} uses the artifact"):
         await remove(lab)
-    run = await lab.parts.schedules.run(lab.client, one)
-    await lab.parts.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
+    run = await lab.components.schedules.run(lab.client, one)
+    await lab.components.schedules.update(lab.client, one, {"task": {"command": ["true"]}})
     with pytest.raises(Conflict, match=f"The task {run.id}"):
         await remove(lab)
-    await lab.parts.canceller.cancel(lab.client, [run.id])
+    await lab.components.canceller.cancel(lab.client, [run.id])
     graph = await calendar.create(task={"artifact": bundle}, graph={"a": [], "b": ["a"]})
     with pytest.raises(Conflict, match=f"{graph}"):
         await remove(lab)
-    await lab.parts.schedules.remove(lab.client, graph)
+    await lab.components.schedules.remove(lab.client, graph)
     await remove(lab)
 
 
-async def test_what_a_schedule_has_fired_holds_it_too(lab, bundle, calendar):
+async def test_tasks_of_a_schedule_reference_its_artifact_too(lab, bundle, calendar):
     one = await calendar.create(task={"artifact": bundle})
     await calendar.go(1)
-    await lab.parts.schedules.remove(lab.client, one)
+    await lab.components.schedules.remove(lab.client, one)
     (task,) = [row["id"] for row in await lab.conn.fetch("select id from live")]
     with pytest.raises(Conflict, match=f"The task {task}"):
         await remove(lab)
 
 
-async def test_what_a_removed_tenant_had_goes_at_once(lab):
-    assert await upload(lab.parts, lab.stranger)
-    await lab.parts.tenants.remove(lab.client, lab.stranger.tenant_id)
+async def test_artifacts_of_a_removed_tenant_are_removed_at_once(lab):
+    assert await upload(lab.components, lab.stranger)
+    await lab.components.tenants.remove(lab.client, lab.stranger.tenant_id)
     with pytest.raises(NotFound):
-        await upload(lab.parts, lab.stranger, b"more")
+        await upload(lab.components, lab.stranger, b"more")
     await pass_by(lab, seconds(1))
     assert await lab.count("artifacts") == 0
     assert await kept(lab) == set()
 
 
-async def test_a_walk_through_uses_goes_on_where_it_was(lab, bundle, monkeypatch):
-    monkeypatch.setattr(curator, "USES", 2)
+async def test_the_scan_of_references_continues_at_its_cursor(lab, bundle, monkeypatch):
+    monkeypatch.setattr(artifact_gc, "USES_PER_BATCH", 2)
     tasks = [await lab.submit(artifact=bundle) for _ in range(5)]
-    await lab.parts.canceller.cancel(lab.client, tasks[1:])
+    await lab.components.canceller.cancel(lab.client, tasks[1:])
     await pass_by(lab, seconds(1))
     left = [row["used_by"] for row in await lab.conn.fetch("select used_by from artifact_uses")]
     assert left == tasks[:1]

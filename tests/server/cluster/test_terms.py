@@ -3,8 +3,9 @@ import asyncio
 import pytest
 
 from duly.errors import NotLeading
-from duly.store import leases, servers, stock
-from duly.store.servers import Term
+from duly.store.attempts import leases
+from duly.store.fleet import fleet_snapshot, servers
+from duly.store.fleet.servers import Term
 from tests.server.lab import seconds
 
 
@@ -13,24 +14,24 @@ async def term_of(lab):
 
 
 async def second(lab):
-    """Start another server, which does not lead."""
-    parts = lab.server()
-    await parts.cluster_manager.tick()
-    assert parts.cluster_manager.term is None
-    return parts
+    """Start another server, a follower."""
+    components = lab.server()
+    await components.cluster_manager.tick()
+    assert components.cluster_manager.term is None
+    return components
 
 
 async def test_one_server_leads_at_a_time(lab):
     other = await second(lab)
     for _ in range(5):
         await lab.clock.move(seconds(1))
-        await lab.parts.cluster_manager.tick()
+        await lab.components.cluster_manager.tick()
         await other.cluster_manager.tick()
-    assert lab.parts.cluster_manager.term == Term(1, lab.parts.cluster_manager.number)
+    assert lab.components.cluster_manager.term == Term(1, lab.components.cluster_manager.number)
     assert other.cluster_manager.term is None
 
 
-async def test_of_many_that_start_at_once_one_leads(lab):
+async def test_one_of_many_concurrently_started_servers_leads(lab):
     await lab.conn.execute("delete from terms")
     servers = [lab.server() for _ in range(5)]
     await asyncio.gather(*(one.cluster_manager.tick() for one in servers))
@@ -38,7 +39,7 @@ async def test_of_many_that_start_at_once_one_leads(lab):
     assert len({one.cluster_manager.number for one in servers}) == 5
 
 
-async def test_another_server_takes_over_when_the_term_has_run_out_and_not_before(lab):
+async def test_another_server_takes_over_when_the_term_has_expired_and_not_before(lab):
     other = await second(lab)
     await lab.clock.move(lab.settings.leases.term_ttl - seconds(0.1))
     await other.cluster_manager.tick()
@@ -49,15 +50,15 @@ async def test_another_server_takes_over_when_the_term_has_run_out_and_not_befor
 
 
 async def test_a_leader_stops_trusting_its_term_before_another_may_take_over(lab):
-    manager = lab.parts.cluster_manager
+    manager = lab.components.cluster_manager
     await lab.clock.move(seconds(2.4))
     assert manager.term is not None
     await lab.clock.move(seconds(0.1))
     assert manager.term is None
 
 
-async def test_a_leader_that_was_late_goes_on_when_nobody_took_over(lab):
-    manager = lab.parts.cluster_manager
+async def test_a_late_leader_keeps_its_term_if_no_server_took_over(lab):
+    manager = lab.components.cluster_manager
     term = manager.term
     await lab.clock.move(seconds(60))
     assert manager.term is None
@@ -65,10 +66,10 @@ async def test_a_leader_that_was_late_goes_on_when_nobody_took_over(lab):
     assert manager.term == term
 
 
-async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
+async def test_a_leader_that_resumes_after_its_term_writes_nothing(lab):
     node = await lab.node()
     task = await lab.submit()
-    stale = lab.parts.cluster_manager.term
+    stale = lab.components.cluster_manager.term
     other = await second(lab)
     await lab.clock.move(seconds(3))
     await other.cluster_manager.tick()
@@ -88,14 +89,14 @@ async def test_a_leader_that_wakes_up_after_its_term_writes_nothing(lab):
 async def lease(conn, term, task, node):
     shape = await conn.fetchval("select shape_id from live where id = $1", task)
     placement = (task, node.incarnation, 0, shape)
-    marks = (await stock.read_stock(conn)).marks
+    marks = (await fleet_snapshot.read_snapshot(conn)).fence
     return await leases.lease(
         conn, term, [placement], revision=marks.revision, given=None, backstop=seconds(15)
     )
 
 
 @pytest.mark.parametrize("due_in", [1, 60])
-async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab, due_in):
+async def test_every_duty_of_a_leader_whose_term_has_ended_writes_nothing(lab, due_in):
     node = await lab.node()
     ref = await lab.run(node)
     # While a task is due the queue manager gets no further; else it takes back what was lost.
@@ -103,54 +104,54 @@ async def test_every_duty_of_a_leader_whose_term_is_over_writes_nothing(lab, due
     waiting = await lab.submit()
     await lab.rejoin(node)
     await lab.clock.move(seconds(1))
-    # It has just looked at its watch when it is stopped; meanwhile another takes over.
+    # It has just checked the clock when it is suspended; meanwhile another server takes over.
     await lab.conn.execute("update terms set term = term + 1")
-    parts = lab.parts
-    assert parts.cluster_manager.term is not None
-    for duty in (parts.queue_manager, parts.resource_manager, parts.retention):
+    components = lab.components
+    assert components.cluster_manager.term is not None
+    for duty in (components.queue_manager, components.resource_manager, components.retention):
         with pytest.raises(NotLeading):
             await duty.tick()
     tasks = (ref.task, later, waiting)
     assert [await lab.status(task) for task in tasks] == ["running", "scheduled", "waiting"]
 
 
-async def test_every_step_of_retention_in_a_term_that_is_over_is_refused(lab):
-    retention, term = lab.parts.retention, lab.parts.cluster_manager.term
+async def test_every_step_of_retention_in_an_ended_term_is_refused(lab):
+    retention, term = lab.components.retention, lab.components.cluster_manager.term
     await lab.conn.execute("update terms set term = term + 1")
     for step in (
         retention._drop_oldest_day,
-        retention._forgetter.step,
-        retention._curator.step,
+        retention._plan_retention.step,
+        retention._artifact_gc.step,
     ):
         with pytest.raises(NotLeading):
             await step(term)
 
 
-async def test_a_leader_learns_that_its_term_is_over(lab):
+async def test_a_leader_notices_that_its_term_has_ended(lab):
     await lab.conn.execute("update terms set term = term + 1, server = 99, expires_at = 'infinity'")
-    await lab.parts.cluster_manager.tick()
-    assert lab.parts.cluster_manager.term is None
+    await lab.components.cluster_manager.tick()
+    assert lab.components.cluster_manager.term is None
     assert await term_of(lab) == (2, 99)
 
 
-async def test_a_leader_that_stops_lets_another_take_over_at_once(lab):
+async def test_another_server_takes_over_at_once_when_the_leader_stops(lab):
     other = await second(lab)
-    await lab.parts.cluster_manager.stop()
-    assert lab.parts.cluster_manager.term is None
+    await lab.components.cluster_manager.stop()
+    assert lab.components.cluster_manager.term is None
     await other.cluster_manager.tick()
     assert other.cluster_manager.term == Term(2, other.cluster_manager.number)
 
 
-async def test_a_server_that_does_not_lead_and_stops_leaves_the_leader_alone(lab):
+async def test_a_follower_that_stops_does_not_affect_the_leader(lab):
     other = await second(lab)
     await other.cluster_manager.stop()
-    await lab.parts.cluster_manager.tick()
-    assert await term_of(lab) == (1, lab.parts.cluster_manager.number)
+    await lab.components.cluster_manager.tick()
+    assert await term_of(lab) == (1, lab.components.cluster_manager.number)
 
 
-async def test_whoever_takes_over_waits_for_what_is_open_in_the_old_term(lab):
+async def test_a_takeover_waits_for_open_transactions_of_the_old_term(lab):
     other = await second(lab)
-    term = lab.parts.cluster_manager.term
+    term = lab.components.cluster_manager.term
     await lab.clock.move(seconds(3))
     async with (
         asyncio.timeout(5),
@@ -168,8 +169,8 @@ async def test_whoever_takes_over_waits_for_what_is_open_in_the_old_term(lab):
     assert other.cluster_manager.term is not None
 
 
-async def test_a_term_is_renewed_at_even_times_however_late_the_answers_come(lab):
-    manager, interval = lab.parts.cluster_manager, lab.settings.leases.term_renewal
+async def test_a_term_is_renewed_evenly_however_long_renewals_take(lab):
+    manager, interval = lab.components.cluster_manager, lab.settings.leases.term_renewal
     await manager.tick()
     assert manager.pause() == interval
     await lab.clock.move(interval / 4)
@@ -178,13 +179,13 @@ async def test_a_term_is_renewed_at_even_times_however_late_the_answers_come(lab
     assert manager.pause() == seconds(0)
 
 
-async def test_a_server_that_leads_again_looks_for_what_came_meanwhile(lab):
+async def test_a_server_that_leads_again_finds_tasks_submitted_meanwhile(lab):
     node = await lab.node()
     await lab.schedule()
     other = lab.server()
-    await lab.parts.cluster_manager.stop()
+    await lab.components.cluster_manager.stop()
     await other.cluster_manager.tick()
-    (admitted,) = await lab.submit_all([lab.spec()], parts=other)
+    (admitted,) = await lab.submit_all([lab.spec()], components=other)
     await other.cluster_manager.stop()
     await lab.schedule()
     assert await lab.run_on(node) == {admitted.id}

@@ -1,76 +1,78 @@
+"""Wake-ups reach the listeners of their id, and are kept until the next wait."""
+
 import asyncio
 from contextlib import ExitStack
 
 import pytest
 
-from duly.server.bell import Bell
+from duly.server.cluster.wakeups import Wakeups
 
 LONG = 60
 
 
 @pytest.fixture
-def bell():
-    return Bell()
+def wakeups():
+    return Wakeups()
 
 
-async def is_silent(listener):
-    """Say whether nothing has rung."""
+async def is_asleep(listener):
+    """Return True if nothing wakes the listener."""
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(listener.wait(LONG))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        silent = not waiting.done()
+        asleep = not waiting.done()
         waiting.cancel()
-    return silent
+    return asleep
 
 
-async def test_a_ring_wakes_everyone_who_listens_for_that_task(bell):
+async def test_a_wake_up_wakes_all_listeners_of_its_task(wakeups):
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        with bell.listen(1) as one, bell.listen(1) as two:
-            waiting = [group.create_task(listener.wait(LONG)) for listener in (one, two)]
-            bell.ring([1])
+        with wakeups.listen(1) as first, wakeups.listen(1) as second:
+            waiting = [group.create_task(listener.wait(LONG)) for listener in (first, second)]
+            wakeups.wake([1])
             await asyncio.gather(*waiting)
 
 
-async def test_a_ring_for_another_task_wakes_nobody(bell):
-    with bell.listen(1) as listener:
-        bell.ring([2, 3])
-        assert await is_silent(listener)
+async def test_a_wake_up_of_another_task_wakes_no_listener(wakeups):
+    with wakeups.listen(1) as listener:
+        wakeups.wake([2, 3])
+        assert await is_asleep(listener)
 
 
-async def test_a_ring_before_the_wait_is_kept(bell):
-    with bell.listen(1) as listener:
-        bell.ring([1])
+async def test_a_wake_up_before_the_wait_is_kept(wakeups):
+    with wakeups.listen(1) as listener:
+        wakeups.wake([1])
         async with asyncio.timeout(5):
             await listener.wait(LONG)
 
 
-async def test_a_ring_is_heard_once(bell):
-    with bell.listen(1) as listener:
-        bell.ring([1])
-        bell.ring([1])
+async def test_two_wake_ups_before_a_wait_end_one_wait(wakeups):
+    with wakeups.listen(1) as listener:
+        wakeups.wake([1])
+        wakeups.wake([1])
         await listener.wait(LONG)
-        assert await is_silent(listener)
+        assert await is_asleep(listener)
 
 
-async def test_a_wait_ends_by_itself(bell):
-    with bell.listen(1) as listener:
+async def test_a_wait_ends_at_its_timeout(wakeups):
+    with wakeups.listen(1) as listener:
         await listener.wait(0)
 
 
-async def test_nobody_is_listened_for_after_the_last_has_gone(bell):
-    with bell.listen(1):
-        with bell.listen(1):
+async def test_a_task_is_dropped_with_its_last_listener(wakeups):
+    with wakeups.listen(1):
+        with wakeups.listen(1):
             pass
-        assert bell._waiting.keys() == {1}
-    assert not bell._waiting
-    bell.ring([1])
+        assert wakeups._listeners.keys() == {1}
+    assert not wakeups._listeners
+    wakeups.wake([1])
 
 
-async def test_the_more_wait_the_later_each_looks_by_itself(bell):
+async def test_the_recheck_interval_grows_with_the_listeners(wakeups):
     with ExitStack() as listening:
-        for one in range(800):
-            listening.enter_context(bell.listen(one % 2))
-        assert bell.patience(0.5) == 2.0
-        assert bell.patience(3.0) == 3.0
-    assert bell.patience(0.5) == 0.5
+        for number in range(800):
+            listening.enter_context(wakeups.listen(number % 2))
+        assert wakeups.recheck_interval(0.5) == 2.0
+        assert wakeups.recheck_interval(3.0) == 3.0
+    assert wakeups.recheck_interval(0.5) == 0.5

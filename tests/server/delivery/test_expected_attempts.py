@@ -1,39 +1,39 @@
-"""What an agent should hold is read from where the last look ended, and now and then in full."""
+"""Expected attempts are read from the watermark on, and from time to time in full."""
 
 from duly import wire
 from tests.server.lab import seconds
 
 
-async def test_a_look_begins_above_what_is_held(lab):
+async def test_a_read_begins_above_the_watermark(lab):
     node = await lab.node()
     earlier = await lab.conn.fetchval("select nextval('tokens')")
     first = await lab.run(node)
     assert await node.starts(first) == []
     late = await lab.submit()
     await lab.schedule()
-    # As if its commit had been delayed: its token had been drawn before the one that is held.
+    # As if its commit had been delayed: its token is below the one that is held.
     await lab.conn.execute("update live set token = $2 where id = $1", late, earlier)
-    lab.parts.polls.nudge(None)
+    lab.components.polls.nudge(None)
     assert await node.starts(first) == []
     await lab.clock.move(seconds(1))
     assert [ref.task for ref in await node.starts(first)] == [late]
 
 
-async def test_what_was_told_and_is_not_held_is_told_again(lab):
+async def test_an_attempt_that_was_delivered_and_is_not_held_is_delivered_again(lab):
     node = await lab.node()
     first = await lab.run(node)
     await node.poll(first)
     second = await lab.submit()
     third = await lab.submit()
     await lab.schedule()
-    told = {ref.task: ref for ref in await node.starts(first)}
-    assert told.keys() == {second, third}
-    assert await node.starts(first, told[third]) == [told[second]]
-    assert await node.starts(first, told[third]) == [told[second]]
-    assert await node.starts(first, told[second], told[third]) == []
+    delivered = {ref.task: ref for ref in await node.starts(first)}
+    assert delivered.keys() == {second, third}
+    assert await node.starts(first, delivered[third]) == [delivered[second]]
+    assert await node.starts(first, delivered[third]) == [delivered[second]]
+    assert await node.starts(first, delivered[second], delivered[third]) == []
 
 
-async def test_what_is_held_no_longer_counts_is_seen_below_the_mark(lab):
+async def test_an_attempt_that_has_ended_is_noticed_below_the_watermark(lab):
     node = await lab.node()
     first, second = await lab.run(node), await lab.run(node)
     await node.poll(first, second)
@@ -41,15 +41,15 @@ async def test_what_is_held_no_longer_counts_is_seen_below_the_mark(lab):
     assert await node.stops(first, second) == [wire.Stop(ref=first, why="lost")]
 
 
-async def test_a_cancel_is_seen_below_the_mark(lab):
+async def test_a_cancel_is_noticed_below_the_watermark(lab):
     node = await lab.node()
     first, second = await lab.run(node), await lab.run(node)
     await node.poll(first, second)
-    await lab.parts.canceller.cancel(lab.client, [first.task])
+    await lab.components.canceller.cancel(lab.client, [first.task])
     assert await node.stops(first, second) == [wire.Stop(ref=first, why="cancelled")]
 
 
-async def test_numbers_that_no_attempt_can_have_are_passed_over(lab):
+async def test_refs_with_impossible_numbers_are_lost(lab):
     node = await lab.node()
     first = await lab.run(node)
     await node.poll(first)

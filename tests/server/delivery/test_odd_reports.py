@@ -1,4 +1,4 @@
-"""No report is too odd: what cannot be stored is bent, and holds up no other report."""
+"""Values that cannot be stored are replaced, and such a report blocks no other."""
 
 import pytest
 
@@ -30,14 +30,14 @@ from duly.model.task import Outcome, Reason, Usage
     ],
     ids=lambda fields: ",".join(fields),
 )
-async def test_an_odd_report_is_taken_and_holds_up_no_other(lab, fields):
+async def test_an_odd_report_is_accepted_and_blocks_no_other(lab, fields):
     node = await lab.node()
     odd, plain = await lab.run(node), await lab.run(node)
     reports = [
         wire.AttemptReport(ref=odd, outcome=Outcome.SUCCEEDED, **fields),
         wire.AttemptReport(ref=plain, outcome=Outcome.SUCCEEDED),
     ]
-    assert await lab.parts.queue_manager.report(node.id, reports) == [True, True]
+    assert await lab.components.queue_manager.report(node.id, reports) == [True, True]
     assert [await lab.status(ref.task) for ref in (odd, plain)] == ["done", "done"]
 
 
@@ -54,13 +54,13 @@ async def test_an_odd_report_is_taken_and_holds_up_no_other(lab, fields):
     ],
     ids=str,
 )
-async def test_an_attempt_that_cannot_be_is_stale_and_holds_up_no_other(lab, change):
+async def test_a_report_of_an_impossible_attempt_is_stale_and_blocks_no_other(lab, change):
     node = await lab.node()
     ref, other = await lab.run(node), await lab.run(node)
     fields = {"task": ref.task, "attempt": ref.attempt, "token": ref.token}
     wrong = wire.AttemptRef(**{name: fields[name] + change.get(name, 0) for name in fields})
     reports = [wire.AttemptReport(ref=one, outcome=Outcome.SUCCEEDED) for one in (wrong, other)]
-    assert await lab.parts.queue_manager.report(node.id, reports) == [False, True]
+    assert await lab.components.queue_manager.report(node.id, reports) == [False, True]
     assert await lab.status(ref.task) == "running"
 
 
@@ -71,5 +71,5 @@ async def test_one_batch_may_hold_a_stale_and_a_current_report_of_one_task(lab):
     await lab.sweep()
     new = await lab.start(node, old.task)
     reports = [wire.AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED) for ref in (old, new, new)]
-    assert await lab.parts.queue_manager.report(node.id, reports) == [False, True, True]
+    assert await lab.components.queue_manager.report(node.id, reports) == [False, True, True]
     assert await lab.attempts(old.task) == [(1, "lost"), (2, "succeeded")]

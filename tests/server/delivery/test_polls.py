@@ -5,12 +5,12 @@ import pytest
 from duly import wire
 from duly.errors import Fenced
 from duly.model.task import Outcome
-from duly.server import polls
-from duly.server.preparations import LONGEST
+from duly.server.delivery import polls
+from duly.server.delivery.preparations import MAX_EXTENSION
 from tests.server.lab import Node, seconds
 
 
-async def test_a_lost_answer_is_given_again(lab):
+async def test_a_lost_response_is_repeated(lab):
     node = await lab.node()
     task = await lab.submit()
     await lab.schedule()
@@ -19,7 +19,7 @@ async def test_a_lost_answer_is_given_again(lab):
     assert await node.poll() == first
 
 
-async def test_what_is_held_is_not_told_again(lab):
+async def test_an_attempt_that_is_held_is_not_delivered_again(lab):
     node = await lab.node()
     ref = await lab.run(node)
     other = await lab.submit()
@@ -29,18 +29,18 @@ async def test_what_is_held_is_not_told_again(lab):
 
 
 async def test_a_waiting_poll_is_woken_by_a_lease(lab, monkeypatch):
-    monkeypatch.setattr(polls, "RECHECK", seconds(60))
+    monkeypatch.setattr(polls, "RECHECK_INTERVAL", seconds(60))
     node = await lab.node()
     task = await lab.submit()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         poll = group.create_task(node.poll(wait=20))
-        while not lab.parts.polls._waiting._waiting:
+        while not lab.components.polls._wakeups._listeners:
             await asyncio.sleep(0)
         await lab.schedule()
     assert [start.ref.task for start in poll.result().start] == [task]
 
 
-async def test_what_an_agent_holds_and_should_not_is_lost(lab):
+async def test_an_attempt_that_an_agent_should_not_hold_is_lost(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await node.report(ref, Outcome.EXPIRED)
@@ -51,10 +51,10 @@ async def test_what_an_agent_holds_and_should_not_is_lost(lab):
     ]
 
 
-async def test_a_stop_is_told_once_by_polls_and_every_time_by_heartbeats(lab):
+async def test_a_stop_is_returned_once_by_polls_and_every_time_by_heartbeats(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    await lab.parts.canceller.cancel(lab.client, [ref.task])
+    await lab.components.canceller.cancel(lab.client, [ref.task])
     stop = wire.Stop(ref=ref, why="cancelled")
     assert await node.stops(ref) == [stop]
     assert await node.stops(ref) == []
@@ -62,21 +62,21 @@ async def test_a_stop_is_told_once_by_polls_and_every_time_by_heartbeats(lab):
     assert await node.heartbeat(ref) == [stop]
 
 
-async def test_a_stop_of_what_the_agent_never_held_is_told_until_it_is_reported(lab):
+async def test_a_stop_of_an_attempt_that_is_not_held_is_repeated_until_it_is_reported(lab):
     node = await lab.node()
     task = await lab.submit()
     await lab.schedule()
-    await lab.parts.canceller.cancel(lab.client, [task])
+    await lab.components.canceller.cancel(lab.client, [task])
     (stop,) = await node.stops()
     assert await node.heartbeat() == [stop]
     assert await node.report(stop.ref, Outcome.CANCELLED)
     assert await node.heartbeat() == []
 
 
-async def test_an_attempt_far_beyond_its_cap_is_to_be_killed(lab):
+async def test_an_attempt_far_beyond_its_cap_is_stopped(lab):
     node = await lab.node()
     ref = await lab.run(node, execution_cap="60s")
-    # cap, grace, and five seconds for the agent to do it by itself
+    # Cap, grace, and five seconds for the agent to kill it by itself.
     await lab.clock.move(seconds(60 + 10 + 4))
     assert await node.heartbeat(ref) == []
     await lab.clock.move(seconds(1))
@@ -84,16 +84,16 @@ async def test_an_attempt_far_beyond_its_cap_is_to_be_killed(lab):
     assert await node.heartbeat(ref) == [wire.Stop(ref=ref, why="capped")]
 
 
-async def test_the_cap_counts_from_when_an_attempt_begins(lab):
-    """However long its bundle and its inputs are on their way; its node says so meanwhile."""
+async def test_the_cap_counts_from_the_start_of_an_attempt(lab):
+    """However long its node reports that it fetches the bundle and the inputs."""
     node, other = await lab.node(), await lab.node(cpu=0)
     ref = await lab.run(node, execution_cap="60s")
     plain = await lab.run(node, execution_cap="60s")
     stale = wire.AttemptRef(plain.task, plain.attempt, plain.token + 1)
     for _ in range(20):
         await lab.clock.move(seconds(45))
-        await lab.parts.preparations.note(node.id, [ref, stale])
-        await lab.parts.preparations.note(other.id, [plain])
+        await lab.components.preparations.extend_deadlines(node.id, [ref, stale])
+        await lab.components.preparations.extend_deadlines(other.id, [plain])
         assert ref not in [stop.ref for stop in await node.heartbeat(ref)]
     assert await node.heartbeat(ref, plain) == [wire.Stop(ref=plain, why="capped")]
     assert await node.report(plain, Outcome.CAPPED)
@@ -103,14 +103,14 @@ async def test_the_cap_counts_from_when_an_attempt_begins(lab):
     assert await node.heartbeat(ref) == [wire.Stop(ref=ref, why="capped")]
 
 
-async def test_an_attempt_that_is_prepared_for_ever_is_to_be_killed(lab):
+async def test_an_attempt_that_is_prepared_for_ever_is_stopped(lab):
     node = await lab.node()
     ref = await lab.run(node, execution_cap="60s")
     began = lab.clock.now
     while await node.heartbeat(ref) == []:
-        await lab.parts.preparations.note(node.id, [ref])
+        await lab.components.preparations.extend_deadlines(node.id, [ref])
         await lab.clock.move(seconds(30))
-    assert lab.clock.now - began <= LONGEST + seconds(60 + 10 + 5 + 30)
+    assert lab.clock.now - began <= MAX_EXTENSION + seconds(60 + 10 + 5 + 30)
 
 
 async def test_an_overdue_attempt_keeps_its_row_until_it_is_reported(lab):
@@ -134,7 +134,7 @@ async def test_an_incarnation_that_was_replaced_is_fenced(lab):
         await node.heartbeat()
 
 
-async def test_an_incarnation_that_was_silent_for_too_long_is_fenced(lab):
+async def test_an_incarnation_without_heartbeats_for_too_long_is_fenced(lab):
     node = await lab.node()
     await lab.silence(lab.settings.leases.ttl)
     with pytest.raises(Fenced):
@@ -143,7 +143,7 @@ async def test_an_incarnation_that_was_silent_for_too_long_is_fenced(lab):
         await node.heartbeat()
 
 
-async def test_a_lease_that_ran_out_may_be_renewed_while_nobody_has_ended_it(lab):
+async def test_an_expired_lease_may_be_renewed_until_it_is_swept(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.clock.move(lab.settings.leases.ttl * 10)
@@ -152,15 +152,17 @@ async def test_a_lease_that_ran_out_may_be_renewed_while_nobody_has_ended_it(lab
     assert await lab.status(ref.task) == "running"
 
 
-async def test_a_node_learns_nothing_of_anothers_incarnation(lab):
+async def test_a_node_cannot_poll_for_the_incarnation_of_another(lab):
     node, other = await lab.node(), await lab.node()
     await lab.submit_all([lab.spec() for _ in range(4)])
     await lab.schedule()
     mixed = Node(
-        lab.parts,
+        lab.components,
         other.name,
         other.key,
-        wire.Joined(node=other.id, incarnation=node.incarnation, lease_ttl=1, heartbeat_interval=1),
+        wire.JoinResponse(
+            node=other.id, incarnation=node.incarnation, lease_ttl=1, heartbeat_interval=1
+        ),
     )
     with pytest.raises(Fenced):
         await mixed.poll()
@@ -168,6 +170,6 @@ async def test_a_node_learns_nothing_of_anothers_incarnation(lab):
         await mixed.heartbeat()
 
 
-async def test_a_poll_answers_after_its_wait_with_nothing(lab):
+async def test_a_poll_returns_empty_after_its_wait(lab):
     node = await lab.node()
-    assert await node.poll(wait=0) == wire.Orders(start=[], stop=[])
+    assert await node.poll(wait=0) == wire.PollResponse(start=[], stop=[])

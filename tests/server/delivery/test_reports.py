@@ -6,7 +6,7 @@ from tests.server.lab import seconds
 
 
 async def snapshot(lab):
-    """Return everything that a report could change."""
+    """Return every row that a report could change."""
     tables = ("live", "attempts", "ends", "dead_letters", "events")
     return [await lab.conn.fetch(f"select * from {table} order by 1, 2") for table in tables]
 
@@ -23,7 +23,7 @@ async def test_a_report_that_was_accepted_is_accepted_again_and_changes_nothing(
 
 
 @pytest.mark.parametrize("wrong", [(1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)])
-async def test_a_report_of_what_is_not_held_is_stale(lab, wrong):
+async def test_a_report_of_an_attempt_that_is_not_held_is_stale(lab, wrong):
     node = await lab.node()
     ref = await lab.run(node)
     before = await snapshot(lab)
@@ -42,7 +42,7 @@ async def test_a_report_of_another_node_is_stale(lab):
     assert not await other.report(ref)
 
 
-async def test_a_report_of_an_attempt_that_was_given_away_is_stale(lab):
+async def test_a_report_of_an_attempt_that_was_handed_over_is_stale(lab):
     node = await lab.node()
     old = await lab.run(node)
     node = await lab.rejoin(node)
@@ -56,18 +56,18 @@ async def test_a_report_of_an_attempt_that_was_given_away_is_stale(lab):
     assert await lab.attempts(old.task) == [(1, "lost"), (2, "succeeded")]
 
 
-async def test_a_stale_report_is_stale_even_beside_one_that_counts(lab):
+async def test_a_stale_report_is_stale_even_beside_a_current_one(lab):
     node = await lab.node()
     old = await lab.run(node)
     node = await lab.rejoin(node)
     await lab.sweep()
     new = await lab.start(node, old.task)
     reports = [wire.AttemptReport(ref=ref, outcome=Outcome.SUCCEEDED) for ref in (old, new, new)]
-    assert await lab.parts.queue_manager.report(node.id, reports) == [False, True, True]
+    assert await lab.components.queue_manager.report(node.id, reports) == [False, True, True]
     assert await lab.attempts(old.task) == [(1, "lost"), (2, "succeeded")]
 
 
-async def test_a_report_by_an_incarnation_that_was_replaced_counts_until_it_is_swept(lab):
+async def test_a_report_of_a_replaced_incarnation_is_accepted_until_it_is_swept(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.rejoin(node)
@@ -76,16 +76,16 @@ async def test_a_report_by_an_incarnation_that_was_replaced_counts_until_it_is_s
     assert await lab.status(ref.task) == "done"
 
 
-async def test_a_report_of_what_was_taken_back_from_a_node_that_left_is_stale(lab):
+async def test_a_report_of_an_attempt_requeued_when_its_node_left_is_stale(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    await lab.parts.cluster_manager.leave(node.id, node.incarnation)
+    await lab.components.cluster_manager.leave(node.id, node.incarnation)
     await lab.sweep()
     before = await snapshot(lab)
     assert not await node.report(ref)
     assert await snapshot(lab) == before
 
 
-async def test_no_reports_are_answered_with_nothing(lab):
+async def test_an_empty_list_of_reports_has_an_empty_response(lab):
     node = await lab.node()
-    assert await lab.parts.queue_manager.report(node.id, []) == []
+    assert await lab.components.queue_manager.report(node.id, []) == []

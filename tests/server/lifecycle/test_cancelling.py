@@ -8,7 +8,7 @@ from tests.server.lab import reason_of, seconds
 
 
 async def cancel(lab, *tasks, by=None):
-    return await lab.parts.canceller.cancel(by or lab.client, tasks)
+    return await lab.components.canceller.cancel(by or lab.client, tasks)
 
 
 async def test_a_scheduled_task_ends_at_once(lab):
@@ -29,7 +29,7 @@ async def test_a_waiting_task_ends_at_once_and_never_starts(lab):
     assert await lab.status(task) == "cancelled"
 
 
-async def test_a_running_task_keeps_its_row_and_its_resources_until_it_is_gone(lab):
+async def test_a_running_task_keeps_its_row_and_resources_until_its_process_is_gone(lab):
     node = await lab.node(cpu=1)
     ref = await lab.run(node, cpu=1)
     other = await lab.submit(cpu=1)
@@ -43,7 +43,7 @@ async def test_a_running_task_keeps_its_row_and_its_resources_until_it_is_gone(l
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-async def test_whatever_is_reported_later_ends_it_as_cancelled(lab, outcome):
+async def test_any_later_report_ends_the_task_as_cancelled(lab, outcome):
     node = await lab.node()
     ref = await lab.run(node)
     await cancel(lab, ref.task)
@@ -73,7 +73,7 @@ async def test_cancelling_twice_is_cancelling_once(lab):
     assert (await lab.live(ref.task))["cancel_requested_at"] == asked_at
 
 
-async def test_what_has_ended_cannot_be_cancelled(lab):
+async def test_an_ended_task_cannot_be_cancelled(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await node.report(ref)
@@ -84,7 +84,7 @@ async def test_what_has_ended_cannot_be_cancelled(lab):
     assert await cancel(lab, waiting) == {}
 
 
-async def test_what_is_unknown_or_anothers_is_left_alone(lab):
+async def test_unknown_tasks_and_tasks_of_other_tenants_are_left_alone(lab):
     node = await lab.node()
     running, waiting = await lab.run(node), await lab.submit()
     later = await lab.submit(run_at=lab.clock.now + seconds(60))
@@ -94,22 +94,22 @@ async def test_what_is_unknown_or_anothers_is_left_alone(lab):
     assert (await lab.live(running.task))["cancel_requested_at"] is None
 
 
-async def test_many_are_cancelled_at_once(lab):
+async def test_many_tasks_are_cancelled_in_one_call(lab):
     node = await lab.node()
     ref, waiting, foreign = await lab.run(node), await lab.submit(), 0
     foreign = await lab.submit(by=lab.stranger)
-    found = await cancel(lab, waiting, ref.task, foreign, 99)
-    assert found == {ref.task: False, waiting: True}
+    cancelled = await cancel(lab, waiting, ref.task, foreign, 99)
+    assert cancelled == {ref.task: False, waiting: True}
 
 
-async def test_the_agent_is_told_to_stop_what_was_cancelled(lab):
+async def test_the_agent_is_ordered_to_stop_a_cancelled_task(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await cancel(lab, ref.task)
     assert await node.stops(ref) == [wire.Stop(ref=ref, why="cancelled")]
 
 
-async def test_what_was_cancelled_before_it_was_fetched_is_not_started_but_stopped(lab):
+async def test_a_task_cancelled_before_delivery_is_stopped_and_not_started(lab):
     node = await lab.node()
     task = await lab.submit()
     await lab.schedule()
@@ -127,15 +127,15 @@ async def test_a_waiting_poll_is_woken_by_a_cancel(lab):
     ref = await lab.run(node)
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         poll = group.create_task(node.poll(ref, wait=20))
-        while not lab.parts.polls._waiting._waiting:
+        while not lab.components.polls._wakeups._listeners:
             await asyncio.sleep(0)
         await cancel(lab, ref.task)
     assert [stop.why for stop in poll.result().stop] == ["cancelled"]
 
 
-async def test_whoever_waits_for_a_task_is_woken_by_its_end(lab):
+async def test_a_client_that_waits_for_a_task_is_woken_by_its_end(lab):
     task = await lab.submit()
-    with lab.parts.bell.listen(task) as listener:
+    with lab.components.wakeups.listen(task) as listener:
         await cancel(lab, task)
         async with asyncio.timeout(2):
             await listener.wait(30)

@@ -1,13 +1,14 @@
-"""Tasks that wait for others: when they may start, and when they never will."""
+"""Dependencies: when blocked tasks may start, and when they are cancelled."""
 
 import pytest
 
 from duly.errors import Invalid, KeyReused
 from duly.model.graph import DependencyRequest
 from duly.model.task import Outcome
-from duly.store import repairs, views, waiting
+from duly.store.maintenance import repairs
+from duly.store.tasks import subqueues, views
 from tests.server.lab import reason_of, seconds
-from tests.server.test_cancelling import cancel
+from tests.server.lifecycle.test_cancelling import cancel
 
 
 def after(task, on="success"):
@@ -24,7 +25,7 @@ async def finish(lab, node, task, outcome=Outcome.SUCCEEDED):
 async def submit_batch(lab, *tasks, **how):
     """Submit tasks, each a ref with the refs that it depends on; return ids by ref."""
     specs = [lab.spec(ref=ref, depends_on=list(upstreams) or None) for ref, *upstreams in tasks]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs, **how)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs, **how)
     return dict(zip((ref for ref, *_ in tasks), ids, strict=True))
 
 
@@ -122,7 +123,7 @@ async def test_a_cancelled_upstream_counts_as_failed(lab, on):
     assert await lab.status(second) == ("waiting" if on == "failure" else "cancelled")
 
 
-async def test_a_failure_that_is_tried_again_decides_nothing(lab):
+async def test_a_failure_that_is_retried_decides_nothing(lab):
     node = await lab.node()
     first = await lab.submit(max_attempts=2)
     second = await lab.submit(depends_on=[str(first)])
@@ -130,7 +131,7 @@ async def test_a_failure_that_is_tried_again_decides_nothing(lab):
     assert await lab.status(second) == "blocked"
 
 
-async def test_a_failure_goes_through_the_whole_graph_up_to_who_does_not_mind(lab):
+async def test_a_failure_propagates_downstream_until_a_condition_allows_it(lab):
     node = await lab.node()
     ids = await submit_batch(
         lab,
@@ -161,27 +162,27 @@ async def test_a_failure_goes_through_the_whole_graph_up_to_who_does_not_mind(la
     assert await lab.status(ids["clean"]) == "waiting"
 
 
-async def test_a_deep_and_a_wide_failure_are_told_in_bounded_pieces(lab, monkeypatch):
-    monkeypatch.setattr("duly.server.settler.EDGES", 10)
+async def test_deep_and_wide_failures_propagate_in_bounded_batches(lab, monkeypatch):
+    monkeypatch.setattr("duly.server.lifecycle.dependency_resolver.EDGES_PER_TRANSACTION", 10)
     chain = [("t0",), *((f"t{n}", f"t{n - 1}") for n in range(1, 40))]
     ids = await submit_batch(lab, *chain, *((f"w{n}", "t0") for n in range(35)))
     await cancel(lab, ids["t0"])
     rounds = 1
-    while await lab.parts.queue_manager.tick():
+    while await lab.components.queue_manager.tick():
         rounds += 1
     assert set((await statuses(lab, ids)).values()) == {"cancelled"}
     assert rounds > 5
     assert await lab.count("ended_upstreams") == 0
 
 
-async def test_a_wide_success_is_told_in_bounded_pieces(lab, monkeypatch):
-    monkeypatch.setattr("duly.server.settler.EDGES", 10)
+async def test_a_wide_success_propagates_in_bounded_batches(lab, monkeypatch):
+    monkeypatch.setattr("duly.server.lifecycle.dependency_resolver.EDGES_PER_TRANSACTION", 10)
     node = await lab.node()
     ids = await submit_batch(lab, ("a",), *((f"w{n}", "a") for n in range(35)))
     ref = await lab.start(node, ids.pop("a"))
     assert await node.report(ref)
     rounds = 1
-    while await lab.parts.queue_manager.tick():
+    while await lab.components.queue_manager.tick():
         rounds += 1
     assert set((await statuses(lab, ids)).values()) == {"waiting"}
     assert rounds == 4
@@ -207,13 +208,13 @@ async def test_a_diamond_may_be_given_in_any_order(lab):
         ([("a", "12345")], "no task 12345"),
     ],
 )
-async def test_what_makes_no_graph_is_refused_and_nothing_is_stored(lab, tasks, message):
+async def test_an_invalid_graph_is_refused_and_nothing_is_stored(lab, tasks, message):
     with pytest.raises(Invalid, match=message):
         await submit_batch(lab, ("fine",), *tasks)
     assert await lab.count("tasks") == 0
 
 
-async def test_another_tenants_task_is_as_unknown_as_none(lab):
+async def test_an_upstream_of_another_tenant_does_not_exist(lab):
     theirs = await lab.submit(by=lab.stranger)
     with pytest.raises(Invalid, match=f"no task {theirs} "):
         await lab.submit(depends_on=[str(theirs)])
@@ -246,7 +247,7 @@ async def test_a_task_of_a_batch_may_be_one_that_was_there_before(lab):
         lab.spec(ref="b", depends_on=["a"]),
         lab.spec(ref="c", depends_on=["b", str(known)]),
     ]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs)
     assert ids[0] == known
     assert [await lab.status(task) for task in ids] == ["done", "waiting", "blocked"]
     assert (await lab.live(ids[2]))["blocked_by"] == 1
@@ -256,11 +257,11 @@ async def test_a_blocked_task_can_be_changed_and_stays_blocked(lab):
     node = await lab.node()
     first = await lab.submit()
     second = await lab.submit(depends_on=[str(first)])
-    await lab.parts.updater.update(lab.client, second, {"priority": 7, "name": "x"})
+    await lab.components.updater.update(lab.client, second, {"priority": 7, "name": "x"})
     row = await lab.live(second)
     assert (row["status"], row["priority"]) == ("blocked", 7)
     with pytest.raises(Invalid, match="depends_on cannot be changed"):
-        await lab.parts.updater.update(lab.client, second, {"depends_on": []})
+        await lab.components.updater.update(lab.client, second, {"depends_on": []})
     await finish(lab, node, first)
     assert await lab.status(second) == "waiting"
 
@@ -274,15 +275,15 @@ async def test_a_cancelled_dependant_stays_so_when_its_upstream_is_done(lab):
     assert await lab.status(second) == "cancelled"
 
 
-async def test_a_replay_waits_for_nobody(lab):
+async def test_a_replay_has_no_upstreams(lab):
     first = await lab.submit()
     second = await lab.submit(depends_on=[str(first)])
     await cancel(lab, first)
     await lab.sweep()
-    assert await lab.status(await lab.parts.replayer.replay(lab.client, second)) == "waiting"
+    assert await lab.status(await lab.components.replayer.replay(lab.client, second)) == "waiting"
 
 
-async def test_who_depends_on_what_could_never_run_is_told(lab, settings):
+async def test_the_downstream_of_an_unplaceable_task_learns_of_its_failure(lab, settings):
     await lab.node()
     first = await lab.submit(cpu=1000)
     second = await lab.submit(depends_on=[str(first)])
@@ -299,11 +300,11 @@ async def test_two_names_of_one_task_count_once(lab):
         lab.spec(ref="a", idempotency_key="k"),
         lab.spec(ref="b", depends_on=["a", str(known)]),
     ]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs)
     assert (await lab.live(ids[1]))["blocked_by"] == 1
 
 
-async def test_the_audit_puts_back_what_others_wait_for_and_not_what_waits(lab):
+async def test_the_audit_restores_upstreams_and_not_blocked_tasks(lab):
     node = await lab.node()
     first = await lab.submit()
     second = await lab.submit(depends_on=[str(first)])
@@ -318,7 +319,7 @@ async def test_the_audit_puts_back_what_others_wait_for_and_not_what_waits(lab):
     assert await lab.count("ended_upstreams") == 0
 
 
-async def test_of_equals_those_with_the_longest_way_ahead_start_first(lab):
+async def test_of_equally_urgent_tasks_the_longest_path_ahead_starts_first(lab):
     node = await lab.node(cpu=1)
     ids = await submit_batch(
         lab, ("alone",), ("short",), ("s1", "short"), ("long",), ("l1", "long"), ("l2", "l1")
@@ -346,7 +347,7 @@ async def test_of_equals_those_with_the_longest_way_ahead_start_first(lab):
     assert [names[task] for task in begun[:2]] == ["short", "long"]
 
 
-async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
+async def test_an_urgent_downstream_makes_its_upstreams_urgent(lab):
     node = await lab.node()
     specs = [
         lab.spec(ref="a", delay_tolerance=600, max_attempts=2),
@@ -354,12 +355,12 @@ async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
         lab.spec(ref="c", delay_tolerance=7, depends_on=["b"]),
         lab.spec(ref="beside", delay_tolerance=600, depends_on=["a"]),
     ]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs)
     due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
     assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
     row = await lab.live(ids[0])
-    line = {(row["tenant_id"], row["shape_id"]): waiting.Line(row["start_by"], 1)}
-    (head,) = await waiting.read_heads(lab.conn, line)
+    line = {(row["tenant_id"], row["shape_id"]): subqueues.HeadRange(row["start_by"], 1)}
+    (head,) = await subqueues.read_heads(lab.conn, line)
     assert (head.id, head.delay_tolerance) == (ids[0], seconds(7))
     ref = await lab.start(node, ids[0])
     await lab.clock.move(seconds(3))
@@ -370,11 +371,11 @@ async def test_who_comes_later_and_is_impatient_hurries_those_before_it(lab):
     await lab.sweep()
     await finish(lab, await lab.rejoin(node), ids[0])
     assert (await lab.live(ids[1]))["start_by"] == lab.clock.now.replace(microsecond=0) + seconds(7)
-    await lab.parts.updater.update(lab.client, ids[1], {"delay_tolerance": 900})
+    await lab.components.updater.update(lab.client, ids[1], {"delay_tolerance": 900})
     assert (await lab.live(ids[1]))["start_by"] == lab.clock.now.replace(microsecond=0) + seconds(7)
 
 
-async def test_what_has_a_time_of_its_own_lets_those_before_it_wait_until_then(lab):
+async def test_a_downstream_with_run_at_lets_its_upstreams_wait_until_then(lab):
     node = await lab.node()
     at = lab.clock.now + seconds(60)
     specs = [
@@ -382,13 +383,13 @@ async def test_what_has_a_time_of_its_own_lets_those_before_it_wait_until_then(l
         lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
         lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
     ]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs)
     assert [(await lab.live(task))["start_by"] for task in ids] == [at + seconds(5)] * 3
     await finish(lab, node, ids[0])
     assert (await lab.live(ids[1]))["start_by"] == at + seconds(5)
 
 
-async def test_a_graph_that_is_late_already_is_to_start_at_once(lab):
+async def test_a_graph_that_is_already_late_starts_at_once(lab):
     node = await lab.node()
     at = lab.clock.now + seconds(60)
     specs = [
@@ -396,7 +397,7 @@ async def test_a_graph_that_is_late_already_is_to_start_at_once(lab):
         lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
         lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
     ]
-    ids = await lab.parts.submitter.submit_batch(lab.client, specs)
+    ids = await lab.components.submitter.submit_batch(lab.client, specs)
     await lab.clock.move(seconds(200))
     await finish(lab, await lab.rejoin(node), ids[0])
     assert (await lab.live(ids[1]))["start_by"] == lab.clock.now

@@ -1,4 +1,4 @@
-"""Tasks that are replayed together with those that were cancelled because of them."""
+"""Replays of tasks together with the downstreams that were cancelled because of them."""
 
 import asyncio
 import itertools
@@ -7,15 +7,15 @@ import pytest
 
 from duly.errors import Conflict, Invalid, LimitExceeded, NotFound, TooLarge, Unavailable
 from duly.model.task import Outcome
-from duly.server import downstream
+from duly.server.lifecycle import downstream_replay
 from tests.server.lab import reason_of
-from tests.server.test_cancelling import cancel
-from tests.server.test_edges import after, finish, statuses
-from tests.server.test_wishes import submit_graph
+from tests.server.lifecycle.test_cancelling import cancel
+from tests.server.lifecycle.test_dependencies import after, finish, statuses
+from tests.server.lifecycle.test_graph_operations import submit_graph
 
 
 async def replay(lab, task, **options):
-    return await lab.parts.downstream.replay(options.pop("by", lab.client), task, **options)
+    return await lab.components.downstream.replay(options.pop("by", lab.client), task, **options)
 
 
 async def replays(lab):
@@ -33,11 +33,11 @@ async def edges_of(lab, task):
 
 async def fail(lab, node, task):
     await finish(lab, node, task, Outcome.FAILED)
-    while await lab.parts.queue_manager.tick():
+    while await lab.components.queue_manager.tick():
         pass
 
 
-async def test_what_was_lost_with_a_task_is_replayed_with_it(lab):
+async def test_downstreams_cancelled_with_a_task_are_replayed_with_it(lab):
     node = await lab.node(cpu=0.5)
     graph, ids = await submit_graph(
         lab, ("other",), ("a",), ("b", "a", "other"), ("c", "b"), ("d", "b", "c"), max_attempts=1
@@ -72,11 +72,11 @@ async def test_what_was_lost_with_a_task_is_replayed_with_it(lab):
         await finish(lab, node, task)
     assert [await lab.status(task) for task in (a, b, c, d)] == ["done"] * 4
     assert await lab.count("dead_letters") == 0
-    told = await lab.conn.fetch("select task_id from events where kind = 'replayed'")
-    assert {row["task_id"] for row in told} == made.keys()
+    events = await lab.conn.fetch("select task_id from events where kind = 'replayed'")
+    assert {row["task_id"] for row in events} == made.keys()
 
 
-async def test_what_ran_or_minded_otherwise_is_left_alone(lab):
+async def test_downstreams_not_cancelled_because_of_the_task_are_left_alone(lab):
     node = await lab.node(cpu=0.5)
     first = await lab.submit(max_attempts=1)
     sorry = await lab.submit(depends_on=[after(first, "failure")])
@@ -104,7 +104,7 @@ async def test_a_live_upstream_is_waited_for(lab):
     assert await lab.status(again) == "waiting"
 
 
-async def test_another_upstream_that_failed_ends_it_again_unless_that_was_replayed(lab):
+async def test_another_failed_upstream_cancels_the_replay_unless_it_was_replayed(lab):
     node = await lab.node(cpu=0.5)
     first, second = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
     last = await lab.submit(depends_on=[str(first), str(second)])
@@ -121,7 +121,7 @@ async def test_another_upstream_that_failed_ends_it_again_unless_that_was_replay
     assert await lab.status(again) == "blocked"
 
 
-async def test_what_lost_two_is_replayed_with_the_one_that_it_names_and_waits_for_both(lab):
+async def test_a_task_with_two_failed_upstreams_is_replayed_once_and_waits_for_both(lab):
     node = await lab.node(cpu=0.5)
     first, second = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
     last = await lab.submit(depends_on=[str(first), str(second)])
@@ -135,7 +135,7 @@ async def test_what_lost_two_is_replayed_with_the_one_that_it_names_and_waits_fo
     assert await lab.status(again) == "blocked"
 
 
-async def test_of_an_upstream_that_was_replayed_again_and_again_the_last_is_waited_for(lab):
+async def test_the_last_replay_of_an_upstream_is_waited_for(lab):
     node = await lab.node(cpu=0.5)
     _, ids = await submit_graph(lab, ("x",), ("y",), ("z", "x", "y"), max_attempts=1)
     await fail(lab, node, ids["x"])
@@ -158,7 +158,7 @@ async def test_of_an_upstream_that_was_replayed_again_and_again_the_last_is_wait
     ("of_the_last", "expected"),
     [("success", "success"), ("always", "success"), ("failure", None)],
 )
-async def test_of_two_conditions_on_one_replay_both_hold(lab, of_the_last, expected):
+async def test_two_conditions_on_one_replay_are_combined(lab, of_the_last, expected):
     node = await lab.node(cpu=0.5)
     first, other = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
     await fail(lab, node, first)
@@ -181,7 +181,7 @@ async def test_of_two_conditions_on_one_replay_both_hold(lab, of_the_last, expec
     assert reason_of(await lab.end(again))["details"]["upstream"] == str(other)
 
 
-async def test_what_ended_as_asked_counts_although_it_was_replayed(lab):
+async def test_a_fulfilled_upstream_counts_even_if_it_was_replayed(lab):
     node = await lab.node(cpu=0.5)
     first, other = await lab.submit(max_attempts=1), await lab.submit(max_attempts=1)
     glad = await lab.submit(depends_on=[str(first), str(other)])
@@ -197,7 +197,7 @@ async def test_what_ended_as_asked_counts_although_it_was_replayed(lab):
     assert await lab.status(made[sorry]) == "waiting"
 
 
-async def test_one_that_waited_in_vain_is_replayed_whatever_it_waited_for(lab):
+async def test_a_cancelled_downstream_can_be_replayed_alone_whatever_it_waited_for(lab):
     node = await lab.node(cpu=0.5)
     done, first = await lab.submit(), await lab.submit(max_attempts=1)
     second = await lab.submit(depends_on=[str(first), str(done)])
@@ -211,31 +211,31 @@ async def test_one_that_waited_in_vain_is_replayed_whatever_it_waited_for(lab):
     assert await lab.status(made[third]) == "blocked"
 
 
-async def test_what_is_not_told_yet_is_waited_for(lab):
+async def test_a_replay_is_refused_until_the_end_has_been_propagated(lab):
     node = await lab.node()
     first = await lab.submit(max_attempts=1)
     await lab.submit(depends_on=[str(first)])
     ref = await lab.start(node, first)
     await node.report(ref, Outcome.FAILED)
-    with pytest.raises(Unavailable, match="still being told"):
+    with pytest.raises(Unavailable, match="still being propagated"):
         await replay(lab, first)
     await lab.sweep()
     await replay(lab, first)
     assert len(await replays(lab)) == 2
 
 
-async def test_a_dead_letter_is_replayed_once_with_its_dependants(lab):
+async def test_a_dead_letter_is_replayed_once_with_its_downstreams(lab):
     node = await lab.node()
     first = await lab.submit(max_attempts=1)
     await lab.submit(depends_on=[str(first)])
     await fail(lab, node, first)
     asked = [replay(lab, first, dead=True) for _ in range(3)]
     got = await asyncio.gather(*asked, return_exceptions=True)
-    assert sorted(type(one).__name__ for one in got) == ["NotFound", "NotFound", "int"]
+    assert sorted(type(outcome).__name__ for outcome in got) == ["NotFound", "NotFound", "int"]
     assert len(await replays(lab)) == 2
 
 
-async def test_limits_apply_to_all_of_it(lab, monkeypatch):
+async def test_limits_apply_to_the_whole_replay(lab, monkeypatch):
     node = await lab.node()
     ids = [await lab.submit(max_attempts=1)]
     for _ in range(3):
@@ -254,18 +254,18 @@ async def test_limits_apply_to_all_of_it(lab, monkeypatch):
     finally:
         await lab.conn.execute("update tenants set plan = 'unlimited' where name = 'default'")
     assert await replays(lab) == {}
-    lab.parts.downstream._most = 3
+    lab.components.downstream._max_tasks = 3
     with pytest.raises(TooLarge):
         await replay(lab, ids[0])
-    lab.parts.downstream._most = 4
-    monkeypatch.setattr(downstream, "CHUNK", 2)
+    lab.components.downstream._max_tasks = 4
+    monkeypatch.setattr(downstream_replay, "TASKS_PER_READ", 2)
     await replay(lab, ids[0])
     made = await replays(lab)
     for old, after_it in itertools.pairwise(ids):
         assert await edges_of(lab, made[after_it]) == {made[old]: "success"}
 
 
-async def test_what_is_unknown_or_has_not_ended_is_not_replayed(lab):
+async def test_an_unknown_or_live_task_is_not_replayed(lab):
     task = await lab.submit()
     with pytest.raises(Conflict):
         await replay(lab, task)

@@ -4,8 +4,8 @@ import pytest
 
 from duly import clock as machine_clock
 from duly.model.task import Outcome
-from duly.server.patience import Patience
-from duly.store.servers import Term
+from duly.server.lifecycle.expiry_grace import ExpiryGrace
+from duly.store.fleet.servers import Term
 from tests.server.lab import seconds
 
 TTL = seconds(15)
@@ -17,16 +17,16 @@ class Watch:
     """Asks a Patience at moments that a test chooses."""
 
     def __init__(self, monkeypatch):
-        self.patience = Patience(TTL)
+        self.grace = ExpiryGrace(TTL)
         self.monotonic = 100.0
         self.at = NOON
         monkeypatch.setattr(machine_clock, "monotonic", lambda: self.monotonic)
 
     def look(self, after=0.0, term=1, led_since=7.0, started_at=STARTED, step=0.0):
-        """Say whether patience is over `after` seconds, in which PostgreSQL's clock steps too."""
+        """Return whether grace is over after `after` seconds, and a step of PostgreSQL's clock."""
         self.monotonic += after
         self.at += seconds(after + step)
-        return self.patience.is_over(Term(term, 0), led_since, started_at, self.at)
+        return self.grace.is_over(Term(term, 0), led_since, started_at, self.at)
 
 
 @pytest.fixture
@@ -34,16 +34,16 @@ def watch(monkeypatch):
     return Watch(monkeypatch)
 
 
-def test_a_new_leader_is_patient_for_one_ttl(watch):
+def test_a_new_leader_waits_one_ttl_before_expiring_nodes(watch):
     assert [watch.look(), watch.look(14.9), watch.look(0.1)] == [False, False, True]
 
 
-def test_patience_that_is_over_stays_over(watch):
+def test_grace_that_is_over_stays_over(watch):
     watch.look()
     assert [watch.look(15), *(watch.look(1) for _ in range(5))] == [True] * 6
 
 
-def test_another_term_asks_for_patience_anew(watch):
+def test_another_term_begins_a_new_grace(watch):
     watch.look()
     assert watch.look(15)
     assert [watch.look(1, term=2), watch.look(14, term=2), watch.look(1, term=2)] == [
@@ -53,14 +53,14 @@ def test_another_term_asks_for_patience_anew(watch):
     ]
 
 
-def test_a_time_without_renewals_asks_for_patience_anew(watch):
+def test_a_time_without_term_renewals_begins_a_new_grace(watch):
     watch.look()
     assert watch.look(15)
     assert not watch.look(1, led_since=120.0)
     assert watch.look(15, led_since=120.0)
 
 
-def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
+def test_a_restart_of_postgresql_begins_a_new_grace(watch):
     watch.look()
     assert watch.look(15)
     anew = NOON + seconds(15)
@@ -70,20 +70,20 @@ def test_a_restart_of_postgresql_asks_for_patience_anew(watch):
 
 
 @pytest.mark.parametrize("step", [3600, 1.5, -1.5, -3600])
-def test_a_step_of_the_clock_asks_for_patience_anew(watch, step):
+def test_a_clock_step_begins_a_new_grace(watch, step):
     watch.look()
     assert watch.look(15)
     assert not watch.look(1, step=step)
     assert watch.look(15)
 
 
-def test_a_time_in_which_nobody_could_look_asks_for_patience_anew(watch):
+def test_a_ttl_without_a_check_begins_a_new_grace(watch):
     watch.look()
     assert watch.look(15)
     assert [watch.look(15.1), watch.look(14), watch.look(1)] == [False, False, True]
 
 
-def test_a_little_jitter_of_the_clock_does_not(watch):
+def test_clock_jitter_begins_no_new_grace(watch):
     watch.look()
     assert watch.look(15)
     assert all(watch.look(1, step=step) for step in (0.3, -0.3, 0.9, -0.9))
@@ -119,7 +119,7 @@ async def test_a_lost_task_keeps_its_place_in_the_queue(lab):
     assert (await lab.live(ref.task))["start_by"] == start_by
 
 
-async def test_nobody_is_expired_by_a_leader_that_has_just_begun(lab):
+async def test_a_leader_that_has_just_begun_expires_no_node(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.clock.move(TTL * 4)
@@ -134,7 +134,7 @@ async def test_nobody_is_expired_by_a_leader_that_has_just_begun(lab):
     assert await lab.status(ref.task) == "running"
 
 
-async def test_what_a_node_has_left_behind_expires_no_other_before_its_time(lab):
+async def test_orphans_of_one_node_do_not_expire_another_early(lab):
     silent, back = await lab.node(cpu=1), await lab.node(cpu=1)
     tasks = [await lab.submit(cpu=1) for _ in range(2)]
     await lab.schedule()
@@ -149,7 +149,7 @@ async def test_what_a_node_has_left_behind_expires_no_other_before_its_time(lab)
     assert await lab.status(held.task) == "running"
 
 
-async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_once(lab):
+async def test_a_leader_that_lost_the_database_expires_no_node_at_once(lab):
     # Agents renew through the servers: while these had no database, no node could.
     node = await lab.node()
     ref = await lab.run(node)
@@ -164,7 +164,7 @@ async def test_a_leader_that_was_cut_off_from_the_database_expires_nobody_at_onc
     assert await node.heartbeat(ref) == []
 
 
-async def test_a_leader_that_could_not_renew_for_less_than_a_ttl_expires_nobody_at_once(lab):
+async def test_a_leader_that_missed_renewals_for_less_than_a_ttl_expires_no_node_at_once(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.sweep()
@@ -180,7 +180,7 @@ async def test_a_leader_that_could_not_renew_for_less_than_a_ttl_expires_nobody_
 
 
 @pytest.mark.parametrize(("ago", "is_found"), [("9 min", True), ("11 min", False)])
-async def test_what_was_left_lately_is_found_while_a_look_at_all_takes_too_long(lab, ago, is_found):
+async def test_recent_orphans_are_found_while_the_full_sweep_is_throttled(lab, ago, is_found):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.rejoin(node)
@@ -189,16 +189,16 @@ async def test_what_was_left_lately_is_found_while_a_look_at_all_takes_too_long(
         ago,
         node.incarnation,
     )
-    sweep = lab.parts.queue_manager._sweep
+    sweep = lab.components.queue_manager._sweep
     sweep._next_at = float("inf")
     await lab.sweep()
     assert (await lab.attempts(ref.task) == [(1, "lost")]) is is_found
-    sweep.hurry()
+    sweep.make_due()
     await lab.sweep()
     assert await lab.attempts(ref.task) == [(1, "lost")]
 
 
-async def test_joining_again_gives_back_what_the_former_incarnation_ran(lab):
+async def test_joining_again_releases_the_attempts_of_the_former_incarnation(lab):
     node = await lab.node()
     refs = [await lab.run(node) for _ in range(3)]
     again = await lab.rejoin(node)
@@ -211,10 +211,10 @@ async def test_joining_again_gives_back_what_the_former_incarnation_ran(lab):
     assert {ref.task for ref in await again.starts()} == {ref.task for ref in refs}
 
 
-async def test_a_node_that_leaves_gives_back_what_it_never_began(lab):
+async def test_a_node_that_leaves_returns_attempts_that_it_never_started(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    await lab.parts.cluster_manager.leave(node.id, node.incarnation)
+    await lab.components.cluster_manager.leave(node.id, node.incarnation)
     await lab.sweep()
     assert await lab.status(ref.task) == "waiting"
     assert await lab.attempts(ref.task) == [(1, "expired")]
@@ -225,22 +225,22 @@ async def test_a_node_that_hands_back_and_leaves_costs_nothing(lab):
     node = await lab.node()
     ref = await lab.run(node)
     assert await node.report(ref, Outcome.EXPIRED)
-    await lab.parts.cluster_manager.leave(node.id, node.incarnation)
+    await lab.components.cluster_manager.leave(node.id, node.incarnation)
     await lab.sweep()
     assert await lab.attempts(ref.task) == [(1, "expired")]
     assert await lab.tally(ref.task) == (0, 0)
 
 
-async def test_leaving_twice_or_for_another_does_nothing(lab):
+async def test_leaving_twice_or_on_behalf_of_another_does_nothing(lab):
     node, other = await lab.node(), await lab.node()
-    manager = lab.parts.cluster_manager
+    manager = lab.components.cluster_manager
     await manager.leave(other.id, node.incarnation)
     assert await node.heartbeat() == []
     await manager.leave(node.id, node.incarnation)
     await manager.leave(node.id, node.incarnation)
 
 
-async def test_a_server_that_does_not_lead_takes_nothing_back(lab):
+async def test_a_follower_ends_no_attempts(lab):
     follower = lab.server()
     await follower.cluster_manager.tick()
     node = await lab.node()

@@ -1,10 +1,10 @@
-"""Tasks whose nodes are lost before anybody has heard that they had begun there."""
+"""Tasks whose nodes are lost before they report that the task has started."""
 
 import pytest
 
 from duly.config import RetrySettings, Settings
 from duly.model.task import Outcome, Reason
-from duly.wire import Measured
+from duly.wire import MeasuredUsage
 from tests.server.lab import reason_of, seconds
 
 
@@ -16,22 +16,22 @@ def settings():
 async def lose(lab, task, node, nodes, *, begun=False):
     """Let a task be lost with one of the nodes, which alone has room.
 
-    With `begun`, the node has told before that the task runs.
+    With `begun`, the node has reported before that the task runs.
     """
     row = await lab.live(task)
     if row["status"] == "scheduled":
         await lab.clock.set(row["ready_at"])
         await lab.sweep()
-    for one in nodes:
-        await lab.parts.cluster_manager.drain(one.id, draining=one is not node)
+    for other in nodes:
+        await lab.components.cluster_manager.drain(other.id, draining=other is not node)
     ref = await lab.start(await lab.rejoin(node), task)
     if begun:
-        await lab.parts.measurements.note(node.id, [Measured(ref, 0.0)])
+        await lab.components.measurements.record(node.id, [MeasuredUsage(ref, 0.0)])
     await lab.rejoin(node)
     await lab.sweep()
 
 
-async def test_a_task_that_three_nodes_were_lost_with_is_a_dead_letter(lab):
+async def test_a_task_whose_start_lost_three_nodes_is_a_dead_letter(lab):
     nodes = [await lab.node() for _ in range(4)]
     task = await lab.submit(max_attempts=1)
     await lose(lab, task, nodes[0], nodes)
@@ -48,7 +48,7 @@ async def test_a_task_that_three_nodes_were_lost_with_is_a_dead_letter(lab):
     }
 
 
-async def test_after_two_nodes_it_begins_apart_from_those_that_were_lost_with_it(lab):
+async def test_after_two_lost_nodes_a_task_is_retried_with_a_delay(lab):
     nodes = [await lab.node() for _ in range(3)]
     task = await lab.submit()
     await lose(lab, task, nodes[0], nodes)
@@ -78,7 +78,7 @@ async def test_where_there_are_fewer_than_three_nodes_each_agent_counts(lab):
 
 
 @pytest.mark.parametrize(("which", "status"), [(0, "scheduled"), (2, "waiting")])
-async def test_an_attempt_that_had_begun_does_not_count(lab, which, status):
+async def test_a_lost_attempt_that_had_started_is_no_lost_start(lab, which, status):
     nodes = [await lab.node() for _ in range(3)]
     task = await lab.submit()
     for number, node in enumerate(nodes):
@@ -86,14 +86,14 @@ async def test_an_attempt_that_had_begun_does_not_count(lab, which, status):
     assert await lab.status(task) == status
 
 
-async def test_a_node_that_lived_on_for_long_was_not_lost_as_it_began_the_task(lab):
+async def test_a_node_that_lived_on_for_long_was_not_lost_at_the_start(lab):
     nodes = [await lab.node() for _ in range(3)]
     task = await lab.submit()
     await lose(lab, task, nodes[0], nodes)
     await lose(lab, task, nodes[1], nodes)
     await lab.clock.set((await lab.live(task))["ready_at"])
     await lab.sweep()
-    await lab.parts.cluster_manager.drain(nodes[2].id, draining=False)
+    await lab.components.cluster_manager.drain(nodes[2].id, draining=False)
     last = await lab.rejoin(nodes[2])
     await lab.start(last, task)
     for _ in range(13):
@@ -105,7 +105,7 @@ async def test_a_node_that_lived_on_for_long_was_not_lost_as_it_began_the_task(l
     assert await lab.tally(task) == (0, 3)
 
 
-async def test_what_a_living_node_reports_as_lost_does_not_count(lab):
+async def test_a_loss_reported_by_a_live_node_is_no_lost_start(lab):
     node = await lab.node()
     task = await lab.submit()
     for _ in range(4):
@@ -115,7 +115,7 @@ async def test_what_a_living_node_reports_as_lost_does_not_count(lab):
     assert await lab.status(task) == "waiting"
 
 
-async def test_a_task_that_must_not_begin_twice_says_so_instead(lab):
+async def test_a_task_that_must_not_start_twice_fails_with_that_reason(lab):
     node = await lab.node()
     task = await lab.submit(on_lost="fail")
     await lose(lab, task, node, [node])

@@ -1,27 +1,33 @@
-"""Single tasks that are paused and resumed, whatever happens to them meanwhile."""
+"""Pausing and resuming single tasks, whatever happens to them meanwhile."""
 
 import pytest
 
 from duly.model.task import Outcome
-from duly.store import wishes
+from duly.store.tasks import graph_operations
 from tests.server.calendar import Calendar
 from tests.server.lab import between_placing_and_leasing, seconds
-from tests.server.test_edges import after, finish
-from tests.server.test_updates import update
-from tests.server.test_wishes import CHAIN, events, statuses, submit_graph, wish
+from tests.server.lifecycle.test_dependencies import after, finish
+from tests.server.lifecycle.test_graph_operations import (
+    CHAIN,
+    apply,
+    events,
+    statuses,
+    submit_graph,
+)
+from tests.server.lifecycle.test_updates import update
 
 
 async def pause(lab, *tasks, by=None):
-    return await lab.parts.pauser.pause(by or lab.client, tasks)
+    return await lab.components.pauser.pause(by or lab.client, tasks)
 
 
 async def resume(lab, *tasks, by=None):
     """Resume tasks; return how each goes on."""
-    resumed = await lab.parts.pauser.resume(by or lab.client, tasks)
-    return {one.id: one.status for one in resumed}
+    resumed = await lab.components.pauser.resume(by or lab.client, tasks)
+    return {task.id: task.status for task in resumed}
 
 
-async def test_what_is_paused_does_not_start_and_goes_on_as_what_it_was(lab):
+async def test_a_paused_task_does_not_start_and_resumes_with_its_former_status(lab):
     node = await lab.node()
     waiting = await lab.submit()
     scheduled = await lab.submit(run_at=lab.clock.now + seconds(1000))
@@ -41,7 +47,7 @@ async def test_what_is_paused_does_not_start_and_goes_on_as_what_it_was(lab):
     assert (await lab.start(node, waiting)).task == waiting
 
 
-async def test_one_that_was_due_while_it_was_paused_waits_when_it_is_resumed(lab):
+async def test_a_task_that_became_due_while_paused_waits_when_it_is_resumed(lab):
     task = await lab.submit(run_at=lab.clock.now + seconds(10), delay_tolerance=60)
     await pause(lab, task)
     await lab.clock.move(seconds(100))
@@ -66,19 +72,19 @@ async def test_the_time_of_the_pause_is_added_to_start_by_and_no_more(lab):
     assert (await lab.live(task))["start_by"] == start_by + seconds(507)
 
 
-async def test_who_paused_a_task_is_remembered(lab):
+async def test_a_pause_records_who_paused_the_task(lab):
     graph, ids = await submit_graph(lab, ("a",), ("b",))
     await pause(lab, ids["a"])
-    await wish(lab, graph, "pause")
+    await apply(lab, graph, "pause")
     tenant = lab.client.tenant_id
     async with lab.database.connection() as conn:
-        alone = await wishes.read_pause(conn, tenant, ids["a"])
-        whole = await wishes.read_pause(conn, tenant, ids["b"])
+        alone = await graph_operations.read_pause(conn, tenant, ids["a"])
+        whole = await graph_operations.read_pause(conn, tenant, ids["b"])
     assert (alone.cause.by, alone.cause.graph) == (lab.client.actor, None)
     assert (whole.cause.by, whole.cause.graph) == (None, str(graph))
 
 
-async def test_nobody_pauses_or_resumes_what_is_another_tenants(lab):
+async def test_tasks_of_another_tenant_are_neither_paused_nor_resumed(lab):
     task = await lab.submit()
     assert await pause(lab, task, by=lab.stranger) == {}
     assert await lab.status(task) == "waiting"
@@ -87,7 +93,7 @@ async def test_nobody_pauses_or_resumes_what_is_another_tenants(lab):
     assert await lab.status(task) == "paused"
 
 
-async def test_one_that_is_paused_between_placing_and_leasing_does_not_start(lab):
+async def test_a_task_paused_between_placement_and_lease_does_not_start(lab):
     node = await lab.node()
     task = await lab.submit()
     await between_placing_and_leasing(lab, pause(lab, task))
@@ -95,7 +101,7 @@ async def test_one_that_is_paused_between_placing_and_leasing_does_not_start(lab
     assert await lab.status(task) == "paused"
 
 
-async def test_a_retry_that_is_paused_in_its_backoff_keeps_what_is_left_of_it(lab):
+async def test_a_task_paused_in_its_backoff_keeps_the_rest_of_it(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=3)
     assert await node.report(ref, Outcome.FAILED)
@@ -106,7 +112,7 @@ async def test_a_retry_that_is_paused_in_its_backoff_keeps_what_is_left_of_it(la
     assert (await lab.live(ref.task))["ready_at"] == row["ready_at"]
 
 
-async def test_one_that_runs_goes_on_and_is_paused_when_it_fails(lab):
+async def test_a_running_task_continues_and_is_paused_when_it_fails(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=3)
     other = await lab.run(node)
@@ -118,22 +124,22 @@ async def test_one_that_runs_goes_on_and_is_paused_when_it_fails(lab):
     assert await lab.status(other.task) == "done"
 
 
-async def test_what_is_being_cancelled_is_not_paused(lab):
+async def test_a_task_that_is_being_cancelled_is_not_paused(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    await lab.parts.canceller.cancel(lab.client, [ref.task])
+    await lab.components.canceller.cancel(lab.client, [ref.task])
     assert await pause(lab, ref.task) == {}
 
 
 async def test_a_paused_task_is_cancelled_at_once(lab):
     task = await lab.submit()
     await pause(lab, task)
-    assert await lab.parts.canceller.cancel(lab.client, [task]) == {task: True}
+    assert await lab.components.canceller.cancel(lab.client, [task]) == {task: True}
     assert await resume(lab, task) == {}
     assert await lab.status(task) == "cancelled"
 
 
-async def test_the_upstreams_of_a_paused_task_count_and_its_dependants_wait(lab):
+async def test_upstreams_of_a_paused_task_count_and_its_downstreams_wait(lab):
     node = await lab.node()
     first = await lab.submit()
     second = await lab.submit(depends_on=[after(first)], delay_tolerance=60)
@@ -173,15 +179,15 @@ async def test_a_paused_task_can_be_changed_and_stays_paused(lab):
     assert await resume(lab, task) == {task: "scheduled"}
 
 
-async def test_a_task_goes_on_by_itself_while_its_graph_is_paused(lab):
+async def test_a_single_task_can_be_resumed_while_its_graph_is_paused(lab):
     node = await lab.node()
     graph, ids = await submit_graph(lab, *CHAIN)
-    await wish(lab, graph, "pause")
+    await apply(lab, graph, "pause")
     assert await resume(lab, ids["a"]) == {ids["a"]: "waiting"}
     await finish(lab, node, ids["a"])
     assert await statuses(lab, ids) == {"a": "done", "b": "paused", "c": "paused"}
     await pause(lab, ids["b"])
-    assert await wish(lab, graph, "resume") == (2, 0)
+    assert await apply(lab, graph, "resume") == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -195,5 +201,5 @@ async def test_a_paused_occurrence_has_not_ended(lab, overlap, then):
     (task,) = await calendar.tasks(schedule)
     await pause(lab, task)
     await calendar.go(2)
-    found = [await lab.status(one) for one in await calendar.tasks(schedule)]
-    assert found == [one or "waiting" for one in then]
+    statuses_then = [await lab.status(task) for task in await calendar.tasks(schedule)]
+    assert statuses_then == [status or "waiting" for status in then]

@@ -8,7 +8,7 @@ from tests.server.lab import seconds
 
 
 async def replay(lab, task, by=None, **options):
-    return await lab.parts.replayer.replay(by or lab.client, task, **options)
+    return await lab.components.replayer.replay(by or lab.client, task, **options)
 
 
 async def fail(lab, **fields):
@@ -40,7 +40,7 @@ async def test_a_done_task_is_replayed_as_a_new_one_that_is_linked_to_it(lab):
     assert (await lab.start(node, new)).attempt == 1
 
 
-async def test_what_has_not_ended_cannot_be_replayed(lab):
+async def test_a_live_task_cannot_be_replayed(lab):
     node = await lab.node()
     tasks = [
         (await lab.run(node)).task,
@@ -53,7 +53,7 @@ async def test_what_has_not_ended_cannot_be_replayed(lab):
     assert await lab.count("tasks") == 3
 
 
-async def test_what_is_unknown_or_anothers_cannot_be_replayed(lab):
+async def test_unknown_tasks_and_tasks_of_other_tenants_cannot_be_replayed(lab):
     task = await fail(lab)
     with pytest.raises(NotFound):
         await replay(lab, task, by=lab.stranger)
@@ -64,7 +64,7 @@ async def test_what_is_unknown_or_anothers_cannot_be_replayed(lab):
     assert await lab.dead_letters() == {task: "exit_code"}
 
 
-async def test_a_replayed_dead_letter_is_one_no_more_and_its_history_stays(lab):
+async def test_a_replayed_task_is_no_longer_a_dead_letter_and_its_history_stays(lab):
     task = await fail(lab)
     new = await replay(lab, task, dead=True)
     assert await lab.dead_letters() == {}
@@ -80,8 +80,8 @@ async def test_a_dead_letter_that_is_replayed_ten_times_at_once_is_replayed_once
     got = await asyncio.gather(
         *(replay(lab, task, dead=True) for _ in range(10)), return_exceptions=True
     )
-    assert len([one for one in got if isinstance(one, int)]) == 1
-    assert {type(one) for one in got if not isinstance(one, int)} == {NotFound}
+    assert len([outcome for outcome in got if isinstance(outcome, int)]) == 1
+    assert {type(outcome) for outcome in got if not isinstance(outcome, int)} == {NotFound}
     assert await lab.count("tasks") == 2
 
 
@@ -101,7 +101,7 @@ async def test_a_done_task_is_no_dead_letter(lab):
 
 async def test_a_dropped_dead_letter_is_gone_and_its_history_stays(lab):
     task = await fail(lab)
-    drop = lab.parts.replayer.drop_dead_letter
+    drop = lab.components.replayer.drop_dead_letter
     with pytest.raises(NotFound):
         await drop(lab.stranger, task)
     await drop(lab.client, task)

@@ -23,7 +23,7 @@ async def wait_out(lab, task):
     await lab.sweep()
 
 
-async def test_a_failure_is_tried_again_after_a_backoff(lab):
+async def test_a_failure_is_retried_after_a_backoff(lab):
     node = await lab.node()
     ref = await lab.run(node)
     assert await node.report(ref, Outcome.FAILED)
@@ -35,7 +35,7 @@ async def test_a_failure_is_tried_again_after_a_backoff(lab):
     assert row["node_id"] is row["token"] is row["leased_at"] is None
 
 
-async def test_a_backoff_is_over_when_its_time_comes_and_not_before(lab):
+async def test_a_retry_is_released_at_the_end_of_its_backoff_and_not_before(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await node.report(ref, Outcome.FAILED)
@@ -51,7 +51,7 @@ async def test_a_backoff_is_over_when_its_time_comes_and_not_before(lab):
 
 
 async def test_the_queue_manager_wakes_when_the_next_task_is_due(lab):
-    manager = lab.parts.queue_manager
+    manager = lab.components.queue_manager
     await lab.sweep()
     assert manager.pause() == seconds(1)
     await lab.submit(run_at=lab.clock.now + seconds(0.25))
@@ -59,19 +59,19 @@ async def test_the_queue_manager_wakes_when_the_next_task_is_due(lab):
     assert manager.pause() == seconds(0.25)
 
 
-async def test_what_is_due_and_being_changed_is_not_asked_for_without_a_pause(lab):
+async def test_locked_due_tasks_do_not_cause_a_busy_loop(lab):
     task = await lab.submit(run_at=lab.clock.now + seconds(5))
     await lab.clock.move(seconds(6))
     async with lab.database.transaction() as conn:
         await conn.fetch("select from live where id = $1 for update", task)
         await lab.sweep()
         assert await lab.status(task) == "scheduled"
-        assert lab.parts.queue_manager.pause() > seconds(0)
+        assert lab.components.queue_manager.pause() > seconds(0)
     await lab.sweep()
     assert await lab.status(task) == "waiting"
 
 
-async def test_failures_and_losses_are_counted_apart(lab):
+async def test_failures_and_losses_are_counted_separately(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=3)
     await node.report(ref, Outcome.FAILED)
@@ -85,7 +85,7 @@ async def test_failures_and_losses_are_counted_apart(lab):
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CAPPED, Outcome.OVERUSED])
-async def test_what_is_the_tasks_own_fault_counts_as_a_failure(lab, outcome):
+async def test_an_outcome_caused_by_the_task_counts_as_a_failure(lab, outcome):
     node = await lab.node()
     ref = await lab.run(node)
     assert await node.report(ref, outcome)
@@ -95,7 +95,7 @@ async def test_what_is_the_tasks_own_fault_counts_as_a_failure(lab, outcome):
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PREEMPTED, Outcome.EXPIRED])
-async def test_what_is_nobodys_fault_counts_as_nothing_and_costs_no_place(lab, outcome):
+async def test_an_outcome_not_caused_by_the_task_costs_no_attempt_and_no_rank(lab, outcome):
     node = await lab.node()
     ref = await lab.run(node)
     start_by = (await lab.live(ref.task))["start_by"]
@@ -128,7 +128,7 @@ async def test_after_its_last_attempt_a_task_is_a_dead_letter_with_its_last_erro
     assert await lab.live(ref.task) is None
 
 
-async def test_a_failure_without_a_reason_still_says_why_it_was_given_up(lab):
+async def test_a_dead_letter_without_a_last_error_has_a_reason(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=1)
     await node.report(ref, Outcome.CAPPED)
@@ -136,7 +136,7 @@ async def test_a_failure_without_a_reason_still_says_why_it_was_given_up(lab):
     assert await lab.dead_letters() == {ref.task: "attempts_exhausted"}
 
 
-async def test_a_task_that_must_not_begin_twice_fails_when_it_is_lost(lab):
+async def test_a_task_that_must_not_start_twice_fails_when_it_is_lost(lab):
     node = await lab.node()
     ref = await lab.run(node, on_lost="fail")
     await lose(lab, node)
@@ -145,7 +145,7 @@ async def test_a_task_that_must_not_begin_twice_fails_when_it_is_lost(lab):
     assert await lab.tally(ref.task) == (0, 1)
 
 
-async def test_a_task_that_must_not_begin_twice_may_still_fail_and_be_tried_again(lab):
+async def test_a_task_that_must_not_start_twice_is_retried_when_it_fails(lab):
     node = await lab.node()
     ref = await lab.run(node, on_lost="fail")
     await node.report(ref, Outcome.FAILED)
@@ -181,7 +181,7 @@ async def test_a_retry_goes_to_the_same_node_when_no_other_fits(lab):
     assert await lab.run_on(large) == {ref.task}
 
 
-async def test_a_task_for_later_is_ready_at_its_time(lab):
+async def test_a_task_with_run_at_is_ready_at_that_time(lab):
     node = await lab.node()
     later = lab.clock.now + seconds(5)
     task = await lab.submit(run_at=later, delay_tolerance="60s")
@@ -202,7 +202,7 @@ async def test_a_time_in_the_past_is_now(lab):
     assert (row["status"], row["ready_at"]) == ("waiting", lab.clock.now)
 
 
-async def test_the_number_of_an_attempt_rises_however_the_one_before_ended(lab):
+async def test_attempt_numbers_increase_whatever_the_outcome(lab):
     node = await lab.node()
     ref = await lab.run(node, max_attempts=9)
     refs = [ref]
@@ -217,11 +217,11 @@ async def test_the_number_of_an_attempt_rises_however_the_one_before_ended(lab):
         await start_again()
     node = await lose(lab, node)
     await start_again()
-    await lab.parts.pauser.pause(lab.client, [ref.task])
+    await lab.components.pauser.pause(lab.client, [ref.task])
     await node.report(refs[-1], Outcome.FAILED)
     assert await lab.status(ref.task) == "paused"
-    await lab.parts.pauser.resume(lab.client, [ref.task])
+    await lab.components.pauser.resume(lab.client, [ref.task])
     await start_again()
     # By it a task is told apart from its former selves: `DULY_FENCING_TOKEN`.
-    assert [one.attempt for one in refs] == [1, 2, 3, 4, 5, 6, 7]
-    assert [one.token for one in refs] == sorted({one.token for one in refs})
+    assert [ref.attempt for ref in refs] == [1, 2, 3, 4, 5, 6, 7]
+    assert [ref.token for ref in refs] == sorted({ref.token for ref in refs})

@@ -8,7 +8,7 @@ from tests.server.lab import between_placing_and_leasing, seconds
 
 
 async def update(lab, task, by=None, **changes):
-    await lab.parts.updater.update(by or lab.client, task, changes)
+    await lab.components.updater.update(by or lab.client, task, changes)
 
 
 async def stored(lab, task):
@@ -41,7 +41,7 @@ async def test_a_waiting_task_can_be_changed(lab):
     assert (start.payload.command, start.execution_cap) == (["false"], 40)
 
 
-async def test_a_change_is_noted(lab):
+async def test_an_update_is_recorded_as_an_event(lab):
     task = await lab.submit()
     await update(lab, task, priority=1, name="a")
     kind, details = await lab.conn.fetchrow("select kind, details from events")
@@ -64,7 +64,7 @@ async def test_a_scheduled_task_can_be_moved_forward_and_back(lab):
     assert (await lab.start(node, task)).task == task
 
 
-async def test_a_waiting_task_can_be_put_off(lab):
+async def test_a_waiting_task_can_be_postponed(lab):
     node = await lab.node()
     task = await lab.submit()
     await update(lab, task, run_at=(lab.clock.now + seconds(60)).isoformat())
@@ -121,7 +121,7 @@ async def test_a_task_that_was_too_large_is_placed_once_it_is_small_enough(lab):
     assert (await lab.start(node, task)).task == task
 
 
-async def test_a_task_that_grows_while_it_is_placed_is_not_leased_for_what_it_was(lab):
+async def test_a_task_that_grows_during_placement_is_not_leased_with_its_old_resources(lab):
     node = await lab.node(cpu=1)
     task = await lab.submit(cpu=1)
     await between_placing_and_leasing(lab, update(lab, task, resources={"cpu": 2}))
@@ -158,7 +158,7 @@ async def test_a_bad_change_changes_nothing(lab):
     assert (await stored(lab, task))["name"] == "old"
 
 
-async def test_changes_at_once_all_take_effect(lab):
+async def test_concurrent_updates_all_take_effect(lab):
     task = await lab.submit()
     changes = [{"name": "new"}, {"priority": 5}, {"max_attempts": 8}, {"labels": {"a": "b"}}]
     await asyncio.gather(*(update(lab, task, **change) for change in changes))
@@ -167,7 +167,7 @@ async def test_changes_at_once_all_take_effect(lab):
     assert row["labels"] == '{"a": "b"}'
 
 
-async def test_the_same_key_still_stands_for_a_changed_task(lab):
+async def test_an_idempotency_key_still_refers_to_an_updated_task(lab):
     task = await lab.submit(idempotency_key="k")
     await update(lab, task, priority=5)
     assert await lab.submit(idempotency_key="k") == task

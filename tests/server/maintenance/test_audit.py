@@ -1,4 +1,4 @@
-"""How the audit goes about it: who audits, when it is sure, and what it leaves alone."""
+"""The audit's procedure: who audits, when a finding is drift, and what is left alone."""
 
 import logging
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 from duly import telemetry
 from duly.config import AuditSettings, Settings
 from duly.errors import NotLeading
-from duly.model.drift import Finding, Kind
+from duly.model.drift import DriftKind, Finding
 from duly.model.task import Outcome
 from tests.server.lab import seconds
 from tests.server.watch import MINUTE
@@ -36,7 +36,7 @@ async def test_a_system_in_use_is_clean(lab, watch):
     retried = await lab.run(node)
     await node.report(retried, Outcome.FAILED)
     cancelled = await lab.submit(cpu=64)
-    await lab.parts.canceller.cancel(lab.client, [cancelled])
+    await lab.components.canceller.cancel(lab.client, [cancelled])
     lost = await lab.run(node, cpu=0.1)
     watch.nodes[0] = await lab.rejoin(node)
     await lab.sweep()
@@ -62,33 +62,33 @@ async def test_a_leader_whose_term_is_over_repairs_and_publishes_nothing(lab, wa
     await watch.wait(MINUTE * 0.8)
     before = await watch.completed()
     await lab.clock.move(MINUTE)
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     # It has just looked at its watch when it is stopped; meanwhile another takes over.
     await lab.conn.execute("update terms set term = term + 1")
-    repairer, term = lab.parts.auditor._repairer, lab.parts.cluster_manager.term
+    repairer, term = lab.components.auditor._repairer, lab.components.cluster_manager.term
     with pytest.raises(NotLeading):
-        await repairer.repair(term, [Finding(Kind.LOST_TASK, task)])
+        await repairer.repair(term, [Finding(DriftKind.LOST_TASK, task)])
     with pytest.raises(NotLeading):
         for _ in range(20):
-            await lab.parts.auditor.tick()
+            await lab.components.auditor.tick()
             await lab.clock.move(seconds(0.2))
     assert await lab.status(task) is None
     assert await watch.completed() == before
 
 
-async def test_a_new_leader_makes_sure_for_itself(lab, watch):
+async def test_a_new_leader_starts_without_suspicions(lab, watch):
     other = lab.server()
     await other.cluster_manager.tick()
     task = await lab.submit()
     await lab.conn.execute("delete from live")
     await watch.wait(MINUTE * 0.8)
-    await lab.parts.cluster_manager.stop()
+    await lab.components.cluster_manager.stop()
     await other.cluster_manager.tick()
     assert other.cluster_manager.term is not None
     await watch.go_round(other)
     await watch.go_round(other)
     assert await lab.status(task) is None
-    await watch.wait(parts=other)
+    await watch.wait(components=other)
     assert await lab.status(task) == "waiting"
 
 
@@ -97,15 +97,15 @@ async def test_an_agent_that_was_cut_off_has_time_to_notice_whatever_the_setting
     other = lab.server(Settings(audit=hasty))
     ref = await lab.run(await lab.node())
     await lab.conn.execute("update live set incarnation_id = 4711")
-    await lab.parts.cluster_manager.stop()
+    await lab.components.cluster_manager.stop()
     ttl = lab.settings.leases.ttl
-    await watch.wait(ttl * 1.8, parts=other)
+    await watch.wait(ttl * 1.8, components=other)
     assert await lab.status(ref.task) == "running"
-    await watch.wait(ttl, parts=other)
+    await watch.wait(ttl, components=other)
     assert await lab.status(ref.task) == "waiting"
 
 
-async def test_what_is_repaired_by_the_usual_way_meanwhile_is_left_alone(lab, watch):
+async def test_drift_that_has_resolved_itself_is_left_alone(lab, watch):
     node = await watch.node()
     ref = await lab.run(node)
     await lab.rejoin(node)
@@ -124,7 +124,7 @@ async def snapshot(lab):
     return {name: await lab.conn.fetch(f"select * from {name} order by 1, 2") for name in tables}
 
 
-async def test_a_repair_looks_again_and_leaves_alone_what_is_sound(lab, watch):
+async def test_a_repair_checks_again_and_leaves_sound_rows_alone(lab, watch):
     node = await watch.node()
     running, done = await lab.run(node), await lab.run(node)
     dead = await lab.run(node, max_attempts=1)
@@ -135,19 +135,19 @@ async def test_a_repair_looks_again_and_leaves_alone_what_is_sound(lab, watch):
     token = await lab.conn.fetchval("select last_value from tokens")
     sound = [
         Finding(kind, about, str(running.token))
-        for kind in Kind
+        for kind in DriftKind
         for about in (running.task, done.task, dead.task, *tasks, node.id)
     ]
-    repairer = lab.parts.auditor._repairer
+    repairer = lab.components.auditor._repairer
     for one in sound:
-        assert await repairer.repair(lab.parts.cluster_manager.term, [one]) == []
+        assert await repairer.repair(lab.components.cluster_manager.term, [one]) == []
     assert await snapshot(lab) == before
     assert await lab.conn.fetchval("select last_value from tokens") == token
 
 
 async def test_drift_is_logged_once_and_repairs_are_counted(lab, watch, caplog):
     caplog.set_level(logging.WARNING, "duly.server")
-    counter = telemetry.REPAIRS.labels(Kind.LOST_TASK.value)
+    counter = telemetry.REPAIRS.labels(DriftKind.LOST_TASK.value)
     before = counter._value.get()
     lost = await lab.submit(cpu=64)
     await lab.conn.execute("delete from live")
@@ -160,7 +160,7 @@ async def test_drift_is_logged_once_and_repairs_are_counted(lab, watch, caplog):
     assert any(f"repaired lost_task of {lost}" in record.getMessage() for record in caplog.records)
 
 
-async def test_a_round_goes_through_all_that_lives_in_pieces(lab, watch):
+async def test_a_pass_covers_all_live_tasks_in_pages(lab, watch):
     tasks = [await lab.submit(cpu=64) for _ in range(10)]
     await watch.go_round()
     rows = await lab.conn.fetch("select scope, looked_at from audits")

@@ -1,4 +1,4 @@
-"""Attempts that cannot be, made by hand: found, and taken back or left for a person."""
+"""Impossible attempts, made by hand, are found and ended, or left for a person."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def settings():
     return Settings(audit=AuditSettings(history_interval=seconds(15)))
 
 
-async def test_an_attempt_on_an_agent_that_ended_and_was_not_swept_is_taken_back(lab, watch):
+async def test_an_orphaned_attempt_that_was_not_swept_is_ended(lab, watch):
     node = await watch.node()
     ref = await lab.run(node)
     await lab.rejoin(node)
@@ -30,7 +30,7 @@ async def test_an_attempt_on_an_agent_that_ended_and_was_not_swept_is_taken_back
     assert not await node.report(ref)
 
 
-async def test_an_attempt_on_an_agent_that_is_not_known_is_taken_back(lab, watch):
+async def test_an_attempt_of_an_unknown_incarnation_is_ended(lab, watch):
     node = await watch.node()
     ref = await lab.run(node)
     await lab.conn.execute("update live set incarnation_id = $1 where id = $2", BROKEN, ref.task)
@@ -41,9 +41,7 @@ async def test_an_attempt_on_an_agent_that_is_not_known_is_taken_back(lab, watch
     assert await lab.attempts(ref.task) == [(1, "lost")]
 
 
-async def test_an_attempt_that_cannot_be_taken_back_is_reported_and_others_are_taken_back(
-    lab, watch
-):
+async def test_an_attempt_that_cannot_be_repaired_is_reported_and_others_are_ended(lab, watch):
     node = await watch.node()
     bad, good = await lab.run(node), await lab.run(node)
     await lab.conn.execute("update live set incarnation_id = $1", BROKEN)
@@ -61,13 +59,13 @@ async def test_a_node_that_is_being_lost_is_no_drift(lab, watch):
     for _ in range(150):
         await lab.clock.move(seconds(1))
         await lab.sweep()
-        await lab.parts.auditor.tick()
+        await lab.components.auditor.tick()
         assert await watch.drift() == {}
     assert await lab.attempts(ref.task) == [(1, "lost")]
     assert await watch.total() == 0
 
 
-async def test_an_attempt_far_past_its_cap_is_reported_and_never_taken_away_by_a_timer(lab, watch):
+async def test_an_attempt_far_past_its_cap_is_reported_and_not_ended(lab, watch):
     ref = await lab.run(await watch.node(), execution_cap="10s")
     await watch.wait()
     assert await watch.drift() == {}
@@ -75,9 +73,9 @@ async def test_an_attempt_far_past_its_cap_is_reported_and_never_taken_away_by_a
     assert await lab.status(ref.task) == "running"
 
 
-async def test_a_cancelled_task_that_runs_on_and_on_is_reported(lab, watch):
+async def test_a_cancelled_task_that_keeps_running_is_reported(lab, watch):
     ref = await lab.run(await watch.node())
-    await lab.parts.canceller.cancel(lab.client, [ref.task])
+    await lab.components.canceller.cancel(lab.client, [ref.task])
     await watch.wait()
     assert await watch.drift() == {}
     assert await watch.found() == {"not_cancelled": {ref.task}}

@@ -1,17 +1,18 @@
-"""Tasks that wait for the wrong number of others, made by hand: found, and put right."""
+"""Wrong counts of open upstreams, made by hand, are found and corrected."""
 
 import pytest
 
-from duly.model.pause import Cause
+from duly.model.pause import PauseCause
 from duly.model.task import Outcome
-from duly.store import repairs, wishes
+from duly.store.maintenance import repairs
+from duly.store.tasks import graph_operations
 from tests.server.lab import reason_of, seconds
-from tests.server.test_edges import after, statuses, submit_batch
+from tests.server.lifecycle.test_dependencies import after, statuses, submit_batch
 
 BLOCKED_BY = "update live set blocked_by = $2 where id = $1"
 
 
-async def test_a_task_that_waits_for_nobody_any_more_goes_on(lab, watch):
+async def test_a_blocked_task_without_open_upstreams_is_released(lab, watch):
     node = await watch.node()
     first = await lab.submit()
     second = await lab.submit(depends_on=[str(first)], delay_tolerance=600)
@@ -27,7 +28,7 @@ async def test_a_task_that_waits_for_nobody_any_more_goes_on(lab, watch):
     assert await watch.repaired(second) == ["miscounted"]
 
 
-async def test_a_task_that_was_not_told_of_a_failure_ends_of_it(lab, watch):
+async def test_a_task_that_missed_the_failure_of_its_upstream_is_cancelled(lab, watch):
     node = await watch.node()
     first = await lab.submit(max_attempts=1)
     second = await lab.submit(depends_on=[after(first)])
@@ -42,7 +43,7 @@ async def test_a_task_that_was_not_told_of_a_failure_ends_of_it(lab, watch):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_task_waits_for_as_many_as_it_should(lab, watch, count):
+async def test_a_wrong_count_of_open_upstreams_is_corrected(lab, watch, count):
     ids = await submit_batch(lab, ("a",), ("b",), ("c", "a", "b"))
     await lab.conn.execute(BLOCKED_BY, ids["c"], count)
     assert await watch.found() == {}
@@ -58,7 +59,7 @@ async def test_a_task_that_could_start_too_early_is_blocked_again(lab, watch):
     assert (await lab.live(ids["b"]))["blocked_by"] == 1
 
 
-async def test_a_task_of_which_nobody_knows_how_the_other_ended_is_reported(lab, watch):
+async def test_a_task_whose_upstream_has_an_unknown_end_is_reported(lab, watch):
     ids = await submit_batch(lab, ("a",), ("b", "a"))
     await lab.conn.execute("delete from live where id = $1", ids["a"])
     await lab.conn.execute("delete from tasks where id = $1", ids["a"])
@@ -66,12 +67,12 @@ async def test_a_task_of_which_nobody_knows_how_the_other_ended_is_reported(lab,
     assert await lab.status(ids["b"]) == "blocked"
 
 
-async def test_what_is_on_its_way_is_no_drift(lab, watch, monkeypatch):
+async def test_an_end_still_being_propagated_is_no_drift(lab, watch, monkeypatch):
     """Ends that are told in pieces, or not at all while nobody leads, with rounds in between."""
-    monkeypatch.setattr("duly.server.settler.EDGES", 10)
+    monkeypatch.setattr("duly.server.lifecycle.dependency_resolver.EDGES_PER_TRANSACTION", 10)
     ids = await submit_batch(lab, ("a",), *((f"w{n}", "a") for n in range(25)))
     last = await lab.submit(depends_on=[str(one) for one in ids.values()])
-    await lab.parts.canceller.cancel(lab.client, [ids["a"]])
+    await lab.components.canceller.cancel(lab.client, [ids["a"]])
     await watch.wait()
     assert await watch.drift() == {}
     assert (await lab.live(last))["blocked_by"] == 26
@@ -79,14 +80,14 @@ async def test_what_is_on_its_way_is_no_drift(lab, watch, monkeypatch):
     assert await lab.count("ended_upstreams") > 0
     await watch.wait()
     assert await watch.drift() == {}
-    while await lab.parts.queue_manager.tick():
+    while await lab.components.queue_manager.tick():
         await watch.go_round()
     assert await watch.drift() == {}
     assert await watch.total() == 0
     assert await lab.status(last) == "cancelled"
 
 
-async def test_what_goes_on_does_so_as_if_it_had_been_told(lab, watch):
+async def test_a_repaired_task_continues_as_if_its_upstream_had_been_settled(lab, watch):
     node = await watch.node()
     at = lab.clock.now + seconds(86400)
     specs = [
@@ -96,8 +97,8 @@ async def test_what_goes_on_does_so_as_if_it_had_been_told(lab, watch):
         lab.spec(ref="later", depends_on=["a"], run_at=at, delay_tolerance=9000),
         lab.spec(ref="paused", depends_on=["a"]),
     ]
-    first, b, _, later, paused = await lab.parts.submitter.submit_batch(lab.client, specs)
-    await wishes.pause(lab.conn, lab.client.tenant_id, [paused], Cause())
+    first, b, _, later, paused = await lab.components.submitter.submit_batch(lab.client, specs)
+    await graph_operations.pause(lab.conn, lab.client.tenant_id, [paused], PauseCause())
     ref = await lab.start(node, first)
     await lab.conn.execute("update live set has_dependants = false where id = $1", first)
     assert await node.report(ref)
@@ -110,7 +111,7 @@ async def test_what_goes_on_does_so_as_if_it_had_been_told(lab, watch):
     assert (rows[1]["ready_at"], rows[1]["start_by"]) == (at, at + seconds(9000))
 
 
-async def test_what_had_ended_before_a_task_was_submitted_does_not_count(lab, watch):
+async def test_upstreams_that_ended_before_the_submission_do_not_count(lab, watch):
     """Though others that wait for it are still to be told."""
     node = await watch.node()
     first, other = await lab.submit(), await lab.submit(cpu=100)

@@ -1,9 +1,9 @@
-"""Lines, nodes and servers that cannot be, made by hand."""
+"""Impossible states of subqueues, nodes and servers, made by hand."""
 
 import pytest
 
 from duly.config import AuditSettings, Settings
-from duly.store.servers import Term
+from duly.store.fleet.servers import Term
 from tests.server.lab import seconds
 
 
@@ -13,20 +13,20 @@ def settings():
     return Settings(audit=AuditSettings(history_interval=seconds(15)))
 
 
-async def test_a_line_that_stands_still_though_there_is_room_is_reported(lab, watch):
+async def test_a_stuck_subqueue_is_reported(lab, watch):
     await watch.node()
     task = await lab.submit(delay_tolerance="1s")
     too_big = await lab.submit(delay_tolerance="1s", cpu=64)
     in_time = await lab.submit(delay_tolerance="1h", cpu=2)
     await watch.wait()
     assert await watch.drift() == {}
-    assert await watch.found() == {"stuck_line": {task}}
+    assert await watch.found() == {"stuck_subqueue": {task}}
     assert too_big and in_time
     await lab.schedule()
     assert await watch.found() == {}
 
 
-async def test_a_line_that_may_not_move_is_not_reported(lab, watch):
+async def test_a_subqueue_that_may_not_start_is_not_reported(lab, watch):
     await watch.node()
     await lab.conn.execute("update tenants set suspended_at = duly.now() where name = 'acme'")
     await lab.submit(by=lab.stranger, delay_tolerance="1s")
@@ -39,14 +39,14 @@ async def test_a_line_that_may_not_move_is_not_reported(lab, watch):
     assert await watch.found() == {}
 
 
-async def test_a_node_that_has_given_away_more_than_it_has_is_reported(lab, watch):
+async def test_an_overcommitted_node_is_reported(lab, watch):
     node = await watch.node(cpu=1)
     await lab.run(node, cpu=1)
     await lab.conn.execute("update incarnations set capacity = '{\"cpu_milli\": 500}'")
     assert (await watch.found()).keys() == {"oversubscribed"}
 
 
-async def test_reservations_count_as_what_is_given_away(lab, watch):
+async def test_reservations_count_as_committed(lab, watch):
     node = await watch.node(cpu=2)
     await lab.run(node, cpu=1)
     await lab.conn.execute(
@@ -58,7 +58,7 @@ async def test_reservations_count_as_what_is_given_away(lab, watch):
 async def test_too_much_after_an_override_says_so_and_goes_with_the_tasks(lab, watch):
     node = await watch.node(cpu=2)
     ref = await lab.run(node, cpu=2)
-    await lab.parts.cluster_manager.override_capacity(node.id, {"cpu_milli": 1000})
+    await lab.components.cluster_manager.override_capacity(node.id, {"cpu_milli": 1000})
     assert await watch.found() == {"above_override": {node.id}}
     await node.report(ref)
     assert await watch.found() == {}
@@ -108,5 +108,5 @@ async def test_a_lease_that_ran_out_long_ago_is_reported(lab, watch):
 
 async def test_a_leader_that_is_no_server_is_reported(lab, watch):
     await lab.conn.execute("update terms set server = 99")
-    lab.parts.cluster_manager._term = Term(1, 99)
+    lab.components.cluster_manager._term = Term(1, 99)
     assert await watch.found() == {"unknown_leader": {99}}

@@ -1,4 +1,4 @@
-"""Tasks that cannot be, made by hand: found, and repaired or left for a person."""
+"""Impossible states of tasks, made by hand, are found and repaired, or left for a person."""
 
 import asyncio
 from datetime import timedelta
@@ -7,8 +7,8 @@ import pytest
 
 from duly.config import AuditSettings, Settings
 from duly.errors import Conflict
-from duly.model.drift import Finding, Kind
-from duly.model.request import UniqueRequest
+from duly.model.drift import DriftKind, Finding
+from duly.model.requests.task_request import UniqueRequest
 from duly.model.task import Outcome
 from tests.server.lab import seconds
 
@@ -69,7 +69,7 @@ async def test_a_lost_task_waits_for_whoever_has_its_unique_key_now(lab, watch):
     await lab.conn.execute("delete from live")
     holder = await lab.submit(unique=UniqueRequest(key="k"))
     assert await watch.found() == {"lost_task": {task}}
-    await lab.parts.canceller.cancel(lab.client, [holder])
+    await lab.components.canceller.cancel(lab.client, [holder])
     assert await watch.found() == {}
     assert (await lab.live(task))["unique_key"] == "k"
 
@@ -84,8 +84,8 @@ async def test_a_live_row_that_has_lost_its_unique_key_gets_it_back(lab, watch):
 
 async def test_a_change_that_is_just_being_made_is_not_undone(lab):
     task = await lab.submit(cpu=64)
-    term = lab.parts.cluster_manager.term
-    finding = Finding(Kind.MISMATCHED, task)
+    term = lab.components.cluster_manager.term
+    finding = Finding(DriftKind.MISMATCHED, task)
     async with (
         asyncio.timeout(5),
         asyncio.TaskGroup() as group,
@@ -94,7 +94,7 @@ async def test_a_change_that_is_just_being_made_is_not_undone(lab):
         await conn.execute("select 1 from live where id = $1 for update", task)
         await conn.execute("update tasks set priority = 7 where id = $1", task)
         await conn.execute("update live set priority = 7 where id = $1", task)
-        repairing = group.create_task(lab.parts.auditor._repairer.repair(term, [finding]))
+        repairing = group.create_task(lab.components.auditor._repairer.repair(term, [finding]))
         while not await lab.conn.fetchval(
             "select exists (select 1 from pg_locks where not granted)"
         ):
@@ -103,7 +103,7 @@ async def test_a_change_that_is_just_being_made_is_not_undone(lab):
     assert (await lab.live(task))["priority"] == 7
 
 
-async def test_what_runs_is_given_no_other_shape_than_it_was_placed_with(lab, watch):
+async def test_a_running_task_keeps_the_shape_that_it_was_placed_with(lab, watch):
     node = await watch.node()
     ref = await lab.run(node)
     other = await lab.submit(cpu=64)
@@ -113,7 +113,7 @@ async def test_what_runs_is_given_no_other_shape_than_it_was_placed_with(lab, wa
     assert (await lab.live(ref.task))["shape_id"] != shape
 
 
-async def test_placing_goes_on_while_what_something_needs_is_not_known(lab, watch):
+async def test_placement_continues_while_a_shape_is_unknown(lab, watch):
     first, second = await watch.node(), await watch.node()
     refs = {ref.task: ref for ref in [await lab.run(node) for node in (first, first, first)]}
     task = min(refs)

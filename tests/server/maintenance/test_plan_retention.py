@@ -1,4 +1,4 @@
-"""A tenant's history is kept as long as its plan says, and no longer."""
+"""A tenant's history is kept for as long as its plan says."""
 
 import asyncio
 
@@ -6,11 +6,11 @@ import pytest
 
 from duly.errors import NotFound
 from duly.model.task import Outcome
-from duly.server import forgetter
-from duly.store import views
+from duly.server.maintenance import plan_retention
+from duly.store.tasks import views
 from tests.server.conftest import execute
 from tests.server.lab import CLOCK
-from tests.server.test_retention import DAY, clean_up, log_of, run_and_log, stored
+from tests.server.maintenance.test_retention import DAY, clean_up, log_of, run_and_log, stored
 
 ALL = {"tasks", "attempts", "ends"}
 
@@ -53,7 +53,7 @@ async def test_each_tenant_keeps_what_its_plan_says(lab, week):
     assert await log_of(lab, other) == b"hello"
 
 
-async def test_what_is_forgotten_is_unknown_to_everyone(lab, week):
+async def test_a_removed_task_is_unknown_everywhere(lab, week):
     node = await lab.node()
     ref = await run_and_log(lab, node, Outcome.FAILED, by=lab.stranger, max_attempts=1)
     await clean_up(lab, DAY * 8)
@@ -61,7 +61,7 @@ async def test_what_is_forgotten_is_unknown_to_everyone(lab, week):
         assert await views.read_result(conn, lab.stranger.tenant_id, ref.task) is None
         assert await views.read_log_end(conn, lab.stranger.tenant_id, ref.task, None) is None
     with pytest.raises(NotFound):
-        await lab.parts.replayer.replay(lab.stranger, ref.task)
+        await lab.components.replayer.replay(lab.stranger, ref.task)
 
 
 async def test_a_change_of_plans_takes_effect(lab, week):
@@ -86,7 +86,7 @@ async def test_a_plan_that_would_keep_more_than_the_server_keeps_no_more(lab, we
     assert await stored(lab, ref.task) == set()
 
 
-async def test_it_counts_from_the_end_of_a_task(lab, week):
+async def test_retention_counts_from_the_end_of_a_task(lab, week):
     node = await lab.node()
     late = await lab.submit(by=lab.stranger, run_at=lab.clock.now + DAY * 10)
     done = await run_and_log(lab, node, Outcome.SUCCEEDED, by=lab.stranger)
@@ -143,7 +143,7 @@ async def test_a_key_outlives_its_task_by_as_long_as_the_settings_say(lab, week)
     assert await lab.submit(**fields) != task
 
 
-async def test_the_audit_and_the_books_do_not_miss_what_is_forgotten(lab, watch, week):
+async def test_the_audit_and_the_ledger_do_not_miss_removed_tasks(lab, watch, week):
     await retain(lab, 1)
     node = await watch.node()
     refs = [
@@ -165,9 +165,9 @@ async def test_the_audit_and_the_books_do_not_miss_what_is_forgotten(lab, watch,
     assert used
 
 
-async def test_history_is_gone_through_in_batches_and_past_what_stays(lab, week, monkeypatch):
-    monkeypatch.setattr(forgetter, "BATCH", 3)
-    monkeypatch.setattr(forgetter, "TENANTS", 1)
+async def test_history_is_scanned_in_batches_and_past_kept_tasks(lab, week, monkeypatch):
+    monkeypatch.setattr(plan_retention, "TASKS_PER_BATCH", 3)
+    monkeypatch.setattr(plan_retention, "TENANTS_PER_STATEMENT", 1)
     await lab.conn.execute("update tenants set plan = 'week'")
     node = await lab.node(cpu=64)
     kept, ended = [], []
@@ -185,7 +185,7 @@ async def test_history_is_gone_through_in_batches_and_past_what_stays(lab, week,
     assert len(ended) == 8
 
 
-async def test_a_log_that_could_not_be_deleted_is_tried_again(lab, week, monkeypatch):
+async def test_a_failed_deletion_of_a_log_is_retried(lab, week, monkeypatch):
     node = await lab.node()
     ref = await run_and_log(lab, node, Outcome.SUCCEEDED, by=lab.stranger)
 
@@ -193,7 +193,7 @@ async def test_a_log_that_could_not_be_deleted_is_tried_again(lab, week, monkeyp
         raise OSError("no answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(lab.parts.logbook, "drop", fail)
+        broken.setattr(lab.components.log_store, "drop", fail)
         with pytest.raises(OSError, match="no answer"):
             await clean_up(lab, DAY * 9)
     assert await stored(lab, ref.task) == set()
@@ -202,13 +202,13 @@ async def test_a_log_that_could_not_be_deleted_is_tried_again(lab, week, monkeyp
     assert await log_of(lab, ref) == b""
 
 
-async def test_a_server_that_does_not_lead_forgets_nothing(lab, week):
+async def test_a_follower_removes_no_tasks(lab, week):
     follower = lab.server()
     await follower.cluster_manager.tick()
     node = await lab.node()
     ref = await run_and_log(lab, node, Outcome.SUCCEEDED, by=lab.stranger)
     await lab.clock.move(DAY * 20)
-    await lab.parts.cluster_manager.tick()
-    await lab.parts.bookkeeper.tick()
+    await lab.components.cluster_manager.tick()
+    await lab.components.usage_recorder.tick()
     assert await follower.retention.tick() is False
     assert await stored(lab, ref.task) == ALL

@@ -20,20 +20,20 @@ def emptied_dsn(dsn):
 async def clean_up(lab, after=timedelta(0)):
     """Let time pass, and let the leader drop what is too old."""
     await lab.clock.move(after)
-    await lab.parts.cluster_manager.tick()
-    await lab.parts.bookkeeper.tick()
-    while await lab.parts.retention.tick():
+    await lab.components.cluster_manager.tick()
+    await lab.components.usage_recorder.tick()
+    while await lab.components.retention.tick():
         pass
 
 
 async def log_of(lab, ref):
-    return b"".join([data async for data in lab.parts.logbook.read(ref.task, ref.attempt)])
+    return b"".join([data async for data in lab.components.log_store.read(ref.task, ref.attempt)])
 
 
 async def run_and_log(lab, node, outcome, **fields):
     """Bring a task to the end of an attempt that has written something."""
     ref = await lab.run(node, **fields)
-    await lab.parts.logbook.append(ref, 0, b"hello")
+    await lab.components.log_store.append(ref, 0, b"hello")
     await node.report(ref, outcome)
     return ref
 
@@ -65,7 +65,7 @@ async def test_a_task_that_is_still_live_outlives_its_day_with_attempts_and_logs
     node = await lab.node()
     done = await run_and_log(lab, node, Outcome.SUCCEEDED)
     survivor = await run_and_log(lab, node, Outcome.EXPIRED)
-    await lab.parts.updater.update(
+    await lab.components.updater.update(
         lab.client, survivor.task, {"run_at": (lab.clock.now + DAY * 365).isoformat()}
     )
     await clean_up(lab, DAY * 40)
@@ -74,7 +74,7 @@ async def test_a_task_that_is_still_live_outlives_its_day_with_attempts_and_logs
     assert await log_of(lab, survivor) == b"hello"
 
     node = await lab.rejoin(node)
-    await lab.parts.updater.update(lab.client, survivor.task, {"run_at": None})
+    await lab.components.updater.update(lab.client, survivor.task, {"run_at": None})
     ref = await lab.start(node, survivor.task)
     assert ref.attempt == 2
     assert await node.report(ref)
@@ -89,7 +89,7 @@ async def test_a_key_is_kept_while_its_task_is_live_and_a_week_longer(lab):
     task = await lab.submit(idempotency_key="k", run_at=later)
     await clean_up(lab, DAY * 59)
     assert await lab.submit(idempotency_key="k", run_at=later) == task
-    await lab.parts.canceller.cancel(lab.client, [task])
+    await lab.components.canceller.cancel(lab.client, [task])
     await clean_up(lab, DAY * 6)
     assert await lab.submit(idempotency_key="k", run_at=later) == task
     await clean_up(lab, DAY * 2)
@@ -105,18 +105,18 @@ async def test_partitions_are_made_ahead_and_tasks_find_theirs(lab):
     assert partition == f"tasks_{await lab.conn.fetchval('select day_of($1::bigint)', task)}"
 
 
-async def test_a_server_that_does_not_lead_drops_nothing(lab):
+async def test_a_follower_drops_nothing(lab):
     follower = lab.server()
     await follower.cluster_manager.tick()
     node = await lab.node()
     done = await run_and_log(lab, node, Outcome.SUCCEEDED)
     await lab.clock.move(DAY * 100)
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     assert await follower.retention.tick() is False
     assert await stored(lab, done.task) == {"tasks", "attempts", "ends"}
 
 
-async def test_work_goes_on_while_days_are_dropped(lab):
+async def test_tasks_run_while_days_are_dropped(lab):
     node = await lab.node()
     ref = await lab.run(node)
     await lab.clock.move(DAY * 40)

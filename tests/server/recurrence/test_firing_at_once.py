@@ -1,4 +1,4 @@
-"""When very many schedules are due two transactions fire them at once; here few are very many."""
+"""Concurrent transactions fire very many due schedules; here the batch size is small."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from duly.errors import NotLeading
-from duly.server import timekeeper
+from duly.server.recurrence import timekeeper
 from tests.server.calendar import Calendar
 
 FEW = 2
@@ -14,12 +14,12 @@ FEW = 2
 
 @pytest.fixture
 def calendar(lab, monkeypatch):
-    monkeypatch.setattr(timekeeper, "BATCH", FEW)
-    lab.parts.timekeeper._limit = FEW
+    monkeypatch.setattr(timekeeper, "BATCH_SIZE", FEW)
+    lab.components.timekeeper._batch_limit = FEW
     return Calendar(lab)
 
 
-async def test_while_one_batch_waits_the_others_go_on(lab, calendar, shared_dsn):
+async def test_while_one_batch_is_blocked_the_other_continues(lab, calendar, shared_dsn):
     held_up = await calendar.create(overlap="cancel_other", every="1m")
     await calendar.go(1)
     (before,) = await calendar.tasks(held_up)
@@ -27,11 +27,11 @@ async def test_while_one_batch_waits_the_others_go_on(lab, calendar, shared_dsn)
     early = [await _from(calendar, 1.8) for _ in range(FEW)]
     late = [await _from(calendar, 2.2) for _ in range(3 * FEW)]
     await lab.clock.set(calendar.at(2.5))
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     holder = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
     async with holder.transaction(), asyncio.timeout(20):
         await holder.execute("select from live where id = $1 for update", before)
-        firing = asyncio.ensure_future(lab.parts.timekeeper.tick())
+        firing = asyncio.ensure_future(lab.components.timekeeper.tick())
         ran = "select count(*) from occurrences where task_id is not null"
         # The one that waits has one of the late ones in its batch.
         while await lab.conn.fetchval(ran) < 1 + FEW + 2 * FEW:
@@ -44,7 +44,7 @@ async def test_while_one_batch_waits_the_others_go_on(lab, calendar, shared_dsn)
     assert await lab.status(before) == "cancelled"
 
 
-async def test_none_is_fired_twice_and_none_is_forgotten(lab, calendar):
+async def test_concurrent_batches_fire_every_schedule_once(lab, calendar):
     made = [await calendar.create(overlap="allow") for _ in range(11 * FEW)]
     await calendar.go(1)
     await calendar.go(2)
@@ -52,7 +52,7 @@ async def test_none_is_fired_twice_and_none_is_forgotten(lab, calendar):
     assert await lab.count("tasks") == 22 * FEW
 
 
-async def test_a_bucket_that_is_held_by_the_other_holds_up_neither(lab, calendar):
+async def test_a_bucket_locked_by_one_batch_does_not_block_the_other(lab, calendar):
     await lab.conn.execute(
         """insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,
                               tasks_per_hour, burst)
@@ -66,7 +66,7 @@ async def test_a_bucket_that_is_held_by_the_other_holds_up_neither(lab, calendar
     assert [await calendar.ran(one) for one in made] == [[1]] * 6 * FEW
 
 
-async def test_one_that_cannot_be_stored_is_the_only_one_that_is_not(lab, calendar):
+async def test_only_the_unstorable_schedule_of_a_batch_is_refused(lab, calendar):
     made = [await calendar.create() for _ in range(6 * FEW)]
     bad = made[4 * FEW]
     await lab.conn.execute(
@@ -83,13 +83,13 @@ async def test_one_that_cannot_be_stored_is_the_only_one_that_is_not(lab, calend
     assert await calendar.missed(bad) == [(1, 1, "not_submittable")]
 
 
-async def test_a_term_that_ends_meanwhile_is_told_as_such(lab, calendar):
+async def test_a_term_that_ends_while_firing_raises_not_leading(lab, calendar):
     schedule = await calendar.create()
-    stale = lab.parts.cluster_manager.term
+    stale = lab.components.cluster_manager.term
     await lab.clock.set(calendar.at(1))
     await lab.server().cluster_manager.tick()
     with pytest.raises(NotLeading):
-        await lab.parts.timekeeper._fire_many(stale, ())
+        await lab.components.timekeeper._fire_many(stale, ())
     assert await calendar.ran(schedule) == []
 
 

@@ -1,13 +1,13 @@
-"""What is done when a schedule fires while what it submitted before has not ended."""
+"""Overlap policies: a schedule fires while earlier occurrences are open."""
 
 import pytest
 
 from duly.errors import Conflict
 from duly.model.task import Outcome
-from duly.server import drafts
+from duly.server.recurrence import occurrence_admission
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
-from tests.server.test_schedule_limits import grant, tight
+from tests.server.recurrence.test_schedule_limits import grant, tight
 
 __all__ = ["tight"]
 CHAIN = {"a": [], "b": ["a"]}
@@ -32,7 +32,7 @@ async def finish(lab, node, task, outcome=Outcome.SUCCEEDED):
     await lab.sweep()
 
 
-async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, calendar):
+async def test_overlap_skip_runs_nothing_beside_an_open_occurrence(lab, calendar):
     schedule = await calendar.create(overlap="skip")
     node = await calendar.node()
     await calendar.go(1)
@@ -43,12 +43,12 @@ async def test_nothing_is_run_beside_what_has_not_ended_with_overlap_skip(lab, c
     await node.report(ref, Outcome.FAILED)
     await calendar.go(3)
     assert await calendar.ran(schedule) == [1]  # it comes back to be tried again
-    await lab.parts.canceller.cancel(lab.client, [task])
+    await lab.components.canceller.cancel(lab.client, [task])
     await calendar.go(4)
     assert await calendar.ran(schedule) == [1, 4]
 
 
-async def test_the_others_are_cancelled_with_overlap_cancel_other(lab, calendar):
+async def test_overlap_cancel_other_cancels_open_occurrences(lab, calendar):
     schedule = await calendar.create(overlap="cancel_other")
     node = await calendar.node()
     await calendar.go(1)
@@ -62,7 +62,7 @@ async def test_the_others_are_cancelled_with_overlap_cancel_other(lab, calendar)
     assert await calendar.ran(schedule) == [1, 2, 3]
 
 
-async def test_one_runs_after_the_other_with_overlap_queue(lab, calendar):
+async def test_overlap_queue_runs_occurrences_one_after_the_other(lab, calendar):
     schedule = await calendar.create(overlap="queue")
     node = await calendar.node()
     await calendar.go(1)
@@ -74,7 +74,9 @@ async def test_one_runs_after_the_other_with_overlap_queue(lab, calendar):
     assert list(await begun(lab, node)) == [second]
 
 
-async def test_a_queued_one_does_not_begin_between_two_attempts_of_the_one_before(lab, calendar):
+async def test_a_queued_occurrence_does_not_start_between_two_attempts_of_the_one_before(
+    lab, calendar
+):
     schedule = await calendar.create(overlap="queue", task={"max_attempts": 2})
     node = await calendar.node()
     await calendar.go(1)
@@ -91,18 +93,18 @@ async def test_a_queued_one_does_not_begin_between_two_attempts_of_the_one_befor
     assert list(await begun(lab, node)) == [second]
 
 
-async def test_a_queued_one_that_is_cancelled_lets_nobody_overtake(lab, calendar):
+async def test_cancelling_a_queued_occurrence_lets_no_later_one_overtake(lab, calendar):
     schedule = await calendar.create(overlap="queue")
     node = await calendar.node()
     for minute in (1, 2, 3):
         await calendar.go(minute)
     first, second, third = await calendar.tasks(schedule)
-    await lab.parts.canceller.cancel(lab.client, [second])
+    await lab.components.canceller.cancel(lab.client, [second])
     assert list(await begun(lab, node)) == [first]
     assert await lab.status(third) == "blocked"
 
 
-async def test_what_ended_before_the_next_was_stored_holds_it_up_no_longer(lab, calendar):
+async def test_an_occurrence_that_has_ended_does_not_block_the_next(lab, calendar):
     schedule = await calendar.create(overlap="queue")
     node = await calendar.node()
     await calendar.go(1)
@@ -112,35 +114,35 @@ async def test_what_ended_before_the_next_was_stored_holds_it_up_no_longer(lab, 
     assert await lab.status((await calendar.tasks(schedule))[-1]) == "waiting"
 
 
-async def test_what_is_run_out_of_turn_waits_for_its_turn_too(lab, calendar):
+async def test_a_manual_run_is_queued_too(lab, calendar):
     schedule = await calendar.create(overlap="queue")
     await calendar.go(1)
     await lab.clock.move(seconds(1))
-    made = await lab.parts.schedules.run(lab.client, schedule)
+    made = await lab.components.schedules.run(lab.client, schedule)
     assert await lab.status(made.id) == "blocked"
     await lab.conn.execute("update schedules set next_run_at = $1", calendar.at(5))
     await calendar.go(3.5)
-    filled = await lab.parts.schedules.backfill(
+    filled = await lab.components.schedules.backfill(
         lab.client, schedule, calendar.at(1), calendar.at(3)
     )
     blocked = [(await lab.live(task))["blocked_by"] for task in filled]
     assert blocked == [2, 3]  # the first fire time had its task
 
 
-async def test_a_queue_has_an_end_and_what_finds_no_place_in_it_is_recorded(
+async def test_a_fire_time_beyond_the_queue_limit_is_recorded_as_refused(
     lab, calendar, monkeypatch
 ):
-    monkeypatch.setattr(drafts, "MOST_QUEUED", 2)
+    monkeypatch.setattr(occurrence_admission, "MAX_QUEUED_OCCURRENCES", 2)
     schedule = await calendar.create(overlap="queue")
     for minute in (1, 2, 3):
         await calendar.go(minute)
     assert await calendar.ran(schedule) == [1, 2]
     assert await calendar.missed(schedule) == [(3, 1, "too_many_queued")]
     with pytest.raises(Conflict):
-        await lab.parts.schedules.run(lab.client, schedule)
+        await lab.components.schedules.run(lab.client, schedule)
 
 
-async def test_a_queue_is_no_longer_than_a_plan_lets_tasks_wait(lab, calendar, tight):
+async def test_a_queue_is_bounded_by_the_plans_max_waiting(lab, calendar, tight):
     await grant(lab, max_waiting=2)
     schedule = await calendar.create(by=tight, overlap="queue")
     for minute in (1, 2, 3):
@@ -148,14 +150,14 @@ async def test_a_queue_is_no_longer_than_a_plan_lets_tasks_wait(lab, calendar, t
     assert await calendar.missed(schedule) == [(3, 1, "limit_exceeded")]
 
 
-async def test_a_graph_runs_until_its_last_task_has_ended_with_overlap_skip(lab, calendar):
+async def test_overlap_skip_counts_a_graph_as_open_until_its_last_task_ends(lab, calendar):
     schedule = await calendar.create(overlap="skip", graph=DIAMOND)
     node = await calendar.node()
     await calendar.go(1)
     (graph,) = await calendar.graphs(schedule)
     refs = await begun(lab, node)
     await node.report(refs[graph["a"]])
-    await lab.parts.canceller.cancel(lab.client, [graph["c"]])
+    await lab.components.canceller.cancel(lab.client, [graph["c"]])
     await calendar.go(2)
     assert await calendar.missed(schedule) == [(2, 1, "overlap")]  # b runs
     await node.report(refs[graph["b"]])
@@ -163,7 +165,7 @@ async def test_a_graph_runs_until_its_last_task_has_ended_with_overlap_skip(lab,
     assert await calendar.ran(schedule) == [1, 3]
 
 
-async def test_a_whole_graph_is_cancelled_with_overlap_cancel_other(lab, calendar):
+async def test_overlap_cancel_other_cancels_a_whole_graph(lab, calendar):
     schedule = await calendar.create(overlap="cancel_other", graph=CHAIN)
     node = await calendar.node()
     await calendar.go(1)
@@ -176,9 +178,7 @@ async def test_a_whole_graph_is_cancelled_with_overlap_cancel_other(lab, calenda
     assert [await lab.status(task) for task in second.values()] == ["waiting", "blocked"]
 
 
-async def test_a_graph_begins_when_no_task_of_the_one_before_is_left_with_overlap_queue(
-    lab, calendar
-):
+async def test_overlap_queue_starts_a_graph_when_the_one_before_has_ended(lab, calendar):
     schedule = await calendar.create(overlap="queue", graph=DIAMOND, task={"max_attempts": 1})
     node = await calendar.node()
     await calendar.go(1)
@@ -193,8 +193,10 @@ async def test_a_graph_begins_when_no_task_of_the_one_before_is_left_with_overla
     assert (await begun(lab, node)).keys() == {second["a"], second["b"]}
 
 
-async def test_a_graph_with_too_many_edges_to_wait_by_is_recorded(lab, calendar, monkeypatch):
-    monkeypatch.setattr(drafts, "MOST_EDGES", 6)
+async def test_a_graph_that_needs_too_many_queue_edges_is_recorded_as_refused(
+    lab, calendar, monkeypatch
+):
+    monkeypatch.setattr(occurrence_admission, "MAX_QUEUE_EDGES", 6)
     schedule = await calendar.create(overlap="queue", graph=DIAMOND)
     for minute in (1, 2, 3):
         await calendar.go(minute)
@@ -202,11 +204,13 @@ async def test_a_graph_with_too_many_edges_to_wait_by_is_recorded(lab, calendar,
     assert await calendar.missed(schedule) == [(3, 1, "too_many_queued")]
 
 
-@pytest.mark.parametrize(("limit", "graph"), [("MOST_QUEUED", None), ("MOST_EDGES", DIAMOND)])
-async def test_what_is_made_up_for_in_one_go_counts_what_comes_before_it(
+@pytest.mark.parametrize(
+    ("limit", "graph"), [("MAX_QUEUED_OCCURRENCES", None), ("MAX_QUEUE_EDGES", DIAMOND)]
+)
+async def test_each_backfilled_occurrence_counts_those_before_it(
     lab, calendar, monkeypatch, limit, graph
 ):
-    monkeypatch.setattr(drafts, limit, 2 if graph is None else 6)
+    monkeypatch.setattr(occurrence_admission, limit, 2 if graph is None else 6)
     schedule = await calendar.create(overlap="queue", misfire="all", graph=graph)
     await calendar.go(4)
     assert await calendar.ran(schedule) == [1, 2]

@@ -1,4 +1,4 @@
-"""Occurrences are submitted like any other task: within what the tenant's plan grants then."""
+"""Occurrences are admitted like any other task, within the tenant's plan at that time."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def test_a_fire_time_without_a_token_is_recorded_and_takes_none_of_others(
 
 
 @pytest.mark.parametrize("what", ["buckets", "tenants"])
-async def test_who_is_held_by_somebody_is_left_alone_and_nobody_waits_for_it(
+async def test_a_locked_tenant_is_skipped_and_blocks_no_other(
     lab, calendar, tight, shared_dsn, what
 ):
     await lab.conn.execute("update plans set tasks_per_hour = 60, burst = 2 where name = 'tight'")
@@ -74,12 +74,12 @@ async def test_who_is_held_by_somebody_is_left_alone_and_nobody_waits_for_it(
         await holder.close()
     assert (await calendar.ran(mine), await calendar.ran(theirs)) == ([], [1])
     assert await calendar.missed(mine) == []
-    assert lab.parts.timekeeper.pause() < seconds(0.1)
+    assert lab.components.timekeeper.pause() < seconds(0.1)
     await calendar.go(1.01)
     assert await calendar.ran(mine) == [1]
 
 
-async def test_no_more_are_let_in_than_may_wait(lab, calendar, tight):
+async def test_no_more_occurrences_are_admitted_than_may_wait(lab, calendar, tight):
     await grant(lab, max_waiting=2)
     mine = [await calendar.create(by=tight, overlap="allow") for _ in range(3)]
     await calendar.go(1)
@@ -90,7 +90,7 @@ async def test_no_more_are_let_in_than_may_wait(lab, calendar, tight):
     assert refusals == ["limit_exceeded"] * 4
 
 
-async def test_what_cannot_be_had_cancels_no_other(lab, calendar, tight):
+async def test_a_refused_fire_time_cancels_no_open_occurrence(lab, calendar, tight):
     schedule = await calendar.create(by=tight, overlap="cancel_other")
     await calendar.go(1)
     await grant(lab, max_waiting=1)
@@ -110,14 +110,14 @@ async def test_a_suspended_tenant_submits_nothing_by_its_schedules(lab, calendar
     assert await calendar.ran(schedule) == [2]
 
 
-async def test_what_the_plan_does_not_take_any_more_is_not_submitted(lab, calendar, tight):
+async def test_a_task_that_the_plan_no_longer_allows_is_not_submitted(lab, calendar, tight):
     schedule = await calendar.create(by=tight, task={"execution_cap": "2h"})
     await grant(lab, max_execution_cap=seconds(3600))
     await calendar.go(1)
     assert await calendar.missed(schedule) == [(1, 1, "not_submittable")]
 
 
-async def test_the_leave_for_a_queue_is_asked_for_again_when_it_fires(lab, calendar, tight):
+async def test_the_plans_queues_are_checked_again_when_a_schedule_fires(lab, calendar, tight):
     schedule = await calendar.create(by=tight, task={"queue": "urgent"})
     plain = await calendar.create(by=tight)
     await grant(lab, queues=["off_peak"])
@@ -135,7 +135,7 @@ async def queue_of(lab, task, *_):
     )
 
 
-async def test_a_task_gets_what_the_plan_says_when_it_fires(lab, calendar, tight):
+async def test_a_task_gets_the_defaults_of_the_plan_at_the_fire_time(lab, calendar, tight):
     schedule = await calendar.create(by=tight)
     await grant(lab, execution_cap=seconds(120))
     await calendar.go(1)
@@ -143,7 +143,7 @@ async def test_a_task_gets_what_the_plan_says_when_it_fires(lab, calendar, tight
     assert (await lab.live(task))["execution_cap"] == seconds(120)
 
 
-async def test_of_two_with_a_unique_key_one_runs(lab, calendar):
+async def test_of_two_occurrences_with_one_unique_key_one_runs(lab, calendar):
     unique = {"unique": {"key": "k"}}
     first, second = [await calendar.create(task=unique) for _ in range(2)]
     await calendar.go(1)
@@ -153,18 +153,20 @@ async def test_of_two_with_a_unique_key_one_runs(lab, calendar):
     assert codes == {"unique_key_held", "overlap"}
 
 
-async def test_a_unique_key_that_is_taken_just_now_is_told_as_such(lab, calendar, shared_dsn):
+async def test_a_unique_key_taken_during_the_transaction_is_recorded_as_the_reason(
+    lab, calendar, shared_dsn
+):
     schedule = await calendar.create(task={"unique": {"key": "k"}})
     other = await lab.submit()
     await lab.clock.set(calendar.at(1))
-    await lab.parts.cluster_manager.tick()
-    lab.parts.timekeeper._limit = 1
+    await lab.components.cluster_manager.tick()
+    lab.components.timekeeper._batch_limit = 1
     holder = await asyncpg.connect(shared_dsn, server_settings={"search_path": "duly"})
     async with holder.transaction(), asyncio.timeout(20):
         await holder.execute(
             "update live set unique_key = 'k', unique_while = 'live' where id = $1", other
         )
-        firing = asyncio.ensure_future(lab.parts.timekeeper.tick())
+        firing = asyncio.ensure_future(lab.components.timekeeper.tick())
         while not await lab.conn.fetchval(WAITS):
             await asyncio.sleep(0.01)
     await firing
@@ -172,7 +174,7 @@ async def test_a_unique_key_that_is_taken_just_now_is_told_as_such(lab, calendar
     assert await calendar.missed(schedule) == [(1, 1, "unique_key_held")]
 
 
-async def test_one_that_cannot_be_stored_does_not_hold_up_the_others(lab, calendar):
+async def test_an_unstorable_occurrence_does_not_block_the_others(lab, calendar):
     good, bad, also_good = [await calendar.create() for _ in range(3)]
     await lab.conn.execute(
         "alter table tasks add constraint no_such_name check (name is distinct from 'bad')"
@@ -186,4 +188,4 @@ async def test_one_that_cannot_be_stored_does_not_hold_up_the_others(lab, calend
         await lab.conn.execute("alter table tasks drop constraint no_such_name")
     assert [await calendar.ran(one) for one in (good, bad, also_good)] == [[1], [], [1]]
     assert await calendar.missed(bad) == [(1, 1, "not_submittable")]
-    assert lab.parts.timekeeper._limit > 1
+    assert lab.components.timekeeper._batch_limit > 1

@@ -1,4 +1,4 @@
-"""What users do to schedules, and that no fire time is lost or doubled by it."""
+"""Operations of users on schedules; none loses or doubles a fire time."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from duly.errors import Conflict, Invalid, LimitExceeded, NotFound
-from duly.model.request import TaskRequest
-from duly.model.schedule_request import ScheduleRequest
+from duly.model.requests.schedule_request import ScheduleRequest
+from duly.model.requests.task_request import TaskRequest
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
 
@@ -19,7 +19,7 @@ def calendar(lab):
 
 @pytest.fixture
 def schedules(lab):
-    return lab.parts.schedules
+    return lab.components.schedules
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ async def actions(lab, schedule):
     return [row["action"].removeprefix("schedule.") for row in rows]
 
 
-async def test_one_that_never_fires_is_refused(lab, calendar):
+async def test_a_schedule_that_never_fires_is_refused(lab, calendar):
     for fields in (
         {"cron": "0 0 31 2 *"},
         {"run_at": calendar.at(0).isoformat()},
@@ -60,44 +60,44 @@ async def test_one_that_never_fires_is_refused(lab, calendar):
         ({"name": " "}, "name"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_its_field(calendar, fields, field):
+async def test_an_invalid_field_is_refused_by_name(calendar, fields, field):
     with pytest.raises(Invalid) as refused:
         await calendar.create(**fields)
     assert refused.value.field == field
 
 
-async def test_an_interval_without_a_start_counts_from_when_it_was_made(calendar):
+async def test_an_interval_without_a_start_counts_from_its_creation(calendar):
     schedule = await calendar.create(every="90s")
     assert await calendar.next_run(schedule) == 1.5
 
 
-@pytest.mark.parametrize(("most", "said"), [(1, "1 schedule"), (2, "2 schedules")])
-async def test_a_plan_bounds_how_many_there_are(lab, calendar, most, said):
+@pytest.mark.parametrize(("limit", "number"), [(1, "1 schedule"), (2, "2 schedules")])
+async def test_a_plan_limits_the_number_of_schedules(lab, calendar, limit, number):
     lab.client = msgspec.structs.replace(
-        lab.client, plan=msgspec.structs.replace(lab.client.plan, max_schedules=most)
+        lab.client, plan=msgspec.structs.replace(lab.client.plan, max_schedules=limit)
     )
-    (first, *_) = [await calendar.create() for _ in range(most)]
-    with pytest.raises(LimitExceeded, match=rf" has {said}\. Remove one "):
+    (first, *_) = [await calendar.create() for _ in range(limit)]
+    with pytest.raises(LimitExceeded, match=rf" allows {number}\. Remove one "):
         await calendar.create()
-    await lab.parts.schedules.remove(lab.client, first)
+    await lab.components.schedules.remove(lab.client, first)
     await calendar.create()
 
 
-async def test_two_servers_at_once_add_no_more_than_the_plan_has(lab, calendar):
+async def test_two_servers_together_add_no_more_than_the_plan_allows(lab, calendar):
     plan = msgspec.structs.replace(lab.client.plan, max_schedules=2)
     caller = msgspec.structs.replace(lab.client, plan=plan)
     other = lab.server()
     await other.cluster_manager.tick()
     asked = msgspec.convert({"every": "1h", "task": {"command": ["true"]}}, ScheduleRequest)
     got = await asyncio.gather(
-        *(parts.schedules.create(caller, asked) for parts in (lab.parts, other) * 4),
+        *(components.schedules.create(caller, asked) for components in (lab.components, other) * 4),
         return_exceptions=True,
     )
     assert sum(isinstance(one, LimitExceeded) for one in got) == 6
     assert await lab.count("schedules") == 2
 
 
-async def test_nobody_reaches_the_schedules_of_others(lab, calendar, schedules):
+async def test_schedules_of_other_tenants_are_out_of_reach(lab, calendar, schedules):
     theirs = await calendar.create(by=lab.stranger)
     for change in (
         schedules.update(lab.client, theirs, {"name": "mine"}),
@@ -112,7 +112,7 @@ async def test_nobody_reaches_the_schedules_of_others(lab, calendar, schedules):
     assert await actions(lab, theirs) == ["create"]
 
 
-async def test_a_change_holds_from_the_next_fire_time_on(lab, calendar, schedules):
+async def test_a_change_takes_effect_from_the_next_fire_time_on(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     await calendar.go(1)
     await schedules.update(
@@ -128,7 +128,7 @@ async def test_a_change_holds_from_the_next_fire_time_on(lab, calendar, schedule
     assert await actions(lab, schedule) == ["create", "update"]
 
 
-async def test_the_next_run_may_be_moved_and_the_recurrence_goes_on_after_it(
+async def test_the_next_run_can_be_moved_and_the_recurrence_continues_after_it(
     lab, calendar, schedules
 ):
     schedule = await calendar.create(overlap="allow")
@@ -145,7 +145,7 @@ async def test_the_next_run_may_be_moved_and_the_recurrence_goes_on_after_it(
     assert await calendar.next_run(schedule) == 4
 
 
-async def test_what_is_to_run_once_runs_once_also_when_it_is_moved(lab, calendar, schedules):
+async def test_a_one_off_that_is_moved_runs_once(lab, calendar, schedules):
     schedule = await calendar.create(run_at=calendar.at(9).isoformat(), overlap="allow")
     await schedules.update(lab.client, schedule, {"next_run_at": calendar.at(2).isoformat()})
     await calendar.go(2)
@@ -154,7 +154,7 @@ async def test_what_is_to_run_once_runs_once_also_when_it_is_moved(lab, calendar
     assert await calendar.next_run(schedule) is None
 
 
-async def test_the_next_run_is_not_moved_out_of_start_and_end(lab, calendar, schedules):
+async def test_the_next_run_must_lie_between_start_and_end(lab, calendar, schedules):
     bounds = {"start_at": calendar.at(3).isoformat(), "end_at": calendar.at(5).isoformat()}
     schedule = await calendar.create(every="1m", **bounds)
     for minute, word in ((2.5, "start_at"), (5.5, "end_at")):
@@ -166,7 +166,7 @@ async def test_the_next_run_is_not_moved_out_of_start_and_end(lab, calendar, sch
     assert await calendar.next_run(schedule) == 5
 
 
-async def test_what_a_change_passes_over_is_recorded(lab, calendar, schedules):
+async def test_fire_times_skipped_by_a_change_are_recorded(lab, calendar, schedules):
     schedule = await calendar.create()
     await lab.clock.set(calendar.at(2))
     await schedules.update(lab.client, schedule, {"every": "10m"})
@@ -175,7 +175,7 @@ async def test_what_a_change_passes_over_is_recorded(lab, calendar, schedules):
     assert await calendar.ran(schedule) == []
 
 
-async def test_a_paused_one_rests_and_resumes_with_its_next_time(lab, calendar, schedules):
+async def test_a_paused_schedule_resumes_with_its_next_fire_time(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     await calendar.create(name="one that fires meanwhile")
     await calendar.go(1)
@@ -191,7 +191,7 @@ async def test_a_paused_one_rests_and_resumes_with_its_next_time(lab, calendar, 
     assert await actions(lab, schedule) == ["create", "pause", "resume"]
 
 
-async def test_a_change_of_a_paused_one_records_what_has_passed_meanwhile(lab, calendar, schedules):
+async def test_a_change_of_a_paused_schedule_records_skipped_fire_times(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     await schedules.pause(lab.client, schedule)
     await lab.clock.set(calendar.at(2))
@@ -199,7 +199,7 @@ async def test_a_change_of_a_paused_one_records_what_has_passed_meanwhile(lab, c
     assert await calendar.missed(schedule) == [(1, 2, "paused")]
 
 
-async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar, schedules):
+async def test_a_schedule_can_be_run_manually_even_while_paused(lab, calendar, schedules):
     schedule = await calendar.create(jitter="10m", overlap="skip")
     await schedules.pause(lab.client, schedule)
     made = await schedules.run(lab.client, schedule)
@@ -210,7 +210,7 @@ async def test_one_can_be_run_out_of_turn_even_while_it_is_paused(lab, calendar,
     assert await calendar.missed(schedule) == [(1, 1, "overlap")]
 
 
-async def test_two_who_run_it_at_one_instant_run_it_once(lab, calendar, schedules):
+async def test_two_manual_runs_at_one_instant_run_once(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     made = await schedules.run(lab.client, schedule)
     with pytest.raises(Conflict):
@@ -218,7 +218,7 @@ async def test_two_who_run_it_at_one_instant_run_it_once(lab, calendar, schedule
     assert await calendar.tasks(schedule) == [made.id]
 
 
-async def test_the_past_is_made_up_for_once(lab, calendar, schedules):
+async def test_past_fire_times_are_backfilled_once(lab, calendar, schedules):
     schedule = await calendar.create(misfire="skip", overlap="allow")
     await calendar.go(1)
     await calendar.go(5.5)
@@ -231,15 +231,13 @@ async def test_the_past_is_made_up_for_once(lab, calendar, schedules):
     assert await lab.count("tasks") == 5
 
 
-async def test_what_was_made_up_for_before_it_was_missed_hides_none_of_the_others(
-    lab, calendar, schedules
-):
+async def test_a_backfilled_fire_time_hides_none_of_the_missed_ones(lab, calendar, schedules):
     schedule = await calendar.create(misfire="skip", overlap="allow")
     await lab.clock.set(calendar.at(6.5))
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     await schedules.backfill(lab.client, schedule, calendar.at(0), calendar.at(2))
     await schedules.backfill(lab.client, schedule, calendar.at(4), calendar.at(4))
-    await lab.parts.timekeeper.tick()
+    await lab.components.timekeeper.tick()
     assert await calendar.ran(schedule) == [1, 2, 4, 6]
     assert await calendar.missed(schedule) == [(3, 3, "too_late")]
 
@@ -263,7 +261,7 @@ async def test_a_backfill_is_bounded_and_all_or_none(lab, calendar, schedules):
     assert len(await calendar.tasks(seconds_long)) == 0
 
 
-async def test_what_a_removed_one_has_submitted_stays(lab, calendar, schedules):
+async def test_tasks_of_a_removed_schedule_stay(lab, calendar, schedules):
     schedule = await calendar.create()
     await calendar.go(1)
     await schedules.remove(lab.client, schedule)
@@ -274,7 +272,7 @@ async def test_what_a_removed_one_has_submitted_stays(lab, calendar, schedules):
         await schedules.remove(lab.client, schedule)
 
 
-async def test_what_was_due_when_it_was_removed_is_recorded(lab, calendar, schedules):
+async def test_a_fire_time_due_at_the_removal_is_recorded(lab, calendar, schedules):
     due, paused, early = [await calendar.create(overlap="allow") for _ in range(3)]
     await schedules.pause(lab.client, paused)
     await schedules.remove(lab.client, early)
@@ -288,7 +286,7 @@ async def test_what_was_due_when_it_was_removed_is_recorded(lab, calendar, sched
     assert await calendar.missed(early) == []
 
 
-async def test_whoever_turns_to_overlap_skip_waits_for_what_runs_already(lab, calendar, schedules):
+async def test_a_change_to_overlap_skip_counts_occurrences_that_are_open(lab, calendar, schedules):
     schedule = await calendar.create(overlap="allow")
     await calendar.go(1)
     await schedules.update(lab.client, schedule, {"overlap": "skip"})
@@ -296,7 +294,7 @@ async def test_whoever_turns_to_overlap_skip_waits_for_what_runs_already(lab, ca
     assert await calendar.missed(schedule) == [(2, 1, "overlap")]
 
 
-async def test_a_change_is_checked_like_a_new_one(lab, calendar, schedules):
+async def test_a_change_is_validated_like_a_new_schedule(lab, calendar, schedules):
     schedule = await calendar.create()
     for changes, field in (
         ({"task": None}, "task"),

@@ -1,4 +1,4 @@
-"""Schedules whose fire times are graphs: stored whole and once, within what the plan grants."""
+"""Schedules of graphs: each is stored whole and once, within the tenant's plan."""
 
 import asyncio
 
@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from duly.errors import Invalid, TooLarge
-from duly.model.graph_request import GraphRequest
-from duly.model.schedule_request import ScheduleRequest
-from duly.server import occurrences, timekeeper
-from duly.store import views
+from duly.model.requests.graph_request import GraphRequest
+from duly.model.requests.schedule_request import ScheduleRequest
+from duly.server.recurrence import occurrences, timekeeper
+from duly.store.tasks import views
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
-from tests.server.test_overlaps import CHAIN, finish
-from tests.server.test_schedule_limits import grant, tight
-from tests.server.test_timekeeper import believe
+from tests.server.recurrence.test_overlaps import CHAIN, finish
+from tests.server.recurrence.test_schedule_limits import grant, tight
+from tests.server.recurrence.test_timekeeper import believe
 
 __all__ = ["tight"]
 
@@ -39,7 +39,7 @@ async def test_a_fire_time_becomes_a_graph_whose_tasks_know_it(lab, calendar):
     await calendar.go(1.5)
     (graph,) = await calendar.graphs(schedule)
     ids = list(graph.values())
-    async with lab.parts.database.connection() as conn:
+    async with lab.components.database.connection() as conn:
         seen = await views.read_many(conn, lab.client.tenant_id, ids)
     assert {(one.schedule_id, one.fire_at, one.scheduling_type) for one in seen} == {
         (schedule, calendar.at(1), "every")
@@ -52,14 +52,14 @@ async def test_a_fire_time_becomes_a_graph_whose_tasks_know_it(lab, calendar):
     assert await lab.status(graph["b"]) == "done"
 
 
-async def test_two_leaders_that_overlap_make_one_graph(lab, calendar):
+async def test_two_overlapping_leaders_store_one_graph(lab, calendar):
     schedule = await calendar.create(graph=CHAIN)
     await lab.clock.set(calendar.at(1))
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     other = lab.server()
     await other.cluster_manager.tick()
-    believe(other, lab.parts.cluster_manager.term)
-    await asyncio.gather(lab.parts.timekeeper.tick(), other.timekeeper.tick())
+    believe(other, lab.components.cluster_manager.term)
+    await asyncio.gather(lab.components.timekeeper.tick(), other.timekeeper.tick())
     assert await calendar.ran(schedule) == [1]
     assert (await lab.count("tasks"), await lab.count("graphs")) == (2, 1)
 
@@ -81,30 +81,30 @@ async def test_two_leaders_that_overlap_make_one_graph(lab, calendar):
         (ScheduleRequest(every="1m"), "task"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_its_field(lab, request_, field):
+async def test_an_invalid_field_is_refused_by_name(lab, request_, field):
     if request_.graph is not None and len(request_.graph.tasks) > 100:
         tasks = [true(ref=f"t{number}") for number in range(101)]  # 101 * 101 edges
         request_ = asked(tasks, overlap="queue")
     with pytest.raises(Invalid) as refused:
-        await lab.parts.schedules.create(lab.client, request_)
+        await lab.components.schedules.create(lab.client, request_)
     assert refused.value.field == field
 
 
-async def test_a_graph_that_one_transaction_should_not_store_is_refused(lab):
+async def test_a_graph_too_large_for_one_transaction_is_refused(lab):
     tasks = [true(ref=f"t{number}") for number in range(10_001)]
     with pytest.raises(TooLarge):
-        await lab.parts.schedules.create(lab.client, asked(tasks))
+        await lab.components.schedules.create(lab.client, asked(tasks))
 
 
-async def test_a_task_makes_room_for_a_graph_and_back(lab, calendar):
+async def test_a_graph_replaces_a_task_and_a_task_a_graph(lab, calendar):
     schedule = await calendar.create(overlap="skip")
     await calendar.go(1)
-    change = lab.parts.schedules.update
+    change = lab.components.schedules.update
     graph = {"tasks": {"a": true(), "b": true(depends_on=["a"])}}
     await change(lab.client, schedule, {"graph": graph})
     await calendar.go(2)
     assert await calendar.missed(schedule) == [(2, 1, "overlap")]  # its task has not ended
-    await lab.parts.canceller.cancel(lab.client, await calendar.tasks(schedule))
+    await lab.components.canceller.cancel(lab.client, await calendar.tasks(schedule))
     await calendar.go(3)
     assert len(await calendar.graphs(schedule)) == 1
     await change(lab.client, schedule, {"task": true()})
@@ -115,7 +115,7 @@ async def test_a_task_makes_room_for_a_graph_and_back(lab, calendar):
             await change(lab.client, schedule, wrong)
 
 
-async def test_a_plan_takes_a_graph_as_a_whole_or_not_at_all(lab, calendar, tight):
+async def test_a_graph_is_admitted_as_a_whole_or_not_at_all(lab, calendar, tight):
     await lab.conn.execute("update plans set tasks_per_hour = 60, burst = 3 where name = 'tight'")
     first = await calendar.create(by=tight, graph=CHAIN)
     second = await calendar.create(by=tight, graph=CHAIN)
@@ -128,9 +128,7 @@ async def test_a_plan_takes_a_graph_as_a_whole_or_not_at_all(lab, calendar, tigh
     assert await lab.conn.fetchval(tokens, tight.tenant_id) == 1
 
 
-async def test_a_graph_that_finds_no_room_to_wait_or_that_a_plan_ceased_to_take_is_recorded(
-    lab, calendar, tight
-):
+async def test_a_graph_that_the_plan_refuses_is_recorded(lab, calendar, tight):
     task = {"execution_cap": "2h"}
     schedule = await calendar.create(by=tight, graph=CHAIN, overlap="allow", task=task)
     await grant(lab, max_waiting=3)
@@ -146,7 +144,7 @@ async def test_a_graph_that_finds_no_room_to_wait_or_that_a_plan_ceased_to_take_
     assert await lab.count("tasks") == 2
 
 
-async def test_a_graph_that_a_plan_never_takes_is_refused_when_it_is_made(lab, calendar, tight):
+async def test_a_graph_that_the_plan_never_allows_is_refused_at_creation(lab, calendar, tight):
     for limits in ("max_waiting = 1", "max_waiting = null, tasks_per_hour = 60, burst = 1"):
         await lab.conn.execute(f"update plans set {limits} where name = 'tight'")
         with pytest.raises(Invalid) as refused:
@@ -155,16 +153,16 @@ async def test_a_graph_that_a_plan_never_takes_is_refused_when_it_is_made(lab, c
 
 
 async def test_transactions_are_bounded_by_tasks(lab, calendar, monkeypatch):
-    monkeypatch.setattr(timekeeper, "MOST_TASKS", 5)
-    monkeypatch.setattr(occurrences, "CHUNK", 3)
-    monkeypatch.setattr(occurrences, "EDGES", 1)
+    monkeypatch.setattr(timekeeper, "MAX_TASKS_PER_TRANSACTION", 5)
+    monkeypatch.setattr(occurrences, "TASKS_PER_STATEMENT", 3)
+    monkeypatch.setattr(occurrences, "EDGES_PER_STATEMENT", 1)
     made = [await calendar.create(graph=CHAIN) for _ in range(4)]
     late = await calendar.create(graph=CHAIN, misfire="all", overlap="allow")
     await lab.clock.set(calendar.at(1))
-    await lab.parts.cluster_manager.tick()
-    term = lab.parts.cluster_manager.term
-    fired = await lab.parts.timekeeper._fire(term, set())
-    assert (fired.schedules, len(fired.made.tasks)) == (3, 6)
+    await lab.components.cluster_manager.tick()
+    term = lab.components.cluster_manager.term
+    fired = await lab.components.timekeeper._fire(term, set())
+    assert (fired.schedules, len(fired.result.tasks)) == (3, 6)
     await calendar.go(8)
     assert all([await calendar.ran(one) for one in made])
     assert await calendar.ran(late) == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -172,12 +170,12 @@ async def test_transactions_are_bounded_by_tasks(lab, calendar, monkeypatch):
     assert await calendar.next_run(late) == 9
 
 
-async def test_what_is_run_out_of_turn_and_what_is_made_up_for_are_graphs(lab, calendar):
+async def test_manual_runs_and_backfills_submit_graphs(lab, calendar):
     schedule = await calendar.create(graph=CHAIN, misfire="skip", overlap="allow")
-    made = await lab.parts.schedules.run(lab.client, schedule)
+    made = await lab.components.schedules.run(lab.client, schedule)
     assert made.graph is not None
     await calendar.go(3.5)
-    filled = await lab.parts.schedules.backfill(
+    filled = await lab.components.schedules.backfill(
         lab.client, schedule, calendar.at(0.5), calendar.at(3)
     )
     assert len(filled) == 2
@@ -185,18 +183,18 @@ async def test_what_is_run_out_of_turn_and_what_is_made_up_for_are_graphs(lab, c
     assert len(await calendar.graphs(schedule)) == 4
 
 
-async def test_what_became_of_a_graph_is_remembered_while_one_of_its_tasks_is_live(lab, calendar):
+async def test_an_occurrence_is_kept_while_a_task_of_its_graph_is_live(lab, calendar):
     schedule = await calendar.create(graph=CHAIN, overlap="cancel_other")
     await calendar.go(1)
     await calendar.go(2)
     second = (await calendar.graphs(schedule))[1]
-    await lab.parts.canceller.cancel(lab.client, [second["a"]])
+    await lab.components.canceller.cancel(lab.client, [second["a"]])
     await lab.conn.execute("update live set status = 'paused' where id = $1", second["b"])
     await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
-    await lab.parts.retention.tick()
+    await lab.components.retention.tick()
     assert await calendar.ran(schedule) == [2]
 
 
-async def test_a_graph_may_wait_by_as_many_edges_as_there_may_be(lab):
+async def test_a_graph_may_use_the_maximum_of_queue_edges(lab):
     tasks = [true(ref=f"t{number}") for number in range(100)]  # 100 * 100 edges
-    await lab.parts.schedules.create(lab.client, asked(tasks, overlap="queue"))
+    await lab.components.schedules.create(lab.client, asked(tasks, overlap="queue"))

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from duly.errors import NotLeading
-from duly.server import timekeeper
+from duly.server.recurrence import timekeeper
 from tests.server.calendar import Calendar
 from tests.server.lab import seconds
 
@@ -14,10 +14,10 @@ def calendar(lab):
     return Calendar(lab)
 
 
-def believe(parts, term):
+def believe(components, term):
     """Let a server be sure that it leads."""
-    parts.cluster_manager._term = term
-    parts.cluster_manager._trusted_until = float("inf")
+    components.cluster_manager._term = term
+    components.cluster_manager._trusted_until = float("inf")
 
 
 async def test_a_fire_time_becomes_a_task_when_it_comes_and_not_before(lab, calendar):
@@ -48,18 +48,18 @@ async def test_the_task_of_a_fire_time_runs_like_any_other(lab, calendar):
     assert await lab.status(task) == "done"
 
 
-async def test_a_shape_that_a_fire_time_brought_is_known_to_submits(lab, calendar):
+async def test_a_shape_created_by_a_fire_time_is_cached_for_submissions(lab, calendar):
     fields = {"resources": {"cpu": 0.625}, "queue": "off_peak"}
     await calendar.create(task=fields)
-    submitter, spec = lab.parts.submitter, lab.spec(cpu=0.625, queue="off_peak")
-    assert submitter._shapes.recall(spec) is None
+    submitter, spec = lab.components.submitter, lab.spec(cpu=0.625, queue="off_peak")
+    assert submitter._shapes.get(spec) is None
     await calendar.go(1)
     shape = await lab.conn.fetchval("select shape_id from live")
-    assert submitter._shapes.recall(spec) == shape
+    assert submitter._shapes.get(spec) == shape
 
 
-async def test_it_sleeps_until_the_next_one_is_due_and_no_longer_than_an_interval(lab, calendar):
-    keeper = lab.parts.timekeeper
+async def test_the_timekeeper_sleeps_until_the_next_schedule_is_due(lab, calendar):
+    keeper = lab.components.timekeeper
     await keeper.tick()
     assert keeper.pause() == keeper.interval
     await calendar.create(run_at=(calendar.start + seconds(0.25)).isoformat())
@@ -69,30 +69,30 @@ async def test_it_sleeps_until_the_next_one_is_due_and_no_longer_than_an_interva
     assert keeper.pause() == keeper.interval
 
 
-async def test_two_leaders_that_overlap_make_one_task(lab, calendar):
+async def test_two_overlapping_leaders_store_one_task(lab, calendar):
     schedule = await calendar.create()
     await lab.clock.set(calendar.at(1))
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
     other = lab.server()
     await other.cluster_manager.tick()
     # Even if the term let both of them: the schedule is locked, and the fire time claimed.
-    believe(other, lab.parts.cluster_manager.term)
-    await asyncio.gather(lab.parts.timekeeper.tick(), other.timekeeper.tick())
+    believe(other, lab.components.cluster_manager.term)
+    await asyncio.gather(lab.components.timekeeper.tick(), other.timekeeper.tick())
     assert await calendar.ran(schedule) == [1]
     assert await lab.count("tasks") == 1
 
 
 async def test_a_server_whose_term_is_over_fires_nothing(lab, calendar):
     schedule = await calendar.create()
-    stale = lab.parts.cluster_manager.term
+    stale = lab.components.cluster_manager.term
     await lab.clock.move(seconds(30))
     other = lab.server()
     await other.cluster_manager.tick()
     assert other.cluster_manager.term is not None
-    believe(lab.parts, stale)
+    believe(lab.components, stale)
     await lab.clock.set(calendar.at(1))
     with pytest.raises(NotLeading):
-        await lab.parts.timekeeper.tick()
+        await lab.components.timekeeper.tick()
     assert await calendar.ran(schedule) == []
 
 
@@ -117,25 +117,23 @@ async def test_a_fire_time_that_was_missed_is_not_run_again(lab, calendar):
     assert await calendar.missed(schedule) == [(2, 1, "overlap")]
 
 
-async def test_many_that_are_due_at_once_are_all_run(lab, calendar):
+async def test_many_schedules_due_at_once_all_fire(lab, calendar):
     for _ in range(7):
         await calendar.create()
-    lab.parts.timekeeper._limit = 3
+    lab.components.timekeeper._batch_limit = 3
     await calendar.go(1)
     assert await lab.count("tasks") == 7
 
 
-async def test_a_transaction_takes_on_no_more_fire_times_than_it_can_see_to(
-    lab, calendar, monkeypatch
-):
-    monkeypatch.setattr(timekeeper, "MOST_TASKS", 5)
+async def test_the_fire_times_of_one_transaction_are_bounded(lab, calendar, monkeypatch):
+    monkeypatch.setattr(timekeeper, "MAX_TASKS_PER_TRANSACTION", 5)
     made = [await calendar.create(misfire="all", overlap="allow") for _ in range(3)]
     await lab.clock.set(calendar.at(4))
-    await lab.parts.cluster_manager.tick()
-    term = lab.parts.cluster_manager.term
-    fired = await lab.parts.timekeeper._fire(term, set())
-    assert (fired.schedules, len(fired.made.tasks)) == (2, 8)
-    await lab.parts.timekeeper.tick()
+    await lab.components.cluster_manager.tick()
+    term = lab.components.cluster_manager.term
+    fired = await lab.components.timekeeper._fire(term, set())
+    assert (fired.schedules, len(fired.result.tasks)) == (2, 8)
+    await lab.components.timekeeper.tick()
     assert [await calendar.ran(one) for one in made] == [[1, 2, 3, 4]] * 3
 
 
@@ -147,13 +145,11 @@ async def test_a_transaction_takes_on_no_more_fire_times_than_it_can_see_to(
         ("all", [1, 2, 3, 4, 5], []),
     ],
 )
-async def test_what_nobody_saw_to_is_made_up_for_as_the_schedule_says(
-    calendar, misfire, ran, missed
-):
+async def test_missed_fire_times_follow_the_misfire_policy(calendar, misfire, ran, missed):
     schedule = await calendar.create(misfire=misfire, overlap="allow", every="1m", jitter="10s")
     await calendar.lab.conn.execute("update schedules set next_run_at = $1", calendar.at(1))
     await calendar.lab.conn.execute("update schedules set anchor = $1", calendar.at(0))
-    keeper = calendar.lab.parts.timekeeper
+    keeper = calendar.lab.components.timekeeper
     keeper._grace = seconds(10)
     await calendar.go(5.5)
     assert await calendar.ran(schedule) == ran
@@ -171,7 +167,7 @@ async def test_jitter_moves_the_start_and_not_the_fire_time(lab, calendar):
     assert live["status"] == "scheduled"
 
 
-async def test_one_that_has_fired_for_the_last_time_stays_and_rests(lab, calendar):
+async def test_a_schedule_that_has_fired_for_the_last_time_stays(lab, calendar):
     once = await calendar.create(run_at=calendar.at(1).isoformat())
     await calendar.go(1)
     assert await calendar.ran(once) == [1]
@@ -180,30 +176,30 @@ async def test_one_that_has_fired_for_the_last_time_stays_and_rests(lab, calenda
     assert await calendar.ran(once) == [1]
 
 
-async def test_what_became_of_a_fire_time_is_remembered_while_its_task_is_live(lab, calendar):
+async def test_an_occurrence_is_kept_while_its_task_is_live(lab, calendar):
     schedule = await calendar.create(overlap="cancel_other")
     await calendar.go(1)
     await calendar.go(2)
     await lab.conn.execute("update occurrences set recorded_at = recorded_at - interval '1 y'")
-    await lab.parts.retention.tick()
+    await lab.components.retention.tick()
     assert await calendar.ran(schedule) == [2]
 
 
-async def test_one_that_cannot_be_read_here_holds_up_no_other(lab, calendar, monkeypatch):
+async def test_an_unreadable_schedule_blocks_no_other(lab, calendar, monkeypatch):
     odd = await calendar.create(overlap="allow", timezone="Europe/Berlin")
     good = await calendar.create(overlap="allow")
     # As written by a server that knows a newer zone than this one does.
     await _rewrite(lab, odd, "recurrence", {"timezone": "Mars/Olympus"})
     await calendar.go(1)
     assert (await calendar.ran(odd), await calendar.ran(good)) == ([], [1])
-    assert lab.parts.timekeeper.pause() == lab.parts.timekeeper.interval
+    assert lab.components.timekeeper.pause() == lab.components.timekeeper.interval
     await _rewrite(lab, odd, "recurrence", {"timezone": "Europe/Berlin"})
-    monkeypatch.setattr(timekeeper, "AGAIN", 0.0)
+    monkeypatch.setattr(timekeeper, "UNREADABLE_RETRY_SECONDS", 0.0)
     await calendar.go(1.9)
     assert (await calendar.ran(odd), await calendar.ran(good)) == ([1], [1])
 
 
-async def test_a_task_that_cannot_be_read_here_is_missed_and_holds_up_no_other(lab, calendar):
+async def test_an_unreadable_task_is_recorded_as_missed_and_blocks_no_other(lab, calendar):
     odd, good = [await calendar.create() for _ in range(2)]
     await _rewrite(lab, odd, "task", {"colour": "blue"})
     await calendar.go(1)

@@ -2,12 +2,12 @@ import pytest
 
 from duly import wire
 from duly.errors import Conflict, NotFound, Unauthenticated
-from duly.store.tenants import generate_key
+from duly.store.accounts.tenants import generate_key
 from tests.server.lab import capacity_of, seconds
 
 
 async def used_on(lab, node):
-    """Return the thousandths of a core that are given away on a node."""
+    """Return the thousandths of a core that are leased on a node."""
     return await lab.conn.fetchval(
         """select coalesce(sum((s.needs ->> 'cpu_milli')::int), 0)
              from live l join shapes s on s.id = l.shape_id where l.node_id = $1""",
@@ -15,19 +15,19 @@ async def used_on(lab, node):
     )
 
 
-async def test_no_node_is_ever_given_more_than_it_has(lab):
+async def test_no_node_is_ever_overcommitted(lab):
     nodes = [await lab.node(cpu=1), await lab.node(cpu=2.5)]
     await lab.submit_all([lab.spec(cpu=cpu) for cpu in (0.3, 0.7, 1, 2) for _ in range(5)])
     for _ in range(4):
         await lab.schedule()
         assert await used_on(lab, nodes[0]) <= 1000
         assert await used_on(lab, nodes[1]) <= 2500
-    # Nothing that waits would fit into what is left.
+    # No waiting task would fit into the rest.
     assert await used_on(lab, nodes[0]) > 1000 - 700
     assert await used_on(lab, nodes[1]) > 2500 - 700
 
 
-async def test_the_scarcest_kind_decides(lab):
+async def test_the_scarcest_resource_limits_placement(lab):
     node = await lab.node(cpu=64, memory_mb=600)
     await lab.submit_all([lab.spec() for _ in range(5)])
     await lab.schedule()
@@ -44,8 +44,8 @@ async def test_resources_are_free_as_soon_as_the_report_is_in(lab):
     assert (await lab.start(node, task)).task == task
 
 
-async def test_while_all_is_full_new_work_sets_off_no_round_and_an_end_does(lab):
-    nudged = lab.parts.resource_manager._nudged
+async def test_on_a_full_fleet_an_ended_attempt_starts_a_round_and_a_submit_does_not(lab):
+    nudged = lab.components.resource_manager._nudged
     node = await lab.node(cpu=1)
     ref = await lab.run(node, cpu=1)
     await lab.submit(cpu=1)
@@ -53,7 +53,7 @@ async def test_while_all_is_full_new_work_sets_off_no_round_and_an_end_does(lab)
     nudged.clear()
     await lab.submit(cpu=1)
     assert not nudged.is_set()
-    # Of this kind the last look knew nothing.
+    # The last round did not try this shape.
     await lab.submit(cpu=0.5)
     assert nudged.is_set()
     nudged.clear()
@@ -64,7 +64,7 @@ async def test_while_all_is_full_new_work_sets_off_no_round_and_an_end_does(lab)
     assert nudged.is_set()
 
 
-async def test_what_fits_nowhere_now_waits_while_smaller_tasks_are_placed(lab):
+async def test_a_task_that_fits_nowhere_waits_while_smaller_ones_are_placed(lab):
     node = await lab.node(cpu=2)
     await lab.run(node, cpu=1)
     large, small = await lab.submit(cpu=2), await lab.submit(cpu=1)
@@ -73,7 +73,7 @@ async def test_what_fits_nowhere_now_waits_while_smaller_tasks_are_placed(lab):
     assert await lab.status(small) == "running"
 
 
-async def test_room_is_kept_for_a_large_task_that_has_waited_for_half_of_its_tolerance(lab):
+async def test_capacity_is_held_for_a_large_task_after_half_of_its_tolerance(lab):
     node = await lab.node(cpu=2)
     first, second = await lab.run(node, cpu=1), await lab.run(node, cpu=1)
     large = await lab.submit(cpu=2, delay_tolerance="20s")
@@ -87,7 +87,7 @@ async def test_room_is_kept_for_a_large_task_that_has_waited_for_half_of_its_tol
     assert await lab.status(large) == "running"
 
 
-async def test_room_is_kept_for_every_large_task_of_a_lost_node(lab):
+async def test_capacity_is_held_for_every_large_task_of_a_lost_node(lab):
     lost = await lab.node(cpu=4)
     large = [(await lab.run(lost, cpu=2)).task for _ in range(2)]
     stays = await lab.node(cpu=2)
@@ -129,7 +129,7 @@ async def test_tasks_that_another_server_admitted_are_found(lab):
     await other.cluster_manager.tick()
     node = await lab.node()
     await lab.schedule()
-    (answer,) = await lab.submit_all([lab.spec()], parts=other)
+    (answer,) = await lab.submit_all([lab.spec()], components=other)
     await lab.clock.move(seconds(1))
     await lab.schedule()
     assert await lab.run_on(node) == {answer.id}
@@ -144,7 +144,7 @@ async def test_a_server_that_does_not_lead_places_nothing(lab):
     assert await lab.status(task) == "waiting"
 
 
-async def test_a_node_whose_lease_ran_out_is_given_nothing(lab):
+async def test_nothing_is_leased_to_a_node_whose_lease_has_expired(lab):
     node = await lab.node()
     task = await lab.submit()
     await lab.clock.move(lab.settings.leases.ttl)
@@ -154,10 +154,10 @@ async def test_a_node_whose_lease_ran_out_is_given_nothing(lab):
     assert (await lab.start(node, task)).task == task
 
 
-async def test_a_draining_node_keeps_what_it_runs_and_takes_nothing_new(lab):
+async def test_a_draining_node_keeps_its_attempts_and_gets_no_new_ones(lab):
     node = await lab.node()
     ref = await lab.run(node)
-    manager = lab.parts.cluster_manager
+    manager = lab.components.cluster_manager
     await manager.drain(node.id, draining=True)
     task = await lab.submit()
     await lab.schedule()
@@ -171,12 +171,12 @@ async def test_a_draining_node_keeps_what_it_runs_and_takes_nothing_new(lab):
 
 async def test_an_unknown_node_cannot_be_drained(lab):
     with pytest.raises(NotFound):
-        await lab.parts.cluster_manager.drain(987_654, draining=True)
+        await lab.components.cluster_manager.drain(987_654, draining=True)
 
 
-async def test_a_node_stays_drained_when_its_agent_starts_anew(lab):
+async def test_a_node_stays_drained_when_its_agent_restarts(lab):
     node = await lab.node()
-    await lab.parts.cluster_manager.drain(node.id, draining=True)
+    await lab.components.cluster_manager.drain(node.id, draining=True)
     await lab.rejoin(node)
     task = await lab.submit()
     await lab.schedule()
@@ -192,10 +192,10 @@ async def test_a_node_may_come_back_with_another_capacity(lab):
     assert (await lab.start(node, task)).task == task
 
 
-async def test_a_name_is_one_nodes_and_a_token_must_be_known(lab):
+async def test_a_node_cannot_join_under_a_taken_name_or_with_an_invalid_token(lab):
     node = await lab.node()
-    manager = lab.parts.cluster_manager
-    request = wire.Join(
+    manager = lab.components.cluster_manager
+    request = wire.JoinRequest(
         name=node.name, capacity=wire.capacity(capacity_of(1, 1024)), key=generate_key()
     )
     with pytest.raises(Conflict):

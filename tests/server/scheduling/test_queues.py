@@ -1,4 +1,4 @@
-"""The queue that a task is in decides when it is placed."""
+"""The queue of a task decides when it is placed."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from duly.config import SchedulingSettings, Settings
 from duly.model.queue import Queue
-from duly.server.lines import EARLIEST
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from tests.server.books import amounts_told, recount
 from tests.server.lab import seconds
 
@@ -18,16 +18,16 @@ def settings():
 
 
 async def later(lab, node, ref, by):
-    """Let time pass in which a node works at an attempt."""
+    """Move the clock while a node runs an attempt."""
     await lab.clock.move(seconds(by))
     await node.heartbeat(ref)
-    await lab.parts.cluster_manager.tick()
+    await lab.components.cluster_manager.tick()
 
 
 async def settle(lab):
     """Schedule until a round has nothing more to do."""
-    await lab.parts.cluster_manager.tick()
-    while await lab.parts.resource_manager.tick():
+    await lab.components.cluster_manager.tick()
+    while await lab.components.resource_manager.tick():
         pass
 
 
@@ -48,7 +48,7 @@ async def test_an_urgent_task_overtakes_those_of_its_tenant_and_of_others(lab):
     assert await lab.run_on(node) == {late[0]}
 
 
-async def test_room_is_kept_at_once_for_an_urgent_task_that_fits_nowhere(lab):
+async def test_capacity_is_held_at_once_for_an_urgent_task_that_fits_nowhere(lab):
     node = await lab.node(cpu=2)
     first, second = await lab.run(node, cpu=1), await lab.run(node, cpu=1)
     large = await lab.submit(cpu=2, queue="urgent", delay_tolerance="1h")
@@ -67,8 +67,8 @@ async def test_off_peak_work_waits_at_peak_and_begins_below_it(lab):
     quiet = await lab.submit(cpu=1, queue="off_peak")
     await lab.schedule()
     assert await lab.status(quiet) == "waiting"
-    assert await lab.parts.resource_manager.tick() is False
-    # What is not off_peak is not kept from anything.
+    assert await lab.components.resource_manager.tick() is False
+    # Tasks of other queues start as usual.
     assert await lab.run(node, cpu=1)
     for ref in refs[:2]:
         await node.report(ref)
@@ -76,7 +76,7 @@ async def test_off_peak_work_waits_at_peak_and_begins_below_it(lab):
     assert await lab.status(quiet) == "running"
 
 
-async def test_of_much_off_peak_work_no_more_begins_than_fits_below_the_peak(lab):
+async def test_no_more_off_peak_tasks_start_than_fit_below_the_peak(lab):
     node = await lab.node(cpu=10)
     await lab.submit_all([lab.spec(cpu=1, queue="off_peak") for _ in range(10)])
     await settle(lab)
@@ -98,21 +98,21 @@ async def test_off_peak_work_begins_at_peak_once_its_slack_has_run_out(lab):
     assert await lab.status(second) == "waiting"
 
 
-async def test_off_peak_work_that_is_only_heard_of_does_not_begin_at_peak(lab):
+async def test_an_off_peak_subqueue_with_unknown_start_by_starts_nothing_at_peak(lab):
     node = await lab.node(cpu=10)
     await lab.run(node, cpu=9)
     quiet = await lab.submit(cpu=1, queue="off_peak")
-    line = lab.client.tenant_id, (await lab.live(quiet))["shape_id"]
-    prioritizer = lab.parts.resource_manager._prioritizer
-    prioritizer.note([(line, EARLIEST)])
-    assert await lab.parts.resource_manager.tick() is False
+    key = lab.client.tenant_id, (await lab.live(quiet))["shape_id"]
+    prioritizer = lab.components.resource_manager._prioritizer
+    prioritizer.mark_ready([(key, UNKNOWN_START_BY)])
+    assert await lab.components.resource_manager.tick() is False
     assert await lab.status(quiet) == "waiting"
-    # It is known from now on when it must start, and not asked for again before that.
-    since = dict(prioritizer._lines.items())
-    assert since[line] == (await lab.live(quiet))["start_by"]
+    # Its start_by is known now, and it is not read again before that.
+    start_bys = dict(prioritizer._ready_queues.items())
+    assert start_bys[key] == (await lab.live(quiet))["start_by"]
 
 
-async def test_large_off_peak_work_keeps_no_room_from_others_before_it_must_start(lab):
+async def test_no_capacity_is_held_for_a_large_off_peak_task_before_it_must_start(lab):
     node = await lab.node(cpu=2)
     ref = await lab.run(node, cpu=1)
     large = await lab.submit(cpu=2, queue="off_peak", delay_tolerance="10m")
@@ -127,7 +127,7 @@ async def test_large_off_peak_work_keeps_no_room_from_others_before_it_must_star
     assert await lab.start(node, large)
 
 
-async def test_what_a_schedule_produces_goes_before_what_can_wait_as_long(lab):
+async def test_an_occurrence_starts_before_a_delayable_task(lab):
     node = await lab.node(cpu=1)
     ref = await lab.run(node, cpu=1)
     plain = await lab.submit(cpu=1, delay_tolerance="5m")
@@ -136,14 +136,14 @@ async def test_what_a_schedule_produces_goes_before_what_can_wait_as_long(lab):
     await node.report(ref)
     ref = await lab.start(node, periodic.id)
     again = await lab.submit_all([spec])
-    # The slack of the other has run out: now it goes first.
+    # The slack of the plain task has run out: now it starts first.
     await later(lab, node, ref, 241)
     await node.report(ref)
     await lab.start(node, plain)
     assert await lab.status(again[0].id) == "waiting"
 
 
-async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
+async def test_the_urgent_task_of_a_tenant_near_its_limit_starts_first(lab):
     await lab.conn.execute(
         "insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,"
         " max_running) values ('one', '5 m', '1 h', '1 h', 1, 1) on conflict do nothing"
@@ -163,8 +163,8 @@ async def test_of_a_tenant_that_may_start_little_the_urgent_comes_first(lab):
     assert await lab.run_on(node) == {urgent}
 
 
-def standing(task):
-    """Say again, in other words than the product's, what goes before what; None for not yet."""
+def expected_key(task):
+    """Return the expected sort key of a task, None if it must wait; independent of the product."""
     queue, left = task["queue"], (task["start_by"] - task["now"]).total_seconds()
     if queue == "off_peak" and left > 60:
         return None
@@ -173,7 +173,7 @@ def standing(task):
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_waits_the_one_that_is_due_starts_next(lab, seed):
+async def test_tasks_of_all_queues_start_in_order(lab, seed):
     dice = Random(seed)
     node = await lab.node(cpu=5)
     held = [await lab.run(node, cpu=1, execution_cap="20h") for _ in range(4)]
@@ -194,38 +194,38 @@ async def test_whatever_waits_the_one_that_is_due_starts_next(lab, seed):
                 [replace(spec, queue=queue)], by=dice.choice([lab.client, lab.stranger])
             )
         await lab.clock.move(seconds(dice.randrange(20)))
-        for one in (*held, *([ref] if ref else [])):
-            await node.heartbeat(one)
+        for attempt in (*held, *([ref] if ref else [])):
+            await node.heartbeat(attempt)
         if ref is not None and dice.random() < 0.6:
             await node.report(ref)
             ref = None
         rows = await lab.conn.fetch(f"{waiting} where l.status = 'waiting'")
-        order = sorted((place, row["id"]) for row in rows if (place := standing(row)))
+        order = sorted((key, row["id"]) for row in rows if (key := expected_key(row)))
         await settle(lab)
         begun = await node.starts(*held, *([ref] if ref else []))
         expected = [order[0][1]] if ref is None and order else []
-        assert [one.task for one in begun] == expected
+        assert [attempt.task for attempt in begun] == expected
         if begun:
             ref, started = begun[0], started + 1
     assert started > 8
 
 
-async def test_tasks_that_differ_in_their_queue_alone_are_not_in_one_line(lab):
+async def test_tasks_that_differ_only_in_their_queue_are_in_different_subqueues(lab):
     spec = lab.spec()
     both = [spec, replace(spec, queue=Queue.URGENT)]
-    ids = await lab.parts.submitter.submit_batch(lab.client, both)
+    ids = await lab.components.submitter.submit_batch(lab.client, both)
     assert len({(await lab.live(task))["shape_id"] for task in ids}) == 2
 
 
 async def test_the_queue_is_kept_and_can_be_changed(lab):
     task = await lab.submit(queue="off_peak", delay_tolerance="2h")
-    await lab.parts.updater.update(lab.client, task, {"name": "x"})
+    await lab.components.updater.update(lab.client, task, {"name": "x"})
     assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(7200))
-    await lab.parts.updater.update(lab.client, task, {"queue": "urgent"})
+    await lab.components.updater.update(lab.client, task, {"queue": "urgent"})
     assert await queue_and_tolerance(lab, task) == ("urgent", seconds(300))
-    await lab.parts.updater.update(lab.client, task, {"queue": None})
+    await lab.components.updater.update(lab.client, task, {"queue": None})
     assert await queue_and_tolerance(lab, task) == (None, seconds(300))
-    await lab.parts.updater.update(lab.client, task, {"queue": "off_peak"})
+    await lab.components.updater.update(lab.client, task, {"queue": "off_peak"})
     assert await queue_and_tolerance(lab, task) == ("off_peak", seconds(12 * 3600))
 
 
@@ -234,18 +234,18 @@ async def test_a_replay_asks_for_the_same_queue_but_is_no_occurrence(lab):
     for queue, expected in ((Queue.OFF_PEAK, "off_peak"), (Queue.PERIODIC, None)):
         (old,) = await lab.submit_all([replace(lab.spec(), queue=queue)])
         await node.report(await lab.start(node, old.id))
-        again = await lab.parts.replayer.replay(lab.client, old.id)
+        again = await lab.components.replayer.replay(lab.client, old.id)
         assert (await queue_and_tolerance(lab, again))[0] == expected
         await node.report(await lab.start(node, again))
 
 
-async def test_the_books_go_by_the_queue_that_was_asked_for(lab):
+async def test_usage_is_recorded_by_the_requested_queue(lab):
     node = await lab.node()
     for queue in (None, "urgent", "off_peak"):
         ref = await lab.run(node, queue=queue, delay_tolerance="2h")
         await node.report(ref, ran=1)
-    found = await amounts_told(lab.conn, ("urgency",))
-    assert {key[0]: one.tasks for key, one in found.items()} == {
+    recorded = await amounts_told(lab.conn, ("urgency",))
+    assert {key[0]: amounts.tasks for key, amounts in recorded.items()} == {
         "patient": 1,
         "urgent": 1,
         "off_peak": 1,
@@ -254,7 +254,7 @@ async def test_the_books_go_by_the_queue_that_was_asked_for(lab):
 
 
 async def queue_and_tolerance(lab, task):
-    """Return the queue that a task is in by its shape, and how long it may wait."""
+    """Return the queue of a task by its shape, and its delay tolerance."""
     row = await lab.conn.fetchrow(
         "select s.queue, l.delay_tolerance from live l join shapes s on s.id = l.shape_id"
         " where l.id = $1",

@@ -1,4 +1,4 @@
-"""Tenants never have more at once than they may, and keep nobody else from anything."""
+"""Tenants never exceed their limits, and a tenant at its limits does not delay others."""
 
 import asyncio
 import json
@@ -7,10 +7,11 @@ import pytest
 
 from duly.config import SchedulingSettings, Settings
 from duly.model.resources import Resources
-from duly.server.limit_book import LimitBook
-from duly.server.roster import Roster
-from duly.store import leases, stock
+from duly.server.scheduling.limits_cache import LimitsCache
+from duly.server.scheduling.running_index import RunningIndex
+from duly.store.attempts import leases
 from duly.store.database import QuotasChanged
+from duly.store.fleet import fleet_snapshot
 from tests.server.lab import between_placing_and_leasing, seconds
 
 
@@ -19,15 +20,17 @@ def settings():
     return Settings(scheduling=SchedulingSettings(window=3))
 
 
-@pytest.fixture(params=["counted", "remembered"], autouse=True)
-def roster(request, lab):
-    """What runs is counted in every round, or remembered because counting takes long."""
-    if request.param == "remembered":
-        lab.parts.resource_manager._roster = Roster(seconds(30), quick=seconds(-1), patience=1)
+@pytest.fixture(params=["counted", "indexed"], autouse=True)
+def running_index(request, lab):
+    """Count running attempts in every round, or use the index because counts are slow."""
+    if request.param == "indexed":
+        lab.components.resource_manager._running_index = RunningIndex(
+            seconds(30), quick_count=seconds(-1), max_slow_counts=1
+        )
 
 
 async def limit(lab, tenant, *, running=None, resources=None):
-    """Give a tenant a plan of its own, which may have limits."""
+    """Give a tenant a plan of its own, with limits."""
     await lab.conn.execute(
         "insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight, "
         "max_running, max_resources) values ($1, '300 s', '24 h', '36525 d', 1, $2, $3) "
@@ -44,7 +47,7 @@ async def limit(lab, tenant, *, running=None, resources=None):
 
 @pytest.fixture(autouse=True)
 async def acme(lab):
-    """The tenant that has limits is the stranger; the default one has none."""
+    """Limit the stranger's tenant; the default one has no limits."""
     await limit(lab, "acme", running=2)
 
 
@@ -52,10 +55,10 @@ async def suspend(lab, tenant, *, since="duly.now()"):
     await lab.conn.execute(f"update tenants set suspended_at = {since} where name = $1", tenant)
 
 
-async def settle(lab, parts=None):
+async def settle(lab, components=None):
     """Schedule until a round has nothing more to do."""
-    await lab.parts.cluster_manager.tick()
-    manager = (parts or lab.parts).resource_manager
+    await lab.components.cluster_manager.tick()
+    manager = (components or lab.components).resource_manager
     while await manager.tick():
         pass
 
@@ -66,22 +69,22 @@ async def submit_many(lab, count, **fields):
     return [answer.id for answer in answers]
 
 
-async def test_a_tenant_that_comes_later_is_found_to_be_limited_and_again_when_all_is_read_anew(
+async def test_limits_of_a_tenant_added_later_are_loaded_and_reloaded_after_invalidation(
     lab,
 ):
-    book = LimitBook()
+    cache = LimitsCache()
     limited = await lab.conn.fetchval("select id from tenants where name = 'acme'")
     tenants = {await lab.conn.fetchval("select id from tenants where name = 'default'")}
-    await book.learn(lab.conn, tenants)
+    await cache.load(lab.conn, tenants)
     tenants.add(limited)
-    await book.learn(lab.conn, tenants)
-    assert book.counted(tenants) == {limited}
-    book.forget()
-    await book.learn(lab.conn, tenants)
-    assert book.counted(tenants) == {limited}
+    await cache.load(lab.conn, tenants)
+    assert cache.tenants_to_count(tenants) == {limited}
+    cache.invalidate()
+    await cache.load(lab.conn, tenants)
+    assert cache.tenants_to_count(tenants) == {limited}
 
 
-async def test_no_more_run_than_may_and_the_next_starts_when_one_ends(lab):
+async def test_max_running_holds_and_the_next_task_starts_when_one_ends(lab):
     node = await lab.node(cpu=64)
     tasks = await submit_many(lab, 5)
     await settle(lab)
@@ -92,7 +95,7 @@ async def test_no_more_run_than_may_and_the_next_starts_when_one_ends(lab):
     assert await lab.run_on(node) == {*tasks[1:3]}
 
 
-async def test_it_holds_over_all_shapes_together(lab):
+async def test_max_running_holds_over_all_shapes_together(lab):
     node = await lab.node(cpu=64)
     for cpu in (0.1, 0.2, 0.3, 0.4):
         await submit_many(lab, 2, cpu=cpu)
@@ -100,19 +103,19 @@ async def test_it_holds_over_all_shapes_together(lab):
     assert len(await lab.run_on(node)) == 2
 
 
-async def test_a_tenant_at_its_limit_fills_no_window(lab):
+async def test_a_tenant_at_its_limit_does_not_fill_the_window(lab):
     node = await lab.node(cpu=64)
     await submit_many(lab, 9, delay_tolerance="1s")
     for cpu in (0.1, 0.2, 0.3, 0.4):
         await submit_many(lab, 2, cpu=cpu, delay_tolerance="1s")
     await settle(lab)
     others = [await lab.submit() for _ in range(3)]
-    await lab.parts.resource_manager.tick()
+    await lab.components.resource_manager.tick()
     assert await lab.run_on(node) > set(others)
     assert len(await lab.run_on(node)) == 5
 
 
-async def test_no_room_is_held_for_what_may_not_start(lab):
+async def test_no_capacity_is_held_for_a_task_above_the_limits(lab):
     node = await lab.node(cpu=4)
     first = await lab.run(node, cpu=3, execution_cap="1h")
     await limit(lab, "acme", running=1)
@@ -127,7 +130,7 @@ async def test_no_room_is_held_for_what_may_not_start(lab):
     assert await lab.run_on(node) == {first.task, theirs, mine}
 
 
-async def test_resources_at_once_count_what_runs(lab):
+async def test_max_resources_counts_running_tasks(lab):
     await limit(lab, "acme", resources={"cpu_milli": 2600, "gpu": 9})
     node = await lab.node(cpu=64)
     large = await submit_many(lab, 2, cpu=2, delay_tolerance="1s")
@@ -136,10 +139,10 @@ async def test_resources_at_once_count_what_runs(lab):
     assert await lab.run_on(node) == {large[0], small[0]}
 
 
-async def test_what_is_reserved_counts_against_resources_at_once(lab):
+async def test_max_resources_counts_reservations(lab):
     await limit(lab, "acme", resources={"cpu_milli": 2000})
     node = await lab.node(cpu=64)
-    await lab.parts.reservations.reserve(
+    await lab.components.reservations.reserve(
         lab.stranger,
         Resources(cpu_milli=1500),
         node_id=None,
@@ -155,7 +158,7 @@ async def test_what_is_reserved_counts_against_resources_at_once(lab):
     assert await lab.run_on(node) == set(tasks)
 
 
-async def test_nothing_of_a_suspended_tenant_starts_and_what_runs_goes_on(lab):
+async def test_a_suspended_tenant_starts_nothing_and_its_running_tasks_go_on(lab):
     node = await lab.node(cpu=64)
     (task,) = await submit_many(lab, 1)
     await settle(lab)
@@ -172,7 +175,7 @@ async def test_nothing_of_a_suspended_tenant_starts_and_what_runs_goes_on(lab):
     assert await lab.run_on(node) == set(waiting)
 
 
-async def test_a_limit_that_shrinks_while_tasks_are_placed_is_kept(lab):
+async def test_a_limit_that_shrinks_during_a_round_holds(lab):
     node = await lab.node(cpu=64)
     await submit_many(lab, 3)
     await between_placing_and_leasing(lab, limit(lab, "acme", running=1))
@@ -181,7 +184,7 @@ async def test_a_limit_that_shrinks_while_tasks_are_placed_is_kept(lab):
     assert len(await lab.run_on(node)) == 1
 
 
-async def test_a_tenant_that_is_suspended_while_its_tasks_are_placed_gets_nothing(lab):
+async def test_a_tenant_suspended_during_a_round_starts_nothing(lab):
     node = await lab.node(cpu=64)
     await lab.submit()
     await between_placing_and_leasing(lab, suspend(lab, "default"))
@@ -192,11 +195,11 @@ async def test_a_tenant_that_is_suspended_while_its_tasks_are_placed_gets_nothin
     assert len(await lab.run_on(node)) == 1
 
 
-async def test_a_reservation_that_is_made_while_tasks_are_placed_counts(lab):
+async def test_a_reservation_made_during_a_round_counts(lab):
     await limit(lab, "acme", resources={"cpu_milli": 1000})
     node, other = await lab.node(cpu=8), await lab.node(cpu=2)
     await submit_many(lab, 1, cpu=1)
-    reserve = lab.parts.reservations.reserve(
+    reserve = lab.components.reservations.reserve(
         lab.stranger, Resources(cpu_milli=1000), node_id=node.id, expires_at=None
     )
     await between_placing_and_leasing(lab, reserve)
@@ -207,23 +210,23 @@ async def test_a_reservation_that_is_made_while_tasks_are_placed_counts(lab):
 async def test_a_lease_that_takes_effect_late_is_refused(lab):
     node = await lab.node(cpu=64)
     tasks = await submit_many(lab, 4)
-    marks = (await stock.read_stock(lab.conn)).marks
+    fence = (await fleet_snapshot.read_snapshot(lab.conn)).fence
     await settle(lab)
     shape = await lab.conn.fetchval("select shape_id from live where id = $1", tasks[3])
     with pytest.raises(QuotasChanged):
         async with lab.database.connection() as conn:
             await leases.lease(
                 conn,
-                lab.parts.cluster_manager.term,
+                lab.components.cluster_manager.term,
                 [(tasks[3], node.incarnation, 0, shape)],
-                revision=marks.revision,
-                given=marks.given,
+                revision=fence.revision,
+                given=fence.given,
                 backstop=seconds(15),
             )
     assert await lab.run_on(node) == set(tasks[:2])
 
 
-async def test_the_next_leader_goes_on_with_what_runs(lab):
+async def test_the_next_leader_counts_what_already_runs(lab):
     node = await lab.node(cpu=64)
     tasks = await submit_many(lab, 4)
     await settle(lab)
@@ -250,22 +253,22 @@ async def test_the_next_leader_goes_on_with_what_runs(lab):
     ],
     ids=["running", "resources", "key"],
 )
-async def test_two_servers_that_both_believe_to_lead_start_no_more_than_may(lab, limits, fields):
+async def test_two_servers_that_both_believe_they_lead_keep_the_limits(lab, limits, fields):
     await limit(lab, "acme", **limits)
     node, other = await lab.node(cpu=64), lab.server()
     await submit_many(lab, 6, **fields)
-    # The one has just looked at its watch when the other takes over.
+    # The first server has just checked its term when the other takes over.
     await lab.conn.execute("update terms set expires_at = duly.now()")
     await other.cluster_manager.tick()
     await other.cluster_manager.tick()
-    assert None not in [parts.cluster_manager.term for parts in (lab.parts, other)]
+    assert None not in [components.cluster_manager.term for components in (lab.components, other)]
     for _ in range(4):
-        ticks = (parts.resource_manager.tick() for parts in (lab.parts, other))
+        ticks = (components.resource_manager.tick() for components in (lab.components, other))
         await asyncio.gather(*ticks, return_exceptions=True)
     assert len(await lab.run_on(node)) == 2
 
 
-async def test_what_runs_on_a_node_that_is_silent_counts_until_it_is_taken_back(lab):
+async def test_attempts_on_a_stopping_node_count_until_they_are_taken_back(lab):
     silent = await lab.node(cpu=64)
     tasks = await submit_many(lab, 4)
     await settle(lab)
@@ -279,7 +282,7 @@ async def test_what_runs_on_a_node_that_is_silent_counts_until_it_is_taken_back(
     assert await lab.run_on(other) == set()
 
 
-async def test_a_key_lets_so_many_run_of_each_tenant(lab):
+async def test_a_concurrency_key_limits_each_tenant_by_itself(lab):
     node = await lab.node(cpu=64)
     two = {"concurrency": {"key": "customer-7", "limit": 2}}
     await submit_many(lab, 4, by=lab.client, **two)
@@ -299,7 +302,7 @@ async def test_a_key_lets_so_many_run_of_each_tenant(lab):
     assert len(await lab.run_on(node)) == 6
 
 
-async def test_the_smallest_limit_counts_among_those_that_run_and_the_next(lab):
+async def test_the_smallest_limit_of_a_key_applies(lab):
     node = await lab.node(cpu=64)
 
     async def submit(limit):
@@ -319,7 +322,7 @@ async def test_the_smallest_limit_counts_among_those_that_run_and_the_next(lab):
     assert await lab.run_on(node) == {refs[1].task, narrow}
 
 
-async def test_lines_beyond_what_may_start_come_up_in_their_turn(lab):
+async def test_parked_subqueues_of_a_limited_tenant_are_served_in_order(lab):
     node = await lab.node(cpu=64)
     await limit(lab, "acme", running=1)
     tasks = [

@@ -1,4 +1,4 @@
-"""Parts of nodes that are kept free of tasks."""
+"""Reservations keep resources of nodes free of tasks."""
 
 import asyncio
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 
 from duly.errors import Conflict, NotFound
 from duly.model.resources import Resources
-from duly.store import overview, reservations
+from duly.store.fleet import overview, reservations
 from tests.server.lab import between_placing_and_leasing
 
 HOUR = timedelta(hours=1)
@@ -19,7 +19,7 @@ def cpu(cores):
 
 
 async def reserve(lab, cores, *, node=None, by=None, lasts=None):
-    return await lab.parts.reservations.reserve(
+    return await lab.components.reservations.reserve(
         by or lab.client,
         cpu(cores),
         node_id=node and node.id,
@@ -30,22 +30,22 @@ async def reserve(lab, cores, *, node=None, by=None, lasts=None):
 async def free(lab, node):
     async with lab.database.connection() as conn:
         offers = await overview.read_offers(conn)
-    return next(one.free.cpu_milli / 1000 for one in offers if one.node_id == node.id)
+    return next(offer.free.cpu_milli / 1000 for offer in offers if offer.node_id == node.id)
 
 
-async def test_what_is_reserved_is_kept_free_of_tasks(lab):
+async def test_no_task_is_placed_on_reserved_resources(lab):
     node = await lab.node(cpu=2)
-    made = await reserve(lab, 1.8)
+    reservation = await reserve(lab, 1.8)
     task = await lab.submit(cpu=0.5)
     await lab.schedule()
     assert await lab.status(task) == "waiting"
     assert await free(lab, node) == 0.2
-    await lab.parts.reservations.release(lab.client, made)
+    await lab.components.reservations.release(lab.client, reservation)
     await lab.schedule()
     assert await lab.status(task) == "running"
 
 
-async def test_a_reservation_takes_nothing_that_a_task_has(lab):
+async def test_a_reservation_gets_only_free_resources(lab):
     node = await lab.node(cpu=2)
     await lab.run(node, cpu=1.5)
     with pytest.raises(Conflict, match=r"busy: 0.5 cpu short"):
@@ -54,7 +54,7 @@ async def test_a_reservation_takes_nothing_that_a_task_has(lab):
     assert await free(lab, node) == 0
 
 
-async def test_a_placement_by_what_was_free_before_a_reservation_is_no_lease(lab):
+async def test_a_placement_decided_before_a_reservation_is_not_leased(lab):
     node = await lab.node(cpu=2)
     task = await lab.submit(cpu=1.5)
     await between_placing_and_leasing(lab, reserve(lab, 1))
@@ -62,7 +62,7 @@ async def test_a_placement_by_what_was_free_before_a_reservation_is_no_lease(lab
     assert await free(lab, node) == 1
 
 
-async def test_a_reservation_is_where_it_fits_or_where_it_was_asked_for(lab):
+async def test_a_reservation_is_made_where_it_fits_or_on_the_requested_node(lab):
     small, large = await lab.node(cpu=1), await lab.node(cpu=8)
     await reserve(lab, 2)
     await reserve(lab, 1, node=large)
@@ -76,50 +76,52 @@ async def test_a_reservation_outlives_its_agent_but_not_its_node(lab):
     await reserve(lab, 1)
     node = await lab.rejoin(node, cpu=4)
     assert await free(lab, node) == 3
-    await lab.parts.cluster_manager.remove(node.id)
+    await lab.components.cluster_manager.remove(node.id)
     assert await lab.count("reservations") == 0
 
 
 async def test_a_reservation_expires_by_itself(lab):
     node = await lab.node(cpu=4)
-    made = await reserve(lab, 3, lasts=HOUR)
+    reservation = await reserve(lab, 3, lasts=HOUR)
     await lab.clock.move(HOUR)
     node = await lab.rejoin(node, cpu=4)
     assert await free(lab, node) == 4
     with pytest.raises(NotFound):
-        await lab.parts.reservations.release(lab.client, made)
-    await lab.parts.cluster_manager.tick()
+        await lab.components.reservations.release(lab.client, reservation)
+    await lab.components.cluster_manager.tick()
     async with lab.database.connection() as conn:
         await reservations.drop_expired(conn)
     assert await lab.count("reservations") == 0
 
 
-async def test_a_reservation_grows_only_into_what_is_free(lab):
+async def test_a_reservation_grows_only_into_free_resources(lab):
     node = await lab.node(cpu=4)
-    made = await reserve(lab, 1)
+    reservation = await reserve(lab, 1)
     await lab.run(node, cpu=2)
-    change = lab.parts.reservations.change
+    change = lab.components.reservations.change
     with pytest.raises(Conflict):
-        await change(lab.client, made, cpu(2.5), msgspec.UNSET)
-    await change(lab.client, made, cpu(2), msgspec.UNSET)
+        await change(lab.client, reservation, cpu(2.5), msgspec.UNSET)
+    await change(lab.client, reservation, cpu(2), msgspec.UNSET)
     assert await free(lab, node) == 0
-    await change(lab.client, made, cpu(0.5), lab.clock.now + HOUR)
+    await change(lab.client, reservation, cpu(0.5), lab.clock.now + HOUR)
     assert await free(lab, node) == 1.5
 
 
-async def test_a_reservation_that_goes_while_it_is_changed_is_not_said_to_be_changed(lab):
+async def test_changing_a_reservation_that_is_being_released_is_not_found(lab):
     await lab.node(cpu=4)
-    made = await reserve(lab, 1)
+    reservation = await reserve(lab, 1)
     async with lab.conn.transaction():
-        await lab.conn.execute("delete from reservations where id = $1", made)
-        change = lab.parts.reservations.change(lab.client, made, None, lab.clock.now + HOUR)
+        await lab.conn.execute("delete from reservations where id = $1", reservation)
+        change = lab.components.reservations.change(
+            lab.client, reservation, None, lab.clock.now + HOUR
+        )
         changing = asyncio.create_task(change)
-        await somebody_waits(lab)
+        await wait_for_lock_wait(lab)
     with pytest.raises(NotFound):
         await changing
 
 
-async def somebody_waits(lab):
+async def wait_for_lock_wait(lab):
     """Return once a statement waits for a lock."""
     async with asyncio.timeout(10):
         while not await lab.conn.fetchval(
@@ -128,19 +130,19 @@ async def somebody_waits(lab):
             await asyncio.sleep(0.005)
 
 
-async def test_a_tenant_sees_and_touches_only_its_own(lab):
+async def test_a_tenant_sees_and_changes_only_its_own_reservations(lab):
     node = await lab.node(cpu=4)
-    made = await reserve(lab, 1)
+    reservation = await reserve(lab, 1)
     ref = await lab.run(node)
     async with lab.database.connection() as conn:
         mine = await reservations.read_allocations(conn, lab.client.tenant_id, limit=10)
         others = await reservations.read_allocations(conn, lab.stranger.tenant_id, limit=10)
-    assert [(one.id, one.kind, one.node) for one in mine] == [
+    assert [(allocation.id, allocation.kind, allocation.node) for allocation in mine] == [
         (ref.task, "task", node.name),
-        (made, "reservation", node.name),
+        (reservation, "reservation", node.name),
     ]
     assert others == []
     with pytest.raises(NotFound):
-        await lab.parts.reservations.release(lab.stranger, made)
+        await lab.components.reservations.release(lab.stranger, reservation)
     with pytest.raises(NotFound):
-        await lab.parts.reservations.change(lab.stranger, made, cpu(2), msgspec.UNSET)
+        await lab.components.reservations.change(lab.stranger, reservation, cpu(2), msgspec.UNSET)

@@ -1,4 +1,4 @@
-"""More tenants have work of one second than a round looks at, and each has its turn."""
+"""Subqueues that share a second are served round-robin if a round cannot consider all of them."""
 
 import random
 from collections import Counter
@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 
 from duly.config import SchedulingSettings, Settings
-from duly.model.amounts import ResourcesRequest
+from duly.model.requests.amounts import ResourcesRequest
 from duly.model.task import Outcome
 from duly.policy.queueing import rank
-from duly.server.lines import EARLIEST
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from tests.server.chaos import Chaos, Row
 from tests.server.lab import seconds
 
@@ -22,7 +22,7 @@ def settings():
 
 
 async def tenants(lab, count):
-    """Return the credentials of as many tenants."""
+    """Create `count` tenants, and return a credential of each."""
     names = [f"tenant-{number}" for number in range(count)]
     for name in names:
         await lab.conn.execute("insert into tenants (name, plan) values ($1, 'unlimited')", name)
@@ -30,16 +30,16 @@ async def tenants(lab, count):
 
 
 class Crowd(Chaos):
-    """The same of many tenants, whose tasks all ask for the same."""
+    """Chaos with many tenants, whose tasks all have one shape."""
 
-    def __init__(self, lab, node, room, dice, everybody):
+    def __init__(self, lab, node, room, dice, clients):
         super().__init__(lab, node, room, dice)
-        self.everybody = everybody
+        self.clients = clients
 
     async def submit(self):
         if len(await self.rows("waiting")) > 90:
             return
-        for by in self.dice.sample(self.everybody, self.dice.randint(1, len(self.everybody))):
+        for by in self.dice.sample(self.clients, self.dice.randint(1, len(self.clients))):
             count = self.dice.choice((1, 1, 2, 9))
             await self.lab.submit_all([self.spec() for _ in range(count)], by=by)
 
@@ -51,21 +51,21 @@ class Crowd(Chaos):
         )
 
     async def cancel(self):
-        """Leave them alone: whose they are is another matter."""
+        """Cancel nothing."""
 
     async def update(self):
-        """Leave them alone, too."""
+        """Update nothing."""
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_whatever_happens_nobody_goes_before_those_who_must_start_first(lab, seed):
+async def test_no_task_starts_before_one_with_an_earlier_start_by(lab, seed):
     dice = random.Random(seed)
     room = dice.choice((1, 2, 5, 11, 20))
     crowd = Crowd(lab, await lab.node(cpu=room), room, dice, await tenants(lab, TENANTS))
     for _ in range(40):
         await crowd.step()
         before = {row["id"] for row in await crowd.rows("running")}
-        while await lab.parts.resource_manager.tick():
+        while await lab.components.resource_manager.tick():
             pass
         running, waiting = await crowd.rows("running"), await crowd.rows("waiting")
         assert not waiting or len(running) == room
@@ -77,25 +77,27 @@ async def test_whatever_happens_nobody_goes_before_those_who_must_start_first(la
             assert all(rank(other) > rank(Row(row)) for other in own)
 
 
-async def test_who_is_told_of_without_a_time_starts_at_once(lab):
+async def test_subqueues_with_unknown_start_by_are_served_at_once(lab):
     node = await lab.node(cpu=2)
     for by in await tenants(lab, TENANTS):
         await lab.submit_all([lab.spec(cpu=1)] * 2, by=by)
     await lab.schedule()
     for ref in await node.starts():
         await node.report(ref, Outcome.SUCCEEDED)
-    prioritizer = lab.parts.resource_manager._prioritizer
-    prioritizer.note((pair, EARLIEST) for pair in dict(prioritizer._lines.items()))
-    await lab.parts.resource_manager.tick()
+    prioritizer = lab.components.resource_manager._prioritizer
+    prioritizer.mark_ready(
+        (key, UNKNOWN_START_BY) for key in dict(prioritizer._ready_queues.items())
+    )
+    await lab.components.resource_manager.tick()
     assert len(await lab.run_on(node)) == 2
 
 
-async def test_nobody_has_had_its_turn_who_has_started_nothing(lab):
+async def test_a_tenant_that_started_nothing_keeps_its_place_in_the_round_robin(lab):
     node = await lab.node(cpu=1)
-    everybody = await tenants(lab, TENANTS)
+    clients = await tenants(lab, TENANTS)
     owners = {}
     for _ in range(9):
-        for by in everybody:
+        for by in clients:
             owners[await lab.submit(by=by, cpu=1)] = by.tenant_id
     for memory in range(100, 107):
         resources = ResourcesRequest(cpu=1, memory_mb=memory)
@@ -109,19 +111,19 @@ async def test_nobody_has_had_its_turn_who_has_started_nothing(lab):
         assert max(started.values()) - min(started.values()) <= 1
 
 
-async def test_a_short_one_has_its_chance_beside_room_that_is_kept(lab):
+async def test_a_short_task_is_placed_beside_a_hold(lab):
     node = await lab.node(cpu=2)
     first = await lab.run(node, cpu=1, execution_cap="1h")
     await lab.submit(cpu=2, delay_tolerance="20s", execution_cap="1h")
     await lab.clock.move(seconds(10))
     await node.heartbeat(first)
-    everybody = await tenants(lab, TENANTS)
+    clients = await tenants(lab, TENANTS)
     caps = ["2h", "2h", "60s", *["2h"] * (TENANTS - 3)]
     tasks = [
         await lab.submit(by=by, cpu=1, delay_tolerance="300s", execution_cap=cap)
-        for by, cap in zip(everybody, caps, strict=True)
+        for by, cap in zip(clients, caps, strict=True)
     ]
-    await lab.parts.cluster_manager.tick()
-    while await lab.parts.resource_manager.tick():
+    await lab.components.cluster_manager.tick()
+    while await lab.components.resource_manager.tick():
         pass
     assert await lab.run_on(node) == {first.task, tasks[2]}

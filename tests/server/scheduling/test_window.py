@@ -1,4 +1,4 @@
-"""A round looks at so many tasks at most."""
+"""A round considers the first tasks of all subqueues, at most one window of them."""
 
 import asyncio
 import random
@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from duly.config import SchedulingSettings, Settings
-from duly.model.amounts import ResourcesRequest
+from duly.model.requests.amounts import ResourcesRequest
 from duly.model.task import Outcome
-from duly.server.lines import EARLIEST
-from duly.store import waiting
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
+from duly.store.tasks import subqueues
 from tests.server.chaos import Chaos
 from tests.server.lab import seconds
 
@@ -20,16 +20,16 @@ def settings():
     return Settings(scheduling=SchedulingSettings(window=3))
 
 
-async def test_a_round_takes_no_more_and_says_that_there_is_more(lab):
+async def test_a_round_leases_at_most_one_window_and_asks_for_another_round(lab):
     node = await lab.node(cpu=64)
     await lab.submit_all([lab.spec() for _ in range(5)])
-    assert await lab.parts.resource_manager.tick() is True
+    assert await lab.components.resource_manager.tick() is True
     assert len(await lab.run_on(node)) == 3
-    assert await lab.parts.resource_manager.tick() is False
+    assert await lab.components.resource_manager.tick() is False
     assert len(await lab.run_on(node)) == 5
 
 
-async def test_tasks_that_fit_nowhere_do_not_fill_it(lab):
+async def test_tasks_that_fit_nowhere_do_not_fill_the_window(lab):
     node = await lab.node(cpu=1)
     await lab.submit_all([lab.spec(cpu=4, delay_tolerance="1s") for _ in range(9)])
     small = await lab.submit(cpu=1)
@@ -37,7 +37,7 @@ async def test_tasks_that_fit_nowhere_do_not_fill_it(lab):
     assert await lab.run_on(node) == {small}
 
 
-async def test_a_flood_of_one_tenant_does_not_hide_the_other(lab):
+async def test_a_flood_of_one_tenant_does_not_hide_another_tenant(lab):
     node = await lab.node(cpu=64)
     await lab.submit_all([lab.spec() for _ in range(20)])
     theirs = await lab.submit(by=lab.stranger, delay_tolerance="1s")
@@ -46,7 +46,7 @@ async def test_a_flood_of_one_tenant_does_not_hide_the_other(lab):
 
 
 async def crowd(lab, tenants, each):
-    """Let tenants submit in turns in the same second, and return who submitted what."""
+    """Submit tasks of several tenants in one second, and return the tenant of each task."""
     owners = {}
     for number in range(tenants):
         name = f"tenant-{number}"
@@ -59,19 +59,19 @@ async def crowd(lab, tenants, each):
 
 
 def spread(owners, tasks):
-    """Return how many more tasks of one tenant are among some than of another."""
+    """Return the largest difference between the numbers of tasks of two tenants."""
     counts = Counter(owners[task] for task in tasks)
-    return max(counts.values()) - min(counts[one] for one in set(owners.values()))
+    return max(counts.values()) - min(counts[tenant] for tenant in set(owners.values()))
 
 
-@pytest.mark.parametrize("is_counted", [False, True])
-async def test_tenants_take_turns_while_there_is_room_for_one(lab, is_counted):
+@pytest.mark.parametrize("with_recount", [False, True])
+async def test_tenants_are_served_round_robin_with_capacity_for_one_task(lab, with_recount):
     node = await lab.node(cpu=1)
     owners = await crowd(lab, tenants=7, each=9)
     started = []
     for _ in range(56):
-        if is_counted:
-            lab.parts.resource_manager._prioritizer.recount()
+        if with_recount:
+            lab.components.resource_manager._prioritizer.request_recount()
         await lab.schedule()
         (ref,) = await node.starts()
         started.append(ref.task)
@@ -80,21 +80,21 @@ async def test_tenants_take_turns_while_there_is_room_for_one(lab, is_counted):
     assert spread(owners, started) == 0
 
 
-@pytest.mark.parametrize("is_counted", [False, True])
-async def test_tenants_take_turns_while_there_is_room_for_many(lab, is_counted):
+@pytest.mark.parametrize("with_recount", [False, True])
+async def test_tenants_are_served_round_robin_with_capacity_for_many_tasks(lab, with_recount):
     node = await lab.node(cpu=64)
     owners = await crowd(lab, tenants=6, each=9)
     for rounds in range(1, 17):
-        if is_counted:
-            lab.parts.resource_manager._prioritizer.recount()
-        await lab.parts.resource_manager.tick()
+        if with_recount:
+            lab.components.resource_manager._prioritizer.request_recount()
+        await lab.components.resource_manager.tick()
         started = await lab.run_on(node)
         assert len(started) == 3 * rounds
         assert spread(owners, started) <= 3
 
 
 async def start_one_by_one(lab, node, count):
-    """Let tasks run one after the other, and return them in that order."""
+    """Run tasks one after the other, and return them in that order."""
     started = []
     for _ in range(count):
         await lab.schedule()
@@ -104,7 +104,7 @@ async def start_one_by_one(lab, node, count):
     return started
 
 
-async def test_whose_turn_it_is_starts_what_comes_first_of_its_own(lab):
+async def test_a_tenant_starts_its_own_tasks_by_rank(lab):
     node = await lab.node(cpu=1)
     low = await crowd(lab, tenants=7, each=2)
     high = {}
@@ -118,15 +118,15 @@ async def test_whose_turn_it_is_starts_what_comes_first_of_its_own(lab):
 
 
 async def fill(lab, node):
-    """Let as much start as there is room for, and return it."""
-    lab.parts.resource_manager._prioritizer.recount()
-    while await lab.parts.resource_manager.tick():
+    """Schedule until nothing more fits, and return the running tasks."""
+    lab.components.resource_manager._prioritizer.request_recount()
+    while await lab.components.resource_manager.tick():
         pass
     return await lab.run_on(node)
 
 
 @pytest.mark.parametrize("room", [3, 7])
-async def test_who_has_its_turn_starts_nothing_that_others_must_start_before(lab, room):
+async def test_a_tenant_starts_no_task_before_others_with_an_earlier_start_by(lab, room):
     node = await lab.node(cpu=room)
     early = await crowd(lab, tenants=7, each=1)
     for number in range(7):
@@ -136,10 +136,10 @@ async def test_who_has_its_turn_starts_nothing_that_others_must_start_before(lab
 
 
 @pytest.mark.parametrize("pressing", [{"delay_tolerance": 10}, {"queue": "urgent"}])
-async def test_who_presses_fills_a_large_fleet_before_those_who_do_not(lab, pressing):
+async def test_pressing_tasks_fill_a_large_fleet_before_patient_ones(lab, pressing):
     node = await lab.node(cpu=24)
     patient = {"delay_tolerance": 3600}
-    first = {one.id for one in await lab.submit_all([lab.spec(cpu=1, **pressing)] * 24)}
+    first = {answer.id for answer in await lab.submit_all([lab.spec(cpu=1, **pressing)] * 24)}
     for memory in range(100, 106):
         resources = ResourcesRequest(cpu=1, memory_mb=memory)
         spec = lab.spec(resources=resources, **patient)
@@ -147,7 +147,7 @@ async def test_who_presses_fills_a_large_fleet_before_those_who_do_not(lab, pres
     assert await fill(lab, node) == first
 
 
-async def test_the_first_of_many_lines_come_before_what_is_behind_them(lab):
+async def test_the_heads_of_many_subqueues_start_before_the_tasks_behind_them(lab):
     node = await lab.node(cpu=16)
     first = set()
     for memory in range(100, 116):
@@ -157,7 +157,7 @@ async def test_the_first_of_many_lines_come_before_what_is_behind_them(lab):
     assert await fill(lab, node) == first
 
 
-async def test_a_tenant_that_may_start_little_starts_what_presses(lab):
+async def test_a_tenant_near_its_limit_starts_its_pressing_tasks(lab):
     await lab.conn.execute(
         "insert into plans (name, delay_tolerance, execution_cap, max_execution_cap, weight,"
         " max_running) values ('two', '300 s', '24 h', '36525 d', 1, 2)"
@@ -166,68 +166,70 @@ async def test_a_tenant_that_may_start_little_starts_what_presses(lab):
     node = await lab.node(cpu=64)
     specs = [lab.spec(cpu=cpu, delay_tolerance=time) for cpu, time in ((1, 10), (2, 3600)) * 2]
     answers = await lab.submit_all(specs, by=lab.stranger)
-    others = {one.id for one in await lab.submit_all([lab.spec(cpu=1, delay_tolerance=7200)] * 6)}
+    others = {
+        answer.id for answer in await lab.submit_all([lab.spec(cpu=1, delay_tolerance=7200)] * 6)
+    }
     assert await fill(lab, node) == {answers[0].id, answers[2].id} | others
 
 
-async def test_of_lines_that_may_start_one_each_a_round_takes_as_many_as_it_can(lab):
+async def test_a_round_fills_its_window_from_subqueues_that_may_start_one_task_each(lab):
     node = await lab.node(cpu=64)
     specs = [lab.spec(cpu=1, concurrency={"key": str(n % 9), "limit": 1}) for n in range(27)]
     await lab.submit_all(specs)
-    lab.parts.resource_manager._prioritizer.recount()
+    lab.components.resource_manager._prioritizer.request_recount()
     counts = [len(await lab.run_on(node))]
-    while await lab.parts.resource_manager.tick():
+    while await lab.components.resource_manager.tick():
         counts.append(len(await lab.run_on(node)))
     assert len(await lab.run_on(node)) == 9
     assert counts.index(9) - counts.index(3) == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_nothing_waits_while_there_is_room(lab, seed):
+async def test_no_task_waits_while_capacity_is_free(lab, seed):
     dice = random.Random(seed)
     room = dice.choice((7, 12, 24))
     chaos = Chaos(lab, await lab.node(cpu=room), room, dice)
     for _ in range(40):
         await chaos.step()
-        while await lab.parts.resource_manager.tick():
+        while await lab.components.resource_manager.tick():
             pass
         running, waiting = await chaos.rows("running"), await chaos.rows("waiting")
         assert not waiting or len(running) == room
 
 
-async def test_every_line_comes_up_however_many_there_are(lab):
+async def test_every_subqueue_is_served_however_many_there_are(lab):
     node = await lab.node(cpu=64)
     await crowd(lab, tenants=10, each=2)
     ticks = 1
-    while await lab.parts.resource_manager.tick():
+    while await lab.components.resource_manager.tick():
         ticks += 1
-        # A count in between must not let the same ones begin again.
-        lab.parts.resource_manager._prioritizer.recount()
+        # A recount in between must not restart the round-robin.
+        lab.components.resource_manager._prioritizer.request_recount()
     assert len(await lab.run_on(node)) == 20
     assert ticks == 7
 
 
-async def test_of_many_lines_the_tasks_that_press_most_come_first(lab):
+async def test_the_earliest_start_by_of_many_subqueues_comes_first(lab):
     node = await lab.node(cpu=3)
     patient = [await lab.submit(cpu=1, delay_tolerance="60s") for _ in range(3)]
     other = [await lab.submit(by=lab.stranger, cpu=1, delay_tolerance="61s") for _ in range(3)]
     other.append(await lab.submit(cpu=0.5, delay_tolerance="62s"))
     pressing = [await lab.submit(cpu=1, delay_tolerance="9s") for _ in range(3)]
-    assert await lab.parts.resource_manager.tick() is True
+    assert await lab.components.resource_manager.tick() is True
     assert await lab.run_on(node) == set(pressing)
     assert {await lab.status(task) for task in patient + other} == {"waiting"}
 
 
-async def test_a_task_that_must_start_earlier_than_what_was_read_is_seen_at_once(lab):
+async def test_a_task_with_an_earlier_start_by_than_the_window_is_placed_next(lab):
     node = await lab.node(cpu=4)
     await lab.submit_all([lab.spec(cpu=1, delay_tolerance="60s") for _ in range(6)])
-    await lab.parts.resource_manager.tick()
+    await lab.components.resource_manager.tick()
     urgent = await lab.submit(cpu=1, delay_tolerance="1s")
-    await lab.parts.resource_manager.tick()
+    await lab.components.resource_manager.tick()
     assert urgent in await lab.run_on(node)
 
 
-async def test_lines_that_may_not_have_the_room_do_not_hide_those_that_may(lab):
+async def test_subqueues_kept_out_by_a_hold_do_not_hide_those_that_fit_beside_it(lab):
     node = await lab.node(cpu=2)
     first = await lab.run(node, cpu=1, execution_cap="1h")
     await lab.submit(cpu=2, delay_tolerance="20s", execution_cap="1h")
@@ -238,36 +240,36 @@ async def test_lines_that_may_not_have_the_room_do_not_hide_those_that_may(lab):
         for cpu in (0.6, 0.7, 0.8, 0.9)
     ]
     brief = await lab.submit(cpu=0.5, execution_cap="60s")
-    await lab.parts.cluster_manager.tick()
-    assert await lab.parts.resource_manager.tick() is True
+    await lab.components.cluster_manager.tick()
+    assert await lab.components.resource_manager.tick() is True
     assert await lab.status(brief) == "waiting"
-    await lab.parts.resource_manager.tick()
+    await lab.components.resource_manager.tick()
     assert await lab.status(brief) == "running"
     assert {await lab.status(task) for task in shut_out} == {"waiting"}
 
 
-async def test_a_count_that_is_asked_for_during_another_one_follows_it(lab, monkeypatch):
-    prioritizer = lab.parts.resource_manager._prioritizer
-    count = waiting.pairs_with_work
+async def test_a_recount_requested_during_another_one_follows_it(lab, monkeypatch):
+    prioritizer = lab.components.resource_manager._prioritizer
+    read_all = subqueues.read_nonempty
 
     async def late(conn):
-        found = await count(conn)
-        prioritizer.recount()
-        return found
+        start_bys = await read_all(conn)
+        prioritizer.request_recount()
+        return start_bys
 
-    monkeypatch.setattr(waiting, "pairs_with_work", late)
+    monkeypatch.setattr(subqueues, "read_nonempty", late)
     async with lab.database.connection() as conn:
-        await prioritizer.shapes(conn)
-    assert prioritizer._pace.is_due
+        await prioritizer.waiting_shapes(conn)
+    assert prioritizer._recount_cycle.is_due
 
 
-async def test_what_is_noted_while_lines_are_counted_is_not_forgotten(lab):
-    prioritizer = lab.parts.resource_manager._prioritizer
+async def test_a_subqueue_marked_ready_during_a_recount_is_not_lost(lab):
+    prioritizer = lab.components.resource_manager._prioritizer
     async with asyncio.timeout(10), lab.database.connection() as conn:
         async with lab.conn.transaction():
             await lab.conn.execute("lock table live in access exclusive mode")
-            count = asyncio.create_task(prioritizer.shapes(conn))
+            recount = asyncio.create_task(prioritizer.waiting_shapes(conn))
             while not await lab.conn.fetchval("select count(*) from pg_locks where not granted"):
                 await asyncio.sleep(0)
-            prioritizer.note([((1, 7), EARLIEST)])
-        assert 7 in await count
+            prioritizer.mark_ready([((1, 7), UNKNOWN_START_BY)])
+        assert 7 in await recount

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from duly.model.tenant import Scope
-from duly.store import audit_log, tenants
+from duly.store.accounts import audit_log, tenants
 from duly.store.database import now
 
 

@@ -6,16 +6,17 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from duly.store import leases, quotas, stock
-from duly.store.servers import Term
+from duly.store.attempts import leases, quota_fence
+from duly.store.fleet import fleet_snapshot
+from duly.store.fleet.servers import Term
 from tests.store.rows import add_node, add_task, first_id
-from tests.store.test_locks import is_waiting
+from tests.store.tasks.test_locks import is_waiting
 
 REVISED = ["revision"]
 
 
 async def marks(conn):
-    return (await stock.read_stock(conn)).marks
+    return (await fleet_snapshot.read_snapshot(conn)).fence
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ async def test_of_two_leases_by_the_same_count_one_is_refused(conn, connect):
 async def test_what_is_given_by_another_way_makes_a_count_void(conn):
     task, counted = await waiting_task(conn), await marks(conn)
     async with conn.transaction():
-        await quotas.give(conn, 1)
+        await quota_fence.advance(conn, 1)
     with pytest.raises(asyncpg.PostgresError, match="quotas have changed"):
         await lease(conn, task, counted, counts=True)
     assert await lease(conn, task, await marks(conn), counts=True)

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from duly.errors import ConfigError, Unavailable
-from duly.store import connecting
-from duly.store.connecting import Connector, hosts_of
+from duly.store.connections import connecting
+from duly.store.connections.connecting import Connector, hosts_of
 from duly.store.database import Database
 
 
@@ -39,8 +39,8 @@ def test_a_port_that_is_none_is_refused() -> None:
 @pytest.fixture
 def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a host that takes connections and never says a word."""
-    monkeypatch.setattr(connecting, "PATIENCE", 0.2)
-    monkeypatch.setattr(connecting, "LONGEST", 0.6)
+    monkeypatch.setattr(connecting, "NEXT_HOST_DELAY_SECONDS", 0.2)
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_SECONDS", 0.6)
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -97,8 +97,8 @@ async def test_hosts_that_are_mute_or_gone_do_not_hide_the_one_that_works(
 async def test_a_host_that_is_slow_is_used_all_the_same(
     tcp_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connecting, "PATIENCE", 0.001)
-    monkeypatch.setattr(connecting, "LONGEST", 10)
+    monkeypatch.setattr(connecting, "NEXT_HOST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_SECONDS", 10)
     own = urlsplit(tcp_dsn).netloc.rpartition("@")[2]
     dsn = tcp_dsn.replace(own, f"{own},127.0.0.1:{_closed_port()}")
     conn = await Connector(dsn, {}).connect()
@@ -114,7 +114,7 @@ async def test_the_host_that_worked_is_asked_first_the_next_time(tcp_dsn: str, m
     loop = asyncio.get_running_loop()
     began = loop.time()
     conn = await connector.connect()
-    assert loop.time() - began < connecting.PATIENCE
+    assert loop.time() - began < connecting.NEXT_HOST_DELAY_SECONDS
     conn.terminate()
 
 
@@ -126,7 +126,7 @@ async def test_when_no_host_works_the_database_is_away(mute: int) -> None:
 
 async def test_a_host_that_takes_no_writes_is_not_used(tcp_dsn: str) -> None:
     read_only = Connector(tcp_dsn, {"default_transaction_read_only": "on"})
-    with pytest.raises(connecting.UNUSABLE, match="read_write"):
+    with pytest.raises(connecting.HOST_ERRORS, match="read_write"):
         await read_only.connect()
 
 
@@ -146,7 +146,7 @@ async def test_a_peer_that_vanishes_is_noticed_by_the_kernel(tcp_dsn: str) -> No
     conn = await Connector(tcp_dsn, {}).connect()
     sock = conn._transport.get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    for option, value in connecting.KEEPALIVE.items():
+    for option, value in connecting.TCP_KEEPALIVE_OPTIONS.items():
         assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) == value
     conn.terminate()
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from duly.store.shared_turns import SharedTurns
+from duly.store.connections.fair_semaphore import FairSemaphore
 
 
 async def test_a_group_holds_no_more_than_is_free() -> None:
-    turns = SharedTurns(4)
+    turns = FairSemaphore(4)
     assert [turns.try_acquire(1) for _ in range(3)] == [True, True, False]
     assert [turns.try_acquire(2) for _ in range(2)] == [True, False]
     assert [turns.try_acquire(None) for _ in range(2)] == [True, False]
@@ -16,7 +16,7 @@ async def test_a_group_holds_no_more_than_is_free() -> None:
 
 
 async def test_those_who_wait_are_served_round_robin() -> None:
-    turns, served = SharedTurns(1), []
+    turns, served = FairSemaphore(1), []
 
     async def use(group: int) -> None:
         await turns.acquire(group)
@@ -35,7 +35,7 @@ async def test_those_who_wait_are_served_round_robin() -> None:
 
 @pytest.mark.parametrize("has_come", [False, True])
 async def test_a_wait_that_is_cancelled_takes_no_turn_along(has_come: bool) -> None:
-    turns = SharedTurns(1)
+    turns = FairSemaphore(1)
     await turns.acquire(1)
     waiting = asyncio.ensure_future(turns.acquire(2))
     await asyncio.sleep(0)

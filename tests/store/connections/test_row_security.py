@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from duly.errors import NotFound, Unavailable
+from duly.store.connections.request_role import ROLE
 from duly.store.database import Database, Unstorable
-from duly.store.request_role import ROLE
 from tests.conftest import COPY, _run, drop_database, with_database
 
 OURS, THEIRS = 1, 2
-COMMON = {"books", "plans", "shapes", "nodes"}
+COMMON = {"usage_watermark", "plans", "shapes", "nodes"}
 """What requests see and is nobody's own."""
 SECRET = {("keys", "hash"), ("users", "password_hash"), ("nodes", "key_hash")}
 
@@ -49,7 +49,7 @@ ROWS = {
     "values ({tenant}, '2026-01-01', null, null, 'usual', 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1)",
     "former_specs": "insert into former_specs values ({tenant} + 100, 1, {tenant}, 1, null, '5 m')",
     "edges": "insert into edges values ({tenant} + 100, {tenant}, {tenant}, 'success', true)",
-    "graph_wishes": "insert into graph_wishes values"
+    "graph_operations": "insert into graph_operations values"
     " ({tenant}, {tenant}, 1, 'pause', 1, now(), now())",
     "graphs": "insert into graphs values ({tenant}, {tenant}, null, 'g', '{{1}}', now())",
     "ended_upstreams": "insert into ended_upstreams values ({tenant}, {tenant}, 'done', 0)",

@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from duly.store import postmaster
+from duly.store.embedded import postmaster
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from duly.store import embedded, postmaster
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded import embedded_postgres, postmaster
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.conftest import as_superuser
 from tests.store.embedded.clusters import DEBIAN_15, ask, mode, server_pid
 
@@ -66,7 +66,8 @@ def test_a_running_cluster_is_adopted(postgres, folder):
 
 def test_the_cluster_survives_the_death_of_its_starter_and_is_adopted(folder):
     start = (
-        "import sys; from pathlib import Path; from duly.store.embedded import EmbeddedPostgres\n"
+        "import sys; from pathlib import Path\n"
+        "from duly.store.embedded.embedded_postgres import EmbeddedPostgres\n"
         "postgres = EmbeddedPostgres(Path(sys.argv[1])); postgres.start()\n"
         "print('started', flush=True); sys.stdin.read()"
     )
@@ -137,9 +138,11 @@ def test_a_pid_file_whose_number_belongs_to_another_program_does_not_block(folde
 
 
 def test_a_frozen_server_is_replaced(postgres, folder, monkeypatch):
-    monkeypatch.setattr(embedded, "ADOPTION_PATIENCE", 1.0)
+    monkeypatch.setattr(embedded_postgres, "ADOPTION_TIMEOUT_SECONDS", 1.0)
     pid = server_pid(folder)
+    os.kill(pid, signal.SIGSTOP)  # first, so that it forks no more
     for process in postmaster.find_processes(folder / "postgres"):
-        os.kill(process, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):  # autovacuum workers end by themselves
+            os.kill(process, signal.SIGSTOP)
     assert ask(EmbeddedPostgres(folder).start(), "select 1") == 1
     assert server_pid(folder) != pid

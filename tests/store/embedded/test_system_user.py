@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.store.system_user import (
-    ENTER,
+from duly.store.embedded.system_user import (
+    EXECUTE,
     GROUP,
     GROUP_OBJ,
     MASK,
@@ -43,7 +43,7 @@ def effective(entries):
 @given(entries=lists(), uid=ids)
 def test_one_user_gains_entry_and_nobody_else_gains_or_loses_anything(entries, uid):
     before, after = effective(entries), effective(with_entry(entries, uid))
-    assert after.pop((USER, uid)) == before.pop((USER, uid), 0) | ENTER
+    assert after.pop((USER, uid)) == before.pop((USER, uid), 0) | EXECUTE
     assert after == before
 
 

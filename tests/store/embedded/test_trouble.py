@@ -9,8 +9,8 @@ import pytest
 
 from duly.errors import ConfigError
 from duly.private_file import write_private
-from duly.store import embedded, postmaster
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded import embedded_postgres, postmaster
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 from tests.store.embedded.clusters import as_root, ask, server_pid
 
 
@@ -115,7 +115,7 @@ def test_a_socket_folder_that_another_made_first_is_refused(tmp_path):
 
 
 def test_a_log_that_grew_too_large_is_cut_while_the_server_runs(postgres, folder, monkeypatch):
-    monkeypatch.setattr(embedded, "LOG_LIMIT", 100)
+    monkeypatch.setattr(embedded_postgres, "MAX_LOG_BYTES", 100)
     before = (folder / "postgres.log").read_text()
     postgres.trim_log()
     assert (folder / "postgres.log.1").read_text() == before
@@ -127,7 +127,7 @@ def test_a_log_that_grew_too_large_is_cut_while_the_server_runs(postgres, folder
 
 
 def test_a_log_is_set_aside_through_no_link(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "LOG_LIMIT", 100)
+    monkeypatch.setattr(embedded_postgres, "MAX_LOG_BYTES", 100)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("kept")
     (tmp_path / "postgres.log").write_text("x" * 200)

@@ -11,10 +11,12 @@ import asyncpg
 import pytest
 
 from duly.private_file import write_private
-from duly.store import embedded, migrate, request_role
-from duly.store.embedded import EmbeddedPostgres
-from duly.store.embedded_roles import CARRY_OVER, RENAME, RENAMER, Roles
-from duly.store.system_user import let_through, user_for
+from duly.store import migrate
+from duly.store.connections import request_role
+from duly.store.embedded import embedded_postgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
+from duly.store.embedded.roles import CARRY_OVER, RENAME, RENAMING_ROLE, Roles
+from duly.store.embedded.system_user import allow_traversal, user_for
 from tests.store.embedded.clusters import NOBODY, as_root, ask, mode, server_pid
 
 
@@ -68,13 +70,13 @@ def earlier(folder, monkeypatch):
     folder.mkdir()
     folder.chmod(0o755)
     user = user_for(folder / "postgres")
-    let_through(user, folder)
+    allow_traversal(user, folder)
     password = secrets.token_hex(32)
     write_private(folder / "postgres.password", password + "\n")
     with monkeypatch.context() as patch:
-        patch.setattr(embedded, "SUPERUSER", "duly")
+        patch.setattr(embedded_postgres, "SUPERUSER", "duly")
         made._create(user, password)
-    dsn = embedded._dsn(made._launch(user, Unprepared()), password)
+    dsn = embedded_postgres._dsn(made._launch(user, Unprepared()), password)
     ask(dsn.replace("/duly?", "/postgres?"), "create database duly")
 
     async def fill():
@@ -105,7 +107,7 @@ def test_a_cluster_of_an_earlier_version_is_carried_over(folder, earlier, steps)
     """Also by the start after one that was killed on the way."""
     passwords = earlier._passwords()
     roles = Roles(earlier._programs, folder / "postgres", passwords)
-    begun = [("duly", passwords.owner, CARRY_OVER), (RENAMER, passwords.superuser, RENAME)]
+    begun = [("duly", passwords.owner, CARRY_OVER), (RENAMING_ROLE, passwords.superuser, RENAME)]
     for step in begun[:steps]:
         assert roles._run(earlier._socket_path(), *step).returncode == 0
     dsn = EmbeddedPostgres(folder).start()
@@ -117,7 +119,7 @@ def test_a_cluster_of_an_earlier_version_is_carried_over(folder, earlier, steps)
         connection = await asyncpg.connect(dsn)
         try:
             await migrate.migrate(connection)
-            return await request_role.look(connection, request_role.ROLE)
+            return await request_role.read_status(connection, request_role.ROLE)
         finally:
             await connection.close()
 

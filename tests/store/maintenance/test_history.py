@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.store import history
+from duly.store.maintenance import history
 from tests.store.rows import add_attempt, add_node, add_task, end_task, first_id
 
 MONTH = timedelta(days=30)
@@ -90,7 +90,9 @@ async def test_dropping_a_day_keeps_what_is_live_with_its_attempts_and_events(co
             task,
         )
         await conn.execute("insert into duly.dead_letters values ($1, 1, 'x', now())", task)
-    await conn.execute("update duly.books set booked_to = (select last_value from duly.entries)")
+    await conn.execute(
+        "update duly.usage_watermark set booked_to = (select last_value from duly.entries)"
+    )
     await history.drop_day(conn, day)
     for table, key in (("tasks", "id"), ("attempts", "task_id"), ("events", "task_id")):
         assert await where(conn, lives, table, key) == f"{table}_rest"
@@ -106,9 +108,9 @@ async def test_a_survivor_can_still_end_and_is_forgotten_later(conn, set_ahead):
     await history.drop_day(conn, await conn.fetchval("select duly.day_of($1::bigint)", task))
     await end_task(conn, task)
     assert await where(conn, task, "ends", "task_id") == "ends_rest"
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 0
+    assert await history.drop_outlived(conn, older_than=MONTH, limit=10) == 0
     await set_ahead("31 days")
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 1
+    assert await history.drop_outlived(conn, older_than=MONTH, limit=10) == 1
     assert await where(conn, task) is None
 
 
@@ -164,9 +166,9 @@ async def test_what_a_live_task_depends_on_outlives_its_day(conn, set_ahead):
     assert await where(conn, other) is None
     letters = await conn.fetch("select task_id from duly.dead_letters")
     assert [row["task_id"] for row in letters] == [upstream]
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 0
+    assert await history.drop_outlived(conn, older_than=MONTH, limit=10) == 0
     await end_task(conn, later)
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 1
+    assert await history.drop_outlived(conn, older_than=MONTH, limit=10) == 1
     assert await where(conn, upstream) is None
 
 
@@ -220,6 +222,6 @@ async def test_edges_stay_as_long_as_their_dependants(conn, set_ahead):
     await set_ahead("31 days")
     assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1
     # With the upstream, which was kept because its dependant was live.
-    assert await history.drop_rest(conn, older_than=MONTH, limit=10) == 2
+    assert await history.drop_outlived(conn, older_than=MONTH, limit=10) == 2
     assert await where(conn, lives, "edges", "dependant_id") is None
     assert await history.drop_graphs(conn, older_than=MONTH, limit=10) == 1

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from duly.store import history
-from duly.store.history import Aged, Forgotten, Retained
+from duly.store.maintenance import history
+from duly.store.maintenance.history import AgedTask, DeletedTask, RetentionCutoff
 from tests.store.rows import add_attempt, add_task, end_task, first_id
 
 TABLES = {
@@ -26,7 +26,7 @@ async def add_all(conn, task, *, live=False, key=None, booked=True):
     await add_edge(conn, task, task - 1000)
     if booked:
         await conn.execute(
-            "update duly.books set booked_to = (select last_value from duly.entries)"
+            "update duly.usage_watermark set booked_to = (select last_value from duly.entries)"
         )
 
 
@@ -39,7 +39,7 @@ async def add_edge(conn, dependant, upstream):
 async def forget(conn, *tasks, days=1):
     """Forget what ended before the day that many days from today."""
     day = await conn.fetchval("select duly.day_of(clock_timestamp()) + $1", days)
-    found = await history.forget(conn, [Aged(1, day, task) for task in tasks])
+    found = await history.delete_aged(conn, [AgedTask(1, day, task) for task in tasks])
     return {one.id for one in found}
 
 
@@ -73,7 +73,9 @@ async def test_what_is_in_no_books_stays_until_it_is(conn):
     task = await first_id(conn) + 1
     await add_all(conn, task, booked=False)
     assert await forget(conn, task) == set()
-    await conn.execute("update duly.books set booked_to = (select last_value from duly.entries)")
+    await conn.execute(
+        "update duly.usage_watermark set booked_to = (select last_value from duly.entries)"
+    )
     assert await forget(conn, task) == {task}
 
 
@@ -118,10 +120,10 @@ async def test_it_is_told_who_has_run_and_may_have_left_a_log(conn):
         await add_task(conn, task, live=False)
         await conn.execute("update duly.ends set attempt = $2 where task_id = $1", task, attempts)
     day = await conn.fetchval("select duly.day_of(clock_timestamp()) + 1")
-    found = await history.forget(conn, [Aged(1, day, first), Aged(1, day, first + 1)])
+    found = await history.delete_aged(conn, [AgedTask(1, day, first), AgedTask(1, day, first + 1)])
     assert sorted(found, key=lambda one: one.id) == [
-        Forgotten(first, None, has_run=False),
-        Forgotten(first + 1, None, has_run=True),
+        DeletedTask(first, None, has_run=False),
+        DeletedTask(first + 1, None, has_run=True),
     ]
 
 
@@ -138,7 +140,9 @@ async def test_only_tenants_that_keep_less_are_gone_through_in_their_order(conn)
     ids = dict(await conn.fetch("select name, id from duly.tenants"))
     first = await conn.fetchval("select duly.first_id_of($1)", today - 3)
     day = await conn.fetchval("select interval '30 days'")
-    assert await history.read_retained(conn, history=day) == [Retained(ids["a"], today - 3, first)]
+    assert await history.read_cutoffs(conn, history=day) == [
+        RetentionCutoff(ids["a"], today - 3, first)
+    ]
 
 
 async def test_tasks_are_found_by_tenant_from_where_one_left_off(conn):
@@ -149,7 +153,11 @@ async def test_tasks_are_found_by_tenant_from_where_one_left_off(conn):
             "update duly.tasks set tenant_id = $2 where id = $1", first + number, tenant
         )
     day = await conn.fetchval("select duly.day_of(clock_timestamp())") + 1
-    tenants = [Retained(2, day, 0), Retained(1, day, 0), Retained(3, day - 1, 0)]
+    tenants = [
+        RetentionCutoff(2, day, 0),
+        RetentionCutoff(1, day, 0),
+        RetentionCutoff(3, day - 1, 0),
+    ]
     found = await history.read_aged(conn, tenants, [0, first + 2, 0], limit=10)
     assert [(one.tenant_id, one.id - first) for one in found] == [(2, 2), (2, 5), (1, 3), (1, 4)]
     assert await history.read_aged(conn, tenants, [0, first + 2, 0], limit=3) == found[:3]

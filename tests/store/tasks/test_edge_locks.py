@@ -10,12 +10,13 @@ import pytest
 
 from duly.model.graph import Condition
 from duly.model.task import Reason, Status
-from duly.store import edges, leases, tasks
-from duly.store.edges import NewEdge
-from duly.store.leases import Succeeded
-from duly.store.servers import Term
+from duly.store.attempts import leases
+from duly.store.attempts.leases import SucceededAttempt
+from duly.store.fleet.servers import Term
+from duly.store.tasks import edges, tasks
+from duly.store.tasks.edges import NewEdge
 from tests.store.rows import add_live, add_node, add_task, first_id
-from tests.store.test_locks import is_waiting
+from tests.store.tasks.test_locks import is_waiting
 
 TERM = Term(1, 1)
 
@@ -50,7 +51,7 @@ async def attach(conn: asyncpg.Connection, task: int, upstream: int) -> None:
 
 
 async def finish(conn: asyncpg.Connection, task: int) -> dict[int, bool]:
-    success = Succeeded(task, 1, 1, 0, 1.0, 0.0, None, 0, b"", None, None)
+    success = SucceededAttempt(task, 1, 1, 0, 1.0, 0.0, None, 0, b"", None, None)
     return await leases.finish_attempts(conn, 1, [success])
 
 
@@ -72,10 +73,12 @@ async def test_an_end_waits_for_whoever_submits_a_dependant(conn, connect, upstr
         assert end.result() == {upstream: True}
         await submitter.execute("begin")
     assert await state_of(conn, task) == ("blocked", 1)
-    settled = await edges.settle(conn, TERM, limit=100, share=100)
+    settled = await edges.resolve(conn, TERM, limit=100, share=100)
     assert [pair for pair, _ in settled.waiting] == [(1, 1)]
     assert await state_of(conn, task) == ("waiting", 0)
-    assert await edges.settle(conn, TERM, limit=100, share=100) == edges.Settled([], 0, [], None)
+    assert await edges.resolve(conn, TERM, limit=100, share=100) == edges.ResolvedEdges(
+        [], 0, [], None
+    )
 
 
 async def test_whoever_submits_a_dependant_waits_for_an_end_and_sees_it(conn, connect, upstream):
@@ -104,7 +107,7 @@ async def test_an_end_that_is_not_told_yet_is_not_told_to_who_has_seen_it(conn, 
     pairs = [NewEdge(task, one, Condition.SUCCESS) for one in (upstream, other)]
     assert await edges.attach(conn, 1, pairs) == []
     assert await state_of(conn, task) == ("blocked", 1)
-    await edges.settle(conn, TERM, limit=100, share=100)
+    await edges.resolve(conn, TERM, limit=100, share=100)
     assert await state_of(conn, task) == ("blocked", 1)
 
 
@@ -122,7 +125,7 @@ async def test_a_cancel_waits_for_whoever_submits_a_dependant(conn, connect, ups
             await is_waiting(conn, other)
             await submitter.execute("commit")
         await submitter.execute("begin")
-    settled = await edges.settle(conn, TERM, limit=100, share=100)
+    settled = await edges.resolve(conn, TERM, limit=100, share=100)
     assert settled.cancelled == [task]
 
 
@@ -149,7 +152,7 @@ async def test_every_way_to_end_leaves_a_note(conn, upstream):
 
 async def test_a_leader_of_an_old_term_tells_nobody(conn, upstream):
     with pytest.raises(asyncpg.PostgresError, match="is over"):
-        await edges.settle(conn, Term(0, 1), limit=100, share=100)
+        await edges.resolve(conn, Term(0, 1), limit=100, share=100)
 
 
 async def test_tenants_have_turns_however_much_one_of_them_has_to_tell(conn, upstream):
@@ -159,11 +162,11 @@ async def test_tenants_have_turns_however_much_one_of_them_has_to_tell(conn, ups
         await conn.execute(
             "insert into duly.ended_upstreams values ($1, $2, 'done', 0)", task, tenant
         )
-    settled = await edges.settle(conn, TERM, limit=2, share=4, after=1)
+    settled = await edges.resolve(conn, TERM, limit=2, share=4, after=1)
     assert (settled.last, await untold(conn, 2)) == (1, [])
     assert await untold(conn, 1) == loud[4:]
     while settled.last is not None:
-        settled = await edges.settle(conn, TERM, limit=2, share=4, after=settled.last)
+        settled = await edges.resolve(conn, TERM, limit=2, share=4, after=settled.last)
     assert await untold(conn, 1) == []
 
 
@@ -178,8 +181,8 @@ async def test_of_one_that_many_wait_for_no_more_is_told_than_its_share(conn, up
     waiting = [await add_dependant(conn, upstream + number) for number in range(10)]
     await edges.attach(conn, 1, [NewEdge(one, upstream, Condition.SUCCESS) for one in waiting])
     assert await finish(conn, upstream) == {upstream: True}
-    settled = await edges.settle(conn, TERM, limit=4, share=4)
+    settled = await edges.resolve(conn, TERM, limit=4, share=4)
     assert (len(settled.waiting), settled.last) == (4, 1)
-    settled = await edges.settle(conn, TERM, limit=100, share=4)
+    settled = await edges.resolve(conn, TERM, limit=100, share=4)
     assert (len(settled.waiting), settled.last) == (6, None)
     assert [await state_of(conn, one) for one in waiting] == [("waiting", 0)] * 10

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from duly.model.graph import DependencyRequest
 from duly.model.task import Status
-from duly.store.wishes import WishKind
+from duly.store.tasks.graph_operations import OperationKind
 from tests.store.graph_model import FINAL, Model, Part, is_met
 from tests.store.graph_walk import LARGEST, LIMITS, walk
 from tests.store.graph_world import LEFT, ROWS, GraphWorld
@@ -41,7 +41,7 @@ ON = st.sampled_from(["success", "success", "failure", "always"])
 SOME = st.lists(st.booleans(), min_size=1, max_size=2 * LARGEST)
 """Which of the tasks, the newest first."""
 ENDS = st.lists(st.sampled_from(["done", "done", "failed", "waiting"]), min_size=LARGEST)
-KINDS = st.sampled_from(WishKind)
+KINDS = st.sampled_from(OperationKind)
 PIECES = st.sampled_from(LIMITS)
 
 
@@ -158,17 +158,17 @@ class GraphLaws(RuleBasedStateMachine):
         fates = self.model.fates()
         for number in numbers:
             part = self.model.parts[number]
-            if kind is WishKind.CANCEL:
+            if kind is OperationKind.CANCEL:
                 self._note_cancelled(part, fates[number], changed.get(number))
             elif number in changed:
                 assert part.end is None
-                assert part.is_paused == (kind is WishKind.RESUME)
-                assert kind is WishKind.RESUME or not part.is_to_end
-                part.is_paused = kind is WishKind.PAUSE
+                assert part.is_paused == (kind is OperationKind.RESUME)
+                assert kind is OperationKind.RESUME or not part.is_to_end
+                part.is_paused = kind is OperationKind.PAUSE
             else:
                 # Those that have ended, or will, without having been told; and those that are so.
                 is_over = part.is_to_end or fates[number] in FINAL
-                assert is_over or part.is_paused == (kind is WishKind.PAUSE)
+                assert is_over or part.is_paused == (kind is OperationKind.PAUSE)
 
     def _note_cancelled(self, part, fate, has_ended):
         if part.end is not None:
@@ -191,8 +191,8 @@ class GraphLaws(RuleBasedStateMachine):
         graph = sorted(self.graphs)[pick % len(self.graphs)]
         made = self.run(self.world.wish(graph, kind))
         before = self.wishes.get(graph)
-        stands = before is not None and before[0].kind is WishKind.CANCEL
-        assert (made is None) == (stands and kind is not WishKind.CANCEL)
+        stands = before is not None and before[0].kind is OperationKind.CANCEL
+        assert (made is None) == (stands and kind is not OperationKind.CANCEL)
         if made is not None:
             self.wishes[graph] = made, []
 
@@ -205,7 +205,7 @@ class GraphLaws(RuleBasedStateMachine):
         numbers, changed, is_over = self.run(self.world.carry(wish, limit))
         assert 0 < len(numbers) <= limit
         self._note(wish.kind, numbers, changed)
-        last_first = wish.kind is WishKind.CANCEL
+        last_first = wish.kind is OperationKind.CANCEL
         seen[:] = [*numbers, *seen] if last_first else [*seen, *numbers]
         whole = self.graphs[graph]
         assert seen == (whole[-len(seen) :] if last_first else whole[: len(seen)])
@@ -260,7 +260,9 @@ class GraphLaws(RuleBasedStateMachine):
                 break
             if paused := [number for number, part in self.model.parts.items() if part.is_paused]:
                 self._note(
-                    WishKind.RESUME, paused, self.run(self.world.do(WishKind.RESUME, paused))
+                    OperationKind.RESUME,
+                    paused,
+                    self.run(self.world.do(OperationKind.RESUME, paused)),
                 )
             self.tell_all(50)
             self._round(dice, share=1)

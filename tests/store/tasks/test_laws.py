@@ -24,13 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from duly.model.request import TaskRequest, complete
+from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.model.task import Outcome, Reason, Status, Tally
-from duly.store import leases, nodes, servers, tasks
-from duly.store.leases import Ended, Succeeded
-from duly.store.tasks import NewTask
+from duly.store.attempts import leases
+from duly.store.attempts.leases import EndedAttempt, SucceededAttempt
+from duly.store.fleet import nodes, servers
+from duly.store.tasks import tasks
+from duly.store.tasks.tasks import NewTask
 from tests.store.lawful import BACKSTOP, CLEAN, FINAL, PLAN, TTL, Node, Task, World, open_lawful
 
 ROWS = """
@@ -171,7 +173,7 @@ class Laws(RuleBasedStateMachine):
         task.failures += 1
 
     def _succeed(self, ask, node, attempt, wrong):
-        one = Succeeded(*ask, 0, 1.0, 0.5, None, 0, b"", None, None)
+        one = SucceededAttempt(*ask, 0, 1.0, 0.5, None, 0, b"", None, None)
         done = self.run(leases.finish_attempts(self.conn, node, [one]))
         task = self.world.tasks[ask[0]]
         if wrong or task.is_cancelled or (task.status, task.attempt) != ("running", attempt):
@@ -185,7 +187,7 @@ class Laws(RuleBasedStateMachine):
         lost = outcome is Outcome.LOST
         tally = Tally(held.failures + (not lost and status is not Status.DONE), held.losses + lost)
         at = self.world.now + timedelta(seconds=5 if status is Status.SCHEDULED else 0)
-        ended = Ended(
+        ended = EndedAttempt(
             held=held,
             outcome=outcome,
             exit_code=0,
@@ -239,7 +241,9 @@ class Laws(RuleBasedStateMachine):
     @rule(node=st.sampled_from([0, 1]))
     def renew(self, node):
         node_id, known = list(self.world.nodes.items())[node]
-        alive = self.run(nodes.renew(self.conn, [nodes.Beat(known.incarnation, node_id)], ttl=TTL))
+        alive = self.run(
+            nodes.renew(self.conn, [nodes.Heartbeat(known.incarnation, node_id)], ttl=TTL)
+        )
         assert alive == ({known.incarnation} if known.is_alive else set())
         if known.is_alive:
             known.expires_at = self.world.now + TTL

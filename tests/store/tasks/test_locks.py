@@ -7,9 +7,11 @@ import asyncpg
 import pytest
 
 from duly.model.resources import Resources
-from duly.store import leases, nodes, tasks
-from duly.store.leases import Succeeded
-from duly.store.servers import Term
+from duly.store.attempts import leases
+from duly.store.attempts.leases import SucceededAttempt
+from duly.store.fleet import nodes
+from duly.store.fleet.servers import Term
+from duly.store.tasks import tasks
 from tests.store.rows import add_live, add_node, add_task, first_id
 
 
@@ -80,7 +82,7 @@ async def test_a_success_of_what_was_changed_while_it_was_waited_for_finishes_no
             await tasks.request_cancel(holder, 1, [1])
         else:
             await lease_again(holder, 1, incarnation=1)
-        success = Succeeded(1, 1, 1, 0, 1.0, 0.0, None, 0, b"", None, None)
+        success = SucceededAttempt(1, 1, 1, 0, 1.0, 0.0, None, 0, b"", None, None)
         async with asyncio.TaskGroup() as group:
             finish = group.create_task(leases.finish_attempts(reporter, 1, [success]))
             await is_waiting(conn, reporter)
@@ -107,7 +109,7 @@ async def test_a_lease_tells_of_a_change_that_it_waited_for(conn, connect):
                     revision=1,
                     given=None,
                     backstop=timedelta(0),
-                    told=[1],
+                    with_details=[1],
                 )
             )
             await is_waiting(conn, leader)

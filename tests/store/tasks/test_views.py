@@ -8,8 +8,9 @@ import pytest
 
 from duly.model.node import NodeStatus
 from duly.model.task import Status
-from duly.store import overview, views
-from duly.store.views import LARGEST_ID, TaskFilter
+from duly.store.fleet import overview
+from duly.store.tasks import views
+from duly.store.tasks.views import MAX_ID, TaskFilter
 
 DAYS = 6
 TASKS = 3000
@@ -75,8 +76,8 @@ async def generic_plan(conn, name, arguments, options="costs off"):
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("pick_newest", f"1, null, null, null, {LARGEST_ID}, 51"),
-        ("pick_named", f"1, null, null, null, {LARGEST_ID}, 51, 'name-3'"),
+        ("pick_newest", f"1, null, null, null, {MAX_ID}, 51"),
+        ("pick_named", f"1, null, null, null, {MAX_ID}, 51, 'name-3', true"),
     ],
 )
 async def test_a_list_is_read_through_the_index_of_its_tenant(full, name, arguments):
@@ -113,7 +114,7 @@ async def test_each_tenant_finds_its_own_and_only_that(full):
         count = await full.fetchval("select count(*) from tasks where tenant_id = $1", tenant)
         for which in (TaskFilter(), TaskFilter(statuses=frozenset(Status))):
             seen: list[int] = []
-            before = LARGEST_ID
+            before = MAX_ID
             while page := await views.pick(full, tenant, which, before=before, limit=1000):
                 seen += page
                 before = page[-1]
@@ -129,8 +130,8 @@ async def test_statuses_part_the_tasks_without_rest(full):
     found = {}
     for status in Status:
         which = TaskFilter(statuses=frozenset({status}))
-        found[status] = await views.pick(full, 2, which, before=LARGEST_ID, limit=1000)
-    everything = await views.pick(full, 2, TaskFilter(), before=LARGEST_ID, limit=1000)
+        found[status] = await views.pick(full, 2, which, before=MAX_ID, limit=1000)
+    everything = await views.pick(full, 2, TaskFilter(), before=MAX_ID, limit=1000)
     assert sorted(itertools.chain(*found.values())) == sorted(everything)
     assert len(found[Status.FAILED]) > 0
 
@@ -140,7 +141,7 @@ async def test_since_finds_what_is_as_young_and_no_older(full):
     for days in range(DAYS):
         since = now - timedelta(days=days, minutes=5)
         ids = await views.pick(
-            full, 1, TaskFilter(since=since, name="name-3"), before=LARGEST_ID, limit=1000
+            full, 1, TaskFilter(since=since, name="name-3"), before=MAX_ID, limit=1000
         )
         expected = await full.fetchval(
             "select count(*) from tasks where tenant_id = 1 and name = 'name-3'"
@@ -151,7 +152,7 @@ async def test_since_finds_what_is_as_young_and_no_older(full):
 
 
 async def test_a_task_of_another_tenant_is_none(full):
-    mine = (await views.pick(full, 2, TaskFilter(), before=LARGEST_ID, limit=1))[0]
+    mine = (await views.pick(full, 2, TaskFilter(), before=MAX_ID, limit=1))[0]
     assert (await views.read(full, 2, mine)).id == mine
     assert await views.read(full, 1, mine) is None
     assert await views.read_many(full, 1, [mine]) == []
@@ -164,7 +165,7 @@ async def test_a_task_of_another_tenant_is_none(full):
 
 async def test_what_has_left_its_status_since_it_was_picked_is_left_out(full):
     which = TaskFilter(statuses=frozenset({Status.WAITING}))
-    ids = await views.pick(full, 1, which, before=LARGEST_ID, limit=10)
+    ids = await views.pick(full, 1, which, before=MAX_ID, limit=10)
     await full.execute("update live set status = 'scheduled' where id = $1", ids[0])
     found = await views.read_many(full, 1, ids, which.statuses)
     assert [view.id for view in found] == ids[1:]
@@ -198,8 +199,8 @@ async def test_a_node_that_never_had_an_agent_is_lost(conn):
 
 
 async def test_the_time_and_the_version_come_from_the_database(conn):
-    lead = await overview.read_lead(conn)
+    lead = await overview.read_leader(conn)
     assert abs(lead.time - datetime.now(UTC)) < timedelta(minutes=1)
     assert lead.version
     assert lead.leader is None
-    assert await overview.answers(conn)
+    assert await overview.is_migrated(conn)

@@ -1,4 +1,4 @@
-"""What must never have happened, one function for each number of the published list."""
+"""The invariants: one function for each number of the published list."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ from tests.torture.invariants.attempts import attempts
 from tests.torture.invariants.cancelling import cancel
 from tests.torture.invariants.capacity import capacity
 from tests.torture.invariants.dependencies import dependencies
+from tests.torture.invariants.durability import idempotency, no_loss, no_phantom
 from tests.torture.invariants.fencing import fence
 from tests.torture.invariants.liveness import liveness
 from tests.torture.invariants.paths import leader, legal_path, one_end
@@ -15,7 +16,6 @@ from tests.torture.invariants.quota import quota
 from tests.torture.invariants.reads import reads
 from tests.torture.invariants.recurrence import recurrence
 from tests.torture.invariants.running import cap, no_invented_success, no_overlap
-from tests.torture.invariants.storing import idempotency, no_loss, no_phantom
 
 Invariant = Callable[[Evidence], list[Violation]]
 ALL: dict[int, Invariant] = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tests.torture.books import AttemptRow, EndRow, TaskRow
+from tests.torture.database_dump import AttemptRow, EndRow, TaskRow
 from tests.torture.evidence import Evidence, Violation
 
 FAILURES = frozenset({"failed", "capped", "overused"})

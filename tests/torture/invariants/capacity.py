@@ -1,11 +1,11 @@
-"""Invariant 11: no node is ever given more than it has, and never runs more than it has."""
+"""Invariant 11: neither leases nor running tasks ever exceed the capacity of a node."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 
 import msgspec
 
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import NO_RESOURCES, Resources
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.ledger import Entry
 
@@ -22,7 +22,7 @@ def _leased(evidence: Evidence) -> Iterator[Violation]:
         shape: msgspec.convert(given, Resources) for shape, given in evidence.books.shapes.items()
     }
     held: dict[int, tuple[int, int]] = {}
-    used: defaultdict[int, Resources] = defaultdict(lambda: NOTHING)
+    used: defaultdict[int, Resources] = defaultdict(lambda: NO_RESOURCES)
     for step in evidence.books.journal:
         if step.what != "live" or step.task is None:
             continue

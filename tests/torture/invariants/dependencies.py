@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.torture.books import EdgeRow
+from tests.torture.database_dump import EdgeRow
 from tests.torture.evidence import Evidence, Violation
+from tests.torture.invariants.durability import told
 from tests.torture.invariants.paths import first_lease
-from tests.torture.invariants.storing import told
 from tests.torture.journal import Step
 
 MET = {

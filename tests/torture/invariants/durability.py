@@ -1,11 +1,11 @@
-"""Invariants 1, 2 and 13: what was acknowledged is stored, once, and nothing else is."""
+"""Invariants 1, 2 and 13: exactly the acknowledged submissions are stored, each once."""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.torture.books import TaskRow
+from tests.torture.database_dump import TaskRow
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.history import SUBMITS, Call
 

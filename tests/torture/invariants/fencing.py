@@ -1,4 +1,4 @@
-"""Invariant 6, from the journal: who has an attempt, and who has no longer."""
+"""Invariant 6, from the journal: only the current holder of an attempt can change it."""
 
 from collections.abc import Iterator
 

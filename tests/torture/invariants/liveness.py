@@ -1,6 +1,6 @@
 """Invariant 20: when all is healed and nothing is submitted any more, everything ends."""
 
-from tests.torture.books import LiveRow
+from tests.torture.database_dump import LiveRow
 from tests.torture.evidence import Evidence, Violation
 
 

@@ -1,23 +1,23 @@
-"""Part of invariant 9: what one fire time submits beside what an earlier one has submitted."""
+"""Part of invariant 9: a schedule's overlap policy is respected."""
 
 from collections.abc import Iterator, Sequence
 
 from tests.torture.evidence import Evidence
 from tests.torture.invariants.paths import first_lease
 from tests.torture.journal import Step
-from tests.torture.lives import Life, fire_at
+from tests.torture.schedule_history import ScheduleHistory, fire_at
 
 LASTS = 0.5
 """Seconds from a claim to the commit of its transaction, if nothing is wrong."""
 
 
-def overlaps(evidence: Evidence, life: Life) -> Iterator[str]:
+def overlaps(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Yield what a schedule's `overlap` does not allow."""
     yield from _beside(evidence, life)
     yield from _out_of_turn(evidence, life)
 
 
-def _beside(evidence: Evidence, life: Life) -> Iterator[str]:
+def _beside(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Look, when a fire time was claimed, at the tasks of earlier ones that had not ended."""
     earlier: list[int] = []
     for claim in life.claims:
@@ -61,7 +61,7 @@ def _state(steps: Sequence[Step], claim: Step) -> Step | None:
     return state
 
 
-def _out_of_turn(evidence: Evidence, life: Life) -> Iterator[str]:
+def _out_of_turn(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Find what began before all ahead of it had ended, of a schedule that lets them queue."""
     ahead: list[int] = []
     for claim in life.claims:

@@ -1,4 +1,4 @@
-"""Invariant 12: no tenant ever has more at once than it may have.
+"""Invariant 12: no tenant ever exceeds its concurrency quota.
 
 What is judged is what was leased, in the order in which it took effect. Limits are those at the
 end of the run: a run may raise them and must not lower them.
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.policy.limits import amount
-from tests.torture.books import TenantRow
+from tests.torture.database_dump import TenantRow
 from tests.torture.evidence import Evidence, Violation
 
 Held = dict[int, int]
@@ -60,7 +60,7 @@ def _leases(evidence: Evidence) -> Iterator[tuple[int, int, Held]]:
 
 
 def _used(evidence: Evidence, held: Held) -> Resources:
-    used = NOTHING
+    used = NO_RESOURCES
     for shape in held.values():
         used = used.plus(msgspec.convert(evidence.books.shapes.get(shape, {}), Resources))
     return used

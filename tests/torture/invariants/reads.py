@@ -1,4 +1,4 @@
-"""Invariant 18: who has seen the end of a task never sees anything else of it."""
+"""Invariant 18: reads are monotonic; after a final status nothing else is read."""
 
 from collections.abc import Iterator
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from tests.torture.evidence import CONVERGED, Evidence, Violation
-from tests.torture.invariants import overlaps, wholes
-from tests.torture.lives import MOMENT, Life, Version, fire_at, lives
+from tests.torture.invariants import overlaps, whole_graphs
+from tests.torture.schedule_history import MOMENT, ScheduleHistory, Version, fire_at, lives
 
 MARK = "of schedule "
 """What the names of tasks begin with that schedules submit in a run."""
@@ -31,13 +31,13 @@ def recurrence(evidence: Evidence) -> list[Violation]:
     found = [
         Violation(9, f"schedule {life.schedule}: {message}", schedule=life.schedule)
         for life in lives(evidence)
-        for check in (_left_out, _made_up, _reasons, _late, wholes.wholes, overlaps.overlaps)
+        for check in (_left_out, _made_up, _reasons, _late, whole_graphs.wholes, overlaps.overlaps)
         for message in check(evidence, life)
     ]
     return [*found, *_twice(evidence), *_unheard(evidence)]
 
 
-def _left_out(evidence: Evidence, life: Life) -> Iterator[str]:
+def _left_out(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     for at in life.due():
         if not life.is_seen_to(at):
             yield f"{at} came, and nothing says what became of it"
@@ -47,7 +47,7 @@ def _left_out(evidence: Evidence, life: Life) -> Iterator[str]:
         yield f"it is due since {row.next_run_at}, and nobody sees to it"
 
 
-def _made_up(evidence: Evidence, life: Life) -> Iterator[str]:
+def _made_up(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Compare each fire time that was seen to with what the schedule was at that step."""
     for claim in life.claims:
         at = fire_at(claim)
@@ -62,7 +62,7 @@ def _made_up(evidence: Evidence, life: Life) -> Iterator[str]:
             yield f"the task {row.task_id} of {at} does not exist"
 
 
-def _reasons(evidence: Evidence, life: Life) -> Iterator[str]:
+def _reasons(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     for claim in life.claims:
         row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)
         if row is None or version is None or row.led_to is not None:
@@ -80,7 +80,7 @@ def _number(version: Version, first: datetime, last: datetime) -> int:
     return len(version.times(first - MOMENT, last))
 
 
-def _late(evidence: Evidence, life: Life) -> Iterator[str]:
+def _late(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Compare the time at which a task was made with its fire time."""
     for claim in life.claims:
         at = fire_at(claim)

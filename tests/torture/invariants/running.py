@@ -1,8 +1,8 @@
-"""Invariants 5, 7 and 15, from the ledger: what really ran, when, and never twice at once."""
+"""Invariants 5, 7 and 15, from the ledger: actual executions never overlap or exceed their cap."""
 
 from collections.abc import Iterator
 
-from tests.torture.books import AttemptRow
+from tests.torture.database_dump import AttemptRow
 from tests.torture.evidence import BLUR, Evidence, Violation
 from tests.torture.ledger import Entry
 

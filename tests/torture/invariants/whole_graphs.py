@@ -1,18 +1,18 @@
-"""Part of invariant 9: a graph of a fire time is there whole, at once, as its schedule says."""
+"""Part of invariant 9: the graph of a fire time is stored completely, in one transaction."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.torture.books import GraphRow
+from tests.torture.database_dump import GraphRow
 from tests.torture.evidence import Evidence
 from tests.torture.journal import Step
-from tests.torture.lives import Life, fire_at
+from tests.torture.schedule_history import ScheduleHistory, fire_at
 
 Edges = set[tuple[str, str, str]]
 """Who waits for whom, by their refs, and how that must end."""
 
 
-def wholes(evidence: Evidence, life: Life) -> Iterator[str]:
+def wholes(evidence: Evidence, life: ScheduleHistory) -> Iterator[str]:
     """Yield what is missing of graphs, or too much, or came by another transaction."""
     for claim in life.claims:
         row, version = life.became.get(fire_at(claim)), life.version_at(claim.seq)

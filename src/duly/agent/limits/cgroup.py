@@ -1,13 +1,10 @@
-"""Control groups: how the whole tree of an attempt is limited, frozen, measured and killed.
+"""Cgroups limit, freeze, measure and kill the whole process tree of an attempt.
 
-Linux has two versions, and many machines mix them: limits on v1, and a v2 mount
-beside it that can freeze and kill but has no controllers. `find` looks at what is
-there and says which hierarchies are of use (`Layout`); a `Group` is one attempt's
-cgroup in each of them. Nothing here needs more than the standard library, because
-the supervisor imports it and must stay small.
-
-A group is used again once it is empty: making and removing three directories costs
-about as much as starting a small program.
+Linux has two cgroup versions, and many machines mix them: limits on v1, beside a v2 mount that can
+freeze and kill but has no controllers. A `Layout` names the usable hierarchies
+(`cgroup_hierarchies.py` detects them); a `Cgroup` is one attempt's cgroup in each of them. Empty
+cgroups are reused: making and removing three directories costs about as much as starting a small
+program. Only the standard library is used: the supervisor imports this and must stay small.
 """
 
 # The supervisor imports no more than it must, so pathlib and contextlib stay out.
@@ -17,19 +14,19 @@ import os
 import signal
 from typing import NamedTuple
 
-LEFT_BEHIND = 4 * 2**20
-"""A group that still has this many bytes charged to it (shared memory) is not used again."""
-CPU_PERIOD = 100_000
-"""Microseconds over which a cap on processor time is counted, the kernel's default."""
-LONGEST = 4096
-"""Bytes of a file of the kernel's that says a few lines."""
+MAX_LEFTOVER_BYTES = 4 * 2**20
+"""A cgroup that still has this many bytes charged to it (shared memory) is not reused."""
+CPU_PERIOD_MICROSECONDS = 100_000
+"""The period of a CPU quota in microseconds, the kernel's default."""
+MAX_READ_BYTES = 4096
+"""Enough for the cgroup files that are read, which have a few lines."""
 
 
 class Layout(NamedTuple):
-    """The folders in which this agent makes its groups, by what they can do.
+    """The parent folders of this agent's cgroups, by hierarchy.
 
-    `unified` is on cgroup v2 and `controllers` are those that it has there; the other four
-    are on v1. A task joins every one of them that is not None.
+    `unified` is on cgroup v2, with the `controllers` that are enabled there; the other four are
+    on v1. A task joins every hierarchy that is not None.
     """
 
     unified: str | None = None
@@ -41,7 +38,7 @@ class Layout(NamedTuple):
 
     @property
     def folders(self) -> list[str]:
-        """Return every folder in which a group has a part."""
+        """Return the folder of every hierarchy in use."""
         return [
             folder
             for folder in (self.unified, self.freezer, self.memory, self.pids, self.cpu)
@@ -50,55 +47,55 @@ class Layout(NamedTuple):
 
     @property
     def can_freeze(self) -> bool:
-        """Tell whether attempts can be frozen instead of killed."""
+        """Return True if attempts can be frozen instead of killed."""
         return self.freezer is not None or self.unified is not None
 
     @property
     def limits_memory(self) -> bool:
-        """Tell whether the kernel limits the memory of attempts."""
+        """Return True if the kernel limits the memory of attempts."""
         return self.memory is not None or "memory" in self.controllers
 
     @property
     def shares_cpu(self) -> bool:
-        """Tell whether the kernel shares processors between attempts by what they were given."""
+        """Return True if the kernel shares CPUs between attempts in proportion to their limits."""
         return self.cpu is not None or "cpu" in self.controllers
 
 
 class Limits(NamedTuple):
-    """What a group allows."""
+    """The limits of a cgroup."""
 
     memory: int = 0
-    """In bytes; 0 means no limit."""
+    """Bytes; 0 means no limit."""
     cpu_milli: int = 0
-    """Its share of the processors when they are contended, in thousandths of one; 0: one."""
+    """Share of contended CPUs in thousandths of a CPU; 0 means one CPU."""
     cpu_quota: bool = False
-    """Whether that is also the most that it gets when they are not."""
+    """Whether `cpu_milli` is also an upper bound when CPUs are idle."""
 
 
-class Measured(NamedTuple):
-    """What a group has used since it was last opened; None where it is not known."""
+class CgroupUsage(NamedTuple):
+    """What a cgroup has used since it was made or last measured; None if unknown."""
 
     cpu_seconds: float | None
     peak_memory: int | None
     out_of_memory: bool
 
 
-class Group:
+class Cgroup:
     """The cgroup of one attempt, in every hierarchy of the layout."""
 
     def __init__(self, layout: Layout, name: str, limits: Limits, processes: int) -> None:
         self.limits = limits
         self.oom_event: int | None = None
-        """Readable when the group has run out of memory; None where nothing tells of that."""
+        """An eventfd that is readable after an OOM event; None where there is no such event."""
         self._layout = layout
         self._folders = [f"{folder}/{name}" for folder in layout.folders]
         self._main = self._folders[0]
         self._memory = f"{layout.memory}/{name}" if layout.memory is not None else self._main
         self._files: dict[str, int] = {}
-        """What is open, by name: no two hierarchies of a layout have files of the same name."""
+        """Open files by name: no two hierarchies of a layout have files of the same name."""
         self._cpu_before = 0.0
         self._kills_before = 0
-        self._peak_before = LEFT_BEHIND
+        self._peak_before = MAX_LEFTOVER_BYTES
         self._frozen = False
         for folder in self._folders:
             os.mkdir(folder)
@@ -109,14 +106,14 @@ class Group:
         self._limit_cpu(limits)
 
     def is_empty(self) -> bool:
-        """Tell whether no process is left in it."""
+        """Return True if no process is left in the cgroup."""
         if self._layout.unified is not None:
             return b"populated 0" in self._read("cgroup.events")
         return not self.pids()
 
     def pids(self) -> list[int]:
-        """Return the processes that are in it at this moment."""
-        # Opened afresh each time: v1 answers a second read of one open file from a cache.
+        """Return the processes that are in the cgroup at this moment."""
+        # Opened afresh each time: v1 answers a second read of the same open file from a cache.
         fd = self._open(f"{self._main}/cgroup.procs", os.O_RDONLY)
         try:
             return [int(line) for line in os.read(fd, 2**20).split()]
@@ -124,7 +121,7 @@ class Group:
             os.close(fd)
 
     def signal(self, number: int) -> None:
-        """Send a signal to every process that is in it at this moment."""
+        """Send a signal to every process that is in the cgroup at this moment."""
         for pid in self.pids():
             try:
                 os.kill(pid, number)
@@ -132,17 +129,17 @@ class Group:
                 pass
 
     def kill(self) -> None:
-        """Kill every process in it; call it again until it is empty."""
+        """Kill every process in the cgroup; call again until it is empty."""
         if self._layout.unified is not None and self._write("cgroup.kill", b"1"):
             return
-        # Frozen processes start no others, so that the list cannot go stale under us; on v1
-        # they die only when thawed.
+        # Frozen processes cannot fork, so the list of pids does not go stale. On v1 they die only
+        # when thawed.
         self.freeze()
         self.signal(signal.SIGKILL)
         self.thaw()
 
     def freeze(self) -> None:
-        """Let nothing in it run."""
+        """Freeze every process in the cgroup."""
         self._frozen = True
         if self._layout.unified is not None:
             self._write("cgroup.freeze", b"1")
@@ -150,56 +147,56 @@ class Group:
             self._write("freezer.state", b"FROZEN")
 
     def thaw(self) -> None:
-        """Let it run on."""
+        """Let the frozen processes continue."""
         self._frozen = False
         if self._layout.unified is not None:
             self._write("cgroup.freeze", b"0")
         elif self._layout.freezer is not None:
             self._write("freezer.state", b"THAWED")
 
-    def measure(self) -> Measured:
-        """Return what was used since the group was made or last measured."""
+    def measure(self) -> CgroupUsage:
+        """Return the usage since the cgroup was made or last measured."""
         cpu = self._cpu()
         kills = self._oom_kills()
         peak = self._peak()
-        measured = Measured(
+        measured = CgroupUsage(
             None if cpu is None else cpu - self._cpu_before,
             peak,
             kills > self._kills_before,
         )
         self._cpu_before, self._kills_before = cpu or 0.0, kills
-        self._peak_before = peak or LEFT_BEHIND
+        self._peak_before = peak or MAX_LEFTOVER_BYTES
         return measured
 
     def clear_oom_event(self) -> None:
-        """Forget that memory has run out, so that it is told of the next time only."""
+        """Consume the pending OOM event, so that only the next one is signalled."""
         if self.oom_event is not None:
             try:
                 os.eventfd_read(self.oom_event)
             except BlockingIOError:
                 pass
 
-    def used(self) -> tuple[float | None, int | None]:
-        """Return the cpu seconds and the peak of memory so far, without measuring for good."""
+    def usage_so_far(self) -> tuple[float | None, int | None]:
+        """Return the CPU seconds and the peak memory so far, without resetting the baseline."""
         cpu = self._cpu()
         return None if cpu is None else cpu - self._cpu_before, self._peak()
 
     def renew(self) -> bool:
-        """Make an empty group ready for another attempt; False means that it cannot be."""
+        """Prepare an empty cgroup for another attempt; False if it cannot be reused."""
         if self._frozen:
             self.thaw()
-        # Whoever ran out of memory here is dead, and was told of before: what comes is the next's.
+        # An OOM event of the last attempt was already handled: the next one is the next attempt's.
         self.clear_oom_event()
         if self._layout.memory is not None:
             left = self._peak_before
-            if left >= LEFT_BEHIND:
+            if left >= MAX_LEFTOVER_BYTES:
                 left = int(self._read("memory.usage_in_bytes", self._memory) or b"0")
-            return left < LEFT_BEHIND and self._reset_peak()
-        # The peak of v2 can be reset only on new kernels, and only per open file.
+            return left < MAX_LEFTOVER_BYTES and self._reset_peak()
+        # On v2 the peak can be reset only on new kernels, and only per open file.
         return "memory" not in self._layout.controllers
 
     def remove(self) -> None:
-        """Take an empty group away; one that is not empty stays for the next sweep."""
+        """Remove an empty cgroup; one that is not empty stays for the next sweep."""
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
@@ -224,7 +221,7 @@ class Group:
             self._write("memory.oom.group", b"1")
 
     def _open_oom_event(self) -> int | None:
-        """Ask to be told when memory runs out: v1 kills a single process then, and goes on."""
+        """Register for OOM events: v1 kills only a single process, and the others go on."""
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         control = self._open(f"{self._memory}/memory.oom_control", os.O_RDONLY)
         try:
@@ -238,7 +235,7 @@ class Group:
 
     def _limit_cpu(self, limits: Limits) -> None:
         cpu_milli = limits.cpu_milli or 1000
-        quota = max(1000, cpu_milli * CPU_PERIOD // 1000) if limits.cpu_quota else None
+        quota = max(1000, cpu_milli * CPU_PERIOD_MICROSECONDS // 1000) if limits.cpu_quota else None
         if self._layout.cpu is not None:
             folder = f"{self._layout.cpu}/{self.name}"
             self._write_path(f"{folder}/cpu.shares", str(cpu_shares(cpu_milli)).encode())
@@ -247,7 +244,7 @@ class Group:
         elif "cpu" in self._layout.controllers:
             self._write("cpu.weight", str(cpu_weight(cpu_milli)).encode())
             if quota is not None:
-                self._write("cpu.max", f"{quota} {CPU_PERIOD}".encode())
+                self._write("cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}".encode())
 
     def _limit_processes(self, limit: int) -> None:
         text = str(limit).encode()
@@ -285,18 +282,18 @@ class Group:
         return self._write_path(f"{self._main}/{name}", text)
 
     def _read(self, name: str, folder: str | None = None) -> bytes:
-        """Return what a file says now, or nothing if it is not there; it stays open."""
+        """Return the contents of a file, empty if it does not exist; the file stays open."""
         try:
             fd = self._files.get(name)
             if fd is None:
                 path = f"{folder or self._main}/{name}"
                 fd = self._files[name] = self._open(path, os.O_RDONLY)
-            return os.pread(fd, LONGEST, 0)
+            return os.pread(fd, MAX_READ_BYTES, 0)
         except OSError:
             return b""
 
     def _reset_peak(self) -> bool:
-        """Set the peak back to what is used now; unlike the rest, this is written every time."""
+        """Reset the peak to the current usage; unlike the limits, this is written every time."""
         try:
             fd = self._files.get("reset")
             if fd is None:
@@ -326,10 +323,10 @@ class Group:
 
 
 def cpu_shares(cpu_milli: int) -> int:
-    """Return the v1 weight of a group, of which one processor has 1024."""
+    """Return the v1 weight of a cgroup; one CPU weighs 1024."""
     return min(max(2, cpu_milli * 1024 // 1000), 262_144)
 
 
 def cpu_weight(cpu_milli: int) -> int:
-    """Return the v2 weight of a group, of which one processor has 100."""
+    """Return the v2 weight of a cgroup; one CPU weighs 100."""
     return min(max(1, cpu_milli // 10), 10_000)

@@ -1,7 +1,7 @@
-"""Which cgroup hierarchies this machine has, and which of them this agent may use.
+"""Detects the cgroup hierarchies of this machine, and which of them this agent may use.
 
-Each is tried by making the agent's own folder in it, because permissions, mount
-options and delegation decide together, and only the kernel knows all of them.
+Each is probed by making the agent's own folder in it: permissions, mount options and delegation
+decide together, and only the kernel knows all of them.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from duly.agent.cgroup import Layout, cpu_shares, cpu_weight
+from duly.agent.limits.cgroup import Layout, cpu_shares, cpu_weight
 
 log = logging.getLogger(__name__)
 
 V1_CONTROLLERS = ("freezer", "memory", "pids", "cpu")
 V2_CONTROLLERS = ("memory", "pids", "cpu")
-SWEEP_PATIENCE = 10.0
-"""Seconds that killed processes have to disappear before we give up on them."""
+SWEEP_TIMEOUT_SECONDS = 10.0
+"""Seconds to wait for killed processes to disappear before giving up on them."""
 
 
 class Mount(NamedTuple):
@@ -30,7 +30,7 @@ class Mount(NamedTuple):
     controllers: frozenset[str]
     own: Path
     is_quick_to_join: bool
-    """Whether the kernel was told that processes often move: else each first one waits long."""
+    """Whether it is mounted with favordynmods: without it, a first move takes long."""
 
 
 def mounts() -> list[Mount]:
@@ -65,10 +65,10 @@ def _own_paths() -> Iterator[tuple[frozenset[str], str]]:
 
 
 def find(name: str, *, limit_processes: bool = True) -> Layout:
-    """Make the folder `name` wherever it is of use, and return what was found.
+    """Make the folder `name` in every usable hierarchy, and return the layout.
 
-    Where every attempt has its own user, its processes are limited by that already.
-    A layout without folders means that no cgroup can be had here.
+    `limit_processes` is not needed where every attempt has its own user, whose processes are
+    limited already. A layout without folders means that no cgroups are available here.
     """
     unified: str | None = None
     controllers: tuple[str, ...] = ()
@@ -82,19 +82,19 @@ def find(name: str, *, limit_processes: bool = True) -> Layout:
                 if folder:
                     version1[controller] = str(folder)
     if unified and "freezer" in version1:
-        # The unified one freezes and kills by itself; one hierarchy less to join.
+        # The unified hierarchy freezes and kills by itself: one hierarchy less to join.
         _remove(Path(version1.pop("freezer")))
     if not limit_processes and "pids" in version1:
         _remove(Path(version1.pop("pids")))
     layout = Layout(unified=unified, controllers=controllers, **version1)
-    _weigh(layout)
+    _set_total_weight(layout)
     return layout
 
 
-def _weigh(layout: Layout) -> None:
-    """Let all tasks together weigh as much as the processors that there are.
+def _set_total_weight(layout: Layout) -> None:
+    """Give all tasks together the weight of all CPUs of the machine.
 
-    Else they would have to share one processor's weight wherever anything else is busy.
+    Otherwise they would share the weight of one CPU whenever anything else is busy.
     """
     cpu_milli = 1000 * (os.cpu_count() or 1)
     with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def _weigh(layout: Layout) -> None:
 
 
 def _make_unified(mount: Mount, name: str) -> tuple[str | None, tuple[str, ...]]:
-    """Make our folder below our own cgroup or the root, whichever gives more controllers."""
+    """Make the folder below the agent's cgroup or the root, whichever has more controllers."""
     best: tuple[str | None, tuple[str, ...]] = (None, ())
     for parent in dict.fromkeys((mount.own, mount.root)):
         folder = _make(parent, name)
@@ -126,7 +126,7 @@ def _make(parent: Path, name: str) -> Path | None:
     try:
         if not folder.exists():
             folder.mkdir()
-            # Programs read their limits in there.
+            # Tasks read their own limits in there.
             folder.chmod(0o755)
         probe = folder / "probe"
         probe.mkdir(exist_ok=True)
@@ -134,7 +134,7 @@ def _make(parent: Path, name: str) -> Path | None:
         probe.rmdir()
     except OSError:
         return None
-    # A process may only be moved by one that can write where it comes from and where it goes.
+    # Moving a process needs write access to both its source and its destination cgroup.
     return folder if writable and os.access(parent / "cgroup.procs", os.W_OK) else None
 
 
@@ -149,7 +149,7 @@ def _enable(folder: Path, controller: str) -> bool:
 
 
 def sweep(name: str) -> None:
-    """Kill what is left in every folder `name`, wherever it was made, and remove it."""
+    """Kill the processes left in every folder `name` in any hierarchy, and remove the folder."""
     for mount in mounts():
         for folder in list(_find(str(mount.root), name)):
             _empty(folder)
@@ -160,8 +160,8 @@ def sweep(name: str) -> None:
 def _find(root: str, name: str) -> Iterator[Path]:
     """Yield every folder `name` below `root`.
 
-    A machine may have ten thousand groups. Most have none below them, which the count of
-    their links tells, and are not looked into: all of it takes 0.1 s instead of 0.6.
+    A machine may have ten thousand cgroups. Most have no children, as their link count shows, and
+    are skipped: the search takes 0.1 s instead of 0.6.
     """
     pending = [root]
     while pending:
@@ -176,8 +176,8 @@ def _find(root: str, name: str) -> Iterator[Path]:
 
 
 def _empty(folder: Path) -> None:
-    """Kill everything below `folder` until nothing is left in it."""
-    deadline = time.monotonic() + SWEEP_PATIENCE
+    """Kill every process in and below `folder` until none is left."""
+    deadline = time.monotonic() + SWEEP_TIMEOUT_SECONDS
     while pids := [pid for path, _, _ in os.walk(folder) for pid in _pids(Path(path))]:
         log.warning("killing what an earlier agent left", extra={"processes": len(pids)})
         for freezer, running in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):

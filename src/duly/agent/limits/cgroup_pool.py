@@ -1,7 +1,8 @@
-"""Hands out cgroups, and uses them again where that is safe.
+"""Hands out cgroups, and reuses them where that is safe.
 
-Making and removing the folders of a group costs about as much as starting a small
-program.
+Making and removing the folders of a cgroup costs about as much as starting a small program.
+
+Decision: docs/adr/0026-workspaces-and-isolation-cost.md.
 """
 
 # The supervisor imports no more than it must, so pathlib and contextlib stay out.
@@ -11,31 +12,31 @@ import os
 import resource
 import select
 
-from duly.agent.cgroup import Group, Layout, Limits
-from duly.agent.spawner import HOME
+from duly.agent.limits.cgroup import Cgroup, Layout, Limits
+from duly.agent.supervision.spawner import SPAWNER_CGROUP
 
-MOST_IDLE = 256
-"""How many are kept, of which each has up to five files open."""
-FILES = 16
-"""Of so many files that we may open, no more than one for each group that is kept."""
+MAX_IDLE_GROUPS = 256
+"""Idle cgroups that are kept; each has up to five files open."""
+FILES_PER_IDLE_GROUP = 16
+"""At most one idle cgroup is kept per this many files of the open files limit."""
 
 
-class Groups:
-    """Empty groups by what they allow; `poll` learns when one in use runs out of memory."""
+class CgroupPool:
+    """Empty cgroups by limits; `poll` receives the OOM events of cgroups in use."""
 
     def __init__(self, layout: Layout, processes: int, poll: select.epoll) -> None:
         self._layout = layout
         self._processes = processes
         self._poll = poll
-        self._by_event: dict[int, Group] = {}
+        self._by_event: dict[int, Cgroup] = {}
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(1, min(MOST_IDLE, files // FILES))
-        self._idle: dict[Limits, list[Group]] = {}
-        """By what they allow; what was asked for last is at the end."""
+        self._most = max(1, min(MAX_IDLE_GROUPS, files // FILES_PER_IDLE_GROUP))
+        self._idle: dict[Limits, list[Cgroup]] = {}
+        """By limits, most recently used last."""
         self._count = 0
 
-    def take(self, limits: Limits) -> Group:
-        """Return an empty group that allows `limits`."""
+    def take(self, limits: Limits) -> Cgroup:
+        """Return an empty cgroup with these limits."""
         idle = self._idle.pop(limits, None)
         if idle is None:
             return self._make(limits)
@@ -45,23 +46,23 @@ class Groups:
             self._idle[limits] = idle
         return group
 
-    def _make(self, limits: Limits) -> Group:
-        # A task can read the name, which therefore counts nothing.
-        group = Group(self._layout, os.urandom(8).hex(), limits, self._processes)
+    def _make(self, limits: Limits) -> Cgroup:
+        # Tasks can read the name, so it must not be a counter.
+        group = Cgroup(self._layout, os.urandom(8).hex(), limits, self._processes)
         if group.oom_event is not None:
             self._by_event[group.oom_event] = group
             self._poll.register(group.oom_event, select.EPOLLIN)
         return group
 
-    def out_of_memory(self, event: int) -> Group | None:
-        """Return the group that tells by `event` that it has run out of memory, if it is one."""
+    def out_of_memory(self, event: int) -> Cgroup | None:
+        """Consume an OOM event; returns its cgroup, or None if `event` is not an OOM event."""
         group = self._by_event.get(event)
         if group is not None:
             group.clear_oom_event()
         return group
 
-    def give_back(self, group: Group) -> None:
-        """Take back a group that is empty again."""
+    def release(self, group: Cgroup) -> None:
+        """Return an empty cgroup to the pool, or remove it if it cannot be reused."""
         if not group.renew():
             self._remove(group)
             return
@@ -71,27 +72,27 @@ class Groups:
         self._count += 1
 
     def _remove_one(self) -> None:
-        """Make room, at the expense of a kind that was not asked for lately."""
+        """Make room by removing a cgroup whose limits were not requested lately."""
         limits, idle = next(iter(self._idle.items()))
         self._remove(idle.pop(0))
         self._count -= 1
         if not idle:
             del self._idle[limits]
 
-    def _remove(self, group: Group) -> None:
+    def _remove(self, group: Cgroup) -> None:
         if group.oom_event is not None:
             del self._by_event[group.oom_event]
         group.remove()
 
     def close(self) -> None:
-        """Remove those that are idle, and with them the folders of the agent."""
+        """Remove the idle cgroups and the folders of the agent."""
         for idle in self._idle.values():
             for group in idle:
                 self._remove(group)
         self._idle.clear()
         for folder in self._layout.folders:
-            for path in (f"{folder}/{HOME}", folder):
+            for path in (f"{folder}/{SPAWNER_CGROUP}", folder):
                 try:
                     os.rmdir(path)
                 except OSError:
-                    pass  # It is swept when the agent comes back.
+                    pass  # Swept when the agent starts again.

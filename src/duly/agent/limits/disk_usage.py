@@ -1,7 +1,7 @@
-"""Adds up what a folder holds, without following a link out of it or opening a file in it.
+"""Measures the disk usage of a folder, without following links out of it or opening files in it.
 
-The folder belongs to a task, which may be changing it meanwhile: every folder is opened by the
-descriptor of the one above it, and what vanishes or cannot be entered is passed over.
+The folder belongs to a task that may be changing it meanwhile: every subfolder is opened relative
+to the descriptor of its parent, and entries that vanish or cannot be entered are skipped.
 """
 
 # Spawners import this, and no more than they must.
@@ -11,33 +11,33 @@ import stat
 from typing import NamedTuple
 
 MAX_FILES = 250_000
-"""Entries that are counted. More would take seconds, each time."""
+"""Entries that are counted. More would take seconds per measurement."""
 MAX_DEPTH = 200
-"""Folders within folders that are counted, each of which takes an open descriptor."""
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-BLOCK = 512
+"""Levels of nested folders that are counted; each level takes an open descriptor."""
+OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+BLOCK_BYTES = 512
 
 
 class DiskUsage(NamedTuple):
-    """What was found in a folder."""
+    """The disk usage of a folder."""
 
     size: int
-    """Bytes on disk of everything in it."""
+    """Bytes on disk of all entries."""
     largest: int
-    """The length of its longest file."""
+    """Length in bytes of the longest file."""
     is_countable: bool = True
-    """False if it has more entries, or deeper ones, than are counted."""
+    """False if the folder has more than MAX_FILES entries, or is nested deeper than MAX_DEPTH."""
 
     def exceeds(self, limit: int) -> bool:
-        """Tell whether it is more than `limit` bytes; a limit of 0 is none."""
+        """Return True if the usage is over `limit` bytes or not countable; 0 means no limit."""
         return limit > 0 and (max(self.size, self.largest) > limit or not self.is_countable)
 
 
 def measure(path: str) -> DiskUsage:
-    """Add up what is in the folder `path`."""
-    count = Count()
+    """Return the disk usage of the folder `path`."""
+    count = UsageCounter()
     try:
-        top = os.open(path, FOLDER)
+        top = os.open(path, OPEN_FOLDER_FLAGS)
     except OSError:
         return DiskUsage(0, 0)
     stack = [(top, count.add_entries(top))]
@@ -51,7 +51,7 @@ def measure(path: str) -> DiskUsage:
             if len(stack) >= MAX_DEPTH or count.entries > MAX_FILES:
                 return DiskUsage(count.size, count.largest, is_countable=False)
             try:
-                below = os.open(folders.pop(), FOLDER, dir_fd=folder)
+                below = os.open(folders.pop(), OPEN_FOLDER_FLAGS, dir_fd=folder)
             except OSError:
                 continue
             stack.append((below, count.add_entries(below)))
@@ -61,15 +61,15 @@ def measure(path: str) -> DiskUsage:
     return DiskUsage(count.size, count.largest, count.entries <= MAX_FILES)
 
 
-class Count:
-    """What has been found so far."""
+class UsageCounter:
+    """The running total of a measurement."""
 
     def __init__(self) -> None:
         self.size = self.largest = self.entries = 0
         self._linked: set[tuple[int, int]] = set()
 
     def add_entries(self, folder: int) -> list[str]:
-        """Count what is in an open folder, and return the names of the folders in it."""
+        """Count the entries of an open folder, and return the names of its subfolders."""
         folders = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -89,8 +89,8 @@ class Count:
         if stat.S_ISREG(found.st_mode):
             self.largest = max(self.largest, found.st_size)
             if found.st_nlink > 1:
-                # A file of several names takes its room once.
+                # A file with several hard links takes its space once.
                 if (found.st_dev, found.st_ino) in self._linked:
                     return
                 self._linked.add((found.st_dev, found.st_ino))
-        self.size += found.st_blocks * BLOCK
+        self.size += found.st_blocks * BLOCK_BYTES

@@ -1,9 +1,11 @@
-"""Ends attempts whose folders hold more than the disk space they were given.
+"""Ends attempts whose folders exceed their disk limit.
 
-The agent measures, and not the supervisor, because measuring waits for a disk. It is done in a
-thread, in passes of bounded length, round-robin by tenant: what a pass leaves comes first in the
-next one. A folder that takes long to count is counted less often. So a tenant with very many files
-costs the others nothing but its share of one thread.
+The agent measures, not the supervisor, because measuring waits for the disk. It runs in a thread,
+in passes of bounded length, round-robin by tenant: folders left out of a pass come first in the
+next one, and a folder that takes long to measure is measured less often. So a tenant with very many
+files costs the others nothing but its share of one thread.
+
+Decision: docs/adr/0027-measured-limits.md.
 """
 
 import asyncio
@@ -11,20 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from duly.agent.disk_usage import DiskUsage, measure
+from duly.agent.limits.disk_usage import DiskUsage, measure
 from duly.clock import monotonic
 
-INTERVAL = 1.0
-"""Seconds between two measurements of a folder, at least."""
+MIN_INTERVAL_SECONDS = 1.0
+"""Minimum number of seconds between two measurements of a folder."""
 MAX_TIME_SHARE = 0.1
-"""The part of the time that measuring one folder may take."""
+"""Fraction of the time that measuring one folder may take."""
 
-MAX_PASS_TIME = 0.5
-"""Seconds after which a pass begins with no other folder, and the pause until the next one then."""
+MAX_PASS_SECONDS = 0.5
+"""Seconds after which a pass starts no further folder, and the pause before the next pass then."""
 
 
-class Folder(NamedTuple):
-    """The folder of a running attempt, by the number that the supervisor knows it by."""
+class WatchedFolder(NamedTuple):
+    """The folder of a running attempt, which is given by its supervisor id."""
 
     attempt: int
     path: str
@@ -33,17 +35,17 @@ class Folder(NamedTuple):
 
 
 class DiskWatch:
-    """Measures the folders of running attempts, each when its turn has come."""
+    """Measures the folders of running attempts, each when it is due."""
 
     def __init__(
         self,
-        running: Callable[[], Iterable[Folder]],
+        running: Callable[[], Iterable[WatchedFolder]],
         on_exceeded: Callable[[int, DiskUsage], None],
     ) -> None:
         self._running = running
         self._on_exceeded = on_exceeded
         self._next_at: dict[int, float] = {}
-        """When each folder is due."""
+        """When the folder of each attempt is due."""
         self._served_at: dict[int | None, float] = {}
         """When a folder of each tenant was last measured."""
 
@@ -51,13 +53,13 @@ class DiskWatch:
         """Measure until cancelled."""
         is_complete = True
         while True:
-            await asyncio.sleep(INTERVAL if is_complete else MAX_PASS_TIME)
+            await asyncio.sleep(MIN_INTERVAL_SECONDS if is_complete else MAX_PASS_SECONDS)
             is_complete = await self.measure_due()
 
     async def measure_due(self) -> bool:
-        """Measure the folders whose turn has come; False means that some have to wait.
+        """Measure the folders that are due; False if some are left for the next pass.
 
-        Attempts that are new have their turn next time.
+        New attempts are due in the next pass.
         """
         now = monotonic()
         running = [folder for folder in self._running() if folder.limit]
@@ -69,7 +71,7 @@ class DiskWatch:
         self._served_at = {one: at for one, at in self._served_at.items() if one in tenants}
         if not due:
             return True
-        turns = take_turns(due, self._next_at, self._served_at)
+        turns = order_round_robin(due, self._next_at, self._served_at)
         measured = await asyncio.to_thread(_measure_some, turns)
         for folder, usage, seconds in measured:
             self._next_at[folder.attempt] = now + seconds / MAX_TIME_SHARE
@@ -79,17 +81,17 @@ class DiskWatch:
         return len(measured) == len(due)
 
 
-def take_turns(
-    due: Iterable[Folder],
+def order_round_robin(
+    due: Iterable[WatchedFolder],
     next_at: Mapping[int, float],
     served_at: Mapping[int | None, float],
-) -> list[Folder]:
-    """Order folders so that each tenant has one, then each has another one, and so on.
+) -> list[WatchedFolder]:
+    """Order folders round-robin: one of each tenant, then another one of each, and so on.
 
-    Tenants come first whose last turn is longest ago, and so do the folders of each.
+    The tenant that was served longest ago comes first, and so does the folder due longest.
     """
     rounds: Counter[int | None] = Counter()
-    turns: list[tuple[int, float, int, Folder]] = []
+    turns: list[tuple[int, float, int, WatchedFolder]] = []
     for folder in sorted(due, key=lambda one: next_at[one.attempt]):
         rounds[folder.tenant] += 1
         last = served_at.get(folder.tenant, float("-inf"))
@@ -97,10 +99,10 @@ def take_turns(
     return [folder for *_, folder in sorted(turns)]
 
 
-def _measure_some(folders: Iterable[Folder]) -> list[tuple[Folder, DiskUsage, float]]:
-    """Return what folders hold, and the seconds that it took to find out, while there is time."""
-    found: list[tuple[Folder, DiskUsage, float]] = []
-    until = monotonic() + MAX_PASS_TIME
+def _measure_some(folders: Iterable[WatchedFolder]) -> list[tuple[WatchedFolder, DiskUsage, float]]:
+    """Measure folders until the pass is over; returns usage and duration in seconds of each."""
+    found: list[tuple[WatchedFolder, DiskUsage, float]] = []
+    until = monotonic() + MAX_PASS_SECONDS
     for folder in folders:
         began = monotonic()
         if found and began >= until:

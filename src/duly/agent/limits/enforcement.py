@@ -1,12 +1,12 @@
-"""How a node enforces each kind of limit, as it tells the servers when it joins.
+"""How a node enforces each kind of limit, as reported to the servers when it joins.
 
-`cgroup` and `user` mean that the kernel enforces it, `sampled` that the agent measures about once a
-second and ends what is over. `weight` is a share of contended processors, `quota` a share that is
-never exceeded, and `none` is what this node cannot enforce.
+`cgroup` and `user` mean that the kernel enforces the limit, `sampled` that the agent measures about
+once a second and ends attempts over the limit. `weight` is a share of contended CPUs, `quota` a
+share that is never exceeded, and `none` means that this node cannot enforce the limit.
 """
 
-from duly.agent.cgroup import Layout
-from duly.agent.users import Users
+from duly.agent.limits.cgroup import Layout
+from duly.agent.preparation.task_users import Users
 
 
 def enforcement(layout: Layout, users: Users, *, cpu_quota: bool) -> dict[str, str]:

@@ -1,18 +1,19 @@
-"""What the node itself is short of: for a while it takes no more work, and says so.
+"""Pauses the node while it is short of a resource, and says which.
 
-A start that fails for want of the node's own descriptors, processes, memory or disk space is
-nobody's fault. The attempt goes back to its queue, and the node pauses, longer each time that it is
-no better afterwards. Otherwise one node would use up the attempts of every task in the queue.
+A start that fails for lack of the node's own descriptors, processes, memory or disk space is not
+the task's fault. The attempt goes back to its queue, and the node takes no work for a while, longer
+each time that the shortage persists. Otherwise one node would use up the attempts of every queued
+task.
 """
 
 import errno
 
-FIRST_PAUSE, MAX_PAUSE = 10.0, 300.0
-"""Seconds without work after the first shortage, and after many in a row."""
-HAND_BACK_DELAY = 2.0
-"""Seconds until an attempt goes back to its queue. Servers know of the pause by then; before, it
-would come straight back."""
-RESOURCES = {
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 10.0, 300.0
+"""Seconds of the pause after the first shortage, and after many in a row."""
+HAND_BACK_DELAY_SECONDS = 2.0
+"""Seconds until an attempt goes back to its queue. Earlier, before servers know of the pause, it
+would be assigned to this node again."""
+RESOURCE_BY_ERROR = {
     errno.EMFILE: "open files",
     errno.ENFILE: "open files",
     errno.EAGAIN: "processes or users",
@@ -20,35 +21,35 @@ RESOURCES = {
     errno.ENOSPC: "disk space",
     errno.EDQUOT: "disk space",
 }
-AT_EXEC = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
-"""Errors of an exec that are not about the program."""
+NODE_ERRORS_AT_EXEC = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+"""Errors of exec that the node causes, not the program."""
 
 
 def find_shortage(step: str, error: int) -> str | None:
-    """Return what the node lacks, if that is why a start failed at `step` with `error`."""
-    if step == "exec" and error not in AT_EXEC:
+    """Return the resource that the node lacks, if that made a start fail at `step`."""
+    if step == "exec" and error not in NODE_ERRORS_AT_EXEC:
         return None
-    # Without ports only those tasks cannot start that ask for some.
-    return None if step == "ports" else RESOURCES.get(error)
+    # A lack of ports affects only tasks that ask for ports.
+    return None if step == "ports" else RESOURCE_BY_ERROR.get(error)
 
 
 class Shortage:
-    """Until when the node takes no work, and why."""
+    """The node's current pause and its reason."""
 
     def __init__(self) -> None:
         self._resource = ""
-        self._pause = FIRST_PAUSE
+        self._pause = MIN_PAUSE_SECONDS
         self._until = float("-inf")
 
     def begin(self, resource: str, now: float) -> None:
-        """Pause from `now` on. Several starts that fail at a time are one shortage."""
+        """Pause from `now` on. Starts that fail during a pause belong to the same shortage."""
         if now < self._until:
             return
-        is_new = now - self._until > MAX_PAUSE
-        self._pause = FIRST_PAUSE if is_new else min(2 * self._pause, MAX_PAUSE)
+        is_new = now - self._until > MAX_PAUSE_SECONDS
+        self._pause = MIN_PAUSE_SECONDS if is_new else min(2 * self._pause, MAX_PAUSE_SECONDS)
         self._until = now + self._pause
         self._resource = resource
 
     def current(self, now: float) -> str | None:
-        """Return what the node is short of; None if it takes work."""
+        """Return the resource that the node is short of; None if it takes work."""
         return self._resource if now < self._until else None

@@ -1,8 +1,8 @@
-"""Bundles that this node has fetched, kept for the next attempts of the same tenant.
+"""A cache of fetched bundles on disk, per tenant, with least-recently-used eviction.
 
-A file has the name of what it holds, in a folder of its tenant, and is written beside that name
-and renamed when it is whole; so whatever happens to us, what is there under a name is all of
-it. That it still is what it was, whoever unpacks it finds out as he reads.
+A file is named after its SHA-256, in a folder of its tenant. It is written to a partial file and
+renamed when it is complete, so a crash never leaves an incomplete bundle under its name. Unpacking
+verifies the hash again.
 """
 
 import contextlib
@@ -18,33 +18,33 @@ from typing import Any
 
 from duly.model.artifact import check_sha256
 
-MOST_BYTES = 2 * 1024**3
-SHARE = 10
-"""The whole disk has to be this much larger than what is kept."""
-PART = ".part"
+MAX_CACHE_BYTES = 2 * 1024**3
+DISK_TO_CACHE_RATIO = 10
+"""The disk has to be at least this many times as large as the cache."""
+PARTIAL_SUFFIX = ".part"
 
 
-def room_on(disk: Path) -> int:
-    """Return how many bytes of bundles may be kept on a disk."""
-    return min(MOST_BYTES, shutil.disk_usage(disk).total // SHARE)
+def max_bytes_on(disk: Path) -> int:
+    """Return the size limit in bytes of a cache on `disk`."""
+    return min(MAX_CACHE_BYTES, shutil.disk_usage(disk).total // DISK_TO_CACHE_RATIO)
 
 
 @dataclass(slots=True)
-class Arrival:
-    """A bundle of which a part is here."""
+class PartialBundle:
+    """A partly downloaded bundle."""
 
     target: Path
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
     mark: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Nobody else writes to a file of this name, not even one who was told to stop."""
+    """Makes the file name unique: not even an abandoned download writes to the same file."""
 
     @property
     def _part(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.{self.mark}{PART}")
+        return self.target.with_name(f"{self.target.name}.{self.mark}{PARTIAL_SUFFIX}")
 
     def add(self, data: bytes) -> None:
-        """Write what comes next."""
+        """Append `data` to the partial file."""
         if not self.size:
             self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,7 +56,7 @@ class Arrival:
         self.size += len(data)
 
     def keep(self) -> bool:
-        """Give it its name, if it is what was asked for."""
+        """Rename the partial file to its target if its hash matches; otherwise drop it."""
         if self.digest.hexdigest() != self.target.name:
             self.drop()
             return False
@@ -66,40 +66,41 @@ class Arrival:
         return True
 
     def drop(self) -> None:
-        """Let go of what has come, to begin again or not."""
+        """Remove the partial file and reset, so that the download can begin again."""
         _remove(self._part)
         self.size, self.digest = 0, hashlib.sha256()
 
 
 class BundleCache:
-    """The folder of all that is kept."""
+    """The folder of cached bundles."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        """Held while it is looked at whether a bundle is needed or here, and until it is gone."""
+        """Makes looking up a bundle, and checking that it is not needed and removing it, atomic."""
         folder.mkdir(mode=0o700, exist_ok=True)
-        for part in folder.glob(f"*/*{PART}"):
+        for part in folder.glob(f"*/*{PARTIAL_SUFFIX}"):
             _remove(part)
 
     def path_of(self, tenant: int, sha256: str) -> Path:
-        """Return where a bundle of a tenant is, if it is here."""
+        """Return the path of a tenant's bundle, whether or not it is cached."""
         check_sha256(sha256, "artifact")
         return self._folder / str(int(tenant)) / sha256
 
     def use(self, path: Path) -> bool:
-        """Say whether a bundle is here, which then counts as used just now."""
+        """Return True if a bundle is cached, and mark it as just used."""
         with self._lock, contextlib.suppress(OSError):
             os.utime(path)
             return True
         return False
 
     def trim(self, is_needed: Callable[[Path], bool], most_bytes: int | None = None) -> bool:
-        """Remove what was used longest ago until the rest fits, but nothing that is needed.
+        """Evict the least recently used bundles until the rest fits, but none that is needed.
 
-        Whoever wants a bundle says so before `use`: then it stays, or is not here any more.
-        Returns whether it does fit; into `most_bytes`, or all that may be kept.
+        A request must count as needing its bundle before it calls `use`: then the bundle either
+        stays or `use` returns False. Returns whether the rest fits into `most_bytes`, by default
+        the size limit of the cache.
         """
         most = self._most_bytes if most_bytes is None else most_bytes
         found = []
@@ -111,7 +112,7 @@ class BundleCache:
         for _, size, path in sorted(found):
             if total <= most:
                 break
-            if path.suffix != PART:
+            if path.suffix != PARTIAL_SUFFIX:
                 with self._lock:
                     if not is_needed(path):
                         self.remove(path)
@@ -119,11 +120,11 @@ class BundleCache:
         return total <= most
 
     def remove(self, path: Path) -> None:
-        """Keep a bundle no longer."""
+        """Evict a bundle."""
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    # What cannot be removed now is in nobody's way.
+    # A file that cannot be removed now does no harm.
     with contextlib.suppress(OSError):
         path.unlink()

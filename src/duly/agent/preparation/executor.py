@@ -1,7 +1,7 @@
-"""Prepares attempts, hands them to the supervisor, and gathers what they leave.
+"""Prepares attempts, hands them to the supervisor, and collects their results and logs.
 
-It knows files, users, ports and environments, and decides nothing: what is started
-and ended is the state machine's to say.
+The executor knows files, users, ports and environments, and decides nothing: the state machine
+decides which attempts start and end.
 """
 
 import hashlib
@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from duly.agent import environment, workspace
-from duly.agent.callers import Caller, workspace_of
-from duly.agent.disk_usage import DiskUsage
-from duly.agent.disk_watch import Folder
-from duly.agent.link import Link
-from duly.agent.outcome import Conclusion, Exit, Failure
-from duly.agent.ports import Ports
-from duly.agent.spares import Spares
-from duly.agent.spawner import MADE, MAKE, RENEW
-from duly.agent.speaker import Speaker
-from duly.agent.users import User, Users
+from duly.agent.limits.disk_usage import DiskUsage
+from duly.agent.limits.disk_watch import WatchedFolder
+from duly.agent.preparation import environment, workspace
+from duly.agent.preparation.ports import Ports
+from duly.agent.preparation.task_users import User, Users
+from duly.agent.preparation.workspace_pool import WorkspacePool
+from duly.agent.reporting.peer_credentials import Caller, workspace_of
+from duly.agent.reporting.task_rate import TaskRateLimiter
+from duly.agent.supervision.outcome import Conclusion, Exit, Failure
+from duly.agent.supervision.spawner import WORKSPACE_MISSING, WORKSPACE_POOLED, WORKSPACE_READY
+from duly.agent.supervision.supervisor_link import SupervisorLink
 from duly.clock import monotonic
 from duly.model.resources import Resources
 from duly.model.task import Outcome, Payload, Usage
-from duly.wire import TAIL_BYTES, Assignment, AttemptRef, AttemptReport
+from duly.wire import MAX_LOG_TAIL_BYTES, Assignment, AttemptRef, AttemptReport
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Local:
-    """What an attempt has on this node, from its start until it is forgotten."""
+class LocalAttempt:
+    """The local state of an attempt, from its start until it is forgotten."""
 
     ref: AttemptRef
     id: int
@@ -46,38 +46,38 @@ class Local:
     resources: Resources
     result_limit: int
     inputs: str | None = None
-    """The folder of what its upstreams have left, if they have left anything."""
+    """The folder with the results of its upstreams, if it has inputs."""
     tenant: int | None = None
-    """Whose it is."""
-    is_folder_kept: bool = False
-    """Whether its folder is kept for the next attempt of its tenant, if it leaves it empty."""
+    """The tenant that owns the task."""
+    is_folder_pooled: bool = False
+    """Whether its folder is pooled for its tenant's next attempt, if it is left empty."""
     user: User | None = None
     ports: Sequence[int] = ()
     log_size: int = 0
     log: bytes | None = b""
-    """All of its output, unless that is in the spool file."""
+    """Its complete output; None if that is in the spool file."""
     log_notice: bytes = b""
-    """What is to be said after what is in the spool file, which could not hold it."""
+    """Appended to the contents of the spool file, which had no room for it."""
     disk_usage: DiskUsage | None = None
-    """What its folder held when it was last measured, if it was."""
+    """The last measurement of its folder, if there was one."""
     assigned_at: float = field(default_factory=monotonic)
     ended_at: float | None = None
     ran: float | None = None
     usage: Usage | None = None
     result: bytes | None = None
-    speaker: Speaker | None = None
-    """Set once it has connected to the agent's socket."""
+    rate_limiter: TaskRateLimiter | None = None
+    """Set once the task has connected to the agent's socket."""
 
 
 class Unpacked(Protocol):
-    """The bundle of an attempt, unpacked for a user who was taken for that."""
+    """The unpacked bundle of an attempt, and the user that was allocated for it."""
 
     folder: str
     user: User | None
 
 
 class Executor:
-    """The attempts that have something on this node, by reference."""
+    """The attempts that have local state on this node, by reference."""
 
     def __init__(
         self,
@@ -92,86 +92,88 @@ class Executor:
     ) -> None:
         self._cpu_quota = cpu_quota
         self._work = str(work)
-        self._no_inputs = f"{work}/{workspace.NO_INPUTS}"
+        self._no_inputs = f"{work}/{workspace.EMPTY_INPUTS}"
         self._spool = str(spool)
         self._users = users
         self._ports = ports
         self.remove = remove
         self._socket = socket
-        self._spares = Spares()
-        self._local: dict[AttemptRef, Local] = {}
-        self._by_id: dict[int, Local] = {}
-        self._by_uid: dict[int, dict[str, Local]] = {}
-        """Those that run as each user, by their workspaces: one, where each has its own user."""
+        self._workspace_pool = WorkspacePool()
+        self._by_ref: dict[AttemptRef, LocalAttempt] = {}
+        self._by_id: dict[int, LocalAttempt] = {}
+        self._by_uid: dict[int, dict[str, LocalAttempt]] = {}
+        """Attempts by user id, then by workspace: one each where every attempt has its own user."""
         self._last_id = 0
         self._name_key = secrets.token_bytes(16)
 
-    def find(self, ref: AttemptRef) -> Local:
-        """Return what the attempt has here; it must have been started and not forgotten."""
-        return self._local[ref]
+    def find(self, ref: AttemptRef) -> LocalAttempt:
+        """Return the attempt, which must have been started and not forgotten."""
+        return self._by_ref[ref]
 
-    def by_id(self, number: int) -> Local | None:
-        """Return the attempt that the supervisor knows by this number, unless it has ended."""
+    def by_id(self, number: int) -> LocalAttempt | None:
+        """Return the attempt with this supervisor id, unless it has ended."""
         return self._by_id.get(number)
 
     @property
-    def running(self) -> Collection[Local]:
+    def running(self) -> Collection[LocalAttempt]:
         """The attempts that have been handed to the supervisor and have not ended."""
         return self._by_id.values()
 
-    def by_caller(self, caller: Caller) -> Local | None:
-        """Return the running attempt that a process belongs to; None if it belongs to none."""
-        alike = self._by_uid.get(caller.uid)
-        if alike is None:
+    def by_caller(self, caller: Caller) -> LocalAttempt | None:
+        """Return the running attempt that a process belongs to, or None."""
+        same_user = self._by_uid.get(caller.uid)
+        if same_user is None:
             return None
         if self._users.own_uids:
-            return next(iter(alike.values()))
+            return next(iter(same_user.values()))
         found = workspace_of(caller.pid, self._work)
-        return None if found is None else alike.get(found)
+        return None if found is None else same_user.get(found)
 
-    def folders(self) -> list[Folder]:
-        """Return the folders of the attempts that run, with the bytes that each may hold."""
+    def folders(self) -> list[WatchedFolder]:
+        """Return the folders of the running attempts, with the size limit of each in bytes."""
         return [
-            Folder(local.id, local.workspace, local.resources.disk_mb * 2**20, local.tenant)
-            for local in self._by_id.values()
+            WatchedFolder(
+                attempt.id, attempt.workspace, attempt.resources.disk_mb * 2**20, attempt.tenant
+            )
+            for attempt in self._by_id.values()
         ]
 
     def inputs_of(self, ref: AttemptRef) -> str:
         """Return the folder for the inputs of an attempt, before it is started.
 
-        Not in its workspace: that is the task's to change.
+        It is outside of the workspace, which the task can change.
         """
         return f"{self._folder_of(ref)}.inputs"
 
     def bundle_of(self, ref: AttemptRef) -> str:
-        """Return the folder for the bundle of an attempt, in which it is started then."""
+        """Return the folder for the bundle of an attempt, which becomes its workspace."""
         return self._folder_of(ref)
 
     def _folder_of(self, ref: AttemptRef) -> str:
-        """Return a folder that is always the same for an attempt, and whose name tells nothing.
+        """Return a folder that is always the same for an attempt, and whose name reveals nothing.
 
-        Tasks see their folders, and must not learn from a token how many attempts others have had.
+        Tasks see the name, and must not learn from a token how many attempts other tenants had.
         """
         name = hashlib.blake2b(name_of(ref).encode(), key=self._name_key, digest_size=8)
         return f"{self._work}/{name.hexdigest()}"
 
     def start(
-        self, assignment: Assignment, link: Link, unpacked: Unpacked | None = None
+        self, assignment: Assignment, link: SupervisorLink, unpacked: Unpacked | None = None
     ) -> Exit | None:
-        """Prepare the attempt and have it started; an Exit says that it could not be."""
+        """Prepare the attempt and send it to the supervisor; returns an Exit if that failed."""
         self._last_id += 1
         ref, payload = assignment.ref, assignment.payload
-        # Who shares its user with others cannot be kept out of what is kept for the next one.
+        # Folders are pooled only with one user per attempt: a shared user could enter a pooled one.
         is_filled = payload.source is not None or unpacked is not None
         tenant = assignment.tenant if self._users.own_uids and not is_filled else None
-        spare = self._spares.take(tenant)
-        if tenant is not None and not self._spares.has_room():
+        pooled = self._workspace_pool.take(tenant)
+        if tenant is not None and not self._workspace_pool.has_room():
             tenant = None
-        folder = f"{self._work}/{secrets.token_hex(8)}" if spare is None else spare
+        folder = f"{self._work}/{secrets.token_hex(8)}" if pooled is None else pooled
         if unpacked is not None:
             folder = unpacked.folder
         program = environment.program(payload, folder)
-        local = Local(
+        attempt = LocalAttempt(
             ref,
             self._last_id,
             folder,
@@ -183,170 +185,179 @@ class Executor:
             assignment.result_limit,
             None if assignment.inputs_limit is None else self.inputs_of(ref),
             assignment.tenant,
-            is_folder_kept=tenant is not None,
+            is_folder_pooled=tenant is not None,
         )
-        self._local[ref] = self._by_id[local.id] = local
+        self._by_ref[ref] = self._by_id[attempt.id] = attempt
         step = "user"
         try:
-            local.user = self._users.take() if unpacked is None else unpacked.user
-            self._by_uid.setdefault(_uid_of(local), {})[local.workspace] = local
+            attempt.user = self._users.take() if unpacked is None else unpacked.user
+            self._by_uid.setdefault(_uid_of(attempt), {})[attempt.workspace] = attempt
             step = "ports"
-            local.ports = self._ports.take(assignment.resources.ports)
+            attempt.ports = self._ports.take(assignment.resources.ports)
             step = "inputs"
-            if local.inputs is not None:
-                workspace.show_inputs(local.inputs, local.user)
+            if attempt.inputs is not None:
+                workspace.show_inputs(attempt.inputs, attempt.user)
             step = "workspace"
             if payload.source is not None:
-                workspace.make(local.workspace, local.user, payload.source)
+                workspace.make(attempt.workspace, attempt.user, payload.source)
         except OSError as error:
             extra = {"ref": name_of(ref), "error": str(error)}
             log.warning("cannot prepare an attempt", extra=extra)
-            self._clear(local)
+            self._clear(attempt)
             return Exit(code=None, failure=Failure(step, error.errno or 0, program))
-        found = MADE if is_filled else MAKE if spare is None else RENEW
-        link.send("start", self._spec(assignment, local, found))
+        found = (
+            WORKSPACE_READY
+            if is_filled
+            else WORKSPACE_MISSING
+            if pooled is None
+            else WORKSPACE_POOLED
+        )
+        link.send("start", self._spec(assignment, attempt, found))
         return None
 
-    def _spec(self, assignment: Assignment, local: Local, folder: int) -> dict[str, Any]:
-        user = local.user
+    def _spec(self, assignment: Assignment, attempt: LocalAttempt, folder: int) -> dict[str, Any]:
+        user = attempt.user
         return {
-            "id": local.id,
+            "id": attempt.id,
             "tenant": assignment.tenant,
             "begin": (
-                environment.arguments(assignment.payload, local.workspace),
+                environment.arguments(assignment.payload, attempt.workspace),
                 environment.build(
                     assignment,
-                    local.workspace,
-                    local.inputs or self._no_inputs,
-                    local.ports,
+                    attempt.workspace,
+                    attempt.inputs or self._no_inputs,
+                    attempt.ports,
                     self._socket,
                 ),
-                local.workspace,
+                attempt.workspace,
                 folder,
                 None if user is None else tuple(user),
-                local.is_folder_kept,
+                attempt.is_folder_pooled,
+                *environment.stdin(assignment.payload),
             ),
-            "disk": local.resources.disk_mb * 2**20,
+            "disk": attempt.resources.disk_mb * 2**20,
             "own_uid": user.uid if user is not None and self._users.own_uids else None,
-            "marker": environment.marker(local.workspace),
+            "marker": environment.marker(attempt.workspace),
             "limits": (
-                local.resources.memory_mb * 2**20,
-                local.resources.cpu_milli,
+                attempt.resources.memory_mb * 2**20,
+                attempt.resources.cpu_milli,
                 self._cpu_quota or assignment.cpu_quota,
             ),
             "execution_cap": assignment.execution_cap,
             "grace": assignment.grace,
             "log_limit": assignment.log_limit,
-            "spool": local.spool,
+            "spool": attempt.spool,
         }
 
-    def exited(self, told: dict[str, Any]) -> tuple[AttemptRef, Exit] | None:
-        """Take in what the supervisor tells of an end; None if it is of nothing that we know."""
-        local = self._by_id.get(told["id"])
-        if local is None:
+    def exited(self, event: dict[str, Any]) -> tuple[AttemptRef, Exit] | None:
+        """Process the supervisor's exit event; returns None for an unknown attempt."""
+        attempt = self._by_id.get(event["id"])
+        if attempt is None:
             return None
-        end = self._describe(local, told)
-        is_bare = told.get("is_bare", False)
-        if end.code == 0 and not is_bare:
-            local.result = workspace.read_result(local.workspace, local.result_limit)
-        self._clear(local, is_bare)
-        return local.ref, end
+        end = self._describe(attempt, event)
+        is_workspace_empty = event.get("is_workspace_empty", False)
+        if end.code == 0 and not is_workspace_empty:
+            attempt.result = workspace.read_result(attempt.workspace, attempt.result_limit)
+        self._clear(attempt, is_workspace_empty)
+        return attempt.ref, end
 
-    def _describe(self, local: Local, told: dict[str, Any]) -> Exit:
-        if told.get("failure"):
-            local.ended_at = monotonic()
-            step, number = told["failure"]
-            failure = Failure(step, number, local.program, local.interpreter)
+    def _describe(self, attempt: LocalAttempt, event: dict[str, Any]) -> Exit:
+        if event.get("failure"):
+            attempt.ended_at = monotonic()
+            step, number = event["failure"]
+            failure = Failure(step, number, attempt.program, attempt.interpreter)
             return Exit(code=None, failure=failure)
-        local.ended_at = told["ended_at"]
-        if told["never_begun"]:
+        attempt.ended_at = event["ended_at"]
+        if event["never_begun"]:
             return Exit(code=None, never_begun=True)
-        local.ran = max(0.0, told["ended_at"] - told["started_at"])
-        peak = (told["peak_memory"] or 0) / 2**20
-        local.usage = Usage(told["cpu_seconds"] or 0.0, round(peak, 3), local.ran)
-        local.log_size = told["log_size"]
-        local.log = told["log"]
-        local.log_notice = told["log_notice"]
-        if told["disk_usage"] is not None:
-            local.disk_usage = DiskUsage(*told["disk_usage"])
-        disk_limit = local.resources.disk_mb * 2**20
+        attempt.ran = max(0.0, event["ended_at"] - event["started_at"])
+        peak = (event["peak_memory"] or 0) / 2**20
+        attempt.usage = Usage(event["cpu_seconds"] or 0.0, round(peak, 3), attempt.ran)
+        attempt.log_size = event["log_size"]
+        attempt.log = event["log"]
+        attempt.log_notice = event["log_notice"]
+        if event["disk_usage"] is not None:
+            attempt.disk_usage = DiskUsage(*event["disk_usage"])
+        disk_limit = attempt.resources.disk_mb * 2**20
         return Exit(
-            code=told["code"],
-            is_unknown=told["is_unknown"],
-            stopped=told["stopped"],
-            capped=told["capped"],
-            out_of_memory=told["out_of_memory"],
-            disk_exceeded=local.disk_usage is not None and local.disk_usage.exceeds(disk_limit),
-            disk_usage=local.disk_usage,
-            disk_full=bool(told["code"]) and workspace.is_full(self._work),
-            ran=local.ran,
-            execution_cap=local.execution_cap,
-            memory_mb=local.resources.memory_mb,
-            disk_mb=local.resources.disk_mb,
+            code=event["code"],
+            is_unknown=event["is_unknown"],
+            stopped=event["stopped"],
+            capped=event["capped"],
+            out_of_memory=event["out_of_memory"],
+            disk_exceeded=attempt.disk_usage is not None and attempt.disk_usage.exceeds(disk_limit),
+            disk_usage=attempt.disk_usage,
+            disk_full=bool(event["code"]) and workspace.is_full(self._work),
+            ran=attempt.ran,
+            execution_cap=attempt.execution_cap,
+            memory_mb=attempt.resources.memory_mb,
+            disk_mb=attempt.resources.disk_mb,
             peak_memory_mb=peak,
         )
 
-    def _clear(self, local: Local, is_bare: bool = False) -> None:
-        """Give back what was only needed while it ran; a bare workspace is gone, or a spare."""
-        del self._by_id[local.id]
-        alike = self._by_uid.get(_uid_of(local), {})
-        if alike.pop(local.workspace, None) is not None and not alike:
-            del self._by_uid[_uid_of(local)]
-        unwanted: str | None = None if is_bare else local.workspace
-        if is_bare and local.is_folder_kept and local.tenant is not None:
-            unwanted = self._spares.keep(local.workspace, local.tenant)
+    def _clear(self, attempt: LocalAttempt, is_workspace_empty: bool = False) -> None:
+        """Release what the attempt needed only while it ran; an empty workspace may be pooled."""
+        del self._by_id[attempt.id]
+        same_user = self._by_uid.get(_uid_of(attempt), {})
+        if same_user.pop(attempt.workspace, None) is not None and not same_user:
+            del self._by_uid[_uid_of(attempt)]
+        unwanted: str | None = None if is_workspace_empty else attempt.workspace
+        if is_workspace_empty and attempt.is_folder_pooled and attempt.tenant is not None:
+            unwanted = self._workspace_pool.keep(attempt.workspace, attempt.tenant)
         if unwanted is not None:
             self.remove(unwanted)
-        if local.inputs is not None:
-            self.remove(local.inputs)
-        self._users.give_back(local.user)
-        self._ports.give_back(local.ports)
-        local.user, local.ports = None, ()
+        if attempt.inputs is not None:
+            self.remove(attempt.inputs)
+        self._users.release(attempt.user)
+        self._ports.release(attempt.ports)
+        attempt.user, attempt.ports = None, ()
 
-    def tidy(self) -> None:
-        """Remove the folders that were kept for somebody who has not come."""
-        for folder in self._spares.forget():
+    def evict_idle_workspaces(self) -> None:
+        """Remove the pooled folders that no attempt has used for a long time."""
+        for folder in self._workspace_pool.forget():
             self.remove(folder)
 
     def report(self, ref: AttemptRef, conclusion: Conclusion) -> AttemptReport:
-        """Put together what the servers are told of an attempt that has ended."""
+        """Build the report of an attempt that has ended."""
         report = AttemptReport(
             ref=ref,
             outcome=conclusion.outcome,
             exit_code=conclusion.exit_code,
             reason=conclusion.reason,
         )
-        local = self._local.get(ref)
-        if local is not None:
-            report.ran = local.ran
-            report.usage = local.usage
-            report.tail = self._tail(local)
-            report.log_size = local.log_size
+        attempt = self._by_ref.get(ref)
+        if attempt is not None:
+            report.ran = attempt.ran
+            report.usage = attempt.usage
+            report.tail = self._tail(attempt)
+            report.log_size = attempt.log_size
             if conclusion.outcome is Outcome.SUCCEEDED:
-                report.result = local.result
-                report.result_limit = local.result_limit
+                report.result = attempt.result
+                report.result_limit = attempt.result_limit
         return report
 
     def ended_at(self, ref: AttemptRef) -> float | None:
-        """Return when the attempt ended on our clock; None if it never began."""
-        local = self._local.get(ref)
-        return local.ended_at if local is not None else None
+        """Return the monotonic time at which the attempt ended; None if it never began."""
+        attempt = self._by_ref.get(ref)
+        return attempt.ended_at if attempt is not None else None
 
-    def _tail(self, local: Local) -> bytes:
-        if local.log is not None:
-            return local.log
-        kept = read_spool(local.spool, max(0, local.log_size - TAIL_BYTES), TAIL_BYTES)
-        return kept + local.log_notice
+    def _tail(self, attempt: LocalAttempt) -> bytes:
+        if attempt.log is not None:
+            return attempt.log
+        kept = read_spool(
+            attempt.spool, max(0, attempt.log_size - MAX_LOG_TAIL_BYTES), MAX_LOG_TAIL_BYTES
+        )
+        return kept + attempt.log_notice
 
     def forget(self, ref: AttemptRef) -> None:
-        """Remove what is left of an attempt whose report was answered."""
-        local = self._local.pop(ref, None)
-        if local is not None and local.log is None:
-            Path(local.spool).unlink(missing_ok=True)
+        """Drop the state and the spool file of an attempt whose report was answered."""
+        attempt = self._by_ref.pop(ref, None)
+        if attempt is not None and attempt.log is None:
+            Path(attempt.spool).unlink(missing_ok=True)
 
 
-def _uid_of(local: Local) -> int:
-    return os.geteuid() if local.user is None else local.user.uid
+def _uid_of(attempt: LocalAttempt) -> int:
+    return os.geteuid() if attempt.user is None else attempt.user.uid
 
 
 def _interpreter(payload: Payload, folder: str, program: str) -> str | None:
@@ -356,15 +367,15 @@ def _interpreter(payload: Payload, folder: str, program: str) -> str | None:
 
 
 def name_of(ref: AttemptRef) -> str:
-    """Return what an attempt is called where no task can look: in the spool, and in logs.
+    """Return the name of an attempt in the spool and in logs, which tasks cannot read.
 
-    The token too: a database that has lost its last commits gives the same number again.
+    It includes the token: a database that has lost its last commits reuses attempt numbers.
     """
     return f"{ref.task}-{ref.attempt}-{ref.token}"
 
 
 def read_spool(path: str, offset: int, size: int) -> bytes:
-    """Return up to `size` bytes of a spool file; fewer at its end, none if it is not there."""
+    """Return up to `size` bytes of a spool file; fewer at its end, none if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

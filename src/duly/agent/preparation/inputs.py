@@ -1,8 +1,10 @@
-"""Fetches what the upstreams of an attempt have left, before it begins.
+"""Fetches the results of an attempt's upstreams before the attempt begins.
 
-One page of each attempt in turn, so that a task that depends on thousands keeps none waiting
-that depends on one; and attempts without inputs never come here. Pages are written where
-they stay, so that this process holds one at a time.
+Pages are fetched round-robin between attempts, so that a task with thousands of upstreams does not
+delay a task with one. Attempts without inputs never come here. Each page is written straight to its
+final place, so that this process holds one at a time.
+
+Decision: docs/adr/0020-inputs-fetched-by-agent.md.
 """
 
 import asyncio
@@ -10,30 +12,30 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from duly.agent import workspace
 from duly.agent.gateway import Backoff, Gateway
-from duly.agent.outcome import NEVER_BEGUN, Conclusion
+from duly.agent.preparation import workspace
+from duly.agent.supervision.outcome import NEVER_BEGUN, Conclusion
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, NotFound, Unauthenticated, Unavailable
-from duly.model.graph import ID, check_ref
+from duly.model.graph import ID_PATTERN, check_ref
 from duly.model.task import Outcome, Reason
-from duly.wire import Assignment, AttemptRef, Input, Inputs, InputsWanted
+from duly.wire import Assignment, AttemptRef, InputsPage, InputsRequest, UpstreamResult
 
 log = logging.getLogger(__name__)
 
-TIMEOUT = 30.0
-PATIENCE = 60.0
+REQUEST_TIMEOUT_SECONDS = 30.0
+STALL_TIMEOUT_SECONDS = 60.0
 """Seconds without a page after which an attempt goes back to its queue: another node may do
 better."""
-LONGEST = 1800.0
-"""Seconds after which an attempt fails that has not got all of its inputs, though pages came."""
-TOO_SLOW = f"they were not all here within {LONGEST / 60:.0f} minutes."
-Done = Callable[[AttemptRef, Conclusion | None], None]
+MAX_FETCH_SECONDS = 1800.0
+"""Seconds after which an attempt without all of its inputs fails, even if pages still arrive."""
+TOO_SLOW = f"they were not all here within {MAX_FETCH_SECONDS / 60:.0f} minutes."
+OnReady = Callable[[AttemptRef, Conclusion | None], None]
 
 
 @dataclass(slots=True)
-class Wanted:
-    """An attempt that has not begun, and how far its inputs are."""
+class InputRequest:
+    """An attempt that waits for its inputs, and how far they have been fetched."""
 
     assignment: Assignment
     folder: str
@@ -42,38 +44,38 @@ class Wanted:
     above: int = 0
     bytes: int = 0
     is_made: bool = False
-    """Whether there is a folder."""
+    """Whether the folder has been made."""
     is_done: bool = False
 
 
-class TooLarge(Exception):
-    """The inputs have more bytes together than the attempt may have."""
+class InputsTooLarge(Exception):
+    """The total size of the inputs exceeds the limit of the attempt."""
 
 
 class InputFetcher:
-    """The attempts that wait for their inputs, or have them and wait for their start."""
+    """The attempts that wait for their inputs, or have them and wait to be started."""
 
-    def __init__(self, gateway: Gateway, done: Done, remove: Callable[[str], None]) -> None:
+    def __init__(self, gateway: Gateway, done: OnReady, remove: Callable[[str], None]) -> None:
         self._gateway = gateway
         self._done = done
         self._remove = remove
-        self._wanted: dict[AttemptRef, Wanted] = {}
+        self._wanted: dict[AttemptRef, InputRequest] = {}
         self._written: AttemptRef | None = None
         self._nudged = asyncio.Event()
 
     def fetch(self, assignment: Assignment, folder: str) -> None:
-        """Fetch the inputs of an attempt into `folder`, then say so."""
+        """Fetch the inputs of an attempt into `folder`, then call `done`."""
         now = monotonic()
-        self._wanted[assignment.ref] = Wanted(assignment, folder, now, now)
+        self._wanted[assignment.ref] = InputRequest(assignment, folder, now, now)
         self._nudged.set()
 
     def take(self, ref: AttemptRef) -> Assignment | None:
-        """Return what was said of an attempt that begins now, if it was here for its inputs."""
+        """Remove and return the assignment of an attempt that begins now; None without inputs."""
         wanted = self._wanted.pop(ref, None)
         return None if wanted is None else wanted.assignment
 
     def abandon(self, ref: AttemptRef) -> None:
-        """Fetch no more for an attempt, and remove what is here; it may be all of it."""
+        """Stop fetching for an attempt, and remove its folder even if it is complete."""
         wanted = self._wanted.pop(ref, None)
         if wanted is not None and wanted.is_made and self._written != ref:
             self._remove(wanted.folder)
@@ -89,30 +91,32 @@ class InputFetcher:
             for wanted in waiting:
                 if wanted.assignment.ref not in self._wanted:
                     continue
-                if monotonic() - wanted.since > LONGEST:
+                if monotonic() - wanted.since > MAX_FETCH_SECONDS:
                     self._end(wanted.assignment.ref, _unavailable(Outcome.FAILED, TOO_SLOW))
                     continue
                 try:
                     await self._fetch_page(wanted)
                     backoff.reset()
                 except (Unavailable, NotFound) as error:
-                    # Not found: a server older than the route; another may not be.
+                    # NotFound: this server is older than the route; another server may have it.
                     log.warning("cannot fetch inputs", extra={"error": error.message})
                     self._lose_patience(wanted, error)
                     await asyncio.sleep(backoff.next())
 
-    async def _fetch_page(self, wanted: Wanted) -> None:
+    async def _fetch_page(self, wanted: InputRequest) -> None:
         ref = wanted.assignment.ref
-        asked = InputsWanted(ref=ref, above=wanted.above)
+        asked = InputsRequest(ref=ref, above=wanted.above)
         try:
-            page = await self._gateway.call("inputs", asked, Inputs, timeout=TIMEOUT)
+            page = await self._gateway.call(
+                "inputs", asked, InputsPage, timeout=REQUEST_TIMEOUT_SECONDS
+            )
             await self._write(wanted, page.results)
         except (Unavailable, NotFound, Unauthenticated):
             raise
         except Fenced:
-            # It is not ours any more. If it were after all, it would begin elsewhere.
+            # The attempt is no longer ours. If it still were, it would begin elsewhere.
             self._end(ref, NEVER_BEGUN)
-        except TooLarge:
+        except InputsTooLarge:
             self._end(ref, _too_large(wanted.assignment.inputs_limit or 0))
         except DulyError as error:
             self._end(ref, _unavailable(Outcome.FAILED, error.message))
@@ -125,8 +129,8 @@ class InputFetcher:
             else:
                 wanted.above = page.above
 
-    async def _write(self, wanted: Wanted, results: list[Input]) -> None:
-        """Write a page; in a thread, because a disk may be slow, and a thousand files are many."""
+    async def _write(self, wanted: InputRequest, results: list[UpstreamResult]) -> None:
+        """Write a page in a thread: the disk may be slow, and a thousand files are many."""
         ref = wanted.assignment.ref
         if ref not in self._wanted:
             return
@@ -134,7 +138,7 @@ class InputFetcher:
             check_name(one.name)
         wanted.bytes += sum(len(one.result) for one in results)
         if wanted.bytes > (wanted.assignment.inputs_limit or 0):
-            raise TooLarge
+            raise InputsTooLarge
         self._written, wanted.is_made = ref, True
         try:
             await asyncio.to_thread(workspace.write_inputs, wanted.folder, results)
@@ -144,20 +148,20 @@ class InputFetcher:
                 self._remove(wanted.folder)
 
     def _end(self, ref: AttemptRef, refusal: Conclusion | None) -> None:
-        """Tell that an attempt may begin, or why it cannot."""
+        """Report that an attempt may begin, or why it cannot."""
         wanted = self._wanted.get(ref)
         if wanted is not None:
             wanted.is_done = True
             self._done(ref, refusal)
 
-    def _lose_patience(self, wanted: Wanted, error: DulyError) -> None:
-        if monotonic() - wanted.last_at > PATIENCE:
+    def _lose_patience(self, wanted: InputRequest, error: DulyError) -> None:
+        if monotonic() - wanted.last_at > STALL_TIMEOUT_SECONDS:
             self._end(wanted.assignment.ref, _unavailable(Outcome.EXPIRED, error.message))
 
 
 def check_name(name: str) -> None:
-    """Refuse what is neither an id nor a ref: whatever a server says, no path leads elsewhere."""
-    if not ID.fullmatch(name):
+    """Refuse a name that is neither an id nor a ref: no server may cause path traversal."""
+    if not ID_PATTERN.fullmatch(name):
         check_ref(name)
 
 

@@ -1,21 +1,20 @@
 """Removes the workspaces of attempts that have ended.
 
-In one thread, one batch after the other: a task may leave a million files, and
-even an empty folder takes a while on a busy disk; neither the heartbeat nor the next
-start may wait for that.
+One thread removes them in batches: a task may leave a million files, and even an empty folder takes
+a while on a busy disk. Neither the heartbeat nor the next start may wait for that.
 """
 
 import asyncio
 import logging
 from types import TracebackType
 
-from duly.agent import workspace
+from duly.agent.preparation import workspace
 
 log = logging.getLogger(__name__)
 
 
 class Janitor:
-    """The folders that are to be removed."""
+    """A queue of folders to remove, and the task that removes them."""
 
     def __init__(self) -> None:
         self._waiting: list[str] = []
@@ -39,7 +38,7 @@ class Janitor:
         await self._group.__aexit__(kind, error, traceback)
 
     def remove(self, folder: str) -> None:
-        """Have `folder` removed as soon as there is time."""
+        """Queue `folder` for removal."""
         self._waiting.append(folder)
         self._nudged.set()
 

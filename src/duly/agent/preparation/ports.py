@@ -1,4 +1,4 @@
-"""TCP ports for tasks that ask for them, each given to one live attempt at a time."""
+"""Allocates TCP ports to tasks that ask for them, each to one live attempt at a time."""
 
 import errno
 import socket
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 class Ports:
-    """The ports of a range that no attempt holds."""
+    """The free ports of a range."""
 
     def __init__(self, first: int = 0, last: int = -1) -> None:
         self._free = list(range(first, last + 1))
 
     def take(self, count: int) -> list[int]:
-        """Return `count` ports on which nothing listens; raises BlockingIOError without them."""
+        """Allocate `count` ports on which nothing listens; raises BlockingIOError if too few."""
         taken: list[int] = []
         if not count:
             return taken
@@ -26,8 +26,8 @@ class Ports:
         self._free = [port for port in self._free if port not in taken]
         return taken
 
-    def give_back(self, ports: Sequence[int]) -> None:
-        """Take ports back; they go to the end of the line."""
+    def release(self, ports: Sequence[int]) -> None:
+        """Return ports to the end of the free list, so that they are reused last."""
         self._free += ports
 
 

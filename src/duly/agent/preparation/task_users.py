@@ -1,11 +1,10 @@
-"""As whom tasks run: never as root.
+"""Chooses the users that tasks run as: never root.
 
-An agent that is root gives every live attempt a user id that nothing else on the
-machine uses, so that no task can see or signal another, and all that a task has
-started can be found. Ids are used again as late as possible, and an agent begins
-somewhere else each time: what a task leaves in /tmp stays closed to the next ones.
-Several agents on one machine share the range in blocks, each held by a lock that
-dies with its agent.
+An agent that runs as root gives every live attempt a user id that nothing else on the machine uses,
+so that no task can see or signal another, and all processes of a task can be found. Ids are reused
+as late as possible, and every agent begins at a random offset: files that a task leaves in /tmp
+stay closed to later tasks. Several agents on one machine share the range in blocks, each held by a
+lock that dies with its agent.
 """
 
 import errno
@@ -21,13 +20,13 @@ from duly.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-RANGES = (1_900_000_000, 100_000), (52_000, 250)
-"""Where the range begins and how large a block is: far from what anybody assigns, or lower and
+UID_RANGES = (1_900_000_000, 100_000), (52_000, 250)
+"""First id and block size of each range: far from ids that administrators assign, or lower and
 smaller where only few ids are mapped."""
-BLOCKS = 40
+MAX_BLOCKS = 40
 DATABASE_USER = "duly"
-"""Whom `duly up` runs PostgreSQL as when it is root (`duly.store.system_user`)."""
-LOCKS = Path("/var/lib/duly/uids")
+"""The user of PostgreSQL when `duly up` runs as root (`duly.store.embedded.system_user`)."""
+LOCK_FOLDER = Path("/var/lib/duly/uids")
 
 
 class User(NamedTuple):
@@ -38,28 +37,28 @@ class User(NamedTuple):
 
 
 class Users(Protocol):
-    """Hands out users; None stands for the one that the agent itself is."""
+    """Allocates users; None stands for the agent's own user."""
 
     own_uids: bool
-    """Whether every attempt has a user id that nothing else has."""
+    """Whether every attempt has a user id of its own."""
     runs_as_others: bool
-    """Whether tasks run as somebody else than the agent."""
+    """Whether tasks run as another user than the agent."""
 
     def take(self) -> User | None:
-        """Return the user for an attempt; raises BlockingIOError when none is free."""
+        """Allocate a user for an attempt; raises BlockingIOError if none is free."""
 
     def owns(self, uid: int) -> bool:
-        """Tell whether nobody but this agent's attempts can have this user id."""
+        """Return True if only attempts of this agent can have this user id."""
 
-    def give_back(self, user: User | None) -> None:
-        """Take back the user of an attempt of which nothing is left."""
+    def release(self, user: User | None) -> None:
+        """Free the user of an attempt that has no processes or files left."""
 
     def close(self) -> None:
-        """Leave what was taken to others; nothing of any attempt is left."""
+        """Release all user ids to other agents; no attempt has processes or files left."""
 
 
 class SameUser:
-    """Everything runs as one user: the agent's own, or the one it was told to use."""
+    """Runs every task as one user: the agent's own, or the configured one."""
 
     own_uids = False
 
@@ -68,39 +67,39 @@ class SameUser:
         self._user = user
 
     def take(self) -> User | None:
-        """Return the one user."""
+        """Return the shared user."""
         return self._user
 
     def owns(self, uid: int) -> bool:
-        """Say no: people and other programs may have it, too."""
+        """Return False: people and other programs may have the same user id."""
         return False
 
-    def give_back(self, user: User | None) -> None:
-        """Do nothing: there is always the same one."""
+    def release(self, user: User | None) -> None:
+        """Do nothing: the user is shared."""
 
     def close(self) -> None:
-        """Do nothing: nothing was taken."""
+        """Do nothing: nothing was allocated."""
 
 
 class OwnUsers:
-    """A user for every attempt, with a group of the same number."""
+    """Gives every attempt its own user, with a group of the same number."""
 
     own_uids = True
     runs_as_others = True
 
-    def __init__(self, base: int, block: int, locks: Path = LOCKS) -> None:
+    def __init__(self, base: int, block: int, locks: Path = LOCK_FOLDER) -> None:
         self._base = base
         self._block = block
         self._locks = locks
         self._held: dict[int, int] = {}
         self._firsts: list[int] = []
-        """The first user id of each block that we hold."""
+        """The first user id of each block that this agent holds."""
         self._in_use: set[int] = set()
         self._next = secrets.randbelow(block)
         self._take_block()
 
     def take(self) -> User | None:
-        """Return the one that has been free for longest."""
+        """Allocate the next free user in rotation, the one that has been free for longest."""
         if len(self._in_use) == len(self._held) * self._block and not self._take_block():
             raise BlockingIOError(errno.EAGAIN, "every user id is in use")
         while True:
@@ -112,16 +111,16 @@ class OwnUsers:
                 return User(uid, uid)
 
     def owns(self, uid: int) -> bool:
-        """Tell whether it is in a block that we hold."""
+        """Return True if `uid` is in a block that this agent holds."""
         return (uid - self._base) // self._block in self._held
 
-    def give_back(self, user: User | None) -> None:
-        """Let it be used again, after all the others."""
+    def release(self, user: User | None) -> None:
+        """Free the user, to be reused after all the others."""
         if user is not None:
             self._in_use.discard(user.uid)
 
     def close(self) -> None:
-        """Leave the blocks to others."""
+        """Release the blocks to other agents."""
         for lock in self._held.values():
             os.close(lock)
         self._held.clear()
@@ -130,7 +129,7 @@ class OwnUsers:
 
     def _take_block(self) -> bool:
         self._locks.mkdir(parents=True, exist_ok=True)
-        for number in range(BLOCKS):
+        for number in range(MAX_BLOCKS):
             if number in self._held:
                 continue
             lock = os.open(self._locks / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -146,14 +145,14 @@ class OwnUsers:
 
 
 def choose(tasks_as: str | None) -> Users:
-    """Return the users for this machine and these privileges."""
+    """Return the allocator that fits this machine and the agent's privileges."""
     if os.geteuid() != 0:
         if tasks_as and tasks_as != pwd.getpwuid(os.geteuid()).pw_name:
             raise ConfigError(f"Only root can run tasks as {tasks_as}; start the agent as root.")
         log.warning("not root: tasks run as the user of the agent, and can reach what it can")
         return SameUser(None)
     if tasks_as:
-        return _named(tasks_as)
+        return _named_user(tasks_as)
     mapped = mapped_range()
     if mapped is None:
         raise ConfigError("This container maps too few user ids for tasks; give --tasks-as USER.")
@@ -161,11 +160,11 @@ def choose(tasks_as: str | None) -> Users:
 
 
 def mapped_range() -> tuple[int, int] | None:
-    """Return the base and block of the first range that this machine maps."""
-    return next((one for one in RANGES if _is_mapped(one[0], one[1] * BLOCKS)), None)
+    """Return the base and block size of the first range that this machine maps, or None."""
+    return next((one for one in UID_RANGES if _is_mapped(one[0], one[1] * MAX_BLOCKS)), None)
 
 
-def _named(name: str) -> Users:
+def _named_user(name: str) -> Users:
     try:
         user = pwd.getpwnam(name)
     except KeyError:

@@ -1,6 +1,6 @@
-"""A queue of work for a few workers of the node, round-robin by tenant.
+"""A work queue for a few workers of the node, round-robin by tenant.
 
-In order of arrival, one tenant with many or slow items would keep all others waiting.
+In FIFO order, one tenant with many or slow items would keep all others waiting.
 """
 
 import asyncio
@@ -13,26 +13,26 @@ Item = TypeVar("Item")
 
 
 class TenantQueue(Generic[Item]):
-    """Items that wait, by tenant.
+    """Waiting items by tenant.
 
-    A tenant has at most `max_workers` at work, and at most one while another tenant waits. With
-    more workers than that, one is free when a tenant comes that had none.
+    A tenant occupies at most `max_workers` workers, and at most one while another tenant waits.
+    With more workers than that, one is always free for a tenant that had no items.
     """
 
     def __init__(self, max_workers: int) -> None:
         self._max_workers = max_workers
         self._waiting: OrderedDict[int, deque[Item]] = OrderedDict()
-        """The tenant whose turn is next comes first; none has nothing waiting."""
+        """In round-robin order, next tenant first; a tenant without items has no entry."""
         self._at_work: Counter[int] = Counter()
         self._changed = asyncio.Event()
 
     def put(self, tenant: int, item: Item) -> None:
-        """Add an item behind those of the same tenant."""
+        """Append an item to the queue of its tenant."""
         self._waiting.setdefault(tenant, deque()).append(item)
         self._changed.set()
 
     async def next_tenant(self) -> int:
-        """Wait until there is an item that may be worked on, and return whose it is."""
+        """Wait until an item may be processed, and return its tenant."""
         while (tenant := self._find()) is None:
             self._changed.clear()
             await self._changed.wait()
@@ -40,7 +40,7 @@ class TenantQueue(Generic[Item]):
 
     @contextmanager
     def take(self, tenant: int) -> Iterator[Item]:
-        """Work on the next item of a tenant; its next turn comes after those of the others."""
+        """Yield the tenant's next item; the tenant then moves to the end of the rotation."""
         items = self._waiting.pop(tenant)
         item = items.popleft()
         if items:

@@ -1,8 +1,8 @@
 """Unpacks the bundle of an attempt into the folder in which it will run.
 
-The archive may be anybody's work, so nothing in it is followed: each file is made new, below a
-folder that was opened before, by its descriptor and without links. What is made belongs to the
-user of the attempt, and can be read and perhaps executed; no other mode is taken over.
+The archive is untrusted, so no link is followed: every file is created new, relative to the
+descriptor of an open folder. Files and folders belong to the user of the attempt, and get fixed
+modes: readable, and executable if the archive says so; no other mode bits are taken over.
 """
 
 import errno
@@ -14,20 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from duly.agent import workspace
-from duly.agent.safe_open import open_folder
-from duly.agent.users import User
+from duly.agent.preparation import workspace
+from duly.agent.preparation.safe_open import open_folder
+from duly.agent.preparation.task_users import User
 from duly.errors import Invalid
-from duly.model.bundle import MOST_ENTRIES, refuse, say
-from duly.model.tar import CHUNK, Entry, Tar, plain
+from duly.model.archives.bundle import MAX_ENTRIES, bundle_error, quote_name
+from duly.model.archives.tar import CHUNK_BYTES, Entry, Tar, decompressed
 
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
+CLASH_ERRORS = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 
 
-class Unwanted(Exception):
-    """Nobody waits for the bundle any more."""
+class Abandoned(Exception):
+    """No attempt waits for the bundle any more."""
 
 
 def unpack(
@@ -39,16 +39,16 @@ def unpack(
     most_bytes: int,
     is_unwanted: Callable[[], bool],
 ) -> None:
-    """Unpack a file that should have this SHA-256 into a new folder; none is left if that fails.
+    """Unpack a file with the expected SHA-256 into a new folder, which is removed on failure.
 
-    The hash is of the very bytes that were unpacked. Raises Damaged when it is another, or when
-    there is no file: then whatever else is wrong with it is not its owner's fault.
+    The hash is computed over the very bytes that were unpacked. Raises Damaged if it differs or the
+    file is missing, even if the archive is also invalid: that is not its owner's fault then.
     """
     try:
         raw = FileIO(str(file))
     except FileNotFoundError:
         raise Damaged from None
-    with raw, BufferedReader(hashed := Hashed(raw), CHUNK) as archive:
+    with raw, BufferedReader(hashed := HashingReader(raw), CHUNK_BYTES) as archive:
         Path(folder).mkdir(mode=0o700)
         try:
             try:
@@ -70,13 +70,13 @@ def fill(
     most_bytes: int,
     is_unwanted: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Make all that is in `archive` in `folder`, for `user`.
+    """Extract `archive` into `folder`, for `user`.
 
-    Raises Invalid, with a sentence for the client, for what cannot be accepted. The folder is
-    ours alone until all is there, so that nobody can reach into what is half made.
+    Raises Invalid, with a message for the client, if the archive cannot be accepted. The folder
+    belongs to the agent until extraction is complete, so that no task can interfere with it.
     """
-    with Place(folder, user) as place:
-        tar = Tar(plain(archive), most_bytes=most_bytes)
+    with UnpackTarget(folder, user) as place:
+        tar = Tar(decompressed(archive), most_bytes=most_bytes)
         for entry in tar:
             _make(place, entry, tar, is_unwanted)
     if user is not None:
@@ -84,38 +84,38 @@ def fill(
 
 
 class Damaged(Exception):
-    """The file does not hold what it should."""
+    """The file is missing or has the wrong hash."""
 
 
-class Hashed(RawIOBase):
-    """A file, and the hash of what was read of it."""
+class HashingReader(RawIOBase):
+    """A file reader that hashes the bytes read so far."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
         self._digest = hashlib.sha256()
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next."""
+        """Read the next bytes into `buffer`, and hash them."""
         count = self._file.readinto(buffer) or 0
         self._digest.update(memoryview(buffer)[:count])
         return count
 
     def check(self, sha256: str) -> None:
-        """Read to the end; raises Damaged if the whole has another hash than `sha256`."""
-        rest = bytearray(CHUNK)
+        """Read to the end; raises Damaged if the hash of the whole file is not `sha256`."""
+        rest = bytearray(CHUNK_BYTES)
         while self.readinto(rest):
             pass
         if self._digest.hexdigest() != sha256:
             raise Damaged
 
 
-def _make(place: "Place", entry: Entry, tar: Tar, is_unwanted: Callable[[], bool]) -> None:
+def _make(place: "UnpackTarget", entry: Entry, tar: Tar, is_unwanted: Callable[[], bool]) -> None:
     if is_unwanted():
-        raise Unwanted
+        raise Abandoned
     try:
         if entry.is_folder:
             place.enter(entry.parts)
@@ -123,17 +123,17 @@ def _make(place: "Place", entry: Entry, tar: Tar, is_unwanted: Callable[[], bool
         with place.new_file(entry) as file:
             for chunk in tar.data():
                 if is_unwanted():
-                    raise Unwanted
+                    raise Abandoned
                 file.write(chunk)
     except OSError as error:
-        if error.errno not in CLASHES:
+        if error.errno not in CLASH_ERRORS:
             raise
-        name = say("/".join(entry.parts))
-        raise refuse(f"{name} is in it twice, or both as a file and as a folder.") from None
+        name = quote_name("/".join(entry.parts))
+        raise bundle_error(f"{name} is in it twice, or both as a file and as a folder.") from None
 
 
-class Place:
-    """The folder that is filled, and the folders in it that lead to where we are."""
+class UnpackTarget:
+    """The destination folder, and a stack of open folders down to the current one."""
 
     def __init__(self, folder: str, user: User | None) -> None:
         self._user = user
@@ -141,7 +141,7 @@ class Place:
         self._names: list[str] = []
         self._folders = [open_folder(folder)]
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "UnpackTarget":
         return self
 
     def __exit__(
@@ -154,7 +154,7 @@ class Place:
             os.close(fd)
 
     def enter(self, parts: tuple[str, ...]) -> int:
-        """Go to a folder, made if it is not there, and return its descriptor."""
+        """Change to a folder, create it if it is missing, and return its descriptor."""
         known = 0
         while known < min(len(parts), len(self._names)) and parts[known] == self._names[known]:
             known += 1
@@ -167,9 +167,9 @@ class Place:
         return self._folders[-1]
 
     def new_file(self, entry: Entry) -> BinaryIO:
-        """Open a file that was not there, for its bytes."""
+        """Create a file that did not exist, and open it for writing."""
         above = self.enter(entry.parts[:-1])
-        fd = os.open(entry.parts[-1], NEW_FILE, 0o600, dir_fd=above)
+        fd = os.open(entry.parts[-1], NEW_FILE_FLAGS, 0o600, dir_fd=above)
         file = os.fdopen(fd, "wb")
         try:
             self._hand_over(fd, 0o755 if entry.is_executable else 0o644)
@@ -183,10 +183,10 @@ class Place:
             os.mkdir(name, 0o700, dir_fd=above)
         except FileExistsError:
             return open_folder(name, dir_fd=above)
-        # A name of a file makes up to as many as it is deep, which no entry counts for.
+        # One file may create as many folders as its path is deep, without entries of their own.
         self._made += 1
-        if self._made > MOST_ENTRIES:
-            raise refuse(f"It has more than {MOST_ENTRIES} folders.")
+        if self._made > MAX_ENTRIES:
+            raise bundle_error(f"It has more than {MAX_ENTRIES} folders.")
         fd = open_folder(name, dir_fd=above)
         try:
             self._hand_over(fd, 0o755)

@@ -1,7 +1,7 @@
-"""The folder in which an attempt runs: made for it, its own, and gone after it.
+"""The folder in which an attempt runs: created for it, owned by its user, removed after it.
 
-While a task lives, its folder is hostile ground. So nothing is opened there but with
-`duly.agent.safe_open`.
+While a task lives, the contents of its folder are untrusted: files in it are opened only with
+`safe_open.py`.
 """
 
 import contextlib
@@ -12,68 +12,68 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from duly.agent.safe_open import make_private, open_folder, read_file
-from duly.agent.users import User
-from duly.wire import Input
+from duly.agent.preparation.safe_open import make_private, open_folder, read_file
+from duly.agent.preparation.task_users import User
+from duly.wire import UpstreamResult
 
-RESULT = "result.json"
-SCRIPT = "script"
-NO_INPUTS = "no-inputs"
-"""The folder that all those look into who have no inputs."""
-FALLBACK = Path("/var/lib/duly")
-FULL = 64 * 1024
-"""Bytes: a disk on which less is left is full."""
-MAX_FOLDERS = 1000
-"""How many folders are emptied before it is looked for more."""
+RESULT_FILE = "result.json"
+SCRIPT_FILE = "script"
+EMPTY_INPUTS = "no-inputs"
+"""The inputs folder of all tasks without inputs."""
+FALLBACK_ROOT = Path("/var/lib/duly")
+MIN_FREE_BYTES = 64 * 1024
+"""A disk with fewer free bytes counts as full."""
+MAX_FOLDERS_PER_PASS = 1000
+"""Folders that are emptied before the top is scanned again."""
 
 
 def root(data: Path, mark: str, *, shared: bool) -> Path:
-    """Return the folder of all workspaces: in `data` if tasks can get there.
+    """Return the folder of all workspaces: inside `data` if tasks can reach it.
 
-    `shared` says that tasks run as other users than the agent, who must be able to pass
-    through every folder above.
+    `shared` means that tasks run as other users than the agent, which must be able to traverse
+    every folder above.
     """
     inside = data / "work"
-    if not shared or all(_is_open(folder) for folder in (data, *data.parents)):
+    if not shared or all(_is_traversable(folder) for folder in (data, *data.parents)):
         return inside
-    return FALLBACK / f"work-{mark}"
+    return FALLBACK_ROOT / f"work-{mark}"
 
 
-def _is_open(folder: Path) -> bool:
+def _is_traversable(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def make_root(path: Path) -> None:
-    """Make the folder of all workspaces; others may pass through it, and not look around."""
-    if path.parent == FALLBACK:
-        make_fallback()
+    """Create the folder of all workspaces; other users may traverse it, but not list it."""
+    if path.parent == FALLBACK_ROOT:
+        make_fallback_root()
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711)
-    (path / NO_INPUTS).mkdir(exist_ok=True)
-    (path / NO_INPUTS).chmod(0o555)
+    (path / EMPTY_INPUTS).mkdir(exist_ok=True)
+    (path / EMPTY_INPUTS).chmod(0o555)
 
 
-def make_fallback() -> None:
-    """Make the folder outside of the agent's own, and let tasks through, whatever made it first."""
-    FALLBACK.mkdir(parents=True, exist_ok=True)
-    FALLBACK.chmod(0o755)
+def make_fallback_root() -> None:
+    """Create the folder outside of the agent's own, traversable for tasks whatever created it."""
+    FALLBACK_ROOT.mkdir(parents=True, exist_ok=True)
+    FALLBACK_ROOT.chmod(0o755)
 
 
 def remove_root(path: Path) -> None:
-    """Leave no folder of ours outside of the agent's own, unless something is left in it."""
-    if path.parent == FALLBACK:
+    """Remove a workspaces folder outside of the agent's own, unless it is not empty."""
+    if path.parent == FALLBACK_ROOT:
         with contextlib.suppress(OSError):
             path.rmdir()
 
 
 def make(path: str, user: User | None, source: str) -> None:
-    """Make the workspace for `user`, with the script `source` in it.
+    """Create the workspace for `user`, with the script `source` in it.
 
-    One without a script is made where tasks are started (`duly.agent.spawner`).
+    A workspace without a script is created where tasks are started (`spawner.py`).
     """
     Path(path).mkdir(mode=0o700)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(f"{path}/{SCRIPT}", flags, 0o700)
+    fd = os.open(f"{path}/{SCRIPT_FILE}", flags, 0o700)
     with os.fdopen(fd, "wb") as file:
         file.write(source.encode())
         if user is not None:
@@ -82,10 +82,10 @@ def make(path: str, user: User | None, source: str) -> None:
         os.chown(path, *user)
 
 
-def write_inputs(folder: str, results: Sequence[Input]) -> None:
-    """Write results of upstreams into a folder of ours, which is made if it is not there.
+def write_inputs(folder: str, results: Sequence[UpstreamResult]) -> None:
+    """Write upstream results into a folder of the agent, which is created if it is missing.
 
-    Nobody but us can enter it, and nothing in it can be changed by whom it is shown to later.
+    Only the agent can enter it, and the task that may read it later cannot change the files.
     """
     Path(folder).mkdir(mode=0o700, exist_ok=True)
     top = open_folder(folder)
@@ -101,7 +101,7 @@ def write_inputs(folder: str, results: Sequence[Input]) -> None:
 
 
 def show_inputs(folder: str, user: User | None) -> None:
-    """Let a task look into the folder of its inputs, and nobody else."""
+    """Let only the task's user read the folder of its inputs."""
     if user is None:
         Path(folder).chmod(0o500)
     else:
@@ -110,13 +110,13 @@ def show_inputs(folder: str, user: User | None) -> None:
 
 
 def read_result(path: str, limit: int) -> bytes | None:
-    """Return what the task left as its result; None if it left none.
+    """Return the result that the task has written; None if there is none.
 
-    Of one that is too large there is a byte more than `limit`, and of one that is no plain file
-    there is no byte: enough to tell.
+    A result that is too large is cut to `limit` + 1 bytes, and one that is not a regular file is
+    empty: enough to recognise both.
     """
     try:
-        return read_file(path, RESULT, limit + 1) or None
+        return read_file(path, RESULT_FILE, limit + 1) or None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
@@ -124,23 +124,25 @@ def read_result(path: str, limit: int) -> bytes | None:
 
 
 def is_full(path: str) -> bool:
-    """Say whether nothing more can be written to the disk that the workspace is on."""
+    """Return True if the disk of the workspace has no free space or inodes."""
     try:
         found = os.statvfs(path)
     except OSError:
         return False
-    # A file system that counts no files says that it has none.
-    return found.f_bavail * found.f_frsize < FULL or (found.f_files > 0 and found.f_favail == 0)
+    # A file system without an inode count reports 0 inodes.
+    return found.f_bavail * found.f_frsize < MIN_FREE_BYTES or (
+        found.f_files > 0 and found.f_favail == 0
+    )
 
 
 def remove(path: str) -> None:
-    """Remove a folder and all that is in it, however deep, and follow no link out of it.
+    """Remove a folder tree of any depth, without following links.
 
     Folders are moved up to the top before they are emptied, so that neither the depth of the
-    tree nor the length of its paths matters. Nothing of the attempt runs any more, but it may
-    have let others in; so every folder is made ours alone before anything in it is looked at.
+    tree nor the length of its paths matters. The attempt has ended, but it may have given other
+    users access, so every folder is made private to the agent before it is read.
     """
-    if _remove_bare(Path(path)):
+    if _remove_if_empty(Path(path)):
         return
     top = open_folder(path)
     try:
@@ -158,8 +160,8 @@ def remove(path: str) -> None:
     Path(path).rmdir()
 
 
-def _remove_bare(path: Path) -> bool:
-    """Remove a folder in which nothing or only an empty tmp is, as most tasks leave it."""
+def _remove_if_empty(path: Path) -> bool:
+    """Remove a folder that is empty or holds only an empty tmp, as most tasks leave it."""
     try:
         with contextlib.suppress(FileNotFoundError):
             (path / "tmp").rmdir()
@@ -174,8 +176,8 @@ def _remove_bare(path: Path) -> bool:
 def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
     """Remove the files in `folder` and move its folders to `top`.
 
-    Of `top` itself, return folders that are in it: some, if there are very many. Neither they nor
-    files, of which there may be a million, are ever listed whole.
+    For `top` itself, return up to MAX_FOLDERS_PER_PASS of its folders. No folder is ever listed
+    whole: it may have a million entries.
     """
     os.fchown(folder, os.geteuid(), -1)
     os.fchmod(folder, 0o700)
@@ -185,12 +187,12 @@ def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder)
                 continue
-            # A folder that may not be read cannot be opened, but by root.
+            # Only root can open a folder without read permission.
             make_private(entry.name, dir_fd=folder)
             if folder != top:
                 os.rename(entry.name, next(names), src_dir_fd=folder, dst_dir_fd=top)
                 continue
             folders.append(entry.name)
-            if len(folders) == MAX_FOLDERS:
+            if len(folders) == MAX_FOLDERS_PER_PASS:
                 break
     return folders

@@ -1,11 +1,11 @@
-"""Folders that attempts have left as they got them, for the next ones of the same tenant.
+"""A pool of workspaces that attempts have left empty, for later attempts of the same tenant.
 
-To make a folder and remove it again costs more than all else that a start does: a file
-system passes over what was removed a short while ago, one by one, before it makes anything
-new, and waits while its journal is written. Most tasks leave nothing in their folder.
+Creating and removing a folder costs more than the rest of a start: before it creates anything, a
+file system skips recently removed entries one by one, and it waits while its journal is written.
+Most tasks leave nothing in their folder. Folders are never shared between tenants: a process that
+has opened or watches a folder may still see the names in it after its owner has changed.
 
-Only of the same tenant: whoever has opened a folder, or watches it, may go on to see the
-names of what is in it, whoever owns it by then.
+Decision: docs/adr/0026-workspaces-and-isolation-cost.md.
 """
 
 # The spawner imports no more than it must, so pathlib stays out.
@@ -18,66 +18,68 @@ from itertools import islice, takewhile
 
 from duly.clock import monotonic
 
-MOST_SPARES = 16_384
-"""More than there are tenants, nearly always: each finds its own when its turn comes again."""
-STALE = 10.0
-"""Seconds after which a folder that nobody has asked for makes room for one that is new."""
-FORGOTTEN = 300.0
-"""Seconds after which it goes, whether anybody needs the room or not."""
-MOST_FORGOTTEN = 500
-"""How many go at once: others need the disk, too."""
-OURS_ALONE = stat.S_IFDIR | 0o700
-ROOT = 0
-"""Only who is root keeps folders for the next ones."""
+MAX_POOLED_FOLDERS = 16_384
+"""Nearly always more than there are tenants, so that each finds its own folder again."""
+STALE_SECONDS = 10.0
+"""Seconds after which an unused folder may be evicted in favour of a new one."""
+MAX_IDLE_SECONDS = 300.0
+"""Seconds after which an unused folder is evicted even if the pool is not full."""
+MAX_EVICTIONS_PER_PASS = 500
+"""Bounds the load of one eviction pass on the disk."""
+PRIVATE_FOLDER_MODE = stat.S_IFDIR | 0o700
+ROOT_UID = 0
+"""Folders are pooled only by agents that run as root."""
 
 
 def reclaim(path: str, user: tuple[int, int]) -> bool:
-    """Take a folder back, and say whether it is as it was when it was made: empty and closed.
+    """Take a folder back from `user`, and return whether it is as it was made: empty and private.
 
-    It is ours before we look, so nothing comes into it after that. One in which something is
-    goes back to whose it was: by that, what an attempt has left running can be found. Nobody but
-    us can put anything else in the place of a workspace, so its path always means the same.
+    The owner changes before the check, so nothing can be added afterwards. A folder that is not
+    empty goes back to its user, by which processes that an attempt has left can be found. Only the
+    agent can replace a workspace, so its path always means the same folder.
     """
     try:
-        os.chown(path, ROOT, ROOT, follow_symlinks=False)
+        os.chown(path, ROOT_UID, ROOT_UID, follow_symlinks=False)
         if not _is_empty(path):
             os.chown(path, *user, follow_symlinks=False)
             return False
-        # An access list is an attribute, too. Those of a security module are not the task's.
-        return os.lstat(path).st_mode == OURS_ALONE and all(
+        # An ACL is an extended attribute. Attributes of a security module are not set by the task.
+        return os.lstat(path).st_mode == PRIVATE_FOLDER_MODE and all(
             name.startswith("security.") for name in os.listxattr(path, follow_symlinks=False)
         )
     except OSError:
         return False
 
 
-def is_spare(path: "str | os.PathLike[str]") -> bool:
-    """Say whether a folder was kept for others, and so is empty."""
+def is_pooled(path: "str | os.PathLike[str]") -> bool:
+    """Return True if a folder was pooled, and so is empty."""
     try:
         found = os.lstat(path)
-        return (found.st_uid, found.st_mode) == (ROOT, OURS_ALONE) and _is_empty(path)
+        return (found.st_uid, found.st_mode) == (ROOT_UID, PRIVATE_FOLDER_MODE) and _is_empty(path)
     except OSError:
         return False
 
 
 def _is_empty(path: "str | os.PathLike[str]") -> bool:
-    """Look for one entry; a task may have left a million."""
+    """Read at most one entry: a task may have left a million."""
     with os.scandir(path) as entries:
         return next(entries, None) is None
 
 
-class Spares:
-    """Folders that were reclaimed, by tenant; none is given twice."""
+class WorkspacePool:
+    """Reclaimed folders by tenant; each is handed out once."""
 
-    def __init__(self, most: int = MOST_SPARES, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, most: int = MAX_POOLED_FOLDERS, now: Callable[[], float] = monotonic
+    ) -> None:
         self._most = most
         self._now = now
         self._by_tenant: dict[int, list[str]] = {}
         self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """The tenant of each folder and since when it is here; the oldest at the beginning."""
+        """The tenant of each folder and when it was added, oldest first."""
 
     def take(self, tenant: int | None) -> str | None:
-        """Return a folder for an attempt of `tenant`, the one that came last; None if none is."""
+        """Remove and return the newest folder of `tenant`; None if it has none."""
         kept = self._by_tenant.get(tenant) if tenant is not None else None
         if not kept:
             return None
@@ -86,19 +88,19 @@ class Spares:
         return path
 
     def has_room(self) -> bool:
-        """Say whether the folder of an attempt that begins should be kept in the end.
+        """Return True if the folder of an attempt that begins now should be pooled at its end.
 
-        Not if there is no room but that of others who came lately: where thousands of tenants
-        take turns, each comes back when its folder has long had to go.
+        A full pool without stale folders has no room: where thousands of tenants take turns, the
+        folder of each would be evicted long before its next attempt.
         """
         return len(self._kept) < self._most or self._has_stale()
 
     def _has_stale(self) -> bool:
         _, since = next(iter(self._kept.values()))
-        return self._now() - since > STALE
+        return self._now() - since > STALE_SECONDS
 
     def keep(self, path: str, tenant: int) -> str | None:
-        """Keep a folder; return one that is to be removed because there are too many now."""
+        """Add a folder; return the oldest one for removal if the pool is over its limit."""
         self._by_tenant.setdefault(tenant, []).append(path)
         self._kept[path] = tenant, self._now()
         if len(self._kept) <= self._most:
@@ -108,10 +110,10 @@ class Spares:
         return oldest
 
     def forget(self) -> list[str]:
-        """Return folders that nobody has asked for in a long time, to be removed."""
-        until = self._now() - FORGOTTEN
+        """Evict folders that were not used for MAX_IDLE_SECONDS, and return them for removal."""
+        until = self._now() - MAX_IDLE_SECONDS
         old = takewhile(lambda path: self._kept[path][1] < until, self._kept)
-        forgotten = list(islice(old, MOST_FORGOTTEN))
+        forgotten = list(islice(old, MAX_EVICTIONS_PER_PASS))
         for path in forgotten:
             self._give_up(path)
         return forgotten

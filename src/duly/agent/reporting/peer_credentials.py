@@ -1,9 +1,9 @@
-"""Whose process is at the other end of a socket, as the kernel tells.
+"""Identifies the process at the other end of a socket by its kernel credentials.
 
-Where every attempt has a user of its own, the user id alone says which it is. Where tasks
-share one, a process is known by the environment that its attempt was started with, its own or
-that of a process above it. Tasks that share a user could pretend to be each other in this
-way, as in every other: they can read and stop each other, too.
+Where every attempt has its own user, the user id alone identifies the attempt. Where tasks share a
+user, a process is identified by the environment that its attempt was started with, its own or that
+of an ancestor. Tasks that share a user could impersonate each other this way, but they can read and
+stop each other anyway.
 """
 
 import os
@@ -11,12 +11,12 @@ import socket
 import struct
 from typing import NamedTuple
 
-from duly.agent.environment import marker
-from duly.agent.tree import read_environment, read_state
+from duly.agent.preparation.environment import marker
+from duly.agent.supervision.process_tree import read_environment, read_state
 
 CREDENTIALS = struct.Struct("3i")
-DEEPEST = 64
-"""Processes between one that speaks and the first of its attempt."""
+MAX_ANCESTORS = 64
+"""Processes that are searched from the caller up to the first process of its attempt."""
 
 
 class Caller(NamedTuple):
@@ -26,17 +26,17 @@ class Caller(NamedTuple):
     uid: int
 
 
-def caller_of(connected: socket.socket) -> Caller:
-    """Return who has connected; the kernel has noted it, and nobody can change it."""
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid, uid, _ = CREDENTIALS.unpack(told)
+def caller_of(client: socket.socket) -> Caller:
+    """Return the process that has connected, as recorded by the kernel: it cannot be forged."""
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, _ = CREDENTIALS.unpack(credentials)
     return Caller(pid, uid)
 
 
 def workspace_of(pid: int, work: str) -> str | None:
-    """Return the workspace in `work` that a process belongs to; None if it is gone by now."""
+    """Return the workspace in `work` that a process belongs to; None if it has none or is gone."""
     mark = os.fsencode(marker(work))
-    for _ in range(DEEPEST):
+    for _ in range(MAX_ANCESTORS):
         for entry in read_environment(pid).split(b"\0"):
             if entry.startswith(mark):
                 return f"{work}/{os.fsdecode(entry[len(mark) :].partition(b'/')[0])}"

@@ -1,7 +1,7 @@
-"""Tells the servers which attempts have not begun, because what they need is on its way.
+"""Tells the servers which attempts are still being prepared.
 
-Without it the servers would count the time that is spent here as that of the task, and have it
-killed too early. Most attempts have begun before anything is told of them.
+Otherwise the servers would count the preparation as execution time of the task, and have it killed
+too early. Most attempts have begun before the first notice is due.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ import logging
 from duly.agent.gateway import Backoff, Gateway
 from duly.clock import monotonic
 from duly.errors import DulyError, Unauthenticated, Unavailable
-from duly.wire import AttemptRef, Preparing
+from duly.wire import AttemptRef, PreparingReport
 
 log = logging.getLogger(__name__)
 
-FIRST_AFTER = 2.0
-"""Seconds that the servers do not count anyway, and after which an attempt is first told of."""
-EVERY = 20.0
-"""Seconds until it is told of again; each time it is given a minute more."""
-TIMEOUT = 15.0
+FIRST_NOTICE_SECONDS = 2.0
+"""Seconds until the first notice about an attempt, which the servers do not count anyway."""
+NOTICE_INTERVAL_SECONDS = 20.0
+"""Seconds until the next notice; each notice grants the attempt another minute."""
+REQUEST_TIMEOUT_SECONDS = 15.0
 
 
 class PreparingSender:
-    """The attempts that have not begun, and when each is to be told of next."""
+    """The attempts that are being prepared, and when the next notice about each is due."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -30,12 +30,12 @@ class PreparingSender:
         self._nudged = asyncio.Event()
 
     def begin(self, ref: AttemptRef) -> None:
-        """Tell of an attempt from now on, if it takes long."""
-        self._due[ref] = monotonic() + FIRST_AFTER
+        """Send notices about an attempt from now on, if its preparation takes long."""
+        self._due[ref] = monotonic() + FIRST_NOTICE_SECONDS
         self._nudged.set()
 
     def end(self, ref: AttemptRef) -> None:
-        """Tell no more of an attempt: it begins, or never will."""
+        """Send no more notices about an attempt: it begins, or never will."""
         self._due.pop(ref, None)
 
     async def run(self) -> None:
@@ -59,12 +59,14 @@ class PreparingSender:
         if not refs:
             return
         try:
-            await self._gateway.send("preparing", Preparing(refs=refs), timeout=TIMEOUT)
+            await self._gateway.send(
+                "preparing", PreparingReport(refs=refs), timeout=REQUEST_TIMEOUT_SECONDS
+            )
         except (Unavailable, Unauthenticated):
             raise
         except DulyError as error:
-            # A server older than the route; another may not be.
+            # This server is older than the route; another server may have it.
             log.info("what is being prepared was refused", extra={"error": error.message})
         for ref in refs:
             if ref in self._due:
-                self._due[ref] = now + EVERY
+                self._due[ref] = now + NOTICE_INTERVAL_SECONDS

@@ -1,9 +1,10 @@
-"""Sends the outcomes of attempts, again and again until each has been answered.
+"""Sends the outcomes of attempts, and retries until each is acknowledged.
 
-Everything that is due leaves in one request; what comes up meanwhile leaves in the
-next one. So the batches grow with the load, and a lone outcome does not wait. Of many
-that end one after the other, some are gathered first: a batch costs the server nearly
-the same whatever is in it.
+All pending reports leave in one request; those that arrive meanwhile leave in the next one. So
+batches grow with the load, and a lone outcome does not wait. When many attempts end in quick
+succession, reports are gathered first: a batch costs the server nearly the same whatever its size.
+
+Decision: docs/adr/0006-finish-under-locks.md.
 """
 
 import asyncio
@@ -11,30 +12,30 @@ import logging
 from collections.abc import Callable
 from itertools import islice
 
-from duly import alarm
+from duly import timers
 from duly.agent.gateway import Backoff, Gateway
 from duly.clock import monotonic
 from duly.errors import DulyError, Fenced, Unauthenticated, Unavailable
 from duly.model.task import Reason
-from duly.wire import AttemptRef, AttemptReport, Receipts, Reports
+from duly.wire import AttemptRef, AttemptReport, ReportRequest, ReportResponse
 
 log = logging.getLogger(__name__)
 
-MOST_REPORTS = 500
-MOST_BYTES = 2**20
-TIMEOUT = 15.0
-SOON = 2.5
-"""Seconds after which another server is asked, if there is one."""
-GATHER = 0.02
-"""Seconds from one batch to the next, unless half of what runs has ended before."""
-MANY = 16
-LONGER = 0.05
-"""Seconds instead, once so many have ended: where tasks end by the thousand, larger batches
-take a third off what each of them costs server and database."""
+MAX_BATCH_REPORTS = 500
+MAX_BATCH_BYTES = 2**20
+REQUEST_TIMEOUT_SECONDS = 15.0
+FAILOVER_TIMEOUT_SECONDS = 2.5
+"""Seconds after which the request is sent to another server, if there is one."""
+BATCH_INTERVAL_SECONDS = 0.02
+"""Seconds between two batches, unless half of the running attempts have ended before."""
+LARGE_BATCH_REPORTS = 16
+LARGE_BATCH_INTERVAL_SECONDS = 0.05
+"""Seconds instead, once LARGE_BATCH_REPORTS are pending: where tasks end by the thousand, larger
+batches cut the cost per report for server and database by a third."""
 
 
 class ReportSender:
-    """The reports that no server has answered yet."""
+    """The reports that no server has acknowledged yet."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class ReportSender:
         self._nudged = asyncio.Event()
         self._enough = asyncio.Event()
         self._sent_at = float("-inf")
-        self._most = MOST_REPORTS
+        self._most = MAX_BATCH_REPORTS
 
     def add(self, report: AttemptReport, ended_at: float | None) -> None:
         """Send `report` as soon as possible."""
@@ -59,11 +60,11 @@ class ReportSender:
         self._nudged.set()
 
     def forget(self, ref: AttemptRef) -> None:
-        """Send nothing more about an attempt."""
+        """Drop the report of an attempt."""
         self._pending.pop(ref, None)
 
     async def run(self, incarnation: int) -> None:
-        """Send until cancelled; raises Fenced when this incarnation is over."""
+        """Send until cancelled; raises Fenced once this incarnation is over."""
         backoff = Backoff()
         while True:
             if not self._pending:
@@ -84,21 +85,21 @@ class ReportSender:
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
-                self._most = min(2 * self._most, MOST_REPORTS)
+                self._most = min(2 * self._most, MAX_BATCH_REPORTS)
 
     async def _gather(self) -> None:
-        """Wait for more to end, if the last batch has only just left and much is running."""
-        await self._wait_until(self._sent_at + GATHER)
-        if len(self._pending) >= MANY:
-            await self._wait_until(self._sent_at + LONGER)
+        """Wait for more reports if the last batch has just left and many attempts are running."""
+        await self._wait_until(self._sent_at + BATCH_INTERVAL_SECONDS)
+        if len(self._pending) >= LARGE_BATCH_REPORTS:
+            await self._wait_until(self._sent_at + LARGE_BATCH_INTERVAL_SECONDS)
         self._sent_at = monotonic()
 
     async def _wait_until(self, at: float) -> None:
-        """Wait until then, or until half of what runs has ended."""
+        """Wait until `at`, or until half of the running attempts have ended."""
         left = at - monotonic()
         if left > 0 and 2 * len(self._pending) < self._running():
             self._enough.clear()
-            await alarm.wait(self._enough, left)
+            await timers.wait_or_set(self._enough, left)
 
     def _batch(self) -> list[AttemptReport]:
         batch: list[AttemptReport] = []
@@ -106,15 +107,21 @@ class ReportSender:
         now = monotonic()
         for report, ended_at in islice(self._pending.values(), self._most):
             size += len(report.tail) + len(report.result or b"")
-            if batch and size > MOST_BYTES:
+            if batch and size > MAX_BATCH_BYTES:
                 break
             report.ended_ago = max(0.0, now - ended_at)
             batch.append(report)
         return batch
 
     async def _send(self, batch: list[AttemptReport], incarnation: int) -> None:
-        message = Reports(incarnation=incarnation, reports=batch)
-        receipts = await self._gateway.call("report", message, Receipts, timeout=TIMEOUT, soon=SOON)
+        message = ReportRequest(incarnation=incarnation, reports=batch)
+        receipts = await self._gateway.call(
+            "report",
+            message,
+            ReportResponse,
+            timeout=REQUEST_TIMEOUT_SECONDS,
+            failover_timeout=FAILOVER_TIMEOUT_SECONDS,
+        )
         if len(receipts.accepted) != len(batch):
             raise Unavailable("The server answered another number of reports than we sent.")
         for report, accepted in zip(batch, receipts.accepted, strict=True):
@@ -122,7 +129,7 @@ class ReportSender:
                 self._answered(report.ref, accepted)
 
     def _single_out(self, batch: list[AttemptReport]) -> None:
-        """Make the batch smaller until the report that is refused stands alone; then strip it."""
+        """Halve the batch until the refused report is alone, then strip that report."""
         self._most = max(1, len(batch) // 2)
         if len(batch) == 1:
             report = batch[0]

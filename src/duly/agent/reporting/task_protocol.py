@@ -1,6 +1,6 @@
-"""What a task may say through its socket: a JSON object on a line, and an answer to each.
+"""The protocol of the task socket: a JSON object per line, and a response to each.
 
-Pure: bytes in, what was said or an error out.
+Pure: bytes in, a progress report or an error out.
 """
 
 from typing import Any
@@ -10,24 +10,24 @@ import msgspec
 from duly.errors import DulyError, Invalid, Malformed
 from duly.model.progress import Progress, check_progress
 
-LONGEST = 8192
-"""Bytes of a line, its end included."""
+MAX_LINE_BYTES = 8192
+"""Maximum length of a line in bytes, including its newline."""
 FIELDS = {"progress", "text"}
-KNOWN = 'known is {"progress": 0.4, "text": "…"}'
-LATER = ("stage", "stages", "checkpoint", "throttled", "submit")
-"""What a task will be able to say."""
+SUPPORTED = 'known is {"progress": 0.4, "text": "…"}'
+RESERVED_FIELDS = ("stage", "stages", "checkpoint", "throttled", "submit")
+"""Fields of future versions."""
 OK = b'{"ok":true}\n'
 
 
 def read(line: bytes) -> Progress:
-    """Return what a line says; raises Malformed or Invalid."""
+    """Return the progress report in a line; raises Malformed or Invalid."""
     said = _decode(line)
     if "progress" not in said:
         raise _unknown(said)
     for name in said.keys() - FIELDS:
-        raise Invalid(name, f"There is no field {_shown(name)} beside progress; {KNOWN}.")
+        raise Invalid(name, f"There is no field {_shown(name)} beside progress; {SUPPORTED}.")
     fraction, text = said["progress"], said.get("text")
-    # A truth value is a number to Python, and to nobody else.
+    # In Python, but not in JSON, a boolean is a number.
     if isinstance(fraction, bool) or not isinstance(fraction, int | float):
         raise Invalid("progress", "progress must be a number from 0 to 1.")
     if text is not None and not isinstance(text, str):
@@ -36,7 +36,7 @@ def read(line: bytes) -> Progress:
 
 
 def refusal(error: DulyError) -> bytes:
-    """Return the answer to what was refused."""
+    """Return the error response for a refused line."""
     told = {"error": {"code": error.code, "message": error.message}}
     return msgspec.json.encode(told) + b"\n"
 
@@ -49,16 +49,16 @@ def _decode(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, ValueError) as error:
         raise Malformed(f"The line is not valid JSON: {str(error)[:200]}.") from None
     if not isinstance(said, dict):
-        raise Malformed(f"A line must be a JSON object; {KNOWN}.")
+        raise Malformed(f"A line must be a JSON object; {SUPPORTED}.")
     return said
 
 
 def _unknown(said: dict[str, Any]) -> Invalid:
-    later = next((name for name in LATER if name in said), None)
+    later = next((name for name in RESERVED_FIELDS if name in said), None)
     if later is not None:
-        return Invalid(later, f"This version of Duly does not understand {later}; {KNOWN}.")
+        return Invalid(later, f"This version of Duly does not understand {later}; {SUPPORTED}.")
     names = ", ".join(_shown(name) for name in list(said)[:3]) or "an empty object"
-    return Invalid("", f"The line says nothing that is known ({names}); {KNOWN}.")
+    return Invalid("", f"The line says nothing that is known ({names}); {SUPPORTED}.")
 
 
 def _shown(name: str) -> str:

@@ -1,23 +1,23 @@
-"""How much an attempt may say: so many connections at once, and so many lines a second."""
+"""Limits the connections and the lines per second of an attempt on the task socket."""
 
 from dataclasses import dataclass
 
-MOST_CONNECTIONS = 4
-MOST_LINES = 1000
-"""A second; what is more than that waits."""
+MAX_CONNECTIONS = 4
+MAX_LINES_PER_SECOND = 1000
+"""Further lines wait."""
 
 
 @dataclass(slots=True)
-class Speaker:
-    """What an attempt that has connected has said of late."""
+class TaskRateLimiter:
+    """The connections of an attempt, and its lines in the current second."""
 
     connections: int = 0
     since: float = float("-inf")
     lines: int = 0
 
     def pause(self, said: int, now: float) -> float:
-        """Count what was said, and return the seconds until more may be."""
+        """Count `said` lines, and return the seconds until more may be read."""
         if now - self.since >= 1.0:
             self.since, self.lines = now, 0
         self.lines += said
-        return self.since + 1.0 - now if self.lines > MOST_LINES else 0.0
+        return self.since + 1.0 - now if self.lines > MAX_LINES_PER_SECOND else 0.0

@@ -1,14 +1,13 @@
-"""The socket through which tasks speak to the agent: one for all of them.
+"""The Unix socket through which tasks report to the agent, one for all attempts.
 
-A socket for each attempt would have to be made, bound and removed for every task, and
-almost none says anything. So there is one, and whoever connects is known by what the
-kernel tells of it (`duly.agent.callers`); a process of no attempt is sent away.
+A socket per attempt would have to be bound and removed for every task, though almost none uses it.
+So there is one, callers are identified by kernel credentials (`peer_credentials.py`), and processes
+of no attempt are refused. Tasks must not exhaust the agent's time and memory: line length,
+connections and lines per second are limited, and reading stops until responses are taken
+(back-pressure). All share one backlog: it is long and emptied at once, and users that connect too
+often are disconnected; processes that connect faster than the agent accepts can still fill it.
 
-A task is not to be trusted with the agent's time and memory: lines are short, connections
-few, more than so many lines a second are read later, and nothing more is read from one
-who does not take its answers. The backlog is one for all: it is long, and emptied whenever there
-is anything in it, and those of a user who connects too often are closed unheard. That bounds what
-they cost; many processes that connect faster than we accept can still leave no room for others.
+Decision: docs/adr/0017-attempt-keys.md.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from duly.agent import lines
-from duly.agent.callers import Caller, caller_of
-from duly.agent.executor import Local
-from duly.agent.speaker import MOST_CONNECTIONS, MOST_LINES, Speaker
-from duly.agent.workspace import FALLBACK, make_fallback
+from duly.agent.preparation.executor import LocalAttempt
+from duly.agent.preparation.workspace import FALLBACK_ROOT, make_fallback_root
+from duly.agent.reporting import task_protocol
+from duly.agent.reporting.peer_credentials import Caller, caller_of
+from duly.agent.reporting.task_rate import MAX_CONNECTIONS, MAX_LINES_PER_SECOND, TaskRateLimiter
 from duly.clock import monotonic
 from duly.errors import DulyError, Forbidden, LimitExceeded, TooLarge
 from duly.model.progress import Progress
@@ -32,26 +31,28 @@ from duly.wire import AttemptRef
 
 log = logging.getLogger(__name__)
 
-TOO_MANY = f"Limit exceeded: {MOST_CONNECTIONS} connections, and {MOST_LINES} lines a second."
-TOO_LONG = TooLarge(f"A line may have at most {lines.LONGEST - 1} bytes.")
+LIMIT_MESSAGE = (
+    f"Limit exceeded: {MAX_CONNECTIONS} connections, and {MAX_LINES_PER_SECOND} lines a second."
+)
+LINE_TOO_LONG = TooLarge(f"A line may have at most {task_protocol.MAX_LINE_BYTES - 1} bytes.")
 BACKLOG = 4096
-"""Connections that can wait; as many as Linux lets any socket have unless told otherwise."""
-MAX_ACCEPT_TIME = 0.02
-"""Seconds of taking in connections before anything else has its turn."""
+"""Length of the accept queue; the default of Linux for the maximum (somaxconn)."""
+MAX_ACCEPT_SECONDS = 0.02
+"""Seconds spent accepting connections before the event loop continues."""
 MAX_CONNECTS_PER_USER = 1000
-"""A second; more than that are closed at once. Where tasks share a user, all of them together."""
-PAUSE = 1.0
-"""Seconds without taking any in when this process can have no more open files."""
+"""Per second; further ones are closed at once. Tasks that share a user share the limit."""
+ACCEPT_PAUSE_SECONDS = 1.0
+"""Seconds without accepting after accept has failed, as when no more files can be opened."""
 
 
 def listen(work: Path, mark: str, *, everybody: bool) -> socket.socket | None:
-    """Return a socket for tasks, whose name is its path; None if there can be none here.
+    """Return a listening socket for tasks, whose name is its path; None if none can be made.
 
-    It is beside the workspaces; or, for root, where every path is short enough for a socket.
-    With a user for each attempt `everybody` can connect: who it is counts, not who can.
+    It is beside the workspaces or, for root, in a folder whose path is short enough for a socket.
+    With a user per attempt, `everybody` can connect: callers are checked by their credentials.
     """
     beside = work.with_name(work.name.replace("work", "socket", 1))
-    for path in [beside, FALLBACK / f"socket-{mark}"][: 2 if os.geteuid() == 0 else 1]:
+    for path in [beside, FALLBACK_ROOT / f"socket-{mark}"][: 2 if os.geteuid() == 0 else 1]:
         try:
             return _bind(path, 0o666 if everybody else 0o600)
         except OSError as error:
@@ -60,14 +61,14 @@ def listen(work: Path, mark: str, *, everybody: bool) -> socket.socket | None:
 
 
 def _bind(path: Path, mode: int) -> socket.socket:
-    if path.parent == FALLBACK:
-        make_fallback()
+    if path.parent == FALLBACK_ROOT:
+        make_fallback_root()
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
         listener.bind(str(path))
-        path.chmod(mode)  # Before anybody can connect.
+        path.chmod(mode)  # Before listen, so that no process connects with another mode.
         listener.listen(BACKLOG)
     except OSError:
         listener.close()
@@ -76,20 +77,20 @@ def _bind(path: Path, mode: int) -> socket.socket:
 
 
 class TaskSocket:
-    """Listens, and hands on what attempts say."""
+    """Accepts connections, and passes the progress of attempts on."""
 
     def __init__(
         self,
         listener: socket.socket,
-        find: Callable[[Caller], Local | None],
-        hear: Callable[[AttemptRef, Progress], None],
+        find: Callable[[Caller], LocalAttempt | None],
+        on_progress: Callable[[AttemptRef, Progress], None],
     ) -> None:
         self._listener = listener
         self._find = find
-        self._hear = hear
-        self._open: set[Conversation] = set()
+        self._on_progress = on_progress
+        self._open: set[TaskConnection] = set()
         self._connects: Counter[int] = Counter()
-        """How often each user has connected in this second."""
+        """Connections of each user in the current second."""
         self._connects_since = float("-inf")
 
     def __enter__(self) -> "TaskSocket":
@@ -100,48 +101,50 @@ class TaskSocket:
         asyncio.get_running_loop().remove_reader(self._listener)
         path = Path(self._listener.getsockname())
         self._listener.close()
-        for conversation in list(self._open):
-            conversation.close()
+        for connection in list(self._open):
+            connection.close()
         path.unlink(missing_ok=True)
 
     def _listen(self) -> None:
         if self._listener.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._listener, self._take_in)
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-    def _take_in(self) -> None:
-        """Empty the backlog, so that there is room in it for those who connect seldom."""
-        until = monotonic() + MAX_ACCEPT_TIME
+    def _accept(self) -> None:
+        """Empty the backlog, so that it has room for tasks that rarely connect."""
+        until = monotonic() + MAX_ACCEPT_SECONDS
         while monotonic() < until:
             try:
-                connected, _ = self._listener.accept()
+                client, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
                 log.warning("tasks cannot connect", extra={"error": str(error)})
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
-                loop.call_later(PAUSE, self._listen)
+                loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen)
                 return
-            self._welcome(connected)
+            self._greet(client)
 
-    def _welcome(self, connected: socket.socket) -> None:
-        caller = caller_of(connected)
-        if self._is_over_budget(caller.uid):
-            connected.close()
+    def _greet(self, client: socket.socket) -> None:
+        caller = caller_of(client)
+        if self._is_connecting_too_often(caller.uid):
+            client.close()
             return
-        connected.setblocking(False)
-        local = self._find(caller)
-        if local is None:
-            _send_away(connected, Forbidden("This process belongs to no attempt that runs here."))
+        client.setblocking(False)
+        attempt = self._find(caller)
+        if attempt is None:
+            _refuse(client, Forbidden("This process belongs to no attempt that runs here."))
             return
-        local.speaker = speaker = local.speaker or Speaker()
-        if speaker.connections >= MOST_CONNECTIONS or speaker.pause(1, monotonic()):
-            _send_away(connected, LimitExceeded(TOO_MANY))
+        attempt.rate_limiter = rate_limiter = attempt.rate_limiter or TaskRateLimiter()
+        if rate_limiter.connections >= MAX_CONNECTIONS or rate_limiter.pause(1, monotonic()):
+            _refuse(client, LimitExceeded(LIMIT_MESSAGE))
             return
-        conversation = Conversation(connected, local, speaker, self._hear, self._open.discard)
-        self._open.add(conversation)
+        connection = TaskConnection(
+            client, attempt, rate_limiter, self._on_progress, self._open.discard
+        )
+        self._open.add(connection)
 
-    def _is_over_budget(self, uid: int) -> bool:
+    def _is_connecting_too_often(self, uid: int) -> bool:
         now = monotonic()
         if now - self._connects_since >= 1.0:
             self._connects.clear()
@@ -150,40 +153,40 @@ class TaskSocket:
         return self._connects[uid] > MAX_CONNECTS_PER_USER
 
 
-class Conversation:
-    """One connection of an attempt: lines come in, and each is answered in turn."""
+class TaskConnection:
+    """A connection of an attempt: lines come in, and each is answered in order."""
 
     def __init__(
         self,
-        connected: socket.socket,
-        local: Local,
-        speaker: Speaker,
-        hear: Callable[[AttemptRef, Progress], None],
-        closed: Callable[["Conversation"], None],
+        client: socket.socket,
+        attempt: LocalAttempt,
+        rate_limiter: TaskRateLimiter,
+        on_progress: Callable[[AttemptRef, Progress], None],
+        on_close: Callable[["TaskConnection"], None],
     ) -> None:
-        self._socket = connected
-        self._local = local
-        self._speaker = speaker
-        self._hear = hear
-        self._closed = closed
+        self._socket = client
+        self._attempt = attempt
+        self._rate_limiter = rate_limiter
+        self._on_progress = on_progress
+        self._on_close = on_close
         self._loop = asyncio.get_running_loop()
-        self._said = b""
+        self._unread = b""
         self._answers = b""
         self._is_skipping = False
-        """Whether the rest of a line that was too long is still to come."""
-        self._is_last = False
-        """Whether nothing is read any more, and the answers are all that is left to do."""
-        speaker.connections += 1
+        """Whether the rest of an overlong line is being skipped."""
+        self._is_closing = False
+        """Whether the input has ended, and only pending responses are left to send."""
+        rate_limiter.connections += 1
         self._listen()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
             self._socket.close()
-            self._speaker.connections -= 1
-            self._closed(self)
+            self._rate_limiter.connections -= 1
+            self._on_close(self)
 
     def _listen(self) -> None:
         if self._socket.fileno() >= 0:
@@ -191,27 +194,27 @@ class Conversation:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(lines.LONGEST - len(self._said))
+            data = self._socket.recv(task_protocol.MAX_LINE_BYTES - len(self._unread))
         except BlockingIOError:
             return
         except OSError:
             self.close()
             return
         if not data:
-            # What has no end of line is a line all the same: whoever says no more has said it.
-            self._is_last = True
-            data = b"\n" if self._said else b""
-        *whole, self._said = (self._said + self._skip(data)).split(b"\n")
+            # End of input also ends the last line, even without a newline.
+            self._is_closing = True
+            data = b"\n" if self._unread else b""
+        *whole, self._unread = (self._unread + self._skip(data)).split(b"\n")
         self._answers = b"".join(self._answer(line) for line in whole)
-        if len(self._said) >= lines.LONGEST:
-            self._answers += lines.refusal(TOO_LONG)
-            self._said, self._is_skipping = b"", True
-        pause = self._speaker.pause(len(whole) or 1, monotonic())
+        if len(self._unread) >= task_protocol.MAX_LINE_BYTES:
+            self._answers += task_protocol.refusal(LINE_TOO_LONG)
+            self._unread, self._is_skipping = b"", True
+        pause = self._rate_limiter.pause(len(whole) or 1, monotonic())
         self._loop.remove_reader(self._socket)
         self._write(pause)
 
     def _skip(self, data: bytes) -> bytes:
-        """Return `data` without what belongs to a line that was too long."""
+        """Return `data` without the rest of an overlong line."""
         if not self._is_skipping:
             return data
         _, end, rest = data.partition(b"\n")
@@ -219,17 +222,17 @@ class Conversation:
         return rest
 
     def _answer(self, line: bytes) -> bytes:
-        if self._local.ended_at is not None:
-            return lines.refusal(Forbidden("The attempt is over."))
+        if self._attempt.ended_at is not None:
+            return task_protocol.refusal(Forbidden("The attempt is over."))
         try:
-            progress = lines.read(line)
+            progress = task_protocol.read(line)
         except DulyError as error:
-            return lines.refusal(error)
-        self._hear(self._local.ref, progress)
-        return lines.OK
+            return task_protocol.refusal(error)
+        self._on_progress(self._attempt.ref, progress)
+        return task_protocol.OK
 
     def _write(self, pause: float = 0.0) -> None:
-        """Send the answers; only then is anything more read."""
+        """Send the responses; reading resumes only after that."""
         try:
             sent = self._socket.send(self._answers) if self._answers else 0
         except BlockingIOError:
@@ -242,7 +245,7 @@ class Conversation:
             self._loop.add_writer(self._socket, self._write)
             return
         self._loop.remove_writer(self._socket)
-        if self._is_last:
+        if self._is_closing:
             self.close()
         elif pause:
             self._loop.call_later(pause, self._listen)
@@ -250,6 +253,6 @@ class Conversation:
             self._listen()
 
 
-def _send_away(connected: socket.socket, error: DulyError) -> None:
-    with connected, suppress(OSError):
-        connected.send(lines.refusal(error))
+def _refuse(client: socket.socket, error: DulyError) -> None:
+    with client, suppress(OSError):
+        client.send(task_protocol.refusal(error))

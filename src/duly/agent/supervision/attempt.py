@@ -1,66 +1,71 @@
-"""What the supervisor knows of one attempt, and what it tells the agent at its end."""
+"""The supervisor's record of one attempt, and the exit event that the agent gets at its end."""
 
 import signal
 from typing import Any
 
-from duly.agent.cgroup import Group
-from duly.agent.output import Output
-from duly.agent.starter import Starter
-from duly.agent.tree import Nowhere, Tree
+from duly.agent.limits.cgroup import Cgroup
+from duly.agent.supervision.output import Output
+from duly.agent.supervision.process_tree import NoProcesses, ProcessTree
+from duly.agent.supervision.spawner_handle import SpawnerHandle
 from duly.clock import monotonic
 
-FIRST_LOOK, LONGEST_LOOK = 0.001, 0.1
-"""Seconds between two looks at a tree that has been killed."""
+MIN_RECHECK_SECONDS, MAX_RECHECK_SECONDS = 0.001, 0.1
+"""Bounds of the backoff between two checks whether a killed process tree is empty."""
 
 
-class Attempt:
-    """One attempt and its processes."""
+class SupervisedAttempt:
+    """One attempt, its processes and its output."""
 
     __slots__ = (
-        "capped", "code", "cpu", "disk_usage", "doomed", "ended_at", "failure", "frozen_at", "id",
-        "is_bare", "is_out_of_memory", "is_unknown", "never_begun", "output", "pause", "peak",
-        "pid", "sampled_peak", "spec", "started_at", "starter", "stopped", "tree",
+        "capped", "code", "cpu", "disk_usage", "ended_at", "failure", "frozen_at", "id",
+        "is_out_of_memory", "is_unknown", "is_workspace_empty", "kill_on_start", "never_begun",
+        "output", "peak", "pid", "recheck_seconds", "sampled_peak", "spawner", "spec",
+        "started_at", "stopped", "tree",
     )  # fmt: skip
 
     def __init__(
-        self, spec: dict[str, Any], tree: Tree | Nowhere, output: Output, starter: Starter
+        self,
+        spec: dict[str, Any],
+        tree: ProcessTree | NoProcesses,
+        output: Output,
+        spawner: SpawnerHandle,
     ) -> None:
         self.id: int = spec["id"]
         self.spec = spec
-        self.tree: Group | Tree | Nowhere = tree
-        """Where there are groups, it gets one when its spawner is told of it."""
+        self.tree: Cgroup | ProcessTree | NoProcesses = tree
+        """Where cgroups are used, replaced by one when the start is sent to the spawner."""
         self.output = output
-        self.starter = starter
+        self.spawner = spawner
         self.pid = 0
-        """0 until it is known to have begun."""
+        """0 until the spawner has reported the start."""
         self.started_at = monotonic()
         self.ended_at = 0.0
         self.code: int | None = None
         self.cpu: float | None = None
         self.peak: int | None = None
         self.sampled_peak = 0
-        """The most memory that was seen, in bytes, where no cgroup counts it."""
+        """The most memory in any sample, in bytes, where no cgroup accounts for it."""
         self.disk_usage: tuple[Any, ...] | None = None
-        """What its folder held at its end, if that was measured (`duly.agent.disk_usage`)."""
-        self.is_bare = False
-        """Its folder was empty at its end, and is gone, or ours again."""
+        """The workspace's disk usage at the end, if it was measured (`disk_usage.py`)."""
+        self.is_workspace_empty = False
+        """The workspace was empty at the end, and was removed or reclaimed for the pool."""
         self.failure: tuple[str, int] | None = None
         self.is_out_of_memory = False
-        """It was ended because it used more memory than it was given."""
+        """Ended because it used more memory than its limit."""
         self.is_unknown = False
-        """It may have run, but its spawner died before it could tell how it began or ended."""
+        """It may have run, but its spawner died before it reported the start or the exit."""
         self.never_begun = False
-        """It was ended while it waited for a spawner, and has no processes."""
+        """Ended while it waited for a spawner; it has no processes."""
         self.stopped = False
-        self.doomed = False
-        """It is to be killed as soon as it is known to have begun."""
+        self.kill_on_start = False
+        """Kill it as soon as the spawner reports the start."""
         self.capped = False
         self.frozen_at: float | None = None
-        self.pause = FIRST_LOOK
+        self.recheck_seconds = MIN_RECHECK_SECONDS
 
 
-def describe(attempt: Attempt) -> dict[str, Any]:
-    """Return what the agent is told of an attempt that has ended."""
+def describe(attempt: SupervisedAttempt) -> dict[str, Any]:
+    """Return the body of the `exited` event for an attempt that has ended."""
     measured = attempt.tree.measure()
     cpu, peak = measured.cpu_seconds, measured.peak_memory
     if peak is None:
@@ -69,7 +74,7 @@ def describe(attempt: Attempt) -> dict[str, Any]:
     size = attempt.output.size + len(notice)
     out_of_memory = measured.out_of_memory or attempt.is_out_of_memory
     if out_of_memory and (attempt.is_unknown or attempt.failure):
-        # There was not even room for the start, and the spawner was in the group, too.
+        # Memory ran out during the start itself, while the spawner was still in the cgroup.
         attempt.is_unknown, attempt.failure, attempt.code = False, None, -signal.SIGKILL
     return {
         "id": attempt.id,
@@ -88,5 +93,5 @@ def describe(attempt: Attempt) -> dict[str, Any]:
         "log_size": size if inline is None else len(inline),
         "log": inline,
         "log_notice": notice,
-        "is_bare": attempt.is_bare,
+        "is_workspace_empty": attempt.is_workspace_empty,
     }

@@ -1,8 +1,8 @@
-"""How the supervisor's process comes to be.
+"""Starts the supervisor process.
 
-Two programs in a row: the first (`prepare`) makes three settings for which it needs a
-large library; they survive the exec of the second (`main`), and the library does
-not. What is set here holds for every task that is ever started.
+Two programs in a row: the first (`prepare`) makes three process settings for which it needs a large
+library (ctypes); they survive the exec of the second (`main`), and the library does not. The
+settings are inherited by every task.
 """
 
 # The supervisor imports no more than it must, so contextlib stays out.
@@ -16,22 +16,22 @@ import resource
 import signal
 import sys
 
-from duly.agent.cgroup import Layout
+from duly.agent.limits.cgroup import Layout
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NICENESS = -10
-"""So that tasks cannot starve us; they themselves run at 0."""
-SELDOM = (10_000, 20, 50)
-"""How seldom the collector looks: what attempts leave has no cycles. It took 4 % of our time."""
+"""So that tasks, which run at 0, cannot starve the supervisor."""
+GC_THRESHOLDS = (10_000, 20, 50)
+"""Collect rarely: the garbage of attempts has no cycles, and collecting took 4 % of the time."""
 
 
 def prepare() -> None:
-    """Become the reaper of all that tasks leave, give up new privileges for good, and go on.
+    """Become the subreaper, give up new and ambient privileges for good, and exec `main`.
 
-    Ambient capabilities are those that exec leaves to whoever is not root, so to every task.
+    Ambient capabilities are those that survive exec without root, so every task would have them.
     """
     import ctypes
 
@@ -48,18 +48,18 @@ def prepare() -> None:
 
 
 def main() -> None:
-    """Run the supervisor as the last argument says: a JSON object made by `duly.agent.link`."""
-    from duly.agent.supervisor import Supervisor
+    """Run the supervisor with the last argument, a JSON object from `supervisor_link.py`."""
+    from duly.agent.supervision.supervisor import Supervisor
 
     config = json.loads(sys.argv[-1])
     os.set_inheritable(config["link"], False)
-    # For tasks, which inherit it. All that is made here itself is groups, which tasks may read, and
-    # what has a mode of its own.
+    # For tasks, which inherit it. The supervisor itself creates only cgroups, which tasks may read,
+    # and files with an explicit mode.
     os.umask(0o022)
     os.chdir("/")
-    # Whoever stops the whole service signals us, too; but we go when the agent does.
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-    open_files = _limit(config["processes"], config["own_uids"])
+    # Stopping the whole service signals the supervisor, too, but it exits when the agent does.
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+    open_files = _set_limits(config["processes"], config["own_uids"])
     try:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     except PermissionError:
@@ -69,16 +69,16 @@ def main() -> None:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     gc.freeze()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*GC_THRESHOLDS)
     layout = Layout(*config["layout"])
     Supervisor(config["link"], layout, config["processes"], open_files, lock).run()
 
 
-def _limit(processes: int, own_uids: bool) -> tuple[int, int]:
-    """Set the limits that tasks inherit; return those on open files that they should have."""
+def _set_limits(processes: int, own_uids: bool) -> tuple[int, int]:
+    """Set the limits that tasks inherit; return the open files limits that tasks should have."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if own_uids:
-        # Per user id; root itself, as which we run, is not bound by it.
+        # Per user id; root, as which the supervisor runs, is exempt.
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

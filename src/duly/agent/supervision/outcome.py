@@ -1,9 +1,8 @@
-"""What the end of an attempt's processes means.
+"""Derives the outcome of an attempt from the exit of its processes.
 
-The supervisor tells how they ended (`Exit`); the state machine knows whether we
-wanted them to (`intent`). `conclude` puts the two together. What we wanted counts
-only if we acted on it in time: a task that had already succeeded when it was told
-to stop has succeeded.
+The supervisor reports how the processes ended (`Exit`); the state machine knows whether the agent
+meant to end them (`intent`); `conclude` combines the two. The intent counts only if it was acted on
+in time: a task that had already succeeded when it was told to stop has succeeded.
 """
 
 import errno
@@ -12,26 +11,26 @@ import signal
 
 import msgspec
 
-from duly.agent.disk_usage import MAX_DEPTH, MAX_FILES, DiskUsage
-from duly.agent.shortage import find_shortage
+from duly.agent.limits.disk_usage import MAX_DEPTH, MAX_FILES, DiskUsage
+from duly.agent.limits.shortage import find_shortage
 from duly.model.task import Outcome, Reason
 
-NOT_FOUND = 127
-NOT_EXECUTABLE = 126
+NOT_FOUND_EXIT_CODE = 127
+NOT_EXECUTABLE_EXIT_CODE = 126
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a program could not be started at all: the step, and the error number."""
+    """Why a program could not be started: the step that failed, and the errno."""
 
     step: str
     error: int
     program: str
     interpreter: str | None = None
-    """Of a script that was sent along: what its first line names."""
+    """The interpreter in the first line of a script, if the program is a script of the task."""
 
     @property
     def shortage(self) -> str | None:
-        """Return what the node itself is short of, if that is the reason."""
+        """Return the resource that the node is short of, if that is the reason."""
         return find_shortage(self.step, self.error)
 
 
@@ -40,20 +39,20 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
 
     code: int | None
     stopped: bool = False
-    """We had sent a signal before the main process ended."""
+    """The agent had sent a signal before the main process ended."""
     capped: bool = False
     """That signal was sent because the execution cap was reached."""
     out_of_memory: bool = False
     disk_exceeded: bool = False
-    """Its folder held more than its disk space, or a file in it was longer."""
+    """Its folder, or a single file in it, was larger than its disk limit."""
     disk_usage: DiskUsage | None = None
     disk_full: bool = False
-    """There was no room on the disk of its node when it ended."""
+    """The disk of its node was full when it ended."""
     failure: Failure | None = None
     is_unknown: bool = False
-    """It may have run, and nobody can tell how it ended."""
+    """It may have run, but its exit status is not known."""
     never_begun: bool = False
-    """We ended it before it was its turn to be started."""
+    """The agent ended it before its start was due."""
     ran: float | None = None
     execution_cap: float = 0.0
     memory_mb: int = 0
@@ -69,25 +68,25 @@ class Conclusion(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-INTENDED = {
+REASONS_BY_INTENT = {
     Outcome.CANCELLED: Reason("cancelled", "Cancelled while it was running."),
     Outcome.PREEMPTED: Reason("agent_stopped", "The agent on its node was told to stop."),
     Outcome.EXPIRED: Reason("agent_stopped", "The agent on its node stopped before it began."),
     Outcome.LOST: Reason("lease_lost", "Its node could not renew its lease in time."),
 }
 
-CANCELLED_BEFORE = Conclusion(
+CANCELLED_BEFORE_START = Conclusion(
     Outcome.CANCELLED, Reason("cancelled", "Cancelled before its node began it.")
 )
 NEVER_BEGUN = Conclusion(
     Outcome.EXPIRED, Reason("never_begun", "Its node was given it and never began it.")
 )
-UNBEGUN: dict[Outcome | None, Conclusion] = {
-    Outcome.CANCELLED: CANCELLED_BEFORE,
+CONCLUSIONS_BEFORE_START: dict[Outcome | None, Conclusion] = {
+    Outcome.CANCELLED: CANCELLED_BEFORE_START,
     Outcome.CAPPED: NEVER_BEGUN,
-    Outcome.PREEMPTED: Conclusion(Outcome.EXPIRED, INTENDED[Outcome.EXPIRED]),
+    Outcome.PREEMPTED: Conclusion(Outcome.EXPIRED, REASONS_BY_INTENT[Outcome.EXPIRED]),
 }
-"""What an attempt ends as that has not begun, by what we meant to end it as."""
+"""The conclusion of an attempt that has not begun, by the intent with which it was ended."""
 END_LOST = Conclusion(
     Outcome.LOST, Reason("end_lost", "It ended, but how it ended was lost with a database.")
 )
@@ -102,14 +101,14 @@ OUTCOME_UNKNOWN = Conclusion(
 
 
 def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
-    """Say how an attempt ended whose processes ended so, and which we meant to end as `intent`."""
+    """Return the conclusion for processes that ended as `end` and were meant to end as `intent`."""
     if end.failure is not None:
         return _not_started(end.failure)
     if end.never_begun:
-        return UNBEGUN.get(intent, NEVER_BEGUN)
+        return CONCLUSIONS_BEFORE_START.get(intent, NEVER_BEGUN)
     code = None if end.code is None else end.code if end.code >= 0 else 128 - end.code
     if end.stopped and intent is Outcome.CANCELLED:
-        return Conclusion(intent, INTENDED[intent], code)
+        return Conclusion(intent, REASONS_BY_INTENT[intent], code)
     if end.is_unknown:
         return OUTCOME_UNKNOWN
     if end.out_of_memory:
@@ -117,7 +116,7 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
     if end.capped or (end.stopped and intent is Outcome.CAPPED):
         return _capped(end, code)
     if end.stopped and intent is not None:
-        return Conclusion(intent, INTENDED[intent], code)
+        return Conclusion(intent, REASONS_BY_INTENT[intent], code)
     if end.disk_exceeded or end.code == -signal.SIGXFSZ:
         return Conclusion(Outcome.OVERUSED, _disk(end), code)
     if end.code == 0:
@@ -128,10 +127,10 @@ def conclude(end: Exit, intent: Outcome | None) -> Conclusion:
 
 
 def _capped(end: Exit, code: int | None) -> Conclusion:
-    """Say that an attempt reached its cap, or that it was ended for it and had time left.
+    """Conclude as capped, or as lost if the attempt was ended with time left.
 
-    The server counts from the lease, and by the database's clock. When the attempt arrived late,
-    or that clock stepped, it is not the task's fault.
+    The server counts from the lease, and by the database's clock. If the attempt arrived late or
+    that clock stepped, the task is not at fault.
     """
     if end.capped or end.ran is None or end.ran >= end.execution_cap:
         return Conclusion(Outcome.CAPPED, _cap(end), code)
@@ -198,13 +197,15 @@ def _not_started(failure: Failure) -> Conclusion:
     if failure.error in (errno.ENOENT, errno.ENOTDIR):
         message = f"The program {program[:200]!r} was not found on the node."
         if failure.interpreter is not None:
-            # The script itself is there: we wrote it. repr shows the \r of a foreign line end.
+            # The script itself exists: the agent wrote it. repr shows the \r of a CRLF line ending.
             found = failure.interpreter[:200]
             message = f"The interpreter {found!r} of the script was not found on the node."
-        return Conclusion(Outcome.FAILED, Reason("command_not_found", message, details), NOT_FOUND)
+        return Conclusion(
+            Outcome.FAILED, Reason("command_not_found", message, details), NOT_FOUND_EXIT_CODE
+        )
     message = f"{program[:200]!r} could not be executed: {os.strerror(failure.error)}."
     if failure.error == errno.ENOEXEC:
         message += " A script needs a first line such as #!/bin/sh."
     return Conclusion(
-        Outcome.FAILED, Reason("command_not_executable", message, details), NOT_EXECUTABLE
+        Outcome.FAILED, Reason("command_not_executable", message, details), NOT_EXECUTABLE_EXIT_CODE
     )

@@ -1,12 +1,12 @@
-"""Starts tasks and waits for them: a process of its own, below the supervisor.
+"""The spawner process, a child of the supervisor: starts tasks and waits for them.
 
-A task is started with posix_spawn, which copies nothing: what a task is to inherit (its
-cgroup, its limits, its folder, its user) this process takes on itself for a moment. It
-remains root at heart, in its saved user id, which the new process gives up at exec.
+A task is started with posix_spawn, which copies nothing: the spawner itself takes on
+what the task inherits (cgroup, limits, working directory, user) for the moment of the
+start. It keeps root in its saved user id, which the new process loses at exec.
 
-For that moment the task's user could signal it or change its priority. So everything
-that can be blocked is blocked; what cannot be costs a spawner, and the supervisor has
-another one at once (`duly.agent.starter`).
+During that moment the task's user could signal the spawner or change its priority. All
+signals that can be blocked are blocked; one that cannot be kills a spawner, which the
+supervisor replaces at once (`spawner_handle.py`).
 """
 
 # Imports no more than it must, so pathlib and contextlib stay out.
@@ -24,126 +24,130 @@ from collections import deque
 from itertools import islice
 from typing import Any, NamedTuple
 
-from duly.agent.disk_usage import measure
-from duly.agent.frames import Frames
-from duly.agent.spares import reclaim
+from duly.agent.limits.disk_usage import measure
+from duly.agent.preparation.workspace_pool import reclaim
+from duly.agent.supervision.frames import Connection
+from duly.agent.supervision.task_input import open_input
 from duly.clock import monotonic
 
-UNDER_WAY = 1
-"""What stands on the board for a start that has begun; then the process id, which is higher."""
-HOME = "spawner"
-"""The name of our own cgroup, beside those of the attempts, while we stand in no other."""
-AT_ONCE = 8
-"""How many tasks are started before the supervisor hears of them."""
-MOST_DOORS = 600
-"""How many files of groups stay open, if that is no more than half of what tasks may open."""
-CHILDREN = {signal.SIGCHLD}
-SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
-"""Tasks have the default for each. Where that is not asked for, the C library has the new process
-look first what it is, which is as many system calls more."""
-PLAIN, LEVEL = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)
-"""How we are scheduled, and what we start is not."""
+START_UNDER_WAY = 1
+"""The shared state of a start in progress: 0 before, then this, then the process id."""
+SPAWNER_CGROUP = "spawner"
+"""The spawners' own cgroup, beside those of the attempts, for when they are in no other."""
+MAX_STARTS_PER_BATCH = 8
+"""Tasks that are started before their results are sent to the supervisor."""
+MAX_OPEN_CGROUP_FILES = 600
+"""Open `cgroup.procs` files that are cached, but at most half of the limit on open files."""
+CHILD_SIGNALS = {signal.SIGCHLD}
+RESET_SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+"""Signals that tasks get with default handlers. Resetting all of them is cheaper: otherwise the C
+library queries each handler in the new process first, one system call per signal."""
+SCHEDULING_POLICY, SCHEDULING_PRIORITY = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0)
+"""The spawner's own scheduling, which tasks do not inherit."""
 IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273, "s390x": 282}
-"""The number of this system call, which no library has a function for."""
+"""System call numbers of ioprio_set, for which the C library has no wrapper."""
 IOPRIO_WHO_PROCESS = 1
-MADE, MAKE, RENEW = range(3)
-"""What there is of a task's folder: all of it, nothing, or one that was another task's before."""
+WORKSPACE_READY, WORKSPACE_MISSING, WORKSPACE_POOLED = range(3)
+"""The workspace of a start: complete, to be made, or an empty one from the pool."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 MAX_PATH_FOLDERS = 256
 """How many different folders of a PATH are searched; servers admit no more
-(`duly.model.request`)."""
-STEPS_ON = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+(`duly.model.requests.task_request`)."""
+PATH_SEARCH_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 """Errors after which the next folder of a PATH is tried."""
 
 
-class Setting(NamedTuple):
-    """What a spawner is given when it is made."""
+class SpawnerConfig(NamedTuple):
+    """The parameters of a new spawner."""
 
-    frames: Frames
-    board: "memoryview[int]"
-    """Shared with the supervisor, which reads it when we are dead: how far each start has come."""
+    connection: Connection
+    start_states: "memoryview[int]"
+    """The progress of each start, shared with the supervisor, which reads it if we die."""
     folders: list[str]
-    """Where the groups of attempts are, in each hierarchy."""
+    """The folders of the attempts' cgroups, one per hierarchy."""
     open_files: tuple[int, int]
     disk: int
-    """The largest file, in bytes, that its tasks may write; 0 means any. It can never be raised."""
+    """The largest file, in bytes, that tasks may write; 0 means no limit. It is for life."""
     supervisor: int
 
 
 class Spawner:
-    """The loop."""
+    """The spawner's event loop."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._frames, self._board, self._folders, open_files, disk, self._supervisor = setting
+    def __init__(self, setting: SpawnerConfig) -> None:
+        self._connection, self._start_states, self._folders, open_files, disk, self._supervisor = (
+            setting
+        )
         self._orders: deque[tuple[Any, ...]] = deque()
         self._results: list[tuple[Any, ...]] = []
         self._disk = disk
         self._children: dict[int, tuple[int, str, bool, tuple[int, int] | None]] = {}
-        """The attempt of each process, its folder, whether we made that, whose it is if it is
-        kept."""
-        self._doors: dict[str, list[int]] = {}
-        doors = min(MOST_DOORS, open_files[0] // 2)
-        self._most_groups = max(1, doors // max(1, len(self._folders)))
-        self._at = ""
-        self._stand = HOME
+        """By pid: the attempt, its workspace, whether we made or reused that workspace, and its
+        user if an empty workspace goes back to the pool."""
+        self._procs_files: dict[str, list[int]] = {}
+        procs_files = min(MAX_OPEN_CGROUP_FILES, open_files[0] // 2)
+        self._max_open_groups = max(1, procs_files // max(1, len(self._folders)))
+        self._current_group = ""
+        self._standby_group = SPAWNER_CGROUP
         self._processors = os.sched_getaffinity(0)
         self._niceness = os.getpriority(os.PRIO_PROCESS, 0)
-        # What tasks find as their standard input.
-        os.dup2(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), 0)
-        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # The standard input of tasks.
+        self._no_input = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(self._no_input, 0)
+        self._wakeup_reader, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
         if disk:
-            # A byte more, so that a file that hit the limit is longer than one that may be there.
+            # One byte more, so that a file that hit the limit is longer than any allowed one.
             resource.setrlimit(resource.RLIMIT_FSIZE, (disk + 1, disk + 1))
         if os.geteuid() == 0:
             os.setgroups([])
-        self._recover()
-        self._step_aside()
+        self._restore_scheduling()
+        self._leave_attempt()
 
     def run(self) -> None:
         """Serve the supervisor until it is gone."""
         ready = select.poll()
-        ready.register(self._frames.socket, select.POLLIN)
-        ready.register(self._woken, select.POLLIN)
+        ready.register(self._connection.socket, select.POLLIN)
+        ready.register(self._wakeup_reader, select.POLLIN)
         while True:
-            # One signal for many ends, and none while we are busy: each costs more than a look.
-            set_mask(signal.SIG_UNBLOCK, CHILDREN)
+            # SIGCHLD is only let in while waiting: one signal for many exits, none while busy.
+            set_mask(signal.SIG_UNBLOCK, CHILD_SIGNALS)
             found = ready.poll(0 if self._orders else None)
-            set_mask(signal.SIG_BLOCK, CHILDREN)
+            set_mask(signal.SIG_BLOCK, CHILD_SIGNALS)
             for fd, _ in found:
-                if fd == self._woken:
-                    os.read(self._woken, 4096)
+                if fd == self._wakeup_reader:
+                    os.read(self._wakeup_reader, 4096)
                     continue
-                orders = self._frames.receive()
+                orders = self._connection.receive()
                 if orders is None:
                     return
                 self._orders.extend(orders)
             if self._orders:
-                for _ in range(min(len(self._orders), AT_ONCE)):
-                    self._obey(*self._orders.popleft())
-                self._step_aside()
-            # What has been reaped is told before anything else is started: we might not live.
+                for _ in range(min(len(self._orders), MAX_STARTS_PER_BATCH)):
+                    self._handle_command(*self._orders.popleft())
+                self._leave_attempt()
+            # Send the exits that were reaped before the next start, which might kill us.
             self._reap()
-            self._tell()
+            self._send_results()
 
-    def _tell(self) -> None:
+    def _send_results(self) -> None:
         if self._results:
-            self._frames.try_to_send(self._results)
+            self._connection.send(self._results)
             self._results = []
-            while self._frames.is_full:
-                select.select([], [self._frames.socket], [])
-                self._frames.try_to_send()
+            while self._connection.is_full:
+                select.select([], [self._connection.socket], [])
+                self._connection.send()
 
-    def _obey(self, verb: str, *subject: Any) -> None:
+    def _handle_command(self, verb: str, *subject: Any) -> None:
         if verb == "start":
             self._start(*subject)
-        elif verb == "stand":
-            self._stand = subject[0]
+        elif verb == "standby":
+            self._standby_group = subject[0]
         elif verb == "reset":
-            self._recover()
+            self._restore_scheduling()
             reset_io_priority()
         elif verb == "terminate":
             for pid, (attempt, *_) in self._children.items():
@@ -151,19 +155,22 @@ class Spawner:
                     os.killpg(pid, signal.SIGTERM)
 
     def _start(self, slot: int, attempt: int, group: str | None, begin: tuple[Any, ...]) -> None:
-        argv, env, cwd, folder, user, is_kept = begin
-        output = self._frames.received.popleft()
-        self._board[slot] = UNDER_WAY
+        argv, env, cwd, folder, user, is_kept, *stdin = begin
+        output = self._connection.received_descriptors.popleft()
+        self._start_states[slot] = START_UNDER_WAY
         step = "cgroup"
         try:
             if os.getppid() != self._supervisor:
-                os._exit(0)  # Nobody would ever end it.
+                os._exit(0)  # The supervisor is dead, so nothing would ever end the task.
             if group is not None:
-                if group == self._stand:
-                    self._stand = HOME  # It is the attempt's from now on.
+                if group == self._standby_group:
+                    self._standby_group = SPAWNER_CGROUP  # Now it belongs to the attempt.
                 self._enter(group)
+            step = "stdin"
+            if stdin:
+                self._provide_input(*stdin)
             step = "workspace"
-            if folder != MADE:
+            if folder != WORKSPACE_READY:
                 self._prepare(cwd, folder, user)
             os.chdir(cwd)
             step = "exec"
@@ -177,16 +184,24 @@ class Spawner:
             return
         finally:
             os.close(output)
-        self._board[slot] = pid
-        self._children[pid] = attempt, cwd, folder != MADE, user if is_kept else None
+            if stdin:
+                os.dup2(self._no_input, 0)
+        self._start_states[slot] = pid
+        self._children[pid] = attempt, cwd, folder != WORKSPACE_READY, user if is_kept else None
         self._results.append(("begun", attempt, pid, at))
 
+    def _provide_input(self, data: bytes) -> None:
+        """Make `data` the standard input; the attempt's cgroup, which we are in, pays for it."""
+        fd = open_input(data)
+        os.dup2(fd, 0)
+        os.close(fd)
+
     def _prepare(self, cwd: str, folder: int, user: tuple[int, int] | None) -> None:
-        if folder == RENEW and user is not None:
+        if folder == WORKSPACE_POOLED and user is not None:
             try:
                 os.chown(cwd, *user)
             except FileNotFoundError:
-                pass  # Somebody tidies up here.
+                pass  # It was removed from outside.
             else:
                 return
         os.mkdir(cwd, 0o700)
@@ -206,11 +221,11 @@ class Spawner:
         finally:
             os.setresuid(0, 0, 0)
             os.setresgid(0, 0, 0)
-            self._recover()
+            self._restore_scheduling()
 
-    def _recover(self) -> None:
-        """Set what a task's user may have changed of us; tasks themselves begin at nice 0."""
-        os.sched_setscheduler(0, PLAIN, LEVEL)
+    def _restore_scheduling(self) -> None:
+        """Restore the scheduling that a task's user may have changed; tasks start at nice 0."""
+        os.sched_setscheduler(0, SCHEDULING_POLICY, SCHEDULING_PRIORITY)
         os.sched_setaffinity(0, self._processors)
         try:
             os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
@@ -218,7 +233,7 @@ class Spawner:
             pass
 
     def _execute(self, argv: list[str], env: dict[str, str], output: int) -> int:
-        """Start the program, looked for in the task's own PATH."""
+        """Start the program, searched for in the task's own PATH."""
         program = argv[0]
         if "/" in program:
             return spawn(program, argv, env, output)
@@ -227,40 +242,40 @@ class Spawner:
         for folder in islice(folders, MAX_PATH_FOLDERS):
             path = f"{folder or '.'}/{program}"
             try:
-                os.stat(path)  # A look costs less than a process that finds nothing.
+                os.stat(path)  # Cheaper than a spawn that fails.
                 return spawn(path, argv, env, output)
             except OSError as error:
-                # Like a shell: a program that may not be run is passed over, but remembered.
-                if error.errno not in STEPS_ON:
+                # Like a shell: skip a program that may not be executed, but report it at the end.
+                if error.errno not in PATH_SEARCH_ERRORS:
                     raise
                 found = error.errno if error.errno == errno.EACCES else found
         raise OSError(found, os.strerror(found))
 
     def _enter(self, group: str) -> None:
-        """Go into a group, unless we are there: it may take the kernel milliseconds."""
-        if group == self._at:
+        """Move into a cgroup, unless already there: the move may take milliseconds."""
+        if group == self._current_group:
             return
-        self._at = ""
-        doors = self._doors.get(group)
-        if doors is None:
-            if len(self._doors) >= self._most_groups:
-                for fd in self._doors.pop(next(iter(self._doors))):
+        self._current_group = ""
+        procs_files = self._procs_files.get(group)
+        if procs_files is None:
+            if len(self._procs_files) >= self._max_open_groups:
+                for fd in self._procs_files.pop(next(iter(self._procs_files))):
                     os.close(fd)
-            doors = self._doors[group] = self._open_doors(group)
-        for door in doors:
-            os.write(door, b"0")
-        self._at = group
+            procs_files = self._procs_files[group] = self._open_procs_files(group)
+        for procs_file in procs_files:
+            os.write(procs_file, b"0")
+        self._current_group = group
 
-    def _open_doors(self, group: str) -> list[int]:
+    def _open_procs_files(self, group: str) -> list[int]:
         return [
             os.open(f"{folder}/{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
             for folder in self._folders
         ]
 
-    def _step_aside(self) -> None:
-        """Be in no attempt's cgroup or folder: they may be frozen, killed or removed."""
+    def _leave_attempt(self) -> None:
+        """Leave the attempt's cgroup and workspace: they may be frozen, killed or removed."""
         if self._folders:
-            self._enter(self._stand)
+            self._enter(self._standby_group)
         os.chdir("/")
 
     def _reap(self) -> None:
@@ -271,15 +286,17 @@ class Spawner:
             at = monotonic()
             attempt, cwd, is_ours, user = self._children.pop(pid)
             cpu = rusage.ru_utime + rusage.ru_stime
-            is_bare = is_ours and (reclaim(cwd, user) if user else remove_bare(cwd))
-            disk_usage = None if is_bare or not self._disk else tuple(measure(cwd))
+            is_workspace_empty = is_ours and (reclaim(cwd, user) if user else remove_if_empty(cwd))
+            disk_usage = None if is_workspace_empty or not self._disk else tuple(measure(cwd))
             code = os.waitstatus_to_exitcode(status)
             peak = rusage.ru_maxrss * 1024
-            self._results.append(("ended", attempt, code, cpu, peak, at, is_bare, disk_usage))
+            self._results.append(
+                ("ended", attempt, code, cpu, peak, at, is_workspace_empty, disk_usage)
+            )
 
 
 def reset_io_priority() -> None:
-    """Give up an I/O priority that a task's user has set for us: tasks inherit it."""
+    """Reset an I/O priority that a task's user may have set: tasks inherit it."""
     import ctypes  # Large, and only needed where there are many tenants.
 
     number = IOPRIO_SET.get(os.uname().machine)
@@ -288,15 +305,15 @@ def reset_io_priority() -> None:
 
 
 def spawn(path: str, argv: list[str], env: dict[str, str], output: int) -> int:
-    """Start a program as whom and where we are now, and return its process id."""
+    """Start a program with the current user, cgroup and directory; return its process id."""
     streams = (os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)
     return os.posix_spawn(
-        path, argv, env, file_actions=streams, setsid=True, setsigmask=(), setsigdef=SIGNALS
+        path, argv, env, file_actions=streams, setsid=True, setsigmask=(), setsigdef=RESET_SIGNALS
     )
 
 
-def remove_bare(cwd: str) -> bool:
-    """Remove a folder in which nothing is, as most tasks leave it; False means that it stays."""
+def remove_if_empty(cwd: str) -> bool:
+    """Remove an empty workspace, as most tasks leave it; False means that it is not empty."""
     try:
         os.rmdir(cwd)
     except OSError:

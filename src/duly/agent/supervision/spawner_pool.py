@@ -1,10 +1,12 @@
-"""The pool of a supervisor's spawners: one per tenant, replaced when dead, passed on when idle.
+"""The supervisor's pool of spawners: one per tenant, replaced when dead, reassigned when unused.
 
-A task's user can signal its spawner for a moment while the task starts (`duly.agent.spawner`),
-so a spawner serves one tenant at a time: what a tenant does to it reaches no other tenant. Where
-there are more tenants than spawners, one that has nothing left to start or to wait for is reset,
-and serves the next. The largest file that an attempt may write is its spawner's own limit, for
-life, so there is one per tenant and limit. `duly.agent.starter` is the connection to each.
+A task's user can signal its spawner for a moment while the task starts (`spawner.py`), so a
+spawner serves one tenant at a time: no tenant can disturb another. Where there are more tenants
+than spawners, one with no starts and no running tasks is reset and serves the next tenant. The
+limit on file size is set on the spawner itself, for life, so there is one spawner per tenant and
+limit. `spawner_handle.py` is the connection to each.
+
+Decision: docs/adr/0005-supervisor-and-spawners.md.
 """
 
 # The supervisor imports no more than it must, so contextlib stays out.
@@ -15,189 +17,194 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from duly.agent.cgroup import Group, Layout, Limits
-from duly.agent.groups import Groups
-from duly.agent.spawner import AT_ONCE
-from duly.agent.starter import Start, Starter
+from duly.agent.limits.cgroup import Cgroup, Layout, Limits
+from duly.agent.limits.cgroup_pool import CgroupPool
+from duly.agent.supervision.spawner import MAX_STARTS_PER_BATCH
+from duly.agent.supervision.spawner_handle import PendingStart, SpawnerHandle
 
-MAX_ALIKE = 2
-"""Spawners for the same tenant and limit: one prepares while the other waits for an exec."""
+MAX_SPAWNERS_PER_KEY = 2
+"""Spawners per tenant and limit: one prepares a start while the other waits for an exec."""
 MAX_SPAWNERS = 32
-"""Beyond this many, idle ones serve other tenants, or are retired. Each has 2 MB of its own."""
+"""Beyond this, idle spawners are reassigned or retired. Each has 2 MB of private memory."""
 
-Mourn = Callable[[Starter, list[Any]], None]
-"""Takes over what a dead spawner leaves, and the results that it could not tell any more."""
+OnDeath = Callable[[SpawnerHandle, list[Any]], None]
+"""Called with a dead spawner's handle and its last results, to adopt its children."""
 
 
-class Spawners:
-    """All that are there; `poll` tells when one of them has something to say."""
+class SpawnerPool:
+    """All spawners; each connection is registered with `poll`."""
 
     def __init__(
         self,
         layout: Layout,
-        groups: Groups,
+        groups: CgroupPool,
         open_files: tuple[int, int],
         lock: int,
         poll: select.epoll,
-        mourn: Mourn,
+        on_death: OnDeath,
     ) -> None:
         self._layout = layout
         self._groups = groups
         self._open_files = open_files
         self._lock = lock
         self._poll = poll
-        self._mourn = mourn
-        self._starters: list[Starter] = []
-        """The one that was chosen last is at the end."""
-        self._lines: dict[int, Starter] = {}
+        self._on_death = on_death
+        self._spawners: list[SpawnerHandle] = []
+        """Least recently used first."""
+        self._by_fd: dict[int, SpawnerHandle] = {}
 
     def __contains__(self, fd: int) -> bool:
-        """Say whether this is the line to one of them."""
-        return fd in self._lines
+        """Return whether `fd` is the connection to a spawner."""
+        return fd in self._by_fd
 
     @property
     def pids(self) -> set[int]:
-        """Return which processes they are."""
-        return {starter.pid for starter in self._lines.values()}
+        """The process ids of all spawners."""
+        return {spawner.pid for spawner in self._by_fd.values()}
 
     @property
     def deadline(self) -> float:
-        """Return when the next of them counts as stuck, if nothing is heard of it until then."""
-        return min((starter.deadline for starter in self._starters), default=float("inf"))
+        """The earliest time at which a spawner counts as stuck unless it sends a result."""
+        return min((spawner.deadline for spawner in self._spawners), default=float("inf"))
 
-    def choose(self, tenant: int | None, disk: int) -> Starter:
+    def choose(self, tenant: int | None, disk: int) -> SpawnerHandle:
         """Return a spawner of this tenant whose largest file is `disk` bytes."""
-        alike = [one for one in self._starters if one.tenant == tenant and one.disk == disk]
-        starter = min(alike, key=Starter.load, default=None)
-        if starter is None or (starter.load() >= AT_ONCE and len(alike) < MAX_ALIKE):
-            starter = self._pass_on(tenant, disk) or self._make(tenant, disk)
-        self._starters.remove(starter)
-        self._starters.append(starter)
-        return starter
+        alike = [s for s in self._spawners if s.tenant == tenant and s.disk == disk]
+        spawner = min(alike, key=SpawnerHandle.load, default=None)
+        if spawner is None or (
+            spawner.load() >= MAX_STARTS_PER_BATCH and len(alike) < MAX_SPAWNERS_PER_KEY
+        ):
+            spawner = self._reassign_unused(tenant, disk) or self._make(tenant, disk)
+        self._spawners.remove(spawner)
+        self._spawners.append(spawner)
+        return spawner
 
-    def _pass_on(self, tenant: int | None, disk: int) -> Starter | None:
-        """Let the spawner serve the tenant that has had nothing to do for longest, if we must."""
-        if len(self._starters) < MAX_SPAWNERS:
+    def _reassign_unused(self, tenant: int | None, disk: int) -> SpawnerHandle | None:
+        """Reassign the least recently used idle spawner, if there are as many as allowed."""
+        if len(self._spawners) < MAX_SPAWNERS:
             return None
-        unused = (one for one in self._starters if one.disk == disk and one.is_unused())
-        starter = next(unused, None)
-        if starter is not None:
-            starter.serve(tenant)
-        return starter
+        unused = (s for s in self._spawners if s.disk == disk and s.is_unused())
+        spawner = next(unused, None)
+        if spawner is not None:
+            spawner.serve(tenant)
+        return spawner
 
-    def _make(self, tenant: int | None, disk: int) -> Starter:
+    def _make(self, tenant: int | None, disk: int) -> SpawnerHandle:
         self._retire_idle()
-        starter = Starter(self._layout.folders, self._open_files, tenant, disk, self._lock)
-        self._listen(starter)
-        self._starters.append(starter)
-        return starter
+        spawner = SpawnerHandle(self._layout.folders, self._open_files, tenant, disk, self._lock)
+        self._listen(spawner)
+        self._spawners.append(spawner)
+        return spawner
 
     def _retire_idle(self) -> None:
-        """Make room for one more. Those that are busy stay, however many they are."""
-        excess = len(self._starters) + 1 - MAX_SPAWNERS
-        idle = [starter for starter in self._starters if not starter.load()]
-        for starter in idle[: max(0, excess)]:
-            self._starters.remove(starter)
-            starter.retire()
+        """Retire idle spawners to make room for one more. Busy ones stay, however many."""
+        excess = len(self._spawners) + 1 - MAX_SPAWNERS
+        idle = [spawner for spawner in self._spawners if not spawner.load()]
+        for spawner in idle[: max(0, excess)]:
+            self._spawners.remove(spawner)
+            spawner.retire()
 
     def flush(self, *, may_begin: bool) -> list[Any]:
-        """Hand over what they are to begin now; return which groups attempts have got for that."""
+        """Send the next starts to the spawners; return the cgroups assigned, and failures."""
         results: list[Any] = []
-        for starter in self._starters:
-            # Whatever is begun wakes us again. What cannot be does not, so the next are tried.
-            while may_begin and (starts := starter.take_next()):
-                begun = [start for start in starts if self._enclose(starter, start, results)]
+        for spawner in self._spawners:
+            # A start that was sent wakes us with its result. One that failed here does not, so
+            # the next ones are tried at once.
+            while may_begin and (starts := spawner.pop_next()):
+                begun = [start for start in starts if self._assign_group(spawner, start, results)]
                 if begun:
-                    if not starter.is_waited_for:
-                        self._find_stand(starter, begun[-1])
-                    starter.hand_over(begun)
-            starter.frames.wait_for_room(self._poll)
+                    if not spawner.has_waiting:
+                        self._assign_standby_group(spawner, begun[-1])
+                    spawner.send_starts(begun)
+            spawner.connection.poll_for_room(self._poll)
         return results
 
-    def _enclose(self, starter: Starter, start: Start, results: list[Any]) -> bool:
-        """Give a start its group: the one in which its spawner waits, if that will do."""
+    def _assign_group(
+        self, spawner: SpawnerHandle, start: PendingStart, results: list[Any]
+    ) -> bool:
+        """Assign a cgroup to a start: the spawner's standby cgroup, if its limits match."""
         if start.group is None and self._layout.folders:
             try:
-                start.group = self._find_group(starter, start.limits)
+                start.group = self._take_group(spawner, start.limits)
             except OSError as error:
-                starter.give_up(start)
+                spawner.drop(start)
                 results.append(("failed", start.attempt, "fork", error.errno or errno.EIO))
                 return False
         if start.group is not None:
-            results.append(("enclosed", start.attempt, start.group))
+            results.append(("grouped", start.attempt, start.group))
         return True
 
-    def _find_group(self, starter: Starter, limits: Limits) -> Group:
-        stand = starter.stand
-        if stand is not None and stand.limits == limits:
-            starter.stand = None
-            return stand
+    def _take_group(self, spawner: SpawnerHandle, limits: Limits) -> Cgroup:
+        standby_group = spawner.standby_group
+        if standby_group is not None and standby_group.limits == limits:
+            spawner.standby_group = None
+            return standby_group
         return self._groups.take(limits)
 
-    def _find_stand(self, starter: Starter, last: Start) -> None:
-        """Let a spawner wait in a group like that of its last start.
+    def _assign_standby_group(self, spawner: SpawnerHandle, last: PendingStart) -> None:
+        """Have the spawner wait in an empty cgroup with the limits of its last start.
 
-        To go into a group takes the kernel milliseconds when nobody has done so just before.
-        So it is done after a start, for the next one, and not when that is waited for.
+        Moving into a cgroup takes the kernel milliseconds if no process has moved just before.
+        So it is done ahead of the next start, and adds nothing to its latency.
         """
-        if last.group is not None and starter.stand is None:
+        if last.group is not None and spawner.standby_group is None:
             try:
-                starter.stand = self._groups.take(last.limits)
+                spawner.standby_group = self._groups.take(last.limits)
             except OSError:
-                pass  # It waits in its own group, and the next start takes longer.
+                pass  # The spawner waits in its own cgroup, and the next start takes longer.
 
-    def hear(self, fd: int) -> list[Any]:
-        """Return what the one on this line tells; one that is gone is replaced."""
-        starter = self._lines[fd]
-        starter.frames.try_to_send()
-        results = starter.hear()
-        return self._replace(starter) if results is None else results
+    def receive(self, fd: int) -> list[Any]:
+        """Return the results from the spawner on `fd`; replace a spawner that is gone."""
+        spawner = self._by_fd[fd]
+        spawner.connection.send()
+        results = spawner.receive()
+        return self._replace(spawner) if results is None else results
 
-    def _replace(self, starter: Starter) -> list[Any]:
-        """Bury a spawner, and make another one for its starts unless it was retired."""
-        self._bury(starter)
-        if starter not in self._starters:
+    def _replace(self, spawner: SpawnerHandle) -> list[Any]:
+        """Clean up after a dead spawner, and start a new one unless it was retired."""
+        self._clean_up(spawner)
+        if spawner not in self._spawners:
             return []
         try:
-            starter.replace()
+            spawner.replace()
         except OSError as error:
-            self._starters.remove(starter)
-            return [("failed", attempt, "fork", error.errno) for attempt in starter.give_up_all()]
-        self._listen(starter)
+            self._spawners.remove(spawner)
+            return [("failed", attempt, "fork", error.errno) for attempt in spawner.drop_waiting()]
+        self._listen(spawner)
         return []
 
-    def _listen(self, starter: Starter) -> None:
-        self._lines[starter.frames.socket.fileno()] = starter
-        self._poll.register(starter.frames.socket, select.EPOLLIN)
+    def _listen(self, spawner: SpawnerHandle) -> None:
+        self._by_fd[spawner.connection.socket.fileno()] = spawner
+        self._poll.register(spawner.connection.socket, select.EPOLLIN)
 
-    def _bury(self, starter: Starter) -> None:
-        del self._lines[starter.frames.socket.fileno()]
-        self._poll.unregister(starter.frames.socket)
-        results = starter.bury()
-        if starter.stand is not None:
-            self._groups.give_back(starter.stand)
-            starter.stand = None
-        self._mourn(starter, results)
+    def _clean_up(self, spawner: SpawnerHandle) -> None:
+        del self._by_fd[spawner.connection.socket.fileno()]
+        self._poll.unregister(spawner.connection.socket)
+        results = spawner.clean_up()
+        if spawner.standby_group is not None:
+            self._groups.release(spawner.standby_group)
+            spawner.standby_group = None
+        self._on_death(spawner, results)
 
     def kill_stuck(self, now: float) -> None:
-        """End those of which nothing has been heard for too long."""
-        for starter in self._starters:
-            if now >= starter.deadline:
-                starter.kill()
+        """Kill spawners that have sent no result for too long."""
+        for spawner in self._spawners:
+            if now >= spawner.deadline:
+                spawner.kill()
 
     def kill_stopped(self, pid: int) -> None:
-        """End the spawner `pid`, which somebody has stopped; do nothing if it is none."""
-        for starter in self._lines.values():
-            if starter.pid == pid:
-                starter.kill()
+        """Kill the spawner `pid`, which was stopped by a signal; ignore other processes."""
+        for spawner in self._by_fd.values():
+            if spawner.pid == pid:
+                spawner.kill()
 
-    def bury_dead(self) -> list[Any]:
-        """Replace those that have died; return what became of starts that this left without one."""
-        dead = [starter for starter in self._lines.values() if starter.is_dead()]
-        return [result for starter in dead for result in self._replace(starter)]
+    def replace_dead(self) -> list[Any]:
+        """Replace dead spawners; return failures of starts that got no new spawner."""
+        dead = [spawner for spawner in self._by_fd.values() if spawner.is_dead()]
+        return [result for spawner in dead for result in self._replace(spawner)]
 
     def close(self) -> None:
-        """End all of them."""
-        for starter in list(self._lines.values()):
-            starter.kill()
-            self._bury(starter)
+        """Kill all spawners."""
+        for spawner in list(self._by_fd.values()):
+            spawner.kill()
+            self._clean_up(spawner)

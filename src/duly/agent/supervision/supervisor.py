@@ -1,13 +1,15 @@
-"""The process that runs an agent's tasks, and outlives its mistakes.
+"""The supervisor process: starts an agent's tasks, and enforces their lease and execution cap.
 
-One per agent, apart from it, so that neither a busy agent nor a stopped one keeps
-an attempt running beyond its cap or its lease. It starts tasks, reads what they
-write, ends them when it must, and tells of an exit only when nothing of the tree
-is left. When the agent is gone, it kills everything and goes, too.
+It is a process of its own, so that neither a busy agent nor a stopped one keeps an attempt
+running beyond its cap or its lease. It reads the output of tasks, ends them when it must,
+and sends an exit event only when no process of the attempt is left. When the agent is
+gone, it kills everything and exits.
 
-It is a single loop without threads that never waits for a disk: what may have to is
-the spawners' (`duly.agent.spawners`). Commands and events are messages over a socket
-(`duly.agent.link` is the other end).
+It is a single-threaded event loop that never waits for a disk: blocking work is done by the
+spawners (`spawner_pool.py`). Commands and events are messages over a socket
+(`supervisor_link.py` is the agent's end).
+
+Decision: docs/adr/0005-supervisor-and-spawners.md.
 """
 
 import errno
@@ -17,83 +19,83 @@ import signal
 import socket
 from typing import Any
 
-from duly.agent.attempt import LONGEST_LOOK, Attempt, describe
-from duly.agent.cgroup import Group, Layout, Limits
-from duly.agent.frames import Frames
-from duly.agent.frozen_limit import FROZEN_LIMIT
-from duly.agent.groups import Groups
-from duly.agent.memory_sampler import SAMPLE_INTERVAL, find_over_limit
-from duly.agent.output import Output
-from duly.agent.outputs import Outputs
-from duly.agent.spawners import Spawners
-from duly.agent.starter import Start, Starter
-from duly.agent.timers import Timers
-from duly.agent.tree import Nowhere, Tree, kill_descendants
+from duly.agent.limits.cgroup import Cgroup, Layout, Limits
+from duly.agent.limits.cgroup_pool import CgroupPool
+from duly.agent.limits.memory_sampler import SAMPLE_INTERVAL_SECONDS, find_over_limit
+from duly.agent.supervision.attempt import MAX_RECHECK_SECONDS, SupervisedAttempt, describe
+from duly.agent.supervision.attempt_timers import AttemptTimers
+from duly.agent.supervision.frames import Connection
+from duly.agent.supervision.freeze_limit import MAX_FROZEN_SECONDS
+from duly.agent.supervision.output import Output
+from duly.agent.supervision.output_reader import OutputReader
+from duly.agent.supervision.process_tree import NoProcesses, ProcessTree, kill_descendants
+from duly.agent.supervision.spawner_handle import PendingStart, SpawnerHandle
+from duly.agent.supervision.spawner_pool import SpawnerPool
 from duly.clock import monotonic
 
 
 class Supervisor:
-    """The loop."""
+    """The supervisor's event loop."""
 
     def __init__(
         self, link: int, layout: Layout, processes: int, open_files: tuple[int, int], lock: int
     ) -> None:
-        self._agent = Frames(socket.socket(fileno=link))
+        self._agent = Connection(socket.socket(fileno=link))
         self._layout = layout
-        self._attempts: dict[int, Attempt] = {}
-        self._by_pid: dict[int, Attempt] = {}
-        self._timers = Timers(self._attempts)
+        self._attempts: dict[int, SupervisedAttempt] = {}
+        self._by_pid: dict[int, SupervisedAttempt] = {}
+        self._timers = AttemptTimers(self._attempts)
         self._trusted_until = float("-inf")
-        self._lapsed = True
+        self._has_lapsed = True
         self._sample_at = float("inf") if layout.limits_memory else 0.0
         self._events: list[Any] = []
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup_reader, self._wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._agent.socket, select.EPOLLIN)
-        self._poll.register(self._woken, select.EPOLLIN)
-        self._outputs = Outputs(self._poll)
-        self._groups = Groups(layout, processes, self._poll)
-        self._spawners = Spawners(
-            layout, self._groups, open_files, lock, self._poll, self._take_over
+        self._poll.register(self._wakeup_reader, select.EPOLLIN)
+        self._outputs = OutputReader(self._poll)
+        self._groups = CgroupPool(layout, processes, self._poll)
+        self._spawners = SpawnerPool(
+            layout, self._groups, open_files, lock, self._poll, self._adopt_orphans
         )
 
     def run(self) -> None:
-        """Serve the agent until it is gone, then leave nothing behind."""
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        """Serve the agent until it is gone, then kill everything."""
+        signal.set_wakeup_fd(self._wakeup_writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        while self._serve():
-            self._keep_time()
-            # Without a lease nothing more is begun: it may be running elsewhere by now.
-            self._take_in(self._spawners.flush(may_begin=not self._lapsed))
+        while self._handle_ready():
+            self._run_timers()
+            # Nothing starts without a valid lease: it may be running elsewhere by now.
+            self._apply_results(self._spawners.flush(may_begin=not self._has_lapsed))
             if self._events:
-                self._agent.try_to_send(self._events)
+                self._agent.send(self._events)
                 self._events = []
-            self._agent.wait_for_room(self._poll)
+            self._agent.poll_for_room(self._poll)
         self._shut_down()
 
-    def _serve(self) -> bool:
-        """Wait for something to happen and deal with it; False means that the agent is gone."""
+    def _handle_ready(self) -> bool:
+        """Wait for events and handle them; False means that the agent is gone."""
         for fd, _ in self._poll.poll(self._timeout()):
             if fd in self._spawners:
-                self._take_in(self._spawners.hear(fd))
+                self._apply_results(self._spawners.receive(fd))
             elif fd == self._agent.socket.fileno():
-                self._agent.try_to_send()
+                self._agent.send()
                 commands = self._agent.receive()
                 if commands is None:
                     return False
                 for verb, subject in commands:
-                    self._obey(verb, subject)
-            elif fd == self._woken:
-                os.read(self._woken, 4096)
+                    self._handle_command(verb, subject)
+            elif fd == self._wakeup_reader:
+                os.read(self._wakeup_reader, 4096)
                 self._reap()
-            elif fd in self._outputs:  # It may have ended earlier in this round.
+            elif fd in self._outputs:  # The attempt may have ended earlier in this pass.
                 self._outputs.read(fd)
             elif (group := self._groups.out_of_memory(fd)) is not None:
-                for attempt in [one for one in self._attempts.values() if one.tree is group]:
+                for attempt in [a for a in self._attempts.values() if a.tree is group]:
                     self._end_out_of_memory(attempt)
         return True
 
-    def _obey(self, verb: str, subject: Any) -> None:
+    def _handle_command(self, verb: str, subject: Any) -> None:
         if verb == "start":
             self._start(subject)
         elif verb == "trust":
@@ -114,7 +116,7 @@ class Supervisor:
         pipe: tuple[int, ...] = ()
         try:
             pipe = reading, writing = os.pipe2(os.O_CLOEXEC)
-            starter = self._spawners.choose(spec["tenant"], spec["disk"])
+            spawner = self._spawners.choose(spec["tenant"], spec["disk"])
         except OSError as error:
             for fd in pipe:
                 os.close(fd)
@@ -123,33 +125,33 @@ class Supervisor:
         os.set_blocking(reading, False)
         output = Output(reading, spec["spool"], spec["log_limit"])
         is_grouped = bool(self._layout.folders)
-        tree = Nowhere() if is_grouped else Tree(spec["marker"], spec["own_uid"])
-        self._attempts[spec["id"]] = Attempt(spec, tree, output, starter)
-        starter.add(Start(spec["id"], Limits(*spec["limits"]), spec["begin"], writing))
+        tree = NoProcesses() if is_grouped else ProcessTree(spec["marker"], spec["own_uid"])
+        self._attempts[spec["id"]] = SupervisedAttempt(spec, tree, output, spawner)
+        spawner.add(PendingStart(spec["id"], Limits(*spec["limits"]), spec["begin"], writing))
 
     def _measure(self, identities: list[int]) -> None:
-        """Tell since when attempts run, and what they have used by now."""
+        """Send the start time and the usage so far of running attempts."""
         running = [
             attempt
             for identity in identities
             if (attempt := self._attempts.get(identity)) is not None and attempt.pid
         ]
-        told = [[one.id, one.started_at, *one.tree.used()] for one in running]
-        self._events.append(["measured", told])
+        samples = [[a.id, a.started_at, *a.tree.usage_so_far()] for a in running]
+        self._events.append(["measured", samples])
 
-    def _take_in(self, results: list[Any]) -> None:
+    def _apply_results(self, results: list[Any]) -> None:
         begun = []
         for what, identity, *details in results:
             attempt = self._attempts[identity]
             if what == "begun":
-                self._begin(attempt, *details)
+                self._on_started(attempt, *details)
                 begun.append(attempt)
             elif what == "ended":
-                self._end(attempt, *details)
-            elif what == "enclosed":
+                self._on_ended(attempt, *details)
+            elif what == "grouped":
                 (attempt.tree,) = details
             elif what == "unknown":
-                self._give_up_on_outcome(attempt)
+                self._end_unknown(attempt)
             else:
                 attempt.failure, attempt.ended_at = (details[0], details[1]), monotonic()
                 self._settle(attempt)
@@ -157,87 +159,87 @@ class Supervisor:
             if attempt.code is None:
                 self._outputs.add(attempt)
 
-    def _begin(self, attempt: Attempt, pid: int, at: float) -> None:
-        """Take note that an attempt runs, and do what has waited for that."""
+    def _on_started(self, attempt: SupervisedAttempt, pid: int, at: float) -> None:
+        """Record that an attempt runs, and carry out what has waited for its process."""
         attempt.pid, attempt.started_at = pid, at
         cap = at + attempt.spec["execution_cap"]
-        self._timers.at(cap, attempt.id, lambda: self._cap(attempt))
-        if isinstance(attempt.tree, Tree):
+        self._timers.call_at(cap, attempt.id, lambda: self._cap(attempt))
+        if isinstance(attempt.tree, ProcessTree):
             attempt.tree.leader = pid
         if attempt.frozen_at is not None:
             attempt.tree.freeze()
-        if attempt.doomed:
+        if attempt.kill_on_start:
             attempt.tree.kill()
         elif attempt.stopped:
-            attempt.starter.terminate(attempt.id)
+            attempt.spawner.terminate(attempt.id)
 
-    def _end(
+    def _on_ended(
         self,
-        attempt: Attempt,
+        attempt: SupervisedAttempt,
         code: int,
         cpu: float,
         peak: int,
         at: float,
-        is_bare: bool = False,
+        is_workspace_empty: bool = False,
         disk_usage: tuple[Any, ...] | None = None,
     ) -> None:
         attempt.code, attempt.ended_at = code, at
-        attempt.cpu, attempt.peak, attempt.is_bare = cpu, peak, is_bare
+        attempt.cpu, attempt.peak, attempt.is_workspace_empty = cpu, peak, is_workspace_empty
         attempt.disk_usage = disk_usage
         self._settle(attempt)
 
-    def _take_over(self, starter: Starter, results: list[Any]) -> None:
-        """Take over what a dead spawner leaves: its children are ours now."""
-        self._take_in(results)
+    def _adopt_orphans(self, spawner: SpawnerHandle, results: list[Any]) -> None:
+        """Adopt the children of a dead spawner, which the kernel has reparented to us."""
+        self._apply_results(results)
         for attempt in list(self._attempts.values()):
-            if attempt.starter is starter and attempt.stopped and self._withdraw(attempt):
-                continue  # It waits again, and was to be ended when it would have begun.
+            if attempt.spawner is spawner and attempt.stopped and self._withdraw(attempt):
+                continue  # It waits for a spawner again, and was to be ended once it started.
             if (
-                attempt.starter is starter
+                attempt.spawner is spawner
                 and attempt.pid
                 and attempt.code is None
                 and attempt.pid not in self._by_pid
             ):
                 self._adopt(attempt)
-        os.write(self._wake, b"\0")  # Those that we have adopted may have ended before.
+        os.write(self._wakeup_writer, b"\0")  # An adopted child may have exited before.
 
-    def _adopt(self, attempt: Attempt) -> None:
+    def _adopt(self, attempt: SupervisedAttempt) -> None:
         try:
             os.waitid(os.P_PID, attempt.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            # It had ended, and how was known to the spawner only.
-            self._give_up_on_outcome(attempt)
+            # The spawner had reaped it, and its exit status is lost.
+            self._end_unknown(attempt)
             return
         self._by_pid[attempt.pid] = attempt
         if attempt.stopped:
             os.killpg(attempt.pid, signal.SIGTERM)
 
-    def _give_up_on_outcome(self, attempt: Attempt) -> None:
-        """End an attempt that may have run, or ended, in a way that nobody can tell any more."""
+    def _end_unknown(self, attempt: SupervisedAttempt) -> None:
+        """End an attempt that may have run, but whose outcome was lost with its spawner."""
         attempt.is_unknown, attempt.ended_at = True, monotonic()
         self._settle(attempt)
 
-    def _terminate(self, attempt: Attempt) -> None:
+    def _terminate(self, attempt: SupervisedAttempt) -> None:
         if attempt.code is not None or attempt.stopped or self._withdraw(attempt):
             return
         attempt.stopped = True
         if attempt.pid in self._by_pid:
             os.killpg(attempt.pid, signal.SIGTERM)
         elif attempt.pid:
-            # Only the spawner knows whether this process still has its number.
-            attempt.starter.terminate(attempt.id)
+            # Only its parent, the spawner, knows that the pid has not been reused.
+            attempt.spawner.terminate(attempt.id)
         killing = monotonic() + attempt.spec["grace"]
-        self._timers.at(killing, attempt.id, lambda: self._kill(attempt))
+        self._timers.call_at(killing, attempt.id, lambda: self._kill(attempt))
 
-    def _withdraw(self, attempt: Attempt) -> bool:
-        """End an attempt that waits for a spawner, so that it never begins."""
-        if attempt.pid or not attempt.starter.withdraw(attempt.id):
+    def _withdraw(self, attempt: SupervisedAttempt) -> bool:
+        """End an attempt that still waits for a spawner; False if it does not wait."""
+        if attempt.pid or not attempt.spawner.withdraw(attempt.id):
             return False
         attempt.never_begun, attempt.ended_at = True, monotonic()
         self._settle(attempt)
         return True
 
-    def _kill(self, attempt: Attempt) -> None:
+    def _kill(self, attempt: SupervisedAttempt) -> None:
         if self._withdraw(attempt):
             return
         if attempt.code is None:
@@ -245,26 +247,26 @@ class Supervisor:
         if attempt.pid or attempt.failure is not None or attempt.is_unknown:
             attempt.tree.kill()
         else:
-            attempt.doomed = True
+            attempt.kill_on_start = True
 
-    def _cap(self, attempt: Attempt) -> None:
+    def _cap(self, attempt: SupervisedAttempt) -> None:
         if attempt.code is None and not attempt.stopped:
             attempt.capped = True
             self._terminate(attempt)
 
-    def _end_out_of_memory(self, attempt: Attempt) -> None:
-        """End all of an attempt; the kernel may have killed a single process of it."""
+    def _end_out_of_memory(self, attempt: SupervisedAttempt) -> None:
+        """Kill the whole attempt; the kernel may have killed a single process of it."""
         attempt.is_out_of_memory = True
         self._kill(attempt)
 
     def _trust(self, until: float) -> None:
-        """Let everything run until then; what is not ours any more was killed before."""
+        """Extend the lease and thaw all attempts; those that were lost were killed before."""
         self._trusted_until = until
-        self._lapsed = False
+        self._has_lapsed = False
         for attempt in self._attempts.values():
             self._thaw(attempt)
 
-    def _freeze(self, attempt: Attempt) -> None:
+    def _freeze(self, attempt: SupervisedAttempt) -> None:
         if attempt.frozen_at is not None or attempt.code is not None:
             return
         if not self._layout.can_freeze:
@@ -273,93 +275,95 @@ class Supervisor:
         attempt.frozen_at = monotonic()
         if attempt.pid:
             attempt.tree.freeze()
-        self._timers.at(
-            attempt.frozen_at + FROZEN_LIMIT, attempt.id, lambda: self._give_up(attempt)
+        self._timers.call_at(
+            attempt.frozen_at + MAX_FROZEN_SECONDS,
+            attempt.id,
+            lambda: self._kill_if_still_frozen(attempt),
         )
 
-    def _thaw(self, attempt: Attempt) -> None:
+    def _thaw(self, attempt: SupervisedAttempt) -> None:
         if attempt.frozen_at is not None:
             attempt.frozen_at = None
             if attempt.pid:
                 attempt.tree.thaw()
 
-    def _give_up(self, attempt: Attempt) -> None:
-        if attempt.frozen_at is not None and monotonic() - attempt.frozen_at >= FROZEN_LIMIT:
+    def _kill_if_still_frozen(self, attempt: SupervisedAttempt) -> None:
+        if attempt.frozen_at is not None and monotonic() - attempt.frozen_at >= MAX_FROZEN_SECONDS:
             self._kill(attempt)
 
     def _timeout(self) -> float:
-        """Return the seconds until something has to be done by the clock; -1 if nothing has."""
+        """Return the seconds until the next timer is due; -1 if there is none."""
         if not self._attempts:
             return -1
         due = min(
-            self._timers.next(),
+            self._timers.next_due(),
             self._outputs.flush_at,
             self._outputs.resume_at,
             self._sample_at,
             self._spawners.deadline,
         )
-        if not self._lapsed:
+        if not self._has_lapsed:
             due = min(due, self._trusted_until)
         return -1 if due == float("inf") else max(0.0, due - monotonic())
 
-    def _keep_time(self) -> None:
+    def _run_timers(self) -> None:
         now = monotonic()
         if now >= self._trusted_until:
-            self._lapsed = True
+            self._has_lapsed = True
             for attempt in list(self._attempts.values()):
                 self._freeze(attempt)
         self._spawners.kill_stuck(now)
-        if now >= self._timers.next():
+        if now >= self._timers.next_due():
             self._reap()
-            self._timers.run(now)
+            self._timers.run_due(now)
         self._outputs.resume(now)
         if now >= self._outputs.flush_at:
             self._events += self._outputs.flush()
         if now >= self._sample_at:
-            self._sample_at = now + SAMPLE_INTERVAL
+            self._sample_at = now + SAMPLE_INTERVAL_SECONDS
             for attempt in find_over_limit(self._running()):
                 self._end_out_of_memory(attempt)
 
-    def _running(self) -> list[Attempt]:
-        return [one for one in self._attempts.values() if one.pid and one.code is None]
+    def _running(self) -> list[SupervisedAttempt]:
+        return [a for a in self._attempts.values() if a.pid and a.code is None]
 
     def _reap(self) -> None:
-        """Take in the ends of our own children: the spawners, and what dead spawners have left."""
+        """Reap our own children: spawners, and the orphans of dead spawners."""
         while (pid := find_changed_child()) is not None:
             if pid not in self._by_pid:
-                # A spawner, or the orphan of one that has just died. That one is buried first:
-                # then it is known whose the orphan is, and how it ended is not lost.
-                self._take_in(self._spawners.bury_dead())
+                # A spawner, or the orphan of one that has just died. Dead spawners are replaced
+                # first: that adopts their orphans, so that the exit status is not lost.
+                self._apply_results(self._spawners.replace_dead())
             try:
                 _, status, rusage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                continue  # It was a spawner, and is buried.
+                continue  # It was a spawner, which has been reaped by now.
             if os.WIFSTOPPED(status):
                 self._spawners.kill_stopped(pid)
             elif (attempt := self._by_pid.pop(pid, None)) is not None:
                 cpu = rusage.ru_utime + rusage.ru_stime
                 code = os.waitstatus_to_exitcode(status)
-                self._end(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic())
+                self._on_ended(attempt, code, cpu, rusage.ru_maxrss * 1024, monotonic())
 
-    def _settle(self, attempt: Attempt) -> None:
-        """Finish an attempt whose main process has ended, once nothing else of it is left."""
+    def _settle(self, attempt: SupervisedAttempt) -> None:
+        """Send the exit event of an attempt, once none of its processes is left."""
         if not attempt.never_begun and not attempt.tree.is_empty():
             attempt.tree.kill()
-            again = monotonic() + attempt.pause
-            attempt.pause = min(2 * attempt.pause, LONGEST_LOOK)
-            self._timers.at(again, attempt.id, lambda: self._settle(attempt))
+            recheck_at = monotonic() + attempt.recheck_seconds
+            attempt.recheck_seconds = min(2 * attempt.recheck_seconds, MAX_RECHECK_SECONDS)
+            self._timers.call_at(recheck_at, attempt.id, lambda: self._settle(attempt))
             return
         del self._attempts[attempt.id]
         self._outputs.close(attempt)
         self._events.append(["exited", describe(attempt)])
-        if isinstance(attempt.tree, Group):
-            self._groups.give_back(attempt.tree)
-        elif isinstance(attempt.tree, Tree) and not self._attempts:
-            # Whoever hid from us belonged to one of those that ended.
+        if isinstance(attempt.tree, Cgroup):
+            self._groups.release(attempt.tree)
+        elif isinstance(attempt.tree, ProcessTree) and not self._attempts:
+            # A process that escaped its tree belonged to an attempt that has ended.
             kill_descendants(self._spawners.pids)
 
     def _shut_down(self) -> None:
-        """Kill everything, and go when it is gone."""
+        """Kill all attempts, and return when no process is left."""
         self._spawners.close()
         pause = select.poll()
         while self._attempts:

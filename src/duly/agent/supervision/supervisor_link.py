@@ -1,7 +1,7 @@
-"""The agent's end of the line to its supervisor.
+"""The agent's connection to its supervisor process.
 
-Commands of one turn of the event loop leave together, in one message, so that a
-hundred assignments cost no more than one.
+All commands of one event loop iteration are sent in one message, so that a hundred assignments cost
+no more than one.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import duly
-from duly.agent.cgroup import Layout
-from duly.agent.frames import Decoder, encode
+from duly.agent.limits.cgroup import Layout
+from duly.agent.supervision.frames import Decoder, encode
 
-PROCESS_LIMIT = 2048
-"""How many processes and threads one attempt may have."""
-BOOT = (
+MAX_PROCESSES_PER_ATTEMPT = 2048
+"""Maximum number of processes and threads of an attempt."""
+BOOT_CODE = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from duly.agent import boot; getattr(boot, sys.argv[2])()"
+    "from duly.agent.supervision import boot; getattr(boot, sys.argv[2])()"
 )
-PATIENCE = 10.0
-"""Seconds that a supervisor has for killing what is left when we go."""
+SHUTDOWN_TIMEOUT_SECONDS = 10.0
+"""Seconds that the supervisor has to kill the remaining attempts when the agent exits."""
 
 
-class Link(asyncio.Protocol):
+class SupervisorLink(asyncio.Protocol):
     """A running supervisor: commands go in, events come out through `on_event`."""
 
     def __init__(
@@ -49,27 +49,27 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way out."""
-        # A cast, not a check: uvloop's transports are none of asyncio's classes.
+        """Store the transport."""
+        # A cast, not a check: uvloop's transports are not instances of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on the events of every message that is complete."""
+        """Dispatch the events of every complete message."""
         for name, subject in self._decoder.feed(data):
             self._on_event(name, subject)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say that nobody runs our tasks any more."""
+        """Signal that the supervisor is gone."""
         self.lost.set()
 
     def send(self, command: str, subject: Any) -> None:
-        """Give a command; it leaves at the end of this turn of the event loop."""
+        """Queue a command, which is sent at the end of this event loop iteration."""
         if not self._commands:
             asyncio.get_running_loop().call_soon(self.flush)
         self._commands.append((command, subject))
 
     def flush(self) -> None:
-        """Let the commands leave now that were given so far."""
+        """Send the queued commands now."""
         if not self._commands:
             return
         if self._transport is not None and not self._transport.is_closing():
@@ -77,17 +77,17 @@ class Link(asyncio.Protocol):
         self._commands.clear()
 
     async def close(self) -> None:
-        """Hang up, which makes the supervisor kill everything, and wait until it is gone."""
+        """Disconnect, which makes the supervisor kill all attempts, and wait until it is gone."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
         await asyncio.to_thread(self._wait_until_gone)
 
     def _wait_until_gone(self) -> None:
-        """Wait for the supervisor, and for its spawners: they hold its lock until they go, too."""
+        """Wait for the supervisor and its spawners, which hold its lock until they exit."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE)
-        deadline = time.monotonic() + PATIENCE
+            self._process.wait(SHUTDOWN_TIMEOUT_SECONDS)
+        deadline = time.monotonic() + SHUTDOWN_TIMEOUT_SECONDS
         with self._lock.open("a") as file:
             while time.monotonic() < deadline:
                 try:
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
 
 async def start(
     data: Path, layout: Layout, *, own_uids: bool, on_event: Callable[[str, Any], None]
-) -> Link:
+) -> SupervisorLink:
     """Start a supervisor for the agent whose folder is `data`."""
     ours, theirs = socket.socketpair()
     lock = data / "supervisor.lock"
@@ -108,13 +108,13 @@ async def start(
         config = {
             "link": theirs.fileno(),
             "layout": layout,
-            "processes": PROCESS_LIMIT,
+            "processes": MAX_PROCESSES_PER_ATTEMPT,
             "own_uids": own_uids,
             "lock": str(lock),
         }
         root = str(Path(duly.__file__).parents[1])
         process = subprocess.Popen(  # noqa: ASYNC220, S603
-            [sys.executable, "-I", "-S", "-c", BOOT, root, "prepare", json.dumps(config)],
+            [sys.executable, "-I", "-S", "-c", BOOT_CODE, root, "prepare", json.dumps(config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={},
@@ -122,5 +122,7 @@ async def start(
             start_new_session=True,
         )
     loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(lambda: Link(process, lock, on_event), sock=ours)
+    _, link = await loop.create_connection(
+        lambda: SupervisorLink(process, lock, on_event), sock=ours
+    )
     return link

@@ -1,4 +1,4 @@
-"""What tenants, users and keys look like from outside, and how they are named in a path."""
+"""The JSON of tenants, users and keys in responses, and helpers that their routes share."""
 
 from datetime import datetime
 from typing import Any
@@ -7,18 +7,19 @@ import msgspec
 from starlette.requests import Request
 
 from duly.api.auth import acting_for
-from duly.api.query import query_of
-from duly.api.reading import ID, overseeing
-from duly.api.routes import parts_of
+from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection
+from duly.api.requests.query import query_of
+from duly.api.routes import components_of
 from duly.errors import Forbidden, Invalid, NotFound
-from duly.model.request import check_text
+from duly.model.requests.task_request import check_text
 from duly.model.tenant import Credential, Scope
-from duly.store import audit_log, keys, tenants, users, views
-from duly.store.views import LARGEST_ID
+from duly.store.accounts import audit_log, keys, tenants, users
+from duly.store.tasks import views
+from duly.store.tasks.views import MAX_ID
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who submits and is billed; `suspended` may look and nothing else."""
+    """A tenant, which submits tasks and is billed; a suspended one may only read."""
 
     id: str
     name: str
@@ -30,7 +31,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody of a tenant; `scopes` is what whoever logs in may do."""
+    """A user of a tenant; `scopes` are those of the keys it gets by logging in."""
 
     id: str
     name: str
@@ -42,7 +43,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without what opens anything; `status` is active, expired or revoked."""
+    """An API key without its secret; `status` is active, expired or revoked."""
 
     id: str
     prefix: str
@@ -60,13 +61,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewKey(Key, frozen=True, kw_only=True):
-    """A key that was just made: the only time it is shown."""
+    """A new API key with its secret, which is only shown once."""
 
     key: str
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what to what; `tenant` is whom it concerns."""
+    """An entry of the audit log; `tenant` is the tenant it concerns."""
 
     id: str
     at: datetime
@@ -77,95 +78,95 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any]
 
 
-def tenant_answer(found: tenants.Tenant) -> Tenant:
-    """Return what is told of a tenant."""
+def tenant_response(row: tenants.Tenant) -> Tenant:
+    """Return a tenant as JSON."""
     return Tenant(
-        id=str(found.public_id),
-        name=found.name,
-        plan=found.plan,
-        status="active" if found.suspended_at is None else "suspended",
-        users=found.users,
-        created_at=found.created_at,
-        suspended_at=found.suspended_at,
+        id=str(row.public_id),
+        name=row.name,
+        plan=row.plan,
+        status="active" if row.suspended_at is None else "suspended",
+        users=row.users,
+        created_at=row.created_at,
+        suspended_at=row.suspended_at,
     )
 
 
-def user_answer(found: users.User, tenant: str) -> User:
-    """Return what is told of a user."""
+def user_response(row: users.User, tenant: str) -> User:
+    """Return a user as JSON."""
     return User(
-        id=str(found.public_id),
-        name=found.name,
+        id=str(row.public_id),
+        name=row.name,
         tenant=tenant,
-        scopes=sorted(found.scopes),
-        has_password=found.has_password,
-        keys=found.keys,
-        created_at=found.created_at,
+        scopes=sorted(row.scopes),
+        has_password=row.has_password,
+        keys=row.keys,
+        created_at=row.created_at,
     )
 
 
-def key_answer(found: keys.Key, tenant: str) -> Key:
-    """Return what is told of a key."""
-    return Key(**_key_fields(found, tenant))
+def key_response(row: keys.Key, tenant: str) -> Key:
+    """Return a key as JSON, without its secret."""
+    return Key(**_key_fields(row, tenant))
 
 
-def new_key_answer(found: keys.Key, tenant: str, key: str) -> NewKey:
-    """Return what is told of a key when it is made."""
-    return NewKey(**_key_fields(found, tenant), key=key)
+def new_key_response(row: keys.Key, tenant: str, key: str) -> NewKey:
+    """Return a new key as JSON, with its secret."""
+    return NewKey(**_key_fields(row, tenant), key=key)
 
 
-def audit_answer(entry: audit_log.Entry) -> AuditEntry:
-    """Return what is told of a change."""
+def audit_entry_response(entry: audit_log.Entry) -> AuditEntry:
+    """Return an entry of the audit log as JSON."""
     fields = msgspec.structs.asdict(entry) | {"id": str(entry.id)}
     return AuditEntry(**fields)
 
 
-async def for_tenant(request: Request, credential: Credential, name: str | None) -> Credential:
-    """Return the caller as one who acts for the tenant that its body names, if it may."""
+async def act_for_tenant(request: Request, credential: Credential, name: str | None) -> Credential:
+    """Return the credential for acting in the tenant that the body names; raises Forbidden."""
     if name is None:
         return credential
     if Scope.ADMIN not in credential.scopes:
         raise Forbidden("Only a key with the scope 'admin' may name a tenant.", scope="admin")
-    named = query_of(request).one("tenant")
-    if named not in (None, name):
-        raise Invalid("tenant", "The address names another tenant than the body.")
+    query_tenant = query_of(request).get("tenant")
+    if query_tenant not in (None, name):
+        raise Invalid("tenant", "The query and the body name different tenants.")
     if name == credential.tenant:
         return credential
-    async with overseeing(parts_of(request)) as conn:
-        found = await views.tenant_by_name(conn, check_text(name, "tenant"))
-    if found is None:
+    async with cross_tenant_connection(components_of(request)) as conn:
+        tenant = await views.tenant_by_name(conn, check_text(name, "tenant"))
+    if tenant is None:
         raise NotFound(f"There is no tenant {name[:60]!r}.")
-    return acting_for(credential, found)
+    return acting_for(credential, tenant)
 
 
-def scopes_of(names: list[str]) -> frozenset[Scope]:
-    """Read scopes; raises Invalid for one that does not exist."""
+def parse_scopes(names: list[str]) -> frozenset[Scope]:
+    """Return the scopes of these names; raises Invalid for an unknown one."""
     for name in names:
         if name not in list(Scope):
-            known = ", ".join(Scope)
-            raise Invalid("scopes", f"There is no scope {name[:40]!r}; there are {known}.")
+            valid = ", ".join(Scope)
+            raise Invalid("scopes", f"There is no scope {name[:40]!r}; there are {valid}.")
     return frozenset(Scope(name) for name in names)
 
 
 def id_or_name(request: Request) -> tuple[int | None, str | None]:
-    """Return what the path names a thing by: digits are an id, all else a name."""
+    """Return the id or the name in the path; digits are an id."""
     text = check_text(request.path_params["id"], "id")
-    # An id too large to be one is the id of nothing.
-    return (min(int(text), LARGEST_ID), None) if ID.fullmatch(text) else (None, text)
+    # No object has the largest id.
+    return (min(int(text), MAX_ID), None) if ID_PATTERN.fullmatch(text) else (None, text)
 
 
-def _key_fields(found: keys.Key, tenant: str) -> dict[str, Any]:
+def _key_fields(row: keys.Key, tenant: str) -> dict[str, Any]:
     return {
-        "id": str(found.id),
-        "prefix": found.prefix,
-        "name": found.name,
+        "id": str(row.id),
+        "prefix": row.prefix,
+        "name": row.name,
         "tenant": tenant,
-        "user": found.user,
-        "service": found.service,
-        "scopes": sorted(found.scopes),
-        "status": found.status,
-        "login": found.is_login,
-        "created_at": found.created_at,
-        "created_by": found.created_by,
-        "expires_at": found.expires_at,
-        "revoked_at": found.revoked_at,
+        "user": row.user,
+        "service": row.service,
+        "scopes": sorted(row.scopes),
+        "status": row.status,
+        "login": row.is_login,
+        "created_at": row.created_at,
+        "created_by": row.created_by,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
     }

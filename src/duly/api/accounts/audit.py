@@ -1,53 +1,53 @@
-"""The audit log: who did what, newest first."""
+"""The route that reads the audit log."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from duly.api.accounts.accounts import AuditEntry, audit_entry_response
 from duly.api.auth import Access
-from duly.api.people import AuditEntry, audit_answer
-from duly.api.query import query_of, since, write_cursor
-from duly.api.reading import seeing
+from duly.api.requests.lookups import scoped_connection
+from duly.api.requests.query import encode_cursor, parse_since, query_of
 from duly.api.responses import as_json
-from duly.api.routes import Parameter, credential_of, parts_of, route
-from duly.api.shapes import Page
-from duly.api.tasks import PAGE
+from duly.api.routes import Parameter, components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.model.tenant import Scope
-from duly.store import audit_log
+from duly.store.accounts import audit_log
 
-FILTER = (
-    *PAGE,
-    Parameter("actor", "Who did it, as `tenant/user`."),
-    Parameter("action", "What was done, as `key.revoke`."),
-    Parameter("since", "Not before: a time, or how long ago, as `1h`."),
+LIST_PARAMETERS = (
+    *PAGE_PARAMETERS,
+    Parameter("actor", "The actor, as `tenant/user`."),
+    Parameter("action", "The action, such as `key.revoke`."),
+    Parameter("since", "Entries since a time, or a duration before now such as `1h`."),
 )
 
 
 @route(
     "GET",
     "/v1/audit",
-    "Look at who changed what, newest first",
+    "Read the audit log, newest first",
     access=Access.MANAGE,
-    gives=Page[AuditEntry],
-    query=FILTER,
+    response_body=Page[AuditEntry],
+    query=LIST_PARAMETERS,
     errors=(422,),
 )
 async def read_audit(request: Request) -> Response:
-    """Return a page of the audit log: of one tenant, or to an administrator of everybody."""
+    """Read the audit log of the tenant; administrators who name no tenant read all of it."""
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), query.before()
-    sees_all = Scope.ADMIN in credential.scopes and query.one("tenant") is None
-    async with seeing(parts_of(request), credential, everybody=sees_all) as conn:
-        found = await audit_log.read(
+    limit, before = query.limit(), query.before_id()
+    sees_all = Scope.ADMIN in credential.scopes and query.get("tenant") is None
+    async with scoped_connection(components_of(request), credential, all_tenants=sees_all) as conn:
+        entries = await audit_log.read(
             conn,
             tenant_id=None if sees_all else credential.tenant_id,
-            actor=query.one("actor"),
-            action=query.one("action"),
-            since=await since(conn, query.one("since")),
+            actor=query.get("actor"),
+            action=query.get("action"),
+            since=await parse_since(conn, query.get("since")),
             before=before,
             limit=limit + 1,
         )
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
-    return as_json(Page([audit_answer(one) for one in found[:limit]], cursor))
+    cursor = encode_cursor(entries[limit - 1].id) if len(entries) > limit else None
+    return as_json(Page([audit_entry_response(entry) for entry in entries[:limit]], cursor))
 
 
 HANDLERS = [read_audit]

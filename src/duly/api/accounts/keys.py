@@ -1,4 +1,4 @@
-"""The keys of a tenant: made, looked at without what opens anything, changed and revoked."""
+"""Routes for API keys: create, list, get, update and revoke."""
 
 from datetime import timedelta
 
@@ -7,46 +7,46 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api.auth import Access
-from duly.api.body import read_as
-from duly.api.people import (
+from duly.api.accounts.accounts import (
     Key,
     NewKey,
-    for_tenant,
+    act_for_tenant,
     id_or_name,
-    key_answer,
-    new_key_answer,
-    scopes_of,
+    key_response,
+    new_key_response,
+    parse_scopes,
 )
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, reading
+from duly.api.auth import Access
+from duly.api.requests.body import decode_body
+from duly.api.requests.lookups import not_found, tenant_connection
+from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import Parameter, credential_of, parts_of, route
-from duly.api.shapes import Page
-from duly.api.tasks import PAGE
+from duly.api.routes import Parameter, components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.duration import parse_duration
 from duly.errors import Conflict, Invalid
-from duly.model.request import check_text
-from duly.server.administrators import unknown
-from duly.server.keys import KeyChange, KeyRequest
-from duly.store import keys
-from duly.store.keys import KeyFilter
-from duly.store.tenants import PREFIX
+from duly.model.requests.task_request import check_text
+from duly.server.accounts.administrators import unknown_in_tenant
+from duly.server.accounts.keys import KeyChange, KeyRequest
+from duly.store.accounts import keys
+from duly.store.accounts.keys import KeyFilter
+from duly.store.accounts.tenants import KEY_PREFIX_LENGTH
 
-ONE = "/v1/keys/{id}"
-LONGEST = timedelta(days=3653)
-LONGEST_NAME = 100
-FILTER = (
-    *PAGE,
-    Parameter("user", "Those of this user."),
-    Parameter("service", "Those of this service."),
-    Parameter("prefix", "Those that begin like this, with 12 characters."),
-    Parameter("all", "Also those that are revoked or have expired.", bool),
+KEY_PATH = "/v1/keys/{id}"
+MAX_LIFETIME = timedelta(days=3653)
+MAX_NAME_CHARACTERS = 100
+LIST_PARAMETERS = (
+    *PAGE_PARAMETERS,
+    Parameter("user", "Keys of this user."),
+    Parameter("service", "Keys of this service."),
+    Parameter("prefix", "The key with this prefix of 12 characters."),
+    Parameter("all", "Include revoked and expired keys.", bool),
 )
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/keys; a user that does not exist yet is made, without a password."""
+    """The body of POST /v1/keys; a user that does not exist is created without a password."""
 
     scopes: list[str]
     tenant: str | None = None
@@ -57,15 +57,15 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class KeyChangeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/keys/{id}: what is left out stays, null is no name, or no end."""
+    """The body of PATCH /v1/keys/{id}; absent fields stay unchanged, null is no name or no end."""
 
     scopes: list[str] | UnsetType = UNSET
     name: str | UnsetType | None = UNSET
     expires_in: float | str | UnsetType | None = UNSET
 
 
-KEY = msgspec.json.Decoder(KeyBody)
-CHANGE = msgspec.json.Decoder(KeyChangeBody)
+KEY_DECODER = msgspec.json.Decoder(KeyBody)
+CHANGE_DECODER = msgspec.json.Decoder(KeyChangeBody)
 
 
 @route(
@@ -73,23 +73,25 @@ CHANGE = msgspec.json.Decoder(KeyChangeBody)
     "/v1/keys",
     "Create a key",
     access=Access.MANAGE,
-    takes=KeyBody,
-    gives=NewKey,
+    request_body=KeyBody,
+    response_body=NewKey,
     statuses=(201,),
     errors=(404, 409, 413, 422),
 )
 async def create_key(request: Request) -> Response:
-    """Make a key that may do no more than the caller; this answer alone shows it."""
-    parts = parts_of(request)
+    """Create a key, with no scopes that the caller lacks. Only this response shows its secret."""
+    components = components_of(request)
     query_of(request)
-    asked = await read_as(request, KEY)
-    credential = await for_tenant(request, credential_of(request), asked.tenant)
-    made, secret = await parts.timeouts.writing(parts.keys.create(credential, _request(asked)))
-    async with reading(parts, credential) as conn:
-        found = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=made))
-    if not found:
-        raise not_found("key", made)
-    return as_json(new_key_answer(found[0], credential.tenant, secret), 201)
+    body = await decode_body(request, KEY_DECODER)
+    credential = await act_for_tenant(request, credential_of(request), body.tenant)
+    key_id, secret = await components.timeouts.writing(
+        components.keys.create(credential, _key_request(body))
+    )
+    async with tenant_connection(components, credential) as conn:
+        rows = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=key_id))
+    if not rows:
+        raise not_found("key", key_id)
+    return as_json(new_key_response(rows[0], credential.tenant, secret), 201)
 
 
 @route(
@@ -97,116 +99,122 @@ async def create_key(request: Request) -> Response:
     "/v1/keys",
     "List the keys of a tenant, newest first",
     access=Access.MANAGE,
-    gives=Page[Key],
-    query=FILTER,
+    response_body=Page[Key],
+    query=LIST_PARAMETERS,
     errors=(422,),
 )
 async def list_keys(request: Request) -> Response:
-    """Return a page of the keys, without what opens anything."""
+    """List the keys of a tenant, newest first, without their secrets."""
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), query.before()
-    which = KeyFilter(
-        prefix=query.one("prefix"),
-        user=query.one("user"),
-        service=query.one("service"),
+    limit, before = query.limit(), query.before_id()
+    key_filter = KeyFilter(
+        prefix=query.get("prefix"),
+        user=query.get("user"),
+        service=query.get("service"),
         with_ended=query.flag("all"),
     )
-    async with reading(parts_of(request), credential) as conn:
-        found = await keys.read(conn, credential.tenant_id, which, before=before, limit=limit + 1)
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
-    return as_json(Page([key_answer(one, credential.tenant) for one in found[:limit]], cursor))
+    async with tenant_connection(components_of(request), credential) as conn:
+        rows = await keys.read(
+            conn, credential.tenant_id, key_filter, before=before, limit=limit + 1
+        )
+    cursor = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+    return as_json(Page([key_response(row, credential.tenant) for row in rows[:limit]], cursor))
 
 
-@route("GET", ONE, "Look at a key", access=Access.MANAGE, gives=Key, errors=(404, 409))
+@route("GET", KEY_PATH, "Get a key", access=Access.MANAGE, response_body=Key, errors=(404, 409))
 async def get_key(request: Request) -> Response:
-    """Return a key by its id or its prefix."""
+    """Get a key by its id or its prefix."""
     query_of(request)
     credential = credential_of(request)
     key_id, prefix = id_or_name(request)
-    async with reading(parts_of(request), credential) as conn:
-        which = KeyFilter(key_id=key_id, prefix=prefix)
-        found = await keys.read(conn, credential.tenant_id, which, limit=2)
-    if not found:
-        raise unknown(credential, "key", _safe(request))
-    if len(found) > 1:
-        raise Conflict("More than one key begins like this; name it by its id.")
-    return as_json(key_answer(found[0], credential.tenant))
+    async with tenant_connection(components_of(request), credential) as conn:
+        key_filter = KeyFilter(key_id=key_id, prefix=prefix)
+        rows = await keys.read(conn, credential.tenant_id, key_filter, limit=2)
+    if not rows:
+        raise unknown_in_tenant(credential, "key", _redacted_id(request))
+    if len(rows) > 1:
+        raise Conflict("Several keys have this prefix; name the key by its id.")
+    return as_json(key_response(rows[0], credential.tenant))
 
 
 @route(
     "PATCH",
-    ONE,
-    "Change a key's scopes, name or end",
+    KEY_PATH,
+    "Update a key's scopes, name or expiry",
     access=Access.MANAGE,
-    takes=KeyChangeBody,
-    gives=Key,
+    request_body=KeyChangeBody,
+    response_body=Key,
     errors=(404, 409, 413, 422),
 )
 async def update_key(request: Request) -> Response:
-    """Change a key that can be used; who holds it stays, and it may do no more than the caller."""
+    """Update an active key. It gets no scopes that the caller lacks, and its owner stays."""
     query_of(request)
-    parts, credential = parts_of(request), credential_of(request)
+    components, credential = components_of(request), credential_of(request)
     key_id, prefix = id_or_name(request)
-    change = _change(await read_as(request, CHANGE))
-    changed = await parts.timeouts.writing(
-        parts.keys.update(credential, change, key_id=key_id, prefix=prefix)
+    change = _key_change(await decode_body(request, CHANGE_DECODER))
+    updated_id = await components.timeouts.writing(
+        components.keys.update(credential, change, key_id=key_id, prefix=prefix)
     )
-    async with reading(parts, credential) as conn:
-        found = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=changed))
-    if not found:
-        raise not_found("key", changed)
-    return as_json(key_answer(found[0], credential.tenant))
+    async with tenant_connection(components, credential) as conn:
+        rows = await keys.read(conn, credential.tenant_id, KeyFilter(key_id=updated_id))
+    if not rows:
+        raise not_found("key", updated_id)
+    return as_json(key_response(rows[0], credential.tenant))
 
 
-@route("DELETE", ONE, "Revoke a key", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
+@route("DELETE", KEY_PATH, "Revoke a key", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
 async def revoke_key(request: Request) -> Response:
-    """Let a key open nothing any more, on every server in a moment."""
+    """Revoke a key. All servers refuse it within moments."""
     query_of(request)
-    parts = parts_of(request)
+    components = components_of(request)
     key_id, prefix = id_or_name(request)
-    await parts.timeouts.writing(
-        parts.keys.revoke(credential_of(request), key_id=key_id, prefix=prefix)
+    await components.timeouts.writing(
+        components.keys.revoke(credential_of(request), key_id=key_id, prefix=prefix)
     )
     return no_content()
 
 
-def _request(asked: KeyBody) -> KeyRequest:
+def _key_request(body: KeyBody) -> KeyRequest:
     return KeyRequest(
-        scopes=scopes_of(asked.scopes),
-        user=asked.user,
-        service=asked.service,
-        name=_name(asked.name),
-        lasts=_lasts(asked.expires_in),
+        scopes=parse_scopes(body.scopes),
+        user=body.user,
+        service=body.service,
+        name=_check_name(body.name),
+        lasts=_parse_lifetime(body.expires_in),
     )
 
 
-def _change(asked: KeyChangeBody) -> KeyChange:
-    if asked.name is UNSET and asked.scopes is UNSET and asked.expires_in is UNSET:
+def _key_change(body: KeyChangeBody) -> KeyChange:
+    if body.name is UNSET and body.scopes is UNSET and body.expires_in is UNSET:
         raise Invalid("name", "Say what to change: name, scopes, expires_in.")
     return KeyChange(
-        scopes=UNSET if asked.scopes is UNSET else scopes_of(asked.scopes),
-        name=UNSET if asked.name is UNSET else _name(asked.name),
-        lasts=UNSET if asked.expires_in is UNSET else _lasts(asked.expires_in),
+        scopes=UNSET if body.scopes is UNSET else parse_scopes(body.scopes),
+        name=UNSET if body.name is UNSET else _check_name(body.name),
+        lasts=UNSET if body.expires_in is UNSET else _parse_lifetime(body.expires_in),
     )
 
 
-def _name(name: str | None) -> str | None:
-    if name is not None and not 0 < len(check_text(name, "name")) <= LONGEST_NAME:
-        raise Invalid("name", f"name has 1 to {LONGEST_NAME} characters.")
+def _check_name(name: str | None) -> str | None:
+    if name is not None and not 0 < len(check_text(name, "name")) <= MAX_NAME_CHARACTERS:
+        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARACTERS} characters.")
     return name
 
 
-def _lasts(expires_in: float | str | None) -> timedelta | None:
-    lasts = None if expires_in is None else parse_duration(expires_in, "expires_in")
-    if lasts is not None and not timedelta(0) < lasts <= LONGEST:
+def _parse_lifetime(expires_in: float | str | None) -> timedelta | None:
+    lifetime = None if expires_in is None else parse_duration(expires_in, "expires_in")
+    if lifetime is not None and not timedelta(0) < lifetime <= MAX_LIFETIME:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
-    return lasts
+    return lifetime
 
 
-def _safe(request: Request) -> str:
-    """Return what the path says, unless it may be a whole key, which is not to be repeated."""
+def _redacted_id(request: Request) -> str:
+    """Return the id or prefix in the path, truncated if it may be a whole key: a secret."""
     text: str = request.path_params["id"]
-    return text if len(text) <= PREFIX or text.isdecimal() else f"{text[:PREFIX]}…"
+    return (
+        text
+        if len(text) <= KEY_PREFIX_LENGTH or text.isdecimal()
+        else f"{text[:KEY_PREFIX_LENGTH]}…"
+    )
 
 
 HANDLERS = [create_key, list_keys, get_key, update_key, revoke_key]

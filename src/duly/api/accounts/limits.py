@@ -1,36 +1,36 @@
-"""What the caller's tenant may have, and what is left of it."""
+"""The route that reports a tenant's limits and how much of each is used."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import plan_shapes
+from duly.api.accounts import plan_shapes
 from duly.api.auth import Access
-from duly.api.query import query_of
-from duly.api.rate_headers import add_headers, headers_of
-from duly.api.reading import overseeing
+from duly.api.requests.lookups import cross_tenant_connection
+from duly.api.requests.query import query_of
+from duly.api.requests.rate_headers import add_headers, bucket_headers
 from duly.api.responses import as_json
-from duly.api.routes import credential_of, parts_of, route
-from duly.store import limits
+from duly.api.routes import components_of, credential_of, route
+from duly.store.attempts import limits
 
 
 @route(
     "GET",
     "/v1/limits",
-    "See what the tenant may have, and what is left",
+    "Get the tenant's limits and what is left of them",
     access=Access.READ,
-    gives=plan_shapes.Limits,
+    response_body=plan_shapes.Limits,
 )
 async def get_limits(request: Request) -> Response:
-    """Return every limit of the plan beside what is used of it."""
-    credential, parts = credential_of(request), parts_of(request)
+    """Get every limit of the tenant's plan, and how much of it is used."""
+    credential, components = credential_of(request), components_of(request)
     query_of(request)
-    async with overseeing(parts) as conn:
-        used = await limits.read_used(conn, credential.tenant_id)
-    found = plan_shapes.limits(credential.tenant, credential.plan, used, parts.settings)
-    answer = as_json(found)
-    if found.rate is not None:
-        add_headers(answer, headers_of(found.rate.burst, found.rate.left, found.rate.full_in))
-    return answer
+    async with cross_tenant_connection(components) as conn:
+        used = await limits.read_current_usage(conn, credential.tenant_id)
+    body = plan_shapes.limits(credential.tenant, credential.plan, used, components.settings)
+    response = as_json(body)
+    if body.rate is not None:
+        add_headers(response, bucket_headers(body.rate.burst, body.rate.left, body.rate.full_in))
+    return response
 
 
 HANDLERS = [get_limits]

@@ -1,19 +1,19 @@
-"""Logging in with a password, and out again."""
+"""Routes to log in with a password and to log out."""
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from duly.api.accounts.accounts import NewKey, new_key_response
 from duly.api.auth import Access
-from duly.api.body import decode, read_body
-from duly.api.people import NewKey, new_key_answer
-from duly.api.query import query_of
+from duly.api.requests.body import decode, read_body
+from duly.api.requests.query import query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.model.request import check_text
+from duly.api.routes import components_of, credential_of, route
+from duly.model.requests.task_request import check_text
 
-LARGEST = 16 * 1024
-"""Bytes of a body that anybody may send."""
+MAX_BODY_BYTES = 16 * 1024
+"""Small, because the caller is not authenticated."""
 
 
 class LoginRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -24,7 +24,7 @@ class LoginRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     password: str
 
 
-LOGIN = msgspec.json.Decoder(LoginRequest)
+LOGIN_DECODER = msgspec.json.Decoder(LoginRequest)
 
 
 @route(
@@ -32,22 +32,22 @@ LOGIN = msgspec.json.Decoder(LoginRequest)
     "/v1/login",
     "Log in with a password",
     access=Access.LOGIN,
-    takes=LoginRequest,
-    gives=NewKey,
+    request_body=LoginRequest,
+    response_body=NewKey,
     statuses=(201,),
     errors=(401, 413, 422, 429),
 )
 async def log_in(request: Request) -> Response:
-    """Return a key with the user's scopes, good for 12 hours or until it logs out."""
-    parts = parts_of(request)
+    """Log in. The response has a key with the user's scopes, valid for 12 hours or until logout."""
+    components = components_of(request)
     query_of(request)
-    asked = decode(await read_body(request, LARGEST), LOGIN)
+    body = decode(await read_body(request, MAX_BODY_BYTES), LOGIN_DECODER)
     for field in ("tenant", "user", "password"):
-        check_text(getattr(asked, field), field)
-    begun = await parts.timeouts.writing(
-        parts.logins.log_in(asked.tenant, asked.user, asked.password)
+        check_text(getattr(body, field), field)
+    session = await components.timeouts.writing(
+        components.logins.log_in(body.tenant, body.user, body.password)
     )
-    return as_json(new_key_answer(begun.key, begun.credential.tenant, begun.secret), 201)
+    return as_json(new_key_response(session.key, session.credential.tenant, session.secret), 201)
 
 
 @route(
@@ -59,10 +59,10 @@ async def log_in(request: Request) -> Response:
     errors=(409,),
 )
 async def log_out(request: Request) -> Response:
-    """Revoke the key of this request, which must have been got by logging in."""
+    """Log out: revoke the key of this request, which must come from a login."""
     query_of(request)
-    parts = parts_of(request)
-    await parts.timeouts.writing(parts.logins.log_out(credential_of(request)))
+    components = components_of(request)
+    await components.timeouts.writing(components.logins.log_out(credential_of(request)))
     return no_content()
 
 

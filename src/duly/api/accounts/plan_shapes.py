@@ -1,4 +1,4 @@
-"""What the API answers about plans, tiers and limits, field by field; null is no limit."""
+"""The JSON of plans, tiers and limits in responses; null means no limit."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,23 +6,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from duly.api.shapes import Amounts, amounts
+from duly.api.tasks.task_shapes import Amounts, amounts
 from duly.config import Settings
-from duly.duration import LONGEST
-from duly.model.allowance import allowed_tiers
-from duly.model.amounts import told_amounts
-from duly.model.queue import ASKABLE
+from duly.duration import MAX_DURATION
+from duly.model.queue import REQUESTABLE
+from duly.model.requests.allowance import allowed_tiers
+from duly.model.requests.amounts import amounts_to_json
 from duly.model.resources import TIERS
 from duly.model.tenant import Plan
-from duly.store.limits import Used
-from duly.store.plans import PlanView
-from duly.store.tiers import Tier
+from duly.store.accounts.plans import PlanView
+from duly.store.accounts.tiers import Tier
+from duly.store.attempts.limits import CurrentUsage
 
-Least = TypeVar("Least", int, timedelta)
+Bound = TypeVar("Bound", int, timedelta)
 
 
-class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan grants; durations are seconds."""
+class PlanInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan; durations are in seconds."""
 
     name: str
     price_class: str
@@ -51,21 +51,21 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     cpu_quota: bool
     created_at: datetime
     tenants: int | None
-    """How many have it; for administrators alone."""
+    """The number of tenants with this plan; only administrators see it."""
 
 
-class TierAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the name of a tier stands for, who said so, and whether the plan includes it."""
+class TierInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tier: its resources, who defined it, and whether the plan includes it."""
 
     name: str
     resources: Amounts
     defined_by: str
-    """`duly`, `everyone` (an administrator, for all) or `tenant`."""
+    """`duly` (built in), `everyone` (an administrator, for all tenants) or `tenant`."""
     allowed: bool
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tasks may still be submitted now, and in how many seconds all of the burst."""
+    """The rate limit: tasks left now, and the seconds until the whole burst is available."""
 
     tasks_per_hour: int
     burst: int
@@ -74,7 +74,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many there may be, are, and may come."""
+    """A limit on a number: the limit, what is used and what is left."""
 
     limit: int | None
     used: int
@@ -82,7 +82,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class ResourceCount(msgspec.Struct, frozen=True):
-    """What may be in use at once, is, and is left, by kind; kinds without a limit are not told."""
+    """The limit on resources in use by kind; kinds without a limit are left out."""
 
     limit: dict[str, Any] | None
     used: Amounts
@@ -90,7 +90,7 @@ class ResourceCount(msgspec.Struct, frozen=True):
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a start may be put off, in seconds."""
+    """The delay tolerance of tasks, in seconds."""
 
     default: float
     longest: float | None
@@ -98,14 +98,14 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an attempt may run, in seconds."""
+    """The execution cap of attempts, in seconds."""
 
     default: float
     longest: float | None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant may have, and what is left of it."""
+    """The limits of a tenant, and what is left of them."""
 
     tenant: str
     plan: str
@@ -116,94 +116,95 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Count
     tiers: dict[str, Amounts]
     queues: list[str]
-    """Those that a task may ask for."""
+    """The queues that a task may request."""
     execution_cap: Cap
     delay_tolerance: Tolerance
     retention: float
-    """How long what has ended is kept, in seconds."""
+    """How long finished tasks are kept, in seconds."""
     log_bytes: int
     result_bytes: int
     max_artifact_bytes: int
     artifact_bytes: Count
     cpu_quota: bool
-    """Whether a task gets no more cpu than it asks for, even where processors are idle."""
+    """Whether a task gets no more cpu than it requests, even on an idle node."""
 
 
-def plan(view: PlanView) -> PlanAnswer:
-    """Return a plan as it is told."""
-    found = view.plan
-    fields = {name: getattr(found, name, None) for name in PlanAnswer.__struct_fields__}
-    return PlanAnswer(
+def plan(view: PlanView) -> PlanInfo:
+    """Return a plan as JSON."""
+    plan = view.plan
+    fields = {name: getattr(plan, name, None) for name in PlanInfo.__struct_fields__}
+    return PlanInfo(
         **{
-            **{name: _told(value) for name, value in fields.items()},
-            "price_per_task": float(found.price_per_task),
-            "price_per_cpu_hour": float(found.price_per_cpu_hour),
-            "price_per_gib_hour": float(found.price_per_gib_hour),
-            "max_resources": _bounds(found.max_resources),
-            "max_execution_cap": _longest_cap(found),
+            **{name: _json_value(value) for name, value in fields.items()},
+            "price_per_task": float(plan.price_per_task),
+            "price_per_cpu_hour": float(plan.price_per_cpu_hour),
+            "price_per_gib_hour": float(plan.price_per_gib_hour),
+            "max_resources": _bounds(plan.max_resources),
+            "max_execution_cap": _max_execution_cap(plan),
             "created_at": view.created_at,
             "tenants": view.tenants,
         }
     )
 
 
-def tiers(said: list[Tier], found: Plan) -> list[TierAnswer]:
-    """Return every tier that a tenant knows, as it is told."""
-    known = {name: (resources, "duly") for name, resources in TIERS.items()}
-    known |= {one.name: (one.resources, "everyone") for one in said if not one.is_own}
-    known |= {one.name: (one.resources, "tenant") for one in said if one.is_own}
+def tiers(stored: list[Tier], plan: Plan) -> list[TierInfo]:
+    """Return every tier that a tenant can use by name, as JSON."""
+    by_name = {name: (resources, "duly") for name, resources in TIERS.items()}
+    by_name |= {tier.name: (tier.resources, "everyone") for tier in stored if not tier.is_own}
+    by_name |= {tier.name: (tier.resources, "tenant") for tier in stored if tier.is_own}
     return [
-        TierAnswer(
+        TierInfo(
             name=name,
             resources=amounts(resources),
-            defined_by=who,
-            allowed=found.tiers is None or name in found.tiers,
+            defined_by=defined_by,
+            allowed=plan.tiers is None or name in plan.tiers,
         )
-        for name, (resources, who) in known.items()
+        for name, (resources, defined_by) in by_name.items()
     ]
 
 
-def limits(tenant: str, found: Plan, used: Used, settings: Settings) -> Limits:
-    """Return what a tenant may have and what is left of it, as it is told.
+def limits(tenant: str, plan: Plan, used: CurrentUsage, settings: Settings) -> Limits:
+    """Return a tenant's limits and what is left of them, as JSON.
 
-    Sizes and times are those that count in the end: what a plan grants beyond the settings
-    nobody gets.
+    Sizes and times are the effective ones: the smaller of the plan's and the server's settings.
     """
     execution = settings.execution
     return Limits(
         tenant=tenant,
-        plan=found.name,
-        rate=_rate(found, used),
-        running=_count(found.max_running, used.running),
-        resources=_resources(found.max_resources, used),
-        waiting=_count(found.max_waiting, used.waiting),
-        schedules=_count(found.max_schedules, used.schedules),
-        tiers={name: amounts(found.known_tiers[name]) for name in allowed_tiers(found)},
-        queues=[name for name in ASKABLE if found.queues is None or name in found.queues],
-        execution_cap=Cap(default=found.execution_cap.total_seconds(), longest=_longest_cap(found)),
-        delay_tolerance=Tolerance(
-            default=found.delay_tolerance.total_seconds(),
-            longest=_told(found.max_delay_tolerance),
-            categories=found.tolerances,
+        plan=plan.name,
+        rate=_rate(plan, used),
+        running=_count(plan.max_running, used.running),
+        resources=_resources(plan.max_resources, used),
+        waiting=_count(plan.max_waiting, used.waiting),
+        schedules=_count(plan.max_schedules, used.schedules),
+        tiers={name: amounts(plan.known_tiers[name]) for name in allowed_tiers(plan)},
+        queues=[name for name in REQUESTABLE if plan.queues is None or name in plan.queues],
+        execution_cap=Cap(
+            default=plan.execution_cap.total_seconds(), longest=_max_execution_cap(plan)
         ),
-        retention=_smaller(found.retention, settings.retention.history).total_seconds(),
-        log_bytes=_smaller(found.max_log_bytes, execution.log_limit),
-        result_bytes=_smaller(found.max_result_bytes, execution.result_limit),
-        max_artifact_bytes=_smaller(found.max_artifact_bytes, settings.requests.artifact_limit),
-        artifact_bytes=_count(found.artifact_bytes, used.artifact_bytes),
-        cpu_quota=found.cpu_quota,
+        delay_tolerance=Tolerance(
+            default=plan.delay_tolerance.total_seconds(),
+            longest=_json_value(plan.max_delay_tolerance),
+            categories=plan.tolerances,
+        ),
+        retention=_effective(plan.retention, settings.retention.history).total_seconds(),
+        log_bytes=_effective(plan.max_log_bytes, execution.log_limit),
+        result_bytes=_effective(plan.max_result_bytes, execution.result_limit),
+        max_artifact_bytes=_effective(plan.max_artifact_bytes, settings.requests.artifact_limit),
+        artifact_bytes=_count(plan.artifact_bytes, used.artifact_bytes),
+        cpu_quota=plan.cpu_quota,
     )
 
 
-def _rate(found: Plan, used: Used) -> Rate | None:
-    if found.tasks_per_hour is None or found.burst is None:
+def _rate(plan: Plan, used: CurrentUsage) -> Rate | None:
+    if plan.tasks_per_hour is None or plan.burst is None:
         return None
-    tokens = used.tokens(found.tasks_per_hour, found.burst)
+    tokens = used.tokens(plan.tasks_per_hour, plan.burst)
     return Rate(
-        tasks_per_hour=found.tasks_per_hour,
-        burst=found.burst,
+        tasks_per_hour=plan.tasks_per_hour,
+        burst=plan.burst,
         left=max(0, int(tokens)),
-        full_in=round((found.burst - tokens) * 3600 / found.tasks_per_hour, 3),
+        full_in=round((plan.burst - tokens) * 3600 / plan.tasks_per_hour, 3),
     )
 
 
@@ -211,26 +212,28 @@ def _count(limit: int | None, used: int) -> Count:
     return Count(limit, used, None if limit is None else max(0, limit - used))
 
 
-def _resources(limit: Mapping[str, int] | None, used: Used) -> ResourceCount:
-    taken = dict(used.resources.items())
-    left = {kind: max(0, most - taken.get(kind, 0)) for kind, most in (limit or {}).items()} or None
+def _resources(limit: Mapping[str, int] | None, used: CurrentUsage) -> ResourceCount:
+    in_use = dict(used.resources.items())
+    left = {
+        kind: max(0, maximum - in_use.get(kind, 0)) for kind, maximum in (limit or {}).items()
+    } or None
     return ResourceCount(_bounds(limit), amounts(used.resources), _bounds(left))
 
 
 def _bounds(kinds: Mapping[str, int] | None) -> dict[str, Any] | None:
-    return None if kinds is None else told_amounts(kinds)
+    return None if kinds is None else amounts_to_json(kinds)
 
 
-def _smaller(granted: Least | None, most: Least) -> Least:
-    return most if granted is None else min(granted, most)
+def _effective(granted: Bound | None, maximum: Bound) -> Bound:
+    return maximum if granted is None else min(granted, maximum)
 
 
-def _longest_cap(found: Plan) -> float | None:
-    longest = found.max_execution_cap
-    return None if longest >= LONGEST else longest.total_seconds()
+def _max_execution_cap(plan: Plan) -> float | None:
+    cap = plan.max_execution_cap
+    return None if cap >= MAX_DURATION else cap.total_seconds()
 
 
-def _told(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return list(value) if isinstance(value, tuple) else value

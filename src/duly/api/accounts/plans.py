@@ -1,4 +1,4 @@
-"""Plans: what tenants may have. Administrators make them; a tenant reads its own."""
+"""Routes for plans. Administrators manage them; a tenant reads its own."""
 
 from typing import Any
 
@@ -6,129 +6,143 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import plan_shapes
+from duly.api.accounts import plan_shapes
+from duly.api.accounts.plan_shapes import PlanInfo
 from duly.api.auth import Access
-from duly.api.body import decode, read_as, read_json
-from duly.api.plan_shapes import PlanAnswer
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import name_of, not_found, overseeing
+from duly.api.requests.body import decode, decode_body, read_json_body
+from duly.api.requests.lookups import cross_tenant_connection, name_of, not_found
+from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.shapes import Page
-from duly.api.tasks import PAGE
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Invalid
-from duly.model.plan_request import PlanRequest, plan_from
+from duly.model.requests.plan_request import PlanRequest, plan_from
 from duly.model.tenant import Scope
-from duly.store import plans
+from duly.store.accounts import plans
 
-ALL = "/v1/plans"
-ONE = "/v1/plans/{id}"
-LARGEST = 2**31 - 1
+PLANS_PATH = "/v1/plans"
+PLAN_PATH = "/v1/plans/{id}"
+MAX_PLAN_ID = 2**31 - 1
 
 
 class PlanChange(PlanRequest, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/plans/{id}: what is left out stays, null takes a limit away."""
+    """The body of PATCH /v1/plans/{id}; absent fields stay unchanged, null removes a limit."""
 
     name: str = ""
 
 
-PLAN = msgspec.json.Decoder(PlanRequest)
-CHANGE = msgspec.json.Decoder(PlanChange)
-FIELDS = msgspec.json.Decoder(dict[str, Any])
+PLAN_DECODER = msgspec.json.Decoder(PlanRequest)
+CHANGE_DECODER = msgspec.json.Decoder(PlanChange)
+FIELDS_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 @route(
     "GET",
-    ALL,
-    "List the plans, newest first",
+    PLANS_PATH,
+    "List plans, newest first",
     access=Access.READ,
-    gives=Page[PlanAnswer],
-    query=PAGE,
+    response_body=Page[PlanInfo],
+    query=PAGE_PARAMETERS,
     errors=(422,),
 )
 async def list_plans(request: Request) -> Response:
-    """Return a page of the plans; whoever is no administrator sees the own one alone."""
+    """List plans, newest first. Callers that are not administrators only see their own."""
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), min(query.before(), LARGEST)
+    limit, before = query.limit(), min(query.before_id(), MAX_PLAN_ID)
     is_admin = Scope.ADMIN in credential.scopes
     own = None if is_admin else credential.plan.name
-    async with overseeing(parts_of(request)) as conn:
-        found = await plans.read(
+    async with cross_tenant_connection(components_of(request)) as conn:
+        rows = await plans.read(
             conn, name=own, before=before, limit=limit + 1, with_tenants=is_admin
         )
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
-    page = [plan_shapes.plan(view) for view in found[:limit]]
+    cursor = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+    page = [plan_shapes.plan(view) for view in rows[:limit]]
     return as_json(Page(page, cursor))
 
 
-@route("GET", ONE, "Look at a plan", access=Access.READ, gives=PlanAnswer, errors=(404, 422))
+@route(
+    "GET",
+    PLAN_PATH,
+    "Get a plan",
+    access=Access.READ,
+    response_body=PlanInfo,
+    errors=(404, 422),
+)
 async def get_plan(request: Request) -> Response:
-    """Return a plan; another than the own one is for administrators alone."""
+    """Get a plan. Only administrators see plans other than their own."""
     query_of(request)
-    return await _answer(request, name_of(request))
+    return await _respond(request, name_of(request))
 
 
 @route(
     "POST",
-    ALL,
+    PLANS_PATH,
     "Create a plan",
     access=Access.ADMIN,
-    takes=PlanRequest,
-    gives=PlanAnswer,
+    request_body=PlanRequest,
+    response_body=PlanInfo,
     statuses=(201,),
     errors=(409, 413, 422),
 )
 async def create_plan(request: Request) -> Response:
-    """Store a new plan, which can then be given to tenants."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Create a plan, which tenants can then be given."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    plan = plan_from(await read_as(request, PLAN))
-    await parts.timeouts.writing(parts.plan_keeper.create_plan(credential, plan))
-    return await _answer(request, plan.name, 201)
+    plan = plan_from(await decode_body(request, PLAN_DECODER))
+    await components.timeouts.writing(components.plans.create_plan(credential, plan))
+    return await _respond(request, plan.name, 201)
 
 
 @route(
     "PATCH",
-    ONE,
-    "Change a plan",
+    PLAN_PATH,
+    "Update a plan",
     access=Access.ADMIN,
-    takes=PlanChange,
-    gives=PlanAnswer,
+    request_body=PlanChange,
+    response_body=PlanInfo,
     errors=(404, 409, 413, 422),
 )
 async def update_plan(request: Request) -> Response:
-    """Replace the given fields, for every tenant with this plan; null takes a limit away."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Update a plan for all of its tenants. Given fields are replaced; null removes a limit."""
+    components, credential = components_of(request), credential_of(request)
     name = name_of(request)
     query_of(request)
-    body = await read_json(request)
-    decode(body, CHANGE)
-    # Decoded once more, because null and left out are not the same in a change.
-    changes = decode(body, FIELDS)
+    body = await read_json_body(request)
+    decode(body, CHANGE_DECODER)
+    # Decoded again, because an update must tell null from an absent field.
+    changes = decode(body, FIELDS_DECODER)
     if not changes:
         raise Invalid("max_running", "Say what to change, such as max_running.")
-    await parts.timeouts.writing(parts.plan_keeper.update_plan(credential, name, changes))
-    return await _answer(request, name)
+    await components.timeouts.writing(components.plans.update_plan(credential, name, changes))
+    return await _respond(request, name)
 
 
-@route("DELETE", ONE, "Remove a plan", access=Access.ADMIN, statuses=(204,), errors=(404, 409, 422))
+@route(
+    "DELETE",
+    PLAN_PATH,
+    "Remove a plan",
+    access=Access.ADMIN,
+    statuses=(204,),
+    errors=(404, 409, 422),
+)
 async def remove_plan(request: Request) -> Response:
-    """Remove a plan that no tenant has."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Remove a plan. One that tenants have is not removed (409)."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    await parts.timeouts.writing(parts.plan_keeper.remove_plan(credential, name_of(request)))
+    await components.timeouts.writing(components.plans.remove_plan(credential, name_of(request)))
     return no_content()
 
 
-async def _answer(request: Request, name: str, status: int = 200) -> Response:
+async def _respond(request: Request, name: str, status: int = 200) -> Response:
     credential = credential_of(request)
     is_admin = Scope.ADMIN in credential.scopes
-    async with overseeing(parts_of(request)) as conn:
-        found = await plans.read(conn, name=name, with_tenants=is_admin)
-    # Looked up in any case: how long it takes must not tell whether there is one.
-    if not found or (not is_admin and name != credential.plan.name):
+    async with cross_tenant_connection(components_of(request)) as conn:
+        rows = await plans.read(conn, name=name, with_tenants=is_admin)
+    # Read in any case: the response time must not reveal whether the plan exists.
+    if not rows or (not is_admin and name != credential.plan.name):
         raise not_found("plan", name)
-    return as_json(plan_shapes.plan(found[0]), status)
+    return as_json(plan_shapes.plan(rows[0]), status)
 
 
 HANDLERS = [list_plans, get_plan, create_plan, update_plan, remove_plan]

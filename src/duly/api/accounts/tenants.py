@@ -1,4 +1,4 @@
-"""Tenants: an administrator sees and changes all of them, everybody else looks at its own."""
+"""Routes for tenants. Administrators manage all of them; other callers read their own."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -6,39 +6,39 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from duly.api.accounts.accounts import Tenant, id_or_name, tenant_response
 from duly.api.auth import Access
-from duly.api.body import read_as
-from duly.api.people import Tenant, id_or_name, tenant_answer
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import not_found, seeing
+from duly.api.requests.body import decode_body
+from duly.api.requests.lookups import not_found, scoped_connection
+from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.shapes import Page
-from duly.api.tasks import PAGE
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Invalid
 from duly.model.tenant import Scope
-from duly.store import tenants
+from duly.store.accounts import tenants
 from duly.store.database import Connection
 
-ONE = "/v1/tenants/{id}"
+TENANT_PATH = "/v1/tenants/{id}"
 
 
 class TenantRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tenants; without a plan it is `free`."""
+    """The body of POST /v1/tenants; the default plan is `free`."""
 
     name: str
     plan: str | None = None
 
 
 class TenantChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/tenants/{id}; what is left out stays."""
+    """The body of PATCH /v1/tenants/{id}; absent fields stay unchanged."""
 
     name: str | None = None
     plan: str | None = None
 
 
-TENANT = msgspec.json.Decoder(TenantRequest)
-CHANGE = msgspec.json.Decoder(TenantChange)
+TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
+CHANGE_DECODER = msgspec.json.Decoder(TenantChange)
 
 
 @route(
@@ -46,130 +46,146 @@ CHANGE = msgspec.json.Decoder(TenantChange)
     "/v1/tenants",
     "Create a tenant",
     access=Access.ADMIN,
-    takes=TenantRequest,
-    gives=Tenant,
+    request_body=TenantRequest,
+    response_body=Tenant,
     statuses=(201,),
     errors=(409, 413, 422),
 )
 async def create_tenant(request: Request) -> Response:
-    """Make a tenant with a plan."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Create a tenant with a plan."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    asked = await read_as(request, TENANT)
-    made = await parts.timeouts.writing(parts.tenants.create(credential, asked.name, asked.plan))
-    return await _answer(request, made, 201)
+    body = await decode_body(request, TENANT_DECODER)
+    tenant_id = await components.timeouts.writing(
+        components.tenants.create(credential, body.name, body.plan)
+    )
+    return await _respond(request, tenant_id, 201)
 
 
 @route(
     "GET",
     "/v1/tenants",
-    "List the tenants, newest first",
+    "List tenants, newest first",
     access=Access.READ,
-    gives=Page[Tenant],
-    query=PAGE,
+    response_body=Page[Tenant],
+    query=PAGE_PARAMETERS,
     errors=(422,),
 )
 async def list_tenants(request: Request) -> Response:
-    """Return a page of the tenants; of its own alone to whoever is no administrator."""
+    """List tenants, newest first. Callers that are not administrators only see their own."""
     query = query_of(request)
-    limit, before = query.limit(), query.before()
-    own = None if _sees_all(request) else credential_of(request).tenant_id
-    async with _seeing(request) as conn:
-        found = await tenants.read(conn, tenant_id=own, before=before, limit=limit + 1)
-    cursor = write_cursor(found[limit - 1].public_id) if len(found) > limit else None
-    return as_json(Page([tenant_answer(one) for one in found[:limit]], cursor))
+    limit, before = query.limit(), query.before_id()
+    own = None if _is_admin(request) else credential_of(request).tenant_id
+    async with _connection(request) as conn:
+        rows = await tenants.read(conn, tenant_id=own, before=before, limit=limit + 1)
+    cursor = encode_cursor(rows[limit - 1].public_id) if len(rows) > limit else None
+    return as_json(Page([tenant_response(row) for row in rows[:limit]], cursor))
 
 
-@route("GET", ONE, "Look at a tenant", access=Access.READ, gives=Tenant, errors=(404,))
+@route("GET", TENANT_PATH, "Get a tenant", access=Access.READ, response_body=Tenant, errors=(404,))
 async def get_tenant(request: Request) -> Response:
-    """Return a tenant by its id or its name."""
+    """Get a tenant by its id or its name."""
     query_of(request)
-    async with _seeing(request) as conn:
-        return as_json(tenant_answer(await _find(conn, request)))
+    async with _connection(request) as conn:
+        return as_json(tenant_response(await _find(conn, request)))
 
 
 @route(
     "PATCH",
-    ONE,
-    "Change a tenant's plan or name",
+    TENANT_PATH,
+    "Update a tenant's plan or name",
     access=Access.ADMIN,
-    takes=TenantChange,
-    gives=Tenant,
+    request_body=TenantChange,
+    response_body=Tenant,
     errors=(404, 409, 413, 422),
 )
 async def update_tenant(request: Request) -> Response:
-    """Change a tenant; what it has submitted before stays as it was."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Update a tenant. Tasks that it has submitted already are not affected."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    asked = await read_as(request, CHANGE)
-    if asked.name is None and asked.plan is None:
+    body = await decode_body(request, CHANGE_DECODER)
+    if body.name is None and body.plan is None:
         raise Invalid("plan", "Say what to change: plan, name, or both.")
-    found = await _look_up(request)
-    change = parts.tenants.update(credential, found.id, name=asked.name, plan=asked.plan)
-    await parts.timeouts.writing(change)
-    return await _answer(request, found.id)
+    tenant = await _find_by_path(request)
+    change = components.tenants.update(credential, tenant.id, name=body.name, plan=body.plan)
+    await components.timeouts.writing(change)
+    return await _respond(request, tenant.id)
 
 
 @route(
     "POST",
-    f"{ONE}/suspend",
+    f"{TENANT_PATH}/suspend",
     "Suspend a tenant",
     access=Access.ADMIN,
-    gives=Tenant,
+    response_body=Tenant,
     errors=(404, 409),
 )
 async def suspend_tenant(request: Request) -> Response:
-    """Let a tenant look and do nothing else; nothing of it starts until it is resumed."""
-    parts, found = parts_of(request), await _look_up(request)
-    await parts.timeouts.writing(parts.tenants.suspend(credential_of(request), found.id))
-    return await _answer(request, found.id)
+    """Suspend a tenant: it may only read, and none of its tasks starts until it is resumed."""
+    components, tenant = components_of(request), await _find_by_path(request)
+    await components.timeouts.writing(components.tenants.suspend(credential_of(request), tenant.id))
+    return await _respond(request, tenant.id)
 
 
-@route("POST", f"{ONE}/resume", "Resume a tenant", access=Access.ADMIN, gives=Tenant, errors=(404,))
+@route(
+    "POST",
+    f"{TENANT_PATH}/resume",
+    "Resume a tenant",
+    access=Access.ADMIN,
+    response_body=Tenant,
+    errors=(404,),
+)
 async def resume_tenant(request: Request) -> Response:
-    """Let a suspended tenant go on where it was."""
-    parts, found = parts_of(request), await _look_up(request)
-    await parts.timeouts.writing(parts.tenants.resume(credential_of(request), found.id))
-    return await _answer(request, found.id)
+    """Resume a suspended tenant."""
+    components, tenant = components_of(request), await _find_by_path(request)
+    await components.timeouts.writing(components.tenants.resume(credential_of(request), tenant.id))
+    return await _respond(request, tenant.id)
 
 
-@route("DELETE", ONE, "Remove a tenant", access=Access.ADMIN, statuses=(204,), errors=(404, 409))
+@route(
+    "DELETE",
+    TENANT_PATH,
+    "Remove a tenant",
+    access=Access.ADMIN,
+    statuses=(204,),
+    errors=(404, 409),
+)
 async def remove_tenant(request: Request) -> Response:
-    """Remove a tenant that has no live tasks, with its users and keys, for good."""
-    parts, found = parts_of(request), await _look_up(request)
-    await parts.timeouts.writing(parts.tenants.remove(credential_of(request), found.id))
+    """Remove a tenant with its users and keys. One with live tasks is not removed (409)."""
+    components, tenant = components_of(request), await _find_by_path(request)
+    await components.timeouts.writing(components.tenants.remove(credential_of(request), tenant.id))
     return no_content()
 
 
-def _seeing(request: Request) -> AbstractAsyncContextManager[Connection]:
+def _connection(request: Request) -> AbstractAsyncContextManager[Connection]:
     credential = credential_of(request)
-    return seeing(parts_of(request), credential, everybody=_sees_all(request))
+    return scoped_connection(components_of(request), credential, all_tenants=_is_admin(request))
 
 
-def _sees_all(request: Request) -> bool:
+def _is_admin(request: Request) -> bool:
     return Scope.ADMIN in credential_of(request).scopes
 
 
-async def _look_up(request: Request) -> tenants.Tenant:
+async def _find_by_path(request: Request) -> tenants.Tenant:
     query_of(request)
-    async with _seeing(request) as conn:
+    async with _connection(request) as conn:
         return await _find(conn, request)
 
 
 async def _find(conn: Connection, request: Request) -> tenants.Tenant:
     public_id, name = id_or_name(request)
-    found = await tenants.read(conn, public_id=public_id, name=name)
-    if not found or not (_sees_all(request) or found[0].id == credential_of(request).tenant_id):
+    rows = await tenants.read(conn, public_id=public_id, name=name)
+    if not rows or not (_is_admin(request) or rows[0].id == credential_of(request).tenant_id):
         raise not_found("tenant", request.path_params["id"])
-    return found[0]
+    return rows[0]
 
 
-async def _answer(request: Request, tenant_id: int, status: int = 200) -> Response:
-    async with _seeing(request) as conn:
-        found = await tenants.read(conn, tenant_id=tenant_id)
-    if not found:
+async def _respond(request: Request, tenant_id: int, status: int = 200) -> Response:
+    async with _connection(request) as conn:
+        rows = await tenants.read(conn, tenant_id=tenant_id)
+    if not rows:
         raise not_found("tenant", tenant_id)
-    return as_json(tenant_answer(found[0]), status)
+    return as_json(tenant_response(rows[0]), status)
 
 
 HANDLERS = [

@@ -1,128 +1,135 @@
-"""Tiers: what their names stand for, for everybody and for the caller's tenant."""
+"""Routes for tiers: named amounts of resources, for all tenants or for one."""
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import plan_shapes
+from duly.api.accounts import plan_shapes
+from duly.api.accounts.plan_shapes import TierInfo
 from duly.api.auth import Access
-from duly.api.body import read_as
-from duly.api.plan_shapes import TierAnswer
-from duly.api.query import query_of
-from duly.api.reading import name_of, not_found, reading
+from duly.api.requests.body import decode_body
+from duly.api.requests.lookups import name_of, not_found, tenant_connection
+from duly.api.requests.query import query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import Parameter, credential_of, parts_of, route
-from duly.api.shapes import Page
+from duly.api.routes import Parameter, components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
 from duly.errors import Forbidden
+from duly.model.requests.tier_request import TierChange, TierRequest
 from duly.model.tenant import Credential, Scope
-from duly.model.tier_request import TierChange, TierRequest
-from duly.store import tiers
+from duly.store.accounts import tiers
 
-ALL = "/v1/tiers"
-ONE = "/v1/tiers/{id}"
-TIER = msgspec.json.Decoder(TierRequest)
-CHANGE = msgspec.json.Decoder(TierChange)
+TIERS_PATH = "/v1/tiers"
+TIER_PATH = "/v1/tiers/{id}"
+TIER_DECODER = msgspec.json.Decoder(TierRequest)
+CHANGE_DECODER = msgspec.json.Decoder(TierChange)
 
 
 @route(
     "GET",
-    ALL,
-    "List the tiers that the caller's tenant knows",
+    TIERS_PATH,
+    "List the tiers of the caller's tenant",
     access=Access.READ,
-    gives=Page[TierAnswer],
+    response_body=Page[TierInfo],
 )
 async def list_tiers(request: Request) -> Response:
-    """Return all of them, there are never many: Duly's own, everybody's, the tenant's."""
+    """List all tiers: built-in ones, those for all tenants, and the tenant's own."""
     query_of(request)
-    return as_json(Page(await _known(request), None))
+    return as_json(Page(await _visible_tiers(request), None))
 
 
-@route("GET", ONE, "Look at a tier", access=Access.READ, gives=TierAnswer, errors=(404, 422))
+@route(
+    "GET",
+    TIER_PATH,
+    "Get a tier",
+    access=Access.READ,
+    response_body=TierInfo,
+    errors=(404, 422),
+)
 async def get_tier(request: Request) -> Response:
-    """Return what the name of a tier stands for, for the caller's tenant."""
+    """Get a tier as the caller's tenant sees it."""
     query_of(request)
-    return await _answer(request, name_of(request))
+    return await _respond(request, name_of(request))
 
 
 @route(
     "POST",
-    ALL,
+    TIERS_PATH,
     "Create a tier",
     access=Access.MANAGE,
-    takes=TierRequest,
-    gives=TierAnswer,
+    request_body=TierRequest,
+    response_body=TierInfo,
     statuses=(201,),
     errors=(409, 413, 422),
 )
 async def create_tier(request: Request) -> Response:
-    """Say what a name stands for, within the tenant's plan, or for everyone."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Create a tier for the tenant, within its plan, or for everyone."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    asked = await read_as(request, TIER)
-    _check_everyone(credential, everyone=asked.everyone)
-    making = parts.plan_keeper.create_tier(
-        credential, asked.name, asked.resources, everyone=asked.everyone
+    body = await decode_body(request, TIER_DECODER)
+    _check_may_change(credential, everyone=body.everyone)
+    creation = components.plans.create_tier(
+        credential, body.name, body.resources, everyone=body.everyone
     )
-    await parts.timeouts.writing(making)
-    return await _answer(request, asked.name, 201)
+    await components.timeouts.writing(creation)
+    return await _respond(request, body.name, 201)
 
 
 @route(
     "PATCH",
-    ONE,
-    "Change a tier",
+    TIER_PATH,
+    "Update a tier",
     access=Access.MANAGE,
-    takes=TierChange,
-    gives=TierAnswer,
+    request_body=TierChange,
+    response_body=TierInfo,
     errors=(404, 409, 413, 422),
 )
 async def update_tier(request: Request) -> Response:
-    """Change what a name stands for, kind by kind, for the tenant or for everyone."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Update the given resources of a tier, for the tenant or for everyone."""
+    components, credential = components_of(request), credential_of(request)
     name = name_of(request)
     query_of(request)
-    asked = await read_as(request, CHANGE)
-    _check_everyone(credential, everyone=asked.everyone)
-    changing = parts.plan_keeper.update_tier(
-        credential, name, asked.resources, everyone=asked.everyone
-    )
-    await parts.timeouts.writing(changing)
-    return await _answer(request, name)
+    body = await decode_body(request, CHANGE_DECODER)
+    _check_may_change(credential, everyone=body.everyone)
+    update = components.plans.update_tier(credential, name, body.resources, everyone=body.everyone)
+    await components.timeouts.writing(update)
+    return await _respond(request, name)
 
 
 @route(
     "DELETE",
-    ONE,
+    TIER_PATH,
     "Remove a tier",
     access=Access.MANAGE,
     statuses=(204,),
-    query=(Parameter("everyone", "Whether that of everyone is meant, not the own one.", bool),),
+    query=(
+        Parameter("everyone", "Remove the tier for everyone instead of the tenant's own.", bool),
+    ),
     errors=(404, 409, 422),
 )
 async def remove_tier(request: Request) -> Response:
-    """Take back what was said of a name; it then means what it meant before, if anything."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Remove a tier. Its name then refers to the one it overrode, if any."""
+    components, credential = components_of(request), credential_of(request)
     everyone = query_of(request).flag("everyone")
-    _check_everyone(credential, everyone=everyone)
-    removing = parts.plan_keeper.remove_tier(credential, name_of(request), everyone=everyone)
-    await parts.timeouts.writing(removing)
+    _check_may_change(credential, everyone=everyone)
+    removal = components.plans.remove_tier(credential, name_of(request), everyone=everyone)
+    await components.timeouts.writing(removal)
     return no_content()
 
 
-def _check_everyone(credential: Credential, *, everyone: bool) -> None:
+def _check_may_change(credential: Credential, *, everyone: bool) -> None:
     if everyone and Scope.ADMIN not in credential.scopes:
-        raise Forbidden("What concerns everyone needs a key with the scope 'admin'.", scope="admin")
+        raise Forbidden("Tiers for everyone need a key with the scope 'admin'.", scope="admin")
 
 
-async def _known(request: Request) -> list[TierAnswer]:
+async def _visible_tiers(request: Request) -> list[TierInfo]:
     credential = credential_of(request)
-    async with reading(parts_of(request), credential) as conn:
-        said = await tiers.read(conn, credential.tenant_id)
-    return plan_shapes.tiers(said, credential.plan)
+    async with tenant_connection(components_of(request), credential) as conn:
+        stored = await tiers.read(conn, credential.tenant_id)
+    return plan_shapes.tiers(stored, credential.plan)
 
 
-async def _answer(request: Request, name: str, status: int = 200) -> Response:
-    for tier in await _known(request):
+async def _respond(request: Request, name: str, status: int = 200) -> Response:
+    for tier in await _visible_tiers(request):
         if tier.name == name:
             return as_json(tier, status)
     raise not_found("tier", name)

@@ -1,4 +1,4 @@
-"""Usage: what was used by whom, on which days, and what it costs."""
+"""The route that reports usage and its cost by day, tenant, user, tier and urgency."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,29 +10,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.auth import Access
-from duly.api.query import Query, query_of, since
-from duly.api.reading import overseeing, reading
+from duly.api.requests.lookups import cross_tenant_connection, tenant_connection
+from duly.api.requests.query import Query, parse_since, query_of
 from duly.api.responses import as_json
-from duly.api.routes import Parameter, credential_of, parts_of, route
+from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.errors import Invalid
 from duly.model.tenant import Scope
-from duly.model.usage import NONE, Amounts, Place, Used
-from duly.policy.price import TARIFF, cost, told
-from duly.store import usage
+from duly.model.usage import NO_AMOUNTS, Amounts, UsageDimensions, UsageRecord
+from duly.policy.price import TARIFF, cost, round_price
+from duly.store.accounts import usage
 from duly.store.database import Connection
 
-KEYS = tuple(Place.__struct_fields__)
-LONGEST_DAY = 40
-DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-SPAN = timedelta(days=29)
-"""How far back an answer goes that nobody asked to go further: 30 days, with today."""
-MOST = 10_000
-"""Rows of one answer."""
-SECOND = 1_000_000
+DIMENSIONS = tuple(UsageDimensions.__struct_fields__)
+MAX_QUOTED_CHARACTERS = 40
+DATE_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+DEFAULT_SPAN = timedelta(days=29)
+"""30 days including today."""
+MAX_ROWS = 10_000
+"""Rows in one response."""
+MICROSECONDS_PER_SECOND = 1_000_000
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used in one place; what is not told apart is null."""
+    """The usage of one group; dimensions that are not grouped by are null."""
 
     day: date | None
     tenant: str | None
@@ -42,15 +42,15 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     attempts: int
     cpu_seconds: float
-    """Time that processors really worked."""
+    """The processor time used."""
     granted_cpu_seconds: float
-    """Cores that were granted, times the seconds that they were held."""
+    """The granted cores times the seconds for which they were held."""
     granted_memory_mb_seconds: float
     price: str
 
 
-class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used from one day to another, both included (UTC)."""
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The usage in a range of days (UTC), both included."""
 
     since: date
     until: date
@@ -62,100 +62,109 @@ class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):
 @route(
     "GET",
     "/v1/usage",
-    "Tell what was used, and what it costs",
+    "Report usage and its cost",
     access=Access.READ,
-    gives=UsageAnswer,
+    response_body=UsageReport,
     query=(
         Parameter("since", "The first day (UTC): a date, a time or a duration such as 7d."),
-        Parameter("until", "The last day (UTC), today unless told."),
+        Parameter("until", "The last day (UTC); today by default."),
         Parameter(
             "by",
-            "What to tell apart: day, tenant, user, tier, urgency; several with commas. "
-            "With tenant, an administrator who names none is told of all.",
-            several=True,
+            "Dimensions to group by: day, tenant, user, tier, urgency; comma-separated. "
+            "With tenant, an administrator who names no tenant gets all of them.",
+            repeatable=True,
         ),
     ),
     errors=(422,),
 )
 async def get_usage(request: Request) -> Response:
-    """Add up what has ended so far, booked or not."""
+    """Report the usage of all attempts that have ended, booked or not, and its cost."""
     credential, query = credential_of(request), query_of(request)
-    by = _by(query.several("by"))
-    parts, is_alone = parts_of(request), query.one("tenant") is None
-    of_all = "tenant" in by and Scope.ADMIN in credential.scopes and is_alone
-    async with overseeing(parts) if of_all else reading(parts, credential) as conn:
-        tenants = await usage.tenant_ids(conn) if of_all else [credential.tenant_id]
-        first, last = await _days(conn, query)
-        found = await usage.read(
-            conn, TARIFF, tenants=tenants, since=first, until=last, by=by, limit=MOST + 1
+    by = _parse_dimensions(query.get_all("by"))
+    components, names_no_tenant = components_of(request), query.get("tenant") is None
+    all_tenants = "tenant" in by and Scope.ADMIN in credential.scopes and names_no_tenant
+    async with (
+        cross_tenant_connection(components)
+        if all_tenants
+        else tenant_connection(components, credential) as conn
+    ):
+        tenants = await usage.tenant_ids(conn) if all_tenants else [credential.tenant_id]
+        first, last = await _parse_period(conn, query)
+        used = await usage.read(
+            conn, TARIFF, tenants=tenants, since=first, until=last, by=by, limit=MAX_ROWS + 1
         )
-    if len(found) > MOST:
+    if len(used) > MAX_ROWS:
         raise Invalid(
-            "by", f"That is more than {MOST} rows; ask for fewer days or tell less apart."
+            "by",
+            f"That is more than {MAX_ROWS} rows; ask for fewer days or group by fewer dimensions.",
         )
-    rows = [_row(place, used) for place, used in _grouped(found).items()]
-    return as_json(UsageAnswer(since=first, until=last, items=rows, total=_row(Place(), found)))
+    rows = [_row(group, members) for group, members in _grouped(used).items()]
+    return as_json(
+        UsageReport(since=first, until=last, items=rows, total=_row(UsageDimensions(), used))
+    )
 
 
-def _by(values: Sequence[str]) -> frozenset[str]:
-    """Read what to tell apart; days, if nothing is said."""
+def _parse_dimensions(values: Sequence[str]) -> frozenset[str]:
+    """Parse the dimensions to group by; days by default."""
     names = [name.strip() for value in values for name in value.split(",")] or ["day"]
-    unknown = [name for name in names if name not in KEYS]
+    unknown = [name for name in names if name not in DIMENSIONS]
     if unknown:
-        raise Invalid("by", f"by is one of {', '.join(KEYS)}, not {unknown[0][:40]!r}.")
+        raise Invalid("by", f"by is one of {', '.join(DIMENSIONS)}, not {unknown[0][:40]!r}.")
     return frozenset(names)
 
 
-async def _days(conn: Connection, query: Query) -> tuple[date, date]:
-    """Return the first and the last day that are asked for."""
+async def _parse_period(conn: Connection, query: Query) -> tuple[date, date]:
+    """Return the first and the last day of the requested period."""
     today = await usage.today(conn)
-    last = await _day(conn, query.one("until"), "until") or today
-    first = await _day(conn, query.one("since"), "since") or last - SPAN
+    last = await _parse_day(conn, query.get("until"), "until") or today
+    first = await _parse_day(conn, query.get("since"), "since") or last - DEFAULT_SPAN
     if first > last:
         raise Invalid("until", f"until ({last}) is before since ({first}).")
     return first, last
 
 
-async def _day(conn: Connection, text: str | None, field: str) -> date | None:
-    """Read a date, or the day of a time."""
-    if text is not None and DAY.fullmatch(text.strip()):
+async def _parse_day(conn: Connection, text: str | None, field: str) -> date | None:
+    """Parse a date, or return the day of a time."""
+    if text is not None and DATE_PATTERN.fullmatch(text.strip()):
         try:
             day = date.fromisoformat(text.strip())
         except ValueError:
-            raise Invalid(field, f"{field} is not a day: {text[:LONGEST_DAY]!r}.") from None
+            raise Invalid(
+                field, f"{field} is not a day: {text[:MAX_QUOTED_CHARACTERS]!r}."
+            ) from None
         if not 2000 <= day.year <= 2200:
             raise Invalid(field, f"{field} must lie between the years 2000 and 2200.")
         return day
-    at = await since(conn, text, field)
+    at = await parse_since(conn, text, field)
     return None if at is None else at.date()
 
 
-def _grouped(found: Iterable[Used]) -> dict[Place, list[Used]]:
-    """Return by place what was used there, at however many prices."""
-    places: dict[Place, list[Used]] = {}
-    for one in found:
-        places.setdefault(one.place, []).append(one)
-    return places
+def _grouped(rows: Iterable[UsageRecord]) -> dict[UsageDimensions, list[UsageRecord]]:
+    """Group the rows by their dimensions; a group may have several prices."""
+    groups: dict[UsageDimensions, list[UsageRecord]] = {}
+    for row in rows:
+        groups.setdefault(row.dimensions, []).append(row)
+    return groups
 
 
-def _row(place: Place, found: Iterable[Used]) -> UsageRow:
-    amounts: Amounts = NONE
+def _row(group: UsageDimensions, members: Iterable[UsageRecord]) -> UsageRow:
+    amounts: Amounts = NO_AMOUNTS
     price = Fraction(0)
-    for one in found:
-        amounts = amounts.plus(one.amounts)
-        price += cost(one.rates, one.factor, one.amounts)
+    for used in members:
+        amounts = amounts.plus(used.amounts)
+        price += cost(used.rates, used.factor, used.amounts)
     return UsageRow(
-        day=place.day,
-        tenant=place.tenant,
-        user=place.user,
-        tier=place.tier,
-        urgency=place.urgency,
+        day=group.day,
+        tenant=group.tenant,
+        user=group.user,
+        tier=group.tier,
+        urgency=group.urgency,
         tasks=amounts.tasks,
         attempts=amounts.attempts,
-        cpu_seconds=amounts.cpu_us / SECOND,
-        granted_cpu_seconds=amounts.granted_cpu_milli_us / (1000 * SECOND),
-        granted_memory_mb_seconds=amounts.granted_memory_mb_us / SECOND,
-        price=str(told(price)),
+        cpu_seconds=amounts.cpu_us / MICROSECONDS_PER_SECOND,
+        granted_cpu_seconds=amounts.granted_cpu_milli_us / (1000 * MICROSECONDS_PER_SECOND),
+        granted_memory_mb_seconds=amounts.granted_memory_mb_us / MICROSECONDS_PER_SECOND,
+        price=str(round_price(price)),
     )
 
 

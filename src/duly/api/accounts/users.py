@@ -1,31 +1,31 @@
-"""The users of a tenant."""
+"""Routes for the users of a tenant."""
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from duly.api.accounts.accounts import User, act_for_tenant, id_or_name, parse_scopes, user_response
 from duly.api.auth import Access
-from duly.api.body import read_as
-from duly.api.people import User, for_tenant, id_or_name, scopes_of, user_answer
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import reading
+from duly.api.requests.body import decode_body
+from duly.api.requests.lookups import tenant_connection
+from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.shapes import Page
-from duly.api.tasks import PAGE
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Invalid
-from duly.model.request import check_text
+from duly.model.requests.task_request import check_text
 from duly.model.tenant import Credential
-from duly.server.administrators import unknown
-from duly.store import users
+from duly.server.accounts.administrators import unknown_in_tenant
+from duly.store.accounts import users
 
-ONE = "/v1/users/{id}"
+USER_PATH = "/v1/users/{id}"
 
 
 class UserRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/users; without a password it cannot log in, only hold keys.
+    """The body of POST /v1/users; without a password the user cannot log in, only hold keys.
 
-    `scopes` are submit, read and manage unless told, as far as the caller may give them.
+    `scopes` default to those of submit, read and manage that the caller holds.
     """
 
     name: str
@@ -35,14 +35,14 @@ class UserRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class UserChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/users/{id}; what is left out stays."""
+    """The body of PATCH /v1/users/{id}; absent fields stay unchanged."""
 
     password: str | None = None
     scopes: list[str] | None = None
 
 
-USER = msgspec.json.Decoder(UserRequest)
-CHANGE = msgspec.json.Decoder(UserChange)
+USER_DECODER = msgspec.json.Decoder(UserRequest)
+CHANGE_DECODER = msgspec.json.Decoder(UserChange)
 
 
 @route(
@@ -50,26 +50,26 @@ CHANGE = msgspec.json.Decoder(UserChange)
     "/v1/users",
     "Create a user",
     access=Access.MANAGE,
-    takes=UserRequest,
-    gives=User,
+    request_body=UserRequest,
+    response_body=User,
     statuses=(201,),
     errors=(404, 409, 413, 422),
 )
 async def create_user(request: Request) -> Response:
-    """Make a user, who may do no more than the caller."""
-    parts = parts_of(request)
+    """Create a user, with no scopes that the caller lacks."""
+    components = components_of(request)
     query_of(request)
-    asked = await read_as(request, USER)
-    credential = await for_tenant(request, credential_of(request), asked.tenant)
-    made = await parts.timeouts.writing(
-        parts.users.create(
+    body = await decode_body(request, USER_DECODER)
+    credential = await act_for_tenant(request, credential_of(request), body.tenant)
+    user_id = await components.timeouts.writing(
+        components.users.create(
             credential,
-            asked.name,
-            scopes=None if asked.scopes is None else scopes_of(asked.scopes),
-            password=_password(asked.password),
+            body.name,
+            scopes=None if body.scopes is None else parse_scopes(body.scopes),
+            password=_check_password(body.password),
         )
     )
-    return await _answer(request, credential, made, 201)
+    return await _respond(request, credential, user_id, 201)
 
 
 @route(
@@ -77,85 +77,87 @@ async def create_user(request: Request) -> Response:
     "/v1/users",
     "List the users of a tenant, newest first",
     access=Access.READ,
-    gives=Page[User],
-    query=PAGE,
+    response_body=Page[User],
+    query=PAGE_PARAMETERS,
     errors=(422,),
 )
 async def list_users(request: Request) -> Response:
-    """Return a page of the users."""
+    """List the users of a tenant, newest first."""
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), query.before()
-    async with reading(parts_of(request), credential) as conn:
-        found = await users.read(conn, credential.tenant_id, before=before, limit=limit + 1)
-    cursor = write_cursor(found[limit - 1].public_id) if len(found) > limit else None
-    return as_json(Page([user_answer(one, credential.tenant) for one in found[:limit]], cursor))
+    limit, before = query.limit(), query.before_id()
+    async with tenant_connection(components_of(request), credential) as conn:
+        rows = await users.read(conn, credential.tenant_id, before=before, limit=limit + 1)
+    cursor = encode_cursor(rows[limit - 1].public_id) if len(rows) > limit else None
+    return as_json(Page([user_response(row, credential.tenant) for row in rows[:limit]], cursor))
 
 
-@route("GET", ONE, "Look at a user", access=Access.READ, gives=User, errors=(404,))
+@route("GET", USER_PATH, "Get a user", access=Access.READ, response_body=User, errors=(404,))
 async def get_user(request: Request) -> Response:
-    """Return a user by its id or its name."""
-    found = await _look_up(request)
-    return as_json(user_answer(found, credential_of(request).tenant))
+    """Get a user by its id or its name."""
+    user = await _find_by_path(request)
+    return as_json(user_response(user, credential_of(request).tenant))
 
 
 @route(
     "PATCH",
-    ONE,
-    "Change a user's password or scopes",
+    USER_PATH,
+    "Update a user's password or scopes",
     access=Access.MANAGE,
-    takes=UserChange,
-    gives=User,
+    request_body=UserChange,
+    response_body=User,
     errors=(404, 409, 413, 422),
 )
 async def update_user(request: Request) -> Response:
-    """Change a user: a new password ends its logins, and scopes it loses its keys lose too."""
-    parts, credential = parts_of(request), credential_of(request)
-    asked = await read_as(request, CHANGE)
-    if asked.password is None and asked.scopes is None:
+    """Update a user. A new password ends its logins; its keys lose the scopes that it loses."""
+    components, credential = components_of(request), credential_of(request)
+    body = await decode_body(request, CHANGE_DECODER)
+    if body.password is None and body.scopes is None:
         raise Invalid("password", "Say what to change: password, scopes, or both.")
-    found = await _look_up(request)
-    await parts.timeouts.writing(
-        parts.users.update(
+    user = await _find_by_path(request)
+    await components.timeouts.writing(
+        components.users.update(
             credential,
-            found.id,
-            scopes=None if asked.scopes is None else scopes_of(asked.scopes),
-            password=_password(asked.password),
+            user.id,
+            scopes=None if body.scopes is None else parse_scopes(body.scopes),
+            password=_check_password(body.password),
         )
     )
-    return await _answer(request, credential, found.id)
+    return await _respond(request, credential, user.id)
 
 
-@route("DELETE", ONE, "Remove a user", access=Access.MANAGE, statuses=(204,), errors=(404, 409))
+@route(
+    "DELETE", USER_PATH, "Remove a user", access=Access.MANAGE, statuses=(204,), errors=(404, 409)
+)
 async def remove_user(request: Request) -> Response:
-    """Remove a user and revoke its keys; its tasks stay."""
-    parts, found = parts_of(request), await _look_up(request)
-    await parts.timeouts.writing(parts.users.remove(credential_of(request), found.id))
+    """Remove a user and revoke its keys. Its tasks stay."""
+    components, user = components_of(request), await _find_by_path(request)
+    await components.timeouts.writing(components.users.remove(credential_of(request), user.id))
     return no_content()
 
 
-def _password(text: str | None) -> str | None:
+def _check_password(text: str | None) -> str | None:
     return None if text is None else check_text(text, "password")
 
 
-async def _look_up(request: Request) -> users.User:
+async def _find_by_path(request: Request) -> users.User:
     query_of(request)
     public_id, name = id_or_name(request)
     credential = credential_of(request)
-    async with reading(parts_of(request), credential) as conn:
-        found = await users.read(conn, credential.tenant_id, public_id=public_id, name=name)
-    if not found:
-        raise unknown(credential, "user", request.path_params["id"])
-    return found[0]
+    async with tenant_connection(components_of(request), credential) as conn:
+        rows = await users.read(conn, credential.tenant_id, public_id=public_id, name=name)
+    if not rows:
+        raise unknown_in_tenant(credential, "user", request.path_params["id"])
+    return rows[0]
 
 
-async def _answer(
+async def _respond(
     request: Request, credential: Credential, user_id: int, status: int = 200
 ) -> Response:
-    async with reading(parts_of(request), credential) as conn:
-        found = await users.read(conn, credential.tenant_id, user_id=user_id)
-    if not found:
-        raise users.gone()
-    return as_json(user_answer(found[0], credential.tenant), status)
+    async with tenant_connection(components_of(request), credential) as conn:
+        rows = await users.read(conn, credential.tenant_id, user_id=user_id)
+    if not rows:
+        raise users.not_found()
+    return as_json(user_response(rows[0], credential.tenant), status)
 
 
 HANDLERS = [create_user, list_users, get_user, update_user, remove_user]

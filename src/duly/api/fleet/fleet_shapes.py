@@ -1,12 +1,13 @@
-"""What the API tells of nodes, servers and the whole: the JSON that operators rely on."""
+"""The JSON of nodes, servers, allocations and the cluster's status in responses."""
 
 from datetime import datetime
 
 import msgspec
 
-from duly.api.shapes import Amounts, amounts
-from duly.store import reservations
-from duly.store.overview import NodeView, ServerView, TaskCounts
+from duly.api.tasks.task_shapes import Amounts, amounts
+from duly.store.fleet import reservations
+from duly.store.fleet.overview import NodeView, ServerView, TaskCounts
+from duly.store.tasks.all_tenants import TenantTasks
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,25 +22,30 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     last_heartbeat_at: datetime | None
     tasks: int
     enforcement: dict[str, str]
-    """How each kind of limit is enforced there."""
+    """How each kind of limit is enforced on this node."""
     shortage: str | None
-    """What the node itself lacks, so that it is given no work for now."""
+    """What the node is short of; it gets no tasks until the shortage is over."""
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """What a server leads, and in which term."""
+    """A duty that a server leads, and its term."""
 
     name: str
     term: int
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the servers; tasks name the one that admitted them."""
+    """A server. Tasks name the one that admitted them."""
 
     id: str
-    """Its number; the server that takes the place of a dead one may get the same."""
+    """Its number, which the successor of a dead server may get again."""
     name: str
     status: str
+    host: str
+    """The name of its machine."""
+    address: str | None
+    """The URL that it listens on."""
+    pid: int | None
     version: str
     started_at: datetime
     last_heartbeat_at: datetime
@@ -47,7 +53,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a node that a tenant has: for a task that runs, or reserved."""
+    """Resources of a node that a tenant holds, for a running task or as a reservation."""
 
     id: str
     kind: str
@@ -59,23 +65,24 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCounts(msgspec.Struct, frozen=True):
-    """How many nodes are in each status."""
+    """The number of nodes in each status."""
 
     ready: int
     draining: int
     drained: int
+    stopped: int
     lost: int
 
 
-class DatabaseAnswer(msgspec.Struct, frozen=True):
-    """What is known of the database, and whether it keeps the tenants of requests apart."""
+class DatabaseStatus(msgspec.Struct, frozen=True):
+    """The database's version, and whether row-level security isolates tenants."""
 
     version: str
     row_security: bool
 
 
-class DriftAnswer(msgspec.Struct, frozen=True):
-    """How many things of one kind are not as they should be; a few ids, for administrators."""
+class DriftReport(msgspec.Struct, frozen=True):
+    """The number of inconsistencies of one kind, with example ids for administrators."""
 
     kind: str
     count: int
@@ -83,47 +90,59 @@ class DriftAnswer(msgspec.Struct, frozen=True):
     examples: list[str]
 
 
-class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the self-audit has found; the times are of its last complete rounds."""
+class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of the self-audit; the times are those of its last complete rounds."""
 
     completed_at: datetime | None
     history_completed_at: datetime | None
-    drift: list[DriftAnswer]
+    drift: list[DriftReport]
     repaired: int
     repaired_at: datetime | None
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole at a glance; tasks are the caller's, and final ones of the last hours."""
+    """The status of the cluster, and the number of tasks, final ones of the last hours.
 
-    version: str
+    Administrators see the tasks of all tenants, or of the one that they name. What concerns the
+    whole cluster is null for all others: version, database, nodes, capacity, free, leader, audit.
+    """
+
+    version: str | None
     server: str
-    database: DatabaseAnswer
+    """The server that answered."""
+    tenant: str | None
+    """The tenant whose tasks are counted; null: all tenants."""
+    database: DatabaseStatus | None
     tasks: TaskCounts
+    tenants: list[TenantTasks] | None
+    """The tasks of each tenant that has any; null if only one tenant's are counted."""
     window_hours: int
-    nodes: NodeCounts
-    capacity: Amounts
-    free: Amounts
+    nodes: NodeCounts | None
+    capacity: Amounts | None
+    free: Amounts | None
     leader: str | None
     time: datetime
-    audit: AuditAnswer
+    audit: AuditStatus | None
 
 
 class NodeToken(msgspec.Struct, frozen=True):
-    """A join token, shown only this once."""
+    """A join token, which is only shown once."""
 
     token: str
     expires_at: datetime
     uses: int | str
-    """How many nodes it admits: a number, or "unlimited"."""
+    """The number of nodes that it admits, or "unlimited"."""
 
 
 def server(view: ServerView) -> Server:
-    """Return a server as the API shows it."""
+    """Return a server as JSON."""
     return Server(
         id=str(view.number),
         name=f"server-{view.number}",
         status="ready" if view.is_alive else "lost",
+        host=view.host,
+        address=view.address,
+        pid=view.pid,
         version=view.version,
         started_at=view.started_at,
         last_heartbeat_at=view.last_heartbeat_at,
@@ -131,21 +150,21 @@ def server(view: ServerView) -> Server:
     )
 
 
-def allocation(found: reservations.Allocation, tenant: str) -> Allocation:
-    """Return an allocation as it is told."""
+def allocation(row: reservations.Allocation) -> Allocation:
+    """Return an allocation as JSON."""
     return Allocation(
-        id=str(found.id),
-        kind=found.kind,
-        tenant=tenant,
-        node=found.node,
-        resources=amounts(found.resources),
-        task=str(found.id) if found.kind == "task" else None,
-        expires_at=found.expires_at,
+        id=str(row.id),
+        kind=row.kind,
+        tenant=row.tenant,
+        node=row.node,
+        resources=amounts(row.resources),
+        task=str(row.id) if row.kind == "task" else None,
+        expires_at=row.expires_at,
     )
 
 
 def node(view: NodeView) -> Node:
-    """Return a node as it is told."""
+    """Return a node as JSON."""
     return Node(
         id=str(view.id),
         name=view.name,

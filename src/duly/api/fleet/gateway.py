@@ -1,4 +1,4 @@
-"""What agents call: msgpack in, msgpack out, under the key of their node."""
+"""The routes that agents call, with msgpack messages and the key of their node."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -8,155 +8,172 @@ from starlette.responses import Response
 
 from duly import wire
 from duly.api.auth import Access
-from duly.api.body import read_body
+from duly.api.requests.body import read_body
 from duly.api.responses import no_content
-from duly.api.routes import Handler, Route, parts_of, route
+from duly.api.routes import Handler, Route, components_of, route
 from duly.errors import Fenced, Malformed, TooLarge
-from duly.server.reports import is_possible
-from duly.store import nodes
-from duly.store.lanes import Lane
+from duly.server.delivery.report_sanitizer import is_valid_ref
+from duly.store.connections.connection_classes import ConnectionClass
+from duly.store.fleet import nodes
 
 T = TypeVar("T")
 SHA256_BYTES = 32
-WITH_DATA = (wire.Reports, wire.LogChunk)
-"""Messages that hold what tasks have written; all others only name attempts."""
-ATTEMPT = b"\x93"
-"""How an `AttemptRef` begins, a list of three numbers."""
-BYTES_PER_ATTEMPT = 10
-"""Half of what ids and tokens take; decoded it is 70, and made of tiny numbers 4."""
-FEW_ATTEMPTS = 64 * 1024
-"""Bytes of a message that names few attempts, whatever it holds."""
+LARGE_MESSAGES = (wire.ReportRequest, wire.LogChunk)
+"""Messages that contain output of tasks; all others only name attempts."""
+ATTEMPT_REF_PREFIX = b"\x93"
+"""The first byte of an `AttemptRef`: a msgpack array of three elements."""
+MIN_BYTES_PER_ATTEMPT = 10
+"""Half of what real ids and tokens take. A reference of tiny numbers takes 4 bytes, and 70 once
+decoded."""
+UNCHECKED_BYTES = 64 * 1024
+"""A message up to this size cannot name too many attempts."""
 
 
-def _message(
-    path: str, summary: str, takes: Any, gives: Any, *more: int
+def _gateway_route(
+    path: str, summary: str, request_body: Any, response_body: Any, *more: int
 ) -> Callable[[Handler], Route]:
     return route(
         "POST",
         f"/v1/gateway/{path}",
         summary,
         access=Access.NODE,
-        takes=takes,
-        gives=gives,
-        statuses=(200,) if gives else (204,),
+        request_body=request_body,
+        response_body=response_body,
+        statuses=(200,) if response_body else (204,),
         errors=(400, 409, 413, *more),
         media_type=wire.MEDIA_TYPE,
     )
 
 
-@_message("poll", "Ask what to start and what to end", wire.Poll, wire.Orders)
+@_gateway_route(
+    "poll", "Poll for attempts to start and to stop", wire.PollRequest, wire.PollResponse
+)
 async def poll(request: Request) -> Response:
-    """Response as soon as there is something to do, or when the wait is over."""
-    message = await _read(request, wire.Poll)
-    return _answer(await parts_of(request).polls.orders(_node(request), message))
+    """Long-poll for orders: respond once there are any, or when the wait is over."""
+    message = await _decode_message(request, wire.PollRequest)
+    return _encode_response(await components_of(request).polls.answer(_node_id(request), message))
 
 
-@_message("heartbeat", "Renew the lease of an incarnation", wire.Heartbeat, wire.Renewed)
+@_gateway_route(
+    "heartbeat", "Renew the lease of an incarnation", wire.Heartbeat, wire.HeartbeatResponse
+)
 async def heartbeat(request: Request) -> Response:
-    """Renew the lease, and repeat everything that is to be ended."""
-    parts, node_id = parts_of(request), _node(request)
-    beat = await _read(request, wire.Heartbeat)
-    ttl = await parts.cluster_manager.renew(
-        node_id, beat.incarnation, stopping=beat.stopping, shortage=beat.shortage
+    """Renew the lease of a node, and repeat which of its attempts are to be stopped."""
+    components, node_id = components_of(request), _node_id(request)
+    message = await _decode_message(request, wire.Heartbeat)
+    ttl = await components.cluster_manager.renew(
+        node_id, message.incarnation, stopping=message.stopping, shortage=message.shortage
     )
-    stop = await parts.polls.stops_for(node_id, beat)
-    return _answer(wire.Renewed(ttl=ttl, stop=stop))
+    stop = await components.polls.stops_for(node_id, message)
+    return _encode_response(wire.HeartbeatResponse(ttl=ttl, stop=stop))
 
 
-@_message("report", "Report how attempts ended", wire.Reports, wire.Receipts)
+@_gateway_route("report", "Report how attempts ended", wire.ReportRequest, wire.ReportResponse)
 async def report(request: Request) -> Response:
-    """Say for each report whether it counts."""
-    message = await _read(request, wire.Reports)
-    accepted = await parts_of(request).queue_manager.report(_node(request), message.reports)
-    return _answer(wire.Receipts(accepted=accepted))
+    """Report how attempts ended. The response tells for each report whether it was accepted."""
+    message = await _decode_message(request, wire.ReportRequest)
+    accepted = await components_of(request).queue_manager.report(_node_id(request), message.reports)
+    return _encode_response(wire.ReportResponse(accepted=accepted))
 
 
-@_message("logs", "Send part of the log of an attempt", wire.LogChunk, None)
+@_gateway_route("logs", "Send part of the log of an attempt", wire.LogChunk, None)
 async def append_log(request: Request) -> Response:
-    """Keep the chunk if the attempt is still this node's."""
-    parts = parts_of(request)
-    chunk = await _read(request, wire.LogChunk)
+    """Append to the log of an attempt that this node still holds."""
+    components = components_of(request)
+    chunk = await _decode_message(request, wire.LogChunk)
     ref = (chunk.ref.task, chunk.ref.attempt, chunk.ref.token)
-    async with parts.database.connection(Lane.NODE) as conn:
-        is_held = is_possible(chunk.ref) and await nodes.holds_attempt(conn, _node(request), ref)
+    async with components.database.connection(ConnectionClass.NODE) as conn:
+        is_held = is_valid_ref(chunk.ref) and await nodes.holds_attempt(
+            conn, _node_id(request), ref
+        )
         if not is_held:
-            raise Fenced("The attempt has been given away; its log is not kept.")
-    await parts.logbook.append(chunk.ref, chunk.offset, chunk.data)
-    parts.bell.ring([chunk.ref.task])
+            raise Fenced("This node no longer holds the attempt; its log is not stored.")
+    await components.log_store.append(chunk.ref, chunk.offset, chunk.data)
+    components.wakeups.wake([chunk.ref.task])
     return no_content()
 
 
-@_message("inputs", "Fetch what the upstreams of an attempt left", wire.InputsWanted, wire.Inputs)
+@_gateway_route(
+    "inputs", "Fetch the upstream results of an attempt", wire.InputsRequest, wire.InputsPage
+)
 async def read_inputs(request: Request) -> Response:
-    """Give a page of results if the attempt is still this node's."""
-    message = await _read(request, wire.InputsWanted)
-    return _answer(await parts_of(request).inputs.page(_node(request), message))
+    """Fetch a page of upstream results of an attempt that this node still holds."""
+    message = await _decode_message(request, wire.InputsRequest)
+    return _encode_response(
+        await components_of(request).inputs.read_page(_node_id(request), message)
+    )
 
 
-@_message(
+@_gateway_route(
     "artifact",
-    "Fetch bytes of an attempt's artifact",
-    wire.ArtifactWanted,
-    wire.ArtifactPiece,
+    "Fetch part of an attempt's artifact",
+    wire.ArtifactRequest,
+    wire.ArtifactChunk,
     422,
 )
 async def read_artifact(request: Request) -> Response:
-    """Give the next bytes if the attempt is still this node's."""
-    message = await _read(request, wire.ArtifactWanted)
-    return _answer(await parts_of(request).artifacts.piece(_node(request), message))
+    """Fetch the next bytes of the artifact of an attempt that this node still holds."""
+    message = await _decode_message(request, wire.ArtifactRequest)
+    return _encode_response(
+        await components_of(request).artifacts.read_piece(_node_id(request), message)
+    )
 
 
-@_message("preparing", "Say that attempts have not begun yet", wire.Preparing, None)
+@_gateway_route(
+    "preparing", "Report attempts that are still being prepared", wire.PreparingReport, None
+)
 async def note_preparing(request: Request) -> Response:
-    """Leave those that are still this node's the time to run."""
-    message = await _read(request, wire.Preparing)
-    await parts_of(request).preparations.note(_node(request), message.refs)
+    """Report attempts in preparation, which does not count towards their execution cap."""
+    message = await _decode_message(request, wire.PreparingReport)
+    await components_of(request).preparations.extend_deadlines(_node_id(request), message.refs)
     return no_content()
 
 
-@_message("running", "Tell what running attempts have used", wire.Running, None)
+@_gateway_route("running", "Report the usage of running attempts", wire.RunningReport, None)
 async def note_running(request: Request) -> Response:
-    """Keep what is told of those that are still this node's, in case that it is lost."""
-    message = await _read(request, wire.Running)
-    await parts_of(request).measurements.note(_node(request), message.measured)
+    """Report the usage of running attempts, which is kept in case that the node is lost."""
+    message = await _decode_message(request, wire.RunningReport)
+    await components_of(request).measurements.record(_node_id(request), message.measured)
     return no_content()
 
 
-@_message("attempt-key", "Let a key speak for an attempt", wire.AttemptKey, None)
+@_gateway_route("attempt-key", "Register the key of an attempt", wire.AttemptKeyRegistration, None)
 async def register_attempt_key(request: Request) -> Response:
-    """Take the key if the attempt is still this node's."""
-    message = await _read(request, wire.AttemptKey)
+    """Register the key of an attempt that this node still holds."""
+    message = await _decode_message(request, wire.AttemptKeyRegistration)
     if len(message.digest) != SHA256_BYTES:
         raise Malformed("The digest of the key is not a SHA-256.")
-    keys = parts_of(request).attempt_keys
-    await keys.register(_node(request), message.ref, message.digest)
+    keys = components_of(request).attempt_keys
+    await keys.register(_node_id(request), message.ref, message.digest)
     return no_content()
 
 
-@_message("leave", "Leave: the agent stops", wire.Leave, None)
+@_gateway_route("leave", "Leave the cluster", wire.LeaveRequest, None)
 async def leave(request: Request) -> Response:
-    """End the incarnation; whatever it still holds counts as lost."""
-    message = await _read(request, wire.Leave)
-    await parts_of(request).cluster_manager.leave(_node(request), message.incarnation)
+    """End an incarnation of the agent. Attempts that it still holds end as expired."""
+    message = await _decode_message(request, wire.LeaveRequest)
+    await components_of(request).cluster_manager.leave(_node_id(request), message.incarnation)
     return no_content()
 
 
-async def _read(request: Request, kind: type[T]) -> T:
-    settings = parts_of(request).settings.requests
-    if kind in WITH_DATA:
+async def _decode_message(request: Request, kind: type[T]) -> T:
+    settings = components_of(request).settings.requests
+    if kind in LARGE_MESSAGES:
         return wire.decode(await read_body(request, settings.batch_limit), kind)
     body = await read_body(request, settings.body_limit)
-    if len(body) > FEW_ATTEMPTS and len(body) < BYTES_PER_ATTEMPT * body.count(ATTEMPT):
-        raise TooLarge("The message names more attempts than there can be.")
+    if len(body) > UNCHECKED_BYTES and len(body) < MIN_BYTES_PER_ATTEMPT * body.count(
+        ATTEMPT_REF_PREFIX
+    ):
+        raise TooLarge("The message names too many attempts for its size.")
     return wire.decode(body, kind)
 
 
-def _node(request: Request) -> int:
+def _node_id(request: Request) -> int:
     node_id: int = request.scope["auth"]
     return node_id
 
 
-def _answer(message: Any) -> Response:
+def _encode_response(message: Any) -> Response:
     return Response(wire.encode(message), media_type=wire.MEDIA_TYPE)
 
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what this server has counted, and what is live in the database."""
+"""Prometheus metrics: this server's counters, and gauges read from the database."""
 
 from collections.abc import Sequence
 
@@ -9,34 +9,47 @@ from starlette.responses import Response
 
 from duly import telemetry
 from duly.api.auth import Access
-from duly.api.query import query_of
-from duly.api.reading import overseeing
-from duly.api.routes import parts_of, route
-from duly.model.drift import Kind
-from duly.store import audit, overview
-from duly.store.audit import Audit
+from duly.api.fleet import fleet_gauges
+from duly.api.requests.lookups import cross_tenant_connection
+from duly.api.requests.query import query_of
+from duly.api.routes import components_of, route
+from duly.model.drift import DriftKind
+from duly.store.fleet import overview, queue_gauges
+from duly.store.maintenance import audit
+from duly.store.maintenance.audit import Audit
 
-REQUESTS = Counter(
+REQUEST_COUNTER = Counter(
     "duly_http_requests",
     "Requests that were answered, by route and class of status.",
     ["method", "route", "status"],
     registry=telemetry.REGISTRY,
 )
-SEEN: dict[tuple[str, str, int], Counter] = {}
-"""The counter for each combination, which are as few as the routes: looking it up is slow."""
-METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+REQUEST_COUNTERS: dict[tuple[str, str, int], Counter] = {}
+"""A cache of labelled counters, since `labels` is slow; bounded by the number of routes."""
+KNOWN_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
 @route(
-    "GET", "/metrics", "Read the metrics", access=Access.ADMIN, gives=str, media_type="text/plain"
+    "GET",
+    "/metrics",
+    "Read the metrics",
+    access=Access.METRICS,
+    response_body=str,
+    media_type="text/plain",
 )
 async def metrics(request: Request) -> Response:
-    """Return everything that is counted, in the format of Prometheus."""
+    """Read the metrics in the Prometheus text format."""
     query_of(request)
-    async with overseeing(parts_of(request)) as conn:
+    components = components_of(request)
+    urgent_slack = components.settings.scheduling.urgent_slack
+    async with cross_tenant_connection(components) as conn:
         live = await overview.count_live(conn)
+        nodes = await overview.read_nodes(conn)
+        waiting = await queue_gauges.count_waiting(conn, urgent_slack=urgent_slack)
         audits = await audit.read(conn)
     gauges = CollectorRegistry()
+    fleet_gauges.add_nodes(gauges, nodes)
+    fleet_gauges.add_queues(gauges, waiting, urgent_slack)
     tasks = Gauge(
         "duly_tasks_live", "Live tasks, counted up to 100,000.", ["status"], registry=gauges
     )
@@ -49,7 +62,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _add_audits(gauges: CollectorRegistry, audits: Sequence[Audit]) -> None:
-    """Add what the audit found, whichever server leads; nothing before its first round."""
+    """Add the findings of the audit, which one server runs; none before its first round."""
     drift = Gauge("duly_drift", "Things that are not as they should be.", ["kind"], registry=gauges)
     completed = Gauge(
         "duly_audit_completed_timestamp_seconds",
@@ -57,21 +70,21 @@ def _add_audits(gauges: CollectorRegistry, audits: Sequence[Audit]) -> None:
         ["scope"],
         registry=gauges,
     )
-    for one in audits:
-        completed.labels(one.scope.value).set(one.completed_at.timestamp())
-        for kind in Kind:
+    for result in audits:
+        completed.labels(result.scope.value).set(result.completed_at.timestamp())
+        for kind in DriftKind:
             drift.labels(kind.value).inc(0)
-        for name, seen in one.drift.items():
-            drift.labels(name).inc(seen.count)
+        for name, finding in result.drift.items():
+            drift.labels(name).inc(finding.count)
 
 
-def count(asked: str, path: str, status: int, answers: int = 1) -> None:
-    """Count answers by their route; unknown paths share a label, because anyone can invent them."""
-    method = asked if asked in METHODS else "other"
+def count_responses(method: str, path: str, status: int, responses: int = 1) -> None:
+    """Count responses by route; unknown methods share a label, because clients can invent them."""
+    method = method if method in KNOWN_METHODS else "other"
     key = (method, path, status // 100)
-    if key not in SEEN:
-        SEEN[key] = REQUESTS.labels(method, path, f"{key[2]}xx")
-    SEEN[key].inc(answers)
+    if key not in REQUEST_COUNTERS:
+        REQUEST_COUNTERS[key] = REQUEST_COUNTER.labels(method, path, f"{key[2]}xx")
+    REQUEST_COUNTERS[key].inc(responses)
 
 
 HANDLERS = [metrics]

@@ -1,4 +1,4 @@
-"""Nodes: how they join, and what operators see and say."""
+"""Routes for nodes: join, list, drain, change, remove, and create join tokens."""
 
 from datetime import timedelta
 
@@ -7,34 +7,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly import wire
-from duly.api import cluster_shapes, shapes
 from duly.api.auth import Access
-from duly.api.body import decode, read_as, read_json
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import ID, not_found, overseeing
+from duly.api.fleet import fleet_shapes
+from duly.api.requests.body import decode, decode_body, read_json_body
+from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection, not_found
+from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.tasks import PAGE
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks import task_shapes
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.duration import parse_duration
 from duly.errors import Invalid
-from duly.model.amounts import ResourcesRequest, kinds_of
-from duly.model.node import UNLIMITED
-from duly.model.request import check_text
-from duly.store import database, overview
+from duly.model.node import UNLIMITED_USES
+from duly.model.requests.amounts import ResourcesRequest, requested_kinds
+from duly.model.requests.task_request import check_text
+from duly.store import database
 from duly.store.database import Connection
-from duly.store.overview import NodeView
-from duly.store.views import LARGEST_ID
+from duly.store.fleet import overview
+from duly.store.fleet.overview import NodeView
+from duly.store.tasks.views import MAX_ID
 
-ONE = "/v1/nodes/{id}"
-TOKEN_LASTS = timedelta(hours=1)
-LONGEST_TOKEN = timedelta(days=365)
+NODE_PATH = "/v1/nodes/{id}"
+DEFAULT_TOKEN_LIFETIME = timedelta(hours=1)
+MAX_TOKEN_LIFETIME = timedelta(days=365)
 MAX_TOKEN_USES = 1_000_000
 
 
 class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PUT /v1/nodes/{id}; what is left out stays as it is.
+    """The body of PUT /v1/nodes/{id}; absent fields stay unchanged.
 
-    `capacity` replaces what the agent says, kind by kind; null leaves all to the agent again.
+    `capacity` overrides what the agent reports, kind by kind; null removes all overrides.
     """
 
     drain: bool | msgspec.UnsetType = msgspec.UNSET
@@ -44,17 +46,17 @@ class NodeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /v1/node-tokens.
 
-    A token lasts for an hour and admits one node by default; `uses` is another number of nodes,
-    or "unlimited".
+    By default a token expires after an hour and admits one node; `uses` is another number of
+    nodes, or "unlimited".
     """
 
     expires_in: float | str | None = None
     uses: int | str | None = None
 
 
-JOIN = msgspec.json.Decoder(wire.Join)
-CHANGE = msgspec.json.Decoder(NodeChange)
-TOKEN = msgspec.json.Decoder(TokenRequest)
+JOIN_DECODER = msgspec.json.Decoder(wire.JoinRequest)
+CHANGE_DECODER = msgspec.json.Decoder(NodeChange)
+TOKEN_DECODER = msgspec.json.Decoder(TokenRequest)
 
 
 @route(
@@ -62,100 +64,109 @@ TOKEN = msgspec.json.Decoder(TokenRequest)
     "/v1/nodes",
     "Join as a node",
     access=Access.JOIN,
-    takes=wire.Join,
-    gives=wire.Joined,
+    request_body=wire.JoinRequest,
+    response_body=wire.JoinResponse,
     statuses=(201,),
     errors=(409, 413, 422),
 )
 async def join(request: Request) -> Response:
-    """Begin a new incarnation of a node's agent; a join token makes a new node."""
-    parts = parts_of(request)
+    """Join as a node: a join token creates one, a node's key starts a new incarnation."""
+    components = components_of(request)
     query_of(request)
-    asked = await read_as(request, JOIN)
-    check_text(asked.name, "name")
-    for name, value in asked.labels.items():
+    body = await decode_body(request, JOIN_DECODER)
+    check_text(body.name, "name")
+    for name, value in body.labels.items():
         check_text(name, "labels")
         check_text(value, f"labels.{name}")
-    return as_json(await parts.cluster_manager.join(request.scope["auth"], asked), 201)
+    return as_json(await components.cluster_manager.join(request.scope["auth"], body), 201)
 
 
 @route(
     "GET",
     "/v1/nodes",
-    "List the nodes, newest first",
+    "List nodes, newest first",
     access=Access.ADMIN,
-    gives=shapes.Page[cluster_shapes.Node],
-    query=PAGE,
+    response_body=task_shapes.Page[fleet_shapes.Node],
+    query=PAGE_PARAMETERS,
     errors=(422,),
 )
 async def list_nodes(request: Request) -> Response:
-    """Return a page of the nodes."""
+    """List nodes, newest first."""
     query = query_of(request)
-    limit, before = query.limit(), query.before()
-    async with overseeing(parts_of(request)) as conn:
-        found = await overview.read_nodes(conn, before=before, limit=limit + 1)
-    page = found[:limit]
-    cursor = write_cursor(page[-1].id) if len(found) > limit else None
-    return as_json(shapes.Page([cluster_shapes.node(view) for view in page], cursor))
+    limit, before = query.limit(), query.before_id()
+    async with cross_tenant_connection(components_of(request)) as conn:
+        rows = await overview.read_nodes(conn, before=before, limit=limit + 1)
+    page = rows[:limit]
+    cursor = encode_cursor(page[-1].id) if len(rows) > limit else None
+    return as_json(task_shapes.Page([fleet_shapes.node(view) for view in page], cursor))
 
 
-@route("GET", ONE, "Look at a node", access=Access.ADMIN, gives=cluster_shapes.Node, errors=(404,))
+@route(
+    "GET",
+    NODE_PATH,
+    "Get a node",
+    access=Access.ADMIN,
+    response_body=fleet_shapes.Node,
+    errors=(404,),
+)
 async def get_node(request: Request) -> Response:
-    """Return a node by its id or by its name."""
+    """Get a node by its id or its name."""
     query_of(request)
-    async with overseeing(parts_of(request)) as conn:
-        return as_json(cluster_shapes.node(await find_node(conn, request.path_params["id"])))
+    async with cross_tenant_connection(components_of(request)) as conn:
+        return as_json(fleet_shapes.node(await find_node(conn, request.path_params["id"])))
 
 
 @route(
     "PUT",
-    ONE,
-    "Drain a node, let it take tasks again, or say what it has",
+    NODE_PATH,
+    "Drain or undrain a node, or override its capacity",
     access=Access.ADMIN,
-    takes=NodeChange,
-    gives=cluster_shapes.Node,
+    request_body=NodeChange,
+    response_body=fleet_shapes.Node,
     errors=(404, 413, 422),
 )
 async def change_node(request: Request) -> Response:
-    """Change what a node takes from now on; the tasks that run there go on to their end."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Drain or undrain a node, or override its capacity. Running tasks are not affected."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    change = await read_as(request, CHANGE)
+    change = await decode_body(request, CHANGE_DECODER)
     if change.drain is msgspec.UNSET and change.capacity is msgspec.UNSET:
         raise Invalid("drain", "Say what to change: drain, capacity, or both.")
-    async with overseeing(parts) as conn:
+    async with cross_tenant_connection(components) as conn:
         node = await find_node(conn, request.path_params["id"])
     if change.capacity is not msgspec.UNSET:
-        kinds = {} if change.capacity is None else kinds_of(change.capacity, "capacity")
-        saying = parts.cluster_manager.override_capacity(node.id, kinds, credential)
-        await parts.timeouts.writing(saying)
+        kinds = {} if change.capacity is None else requested_kinds(change.capacity, "capacity")
+        override = components.cluster_manager.override_capacity(node.id, kinds, credential)
+        await components.timeouts.writing(override)
     if change.drain is not msgspec.UNSET:
-        draining = parts.cluster_manager.drain(node.id, draining=change.drain, by=credential)
-        await parts.timeouts.writing(draining)
-    async with overseeing(parts) as conn:
-        return as_json(cluster_shapes.node(await find_node(conn, str(node.id))))
+        draining = components.cluster_manager.drain(node.id, draining=change.drain, by=credential)
+        await components.timeouts.writing(draining)
+    async with cross_tenant_connection(components) as conn:
+        return as_json(fleet_shapes.node(await find_node(conn, str(node.id))))
 
 
-@route("DELETE", ONE, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
+@route("DELETE", NODE_PATH, "Remove a node", access=Access.ADMIN, statuses=(204,), errors=(404,))
 async def remove_node(request: Request) -> Response:
-    """Take a node away for good: what runs there is handed over, and its key is refused."""
-    parts = parts_of(request)
+    """Remove a node for good. Its tasks run elsewhere, and its key is refused."""
+    components = components_of(request)
     query_of(request)
-    async with overseeing(parts) as conn:
+    async with cross_tenant_connection(components) as conn:
         node = await find_node(conn, request.path_params["id"])
-    await parts.timeouts.writing(parts.cluster_manager.remove(node.id, credential_of(request)))
+    await components.timeouts.writing(
+        components.cluster_manager.remove(node.id, credential_of(request))
+    )
     return no_content()
 
 
 async def find_node(conn: Connection, text: str) -> NodeView:
-    """Return a node by its id or its name; raises NotFound when there is none."""
-    if ID.fullmatch(text):
-        found = await overview.read_nodes(conn, node_id=min(int(text), LARGEST_ID))
+    """Return a node by its id or its name; raises NotFound."""
+    if ID_PATTERN.fullmatch(text):
+        rows = await overview.read_nodes(conn, node_id=min(int(text), MAX_ID))
     else:
-        found = await overview.read_nodes(conn, name=check_text(text, "id"))
-    if not found:
+        rows = await overview.read_nodes(conn, name=check_text(text, "id"))
+    if not rows:
         raise not_found("node", text)
-    return found[0]
+    return rows[0]
 
 
 @route(
@@ -163,39 +174,38 @@ async def find_node(conn: Connection, text: str) -> NodeView:
     "/v1/node-tokens",
     "Create a join token",
     access=Access.ADMIN,
-    takes=TokenRequest,
-    gives=cluster_shapes.NodeToken,
+    request_body=TokenRequest,
+    response_body=fleet_shapes.NodeToken,
     statuses=(201,),
     errors=(413, 422),
 )
 async def create_token(request: Request) -> Response:
-    """Return a token with which new nodes may join until it expires or is used up."""
-    parts = parts_of(request)
+    """Create a token with which new nodes may join until it expires or is used up."""
+    components = components_of(request)
     query_of(request)
-    body = await read_json(request)
-    asked = decode(body or b"{}", TOKEN)
-    lasts = TOKEN_LASTS
-    if asked.expires_in is not None:
-        lasts = parse_duration(asked.expires_in, "expires_in")
-    if not timedelta(0) < lasts <= LONGEST_TOKEN:
+    body = decode(await read_json_body(request) or b"{}", TOKEN_DECODER)
+    lifetime = DEFAULT_TOKEN_LIFETIME
+    if body.expires_in is not None:
+        lifetime = parse_duration(body.expires_in, "expires_in")
+    if not timedelta(0) < lifetime <= MAX_TOKEN_LIFETIME:
         raise Invalid("expires_in", "expires_in must be more than 0 and at most 365 days.")
-    uses = _uses(asked.uses)
-    async with overseeing(parts) as conn:
+    uses = _parse_uses(body.uses)
+    async with cross_tenant_connection(components) as conn:
         now = await database.now(conn)
-    making = parts.cluster_manager.create_token(lasts, credential_of(request), uses=uses)
-    token = await parts.timeouts.writing(making)
-    told = UNLIMITED if uses is None else uses
-    return as_json(cluster_shapes.NodeToken(token, now + lasts, told), 201)
+    creation = components.cluster_manager.create_token(lifetime, credential_of(request), uses=uses)
+    token = await components.timeouts.writing(creation)
+    shown_uses = UNLIMITED_USES if uses is None else uses
+    return as_json(fleet_shapes.NodeToken(token, now + lifetime, shown_uses), 201)
 
 
-def _uses(asked: int | str | None) -> int | None:
-    """Return how many nodes a token is to admit; None means any number."""
-    if asked == UNLIMITED:
+def _parse_uses(requested: int | str | None) -> int | None:
+    """Return the number of nodes that a token admits; None means any number."""
+    if requested == UNLIMITED_USES:
         return None
-    uses = 1 if asked is None else asked
+    uses = 1 if requested is None else requested
     if isinstance(uses, str) or not 1 <= uses <= MAX_TOKEN_USES:
         raise Invalid(
-            "uses", f'uses must be a number from 1 to {MAX_TOKEN_USES}, or "{UNLIMITED}".'
+            "uses", f'uses must be a number from 1 to {MAX_TOKEN_USES}, or "{UNLIMITED_USES}".'
         )
     return uses
 

@@ -1,4 +1,4 @@
-"""Who has what of the nodes: tasks that run, and reservations, which are made here."""
+"""Routes for allocations of node resources: running tasks, and reservations."""
 
 from datetime import datetime, timedelta
 
@@ -6,28 +6,36 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import cluster_shapes, shapes
 from duly.api.auth import Access
-from duly.api.body import read_as
-from duly.api.nodes import find_node
-from duly.api.query import query_of, write_cursor
-from duly.api.reading import id_of, not_found, overseeing, reading
+from duly.api.fleet import fleet_shapes
+from duly.api.fleet.nodes import find_node
+from duly.api.requests.body import decode_body
+from duly.api.requests.lookups import (
+    cross_tenant_connection,
+    id_of,
+    not_found,
+    scoped_connection,
+    tenant_connection,
+)
+from duly.api.requests.query import encode_cursor, query_of
+from duly.api.requests.tenant_selection import TenantPage, covers_all_tenants
 from duly.api.responses import as_json, no_content
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.tasks import PAGE
+from duly.api.routes import Parameter, components_of, credential_of, route
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
-from duly.model.amounts import ResourcesRequest, amounts_of
-from duly.model.resources import NOTHING
-from duly.store import database, reservations
+from duly.model.requests.amounts import ResourcesRequest, apply_amounts
+from duly.model.resources import NO_RESOURCES
+from duly.store import database
 from duly.store.database import Connection
+from duly.store.fleet import reservations
 
-ONE = "/v1/resources/{id}"
-LONGEST = timedelta(days=3653)
+RESOURCE_PATH = "/v1/resources/{id}"
+MAX_LIFETIME = timedelta(days=3653)
 
 
 class ReservationRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/resources; without a node it is wherever it fits."""
+    """The body of POST /v1/resources; without `node`, any node where it fits is chosen."""
 
     resources: ResourcesRequest
     node: str | None = None
@@ -36,54 +44,64 @@ class ReservationRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ReservationChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PUT /v1/resources/{id}; what is left out stays, null for a time is for good."""
+    """The body of PUT /v1/resources/{id}; absent fields stay unchanged, a null time is no end."""
 
     resources: ResourcesRequest | None = None
     expires_at: str | msgspec.UnsetType | None = msgspec.UNSET
     expires_in: float | str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-RESERVATION = msgspec.json.Decoder(ReservationRequest)
-CHANGE = msgspec.json.Decoder(ReservationChange)
+RESERVATION_DECODER = msgspec.json.Decoder(ReservationRequest)
+CHANGE_DECODER = msgspec.json.Decoder(ReservationChange)
 
 
 @route(
     "GET",
     "/v1/resources",
-    "List who has what of the nodes, newest first",
+    "List allocations, newest first",
     access=Access.READ,
-    gives=shapes.Page[cluster_shapes.Allocation],
-    query=PAGE,
+    response_body=TenantPage[fleet_shapes.Allocation],
+    query=(Parameter("node", "The name of the node."), *PAGE_PARAMETERS),
     errors=(422,),
 )
 async def list_resources(request: Request) -> Response:
-    """Return a page of what runs and of what is reserved."""
+    """List the resources held by running tasks and by reservations, newest first.
+
+    Administrators list those of all tenants, unless they name one.
+    """
     credential, query = credential_of(request), query_of(request)
-    limit, before = query.limit(), query.before()
-    async with reading(parts_of(request), credential) as conn:
-        found = await reservations.read_allocations(
-            conn, credential.tenant_id, before=before, limit=limit + 1
+    limit, before = query.limit(), query.before_id()
+    all_of_them = covers_all_tenants(credential, query)
+    connection = scoped_connection(components_of(request), credential, all_tenants=all_of_them)
+    async with connection as conn:
+        rows = await reservations.read_allocations(
+            conn,
+            None if all_of_them else credential.tenant_id,
+            before=before,
+            limit=limit + 1,
+            node=query.get("node"),
         )
-    cursor = write_cursor(found[limit - 1].id) if len(found) > limit else None
     return as_json(
-        shapes.Page(
-            [cluster_shapes.allocation(one, credential.tenant) for one in found[:limit]], cursor
+        TenantPage(
+            [fleet_shapes.allocation(row) for row in rows[:limit]],
+            encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
+            None if all_of_them else credential.tenant,
         )
     )
 
 
 @route(
     "GET",
-    ONE,
-    "Look at what is allocated",
+    RESOURCE_PATH,
+    "Get an allocation",
     access=Access.READ,
-    gives=cluster_shapes.Allocation,
+    response_body=fleet_shapes.Allocation,
     errors=(404,),
 )
 async def get_resource(request: Request) -> Response:
-    """Return a reservation, or what a running task has."""
-    query_of(request)
-    return await _answer(request, id_of(request, "allocation"))
+    """Get a reservation, or the resources of a running task."""
+    all_of_them = covers_all_tenants(credential_of(request), query_of(request))
+    return await _respond(request, id_of(request, "allocation"), all_tenants=all_of_them)
 
 
 @route(
@@ -91,92 +109,108 @@ async def get_resource(request: Request) -> Response:
     "/v1/resources",
     "Reserve resources",
     access=Access.MANAGE,
-    takes=ReservationRequest,
-    gives=cluster_shapes.Allocation,
+    request_body=ReservationRequest,
+    response_body=fleet_shapes.Allocation,
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
 async def reserve(request: Request) -> Response:
-    """Keep part of a node free of tasks, until it expires or is released."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Reserve resources of a node until the reservation expires or is released."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    asked = await read_as(request, RESERVATION)
-    resources = amounts_of(asked.resources, NOTHING)
+    body = await decode_body(request, RESERVATION_DECODER)
+    resources = apply_amounts(body.resources, NO_RESOURCES)
     if not any(amount for _, amount in resources.items()):
         raise Invalid("resources", "resources is empty; say what to reserve.")
-    async with overseeing(parts) as conn:
-        node = None if asked.node is None else (await find_node(conn, asked.node)).id
-        expires_at = await _expiry(conn, asked.expires_at, asked.expires_in)
-    made = await parts.timeouts.writing(
-        parts.reservations.reserve(credential, resources, node_id=node, expires_at=expires_at)
+    async with cross_tenant_connection(components) as conn:
+        node_id = None if body.node is None else (await find_node(conn, body.node)).id
+        expires_at = await _expiry(conn, body.expires_at, body.expires_in)
+    reservation_id = await components.timeouts.writing(
+        components.reservations.reserve(
+            credential, resources, node_id=node_id, expires_at=expires_at
+        )
     )
-    return await _answer(request, made, 201)
+    return await _respond(request, reservation_id, 201)
 
 
 @route(
     "PUT",
-    ONE,
+    RESOURCE_PATH,
     "Change a reservation",
     access=Access.MANAGE,
-    takes=ReservationChange,
-    gives=cluster_shapes.Allocation,
+    request_body=ReservationChange,
+    response_body=fleet_shapes.Allocation,
     errors=(404, 409, 413, 422, 429),
 )
 async def change_reservation(request: Request) -> Response:
-    """Change what is reserved, kind by kind, or for how long; it stays on its node."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Change the amounts or the end of a reservation, which stays on its node."""
+    components, credential = components_of(request), credential_of(request)
     reservation_id = id_of(request, "reservation")
     query_of(request)
-    asked = await read_as(request, CHANGE)
-    async with reading(parts, credential) as conn:
+    body = await decode_body(request, CHANGE_DECODER)
+    async with tenant_connection(components, credential) as conn:
         old = await reservations.find(conn, credential.tenant_id, reservation_id)
         if old is None:
             raise not_found("reservation", reservation_id)
         expires_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
-        if asked.expires_at is not msgspec.UNSET or asked.expires_in is not msgspec.UNSET:
-            at = None if asked.expires_at is msgspec.UNSET else asked.expires_at
-            lasts = None if asked.expires_in is msgspec.UNSET else asked.expires_in
-            expires_at = await _expiry(conn, at, lasts)
-    resources = None if asked.resources is None else amounts_of(asked.resources, old.resources)
-    await parts.timeouts.writing(
-        parts.reservations.change(credential, reservation_id, resources, expires_at)
+        if body.expires_at is not msgspec.UNSET or body.expires_in is not msgspec.UNSET:
+            at = None if body.expires_at is msgspec.UNSET else body.expires_at
+            lifetime = None if body.expires_in is msgspec.UNSET else body.expires_in
+            expires_at = await _expiry(conn, at, lifetime)
+    resources = None if body.resources is None else apply_amounts(body.resources, old.resources)
+    await components.timeouts.writing(
+        components.reservations.change(credential, reservation_id, resources, expires_at)
     )
-    return await _answer(request, reservation_id)
+    return await _respond(request, reservation_id)
 
 
-@route("DELETE", ONE, "Release a reservation", access=Access.MANAGE, statuses=(204,), errors=(404,))
+@route(
+    "DELETE",
+    RESOURCE_PATH,
+    "Release a reservation",
+    access=Access.MANAGE,
+    statuses=(204,),
+    errors=(404,),
+)
 async def release(request: Request) -> Response:
-    """Give back what is reserved."""
+    """Release a reservation."""
     query_of(request)
-    parts, reservation_id = parts_of(request), id_of(request, "reservation")
-    await parts.timeouts.writing(parts.reservations.release(credential_of(request), reservation_id))
+    components, reservation_id = components_of(request), id_of(request, "reservation")
+    await components.timeouts.writing(
+        components.reservations.release(credential_of(request), reservation_id)
+    )
     return no_content()
 
 
-async def _answer(request: Request, allocation_id: int, status: int = 200) -> Response:
+async def _respond(
+    request: Request, allocation_id: int, status: int = 200, *, all_tenants: bool = False
+) -> Response:
     credential = credential_of(request)
-    async with reading(parts_of(request), credential) as conn:
-        found = await reservations.read_allocations(
-            conn, credential.tenant_id, allocation_id=allocation_id
+    connection = scoped_connection(components_of(request), credential, all_tenants=all_tenants)
+    async with connection as conn:
+        rows = await reservations.read_allocations(
+            conn, None if all_tenants else credential.tenant_id, allocation_id=allocation_id
         )
-    if not found:
+    if not rows:
         raise not_found("allocation", allocation_id)
-    return as_json(cluster_shapes.allocation(found[0], credential.tenant), status)
+    return as_json(fleet_shapes.allocation(rows[0]), status)
 
 
-async def _expiry(conn: Connection, at: str | None, lasts: float | str | None) -> datetime | None:
-    if at is not None and lasts is not None:
+async def _expiry(
+    conn: Connection, at: str | None, expires_in: float | str | None
+) -> datetime | None:
+    if at is not None and expires_in is not None:
         raise Invalid("expires_in", "Give expires_at or expires_in, not both.")
     now = await database.now(conn)
-    if lasts is not None:
-        length = parse_duration(lasts, "expires_in")
-        if not timedelta(0) < length <= LONGEST:
+    if expires_in is not None:
+        lifetime = parse_duration(expires_in, "expires_in")
+        if not timedelta(0) < lifetime <= MAX_LIFETIME:
             raise Invalid("expires_in", "expires_in must be more than 0 and at most 10 years.")
-        return now + length
-    found = None if at is None else parse_time(at, "expires_at")
-    if found is not None and found <= now:
-        raise Invalid("expires_at", "expires_at must lie ahead.")
-    return found
+        return now + lifetime
+    expires_at = None if at is None else parse_time(at, "expires_at")
+    if expires_at is not None and expires_at <= now:
+        raise Invalid("expires_at", "expires_at must be in the future.")
+    return expires_at
 
 
 HANDLERS = [list_resources, get_resource, reserve, change_reservation, release]

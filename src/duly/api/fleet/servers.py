@@ -1,21 +1,22 @@
-"""The servers: which there are, and what each of them leads."""
+"""The route that lists the servers and the duties that each leads."""
 
 from datetime import timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import cluster_shapes, shapes
 from duly.api.auth import Access
-from duly.api.query import query_of
-from duly.api.reading import overseeing
+from duly.api.fleet import fleet_shapes
+from duly.api.requests.lookups import cross_tenant_connection
+from duly.api.requests.query import query_of
 from duly.api.responses import as_json
-from duly.api.routes import parts_of, route
-from duly.server.cluster_manager import SILENCE
-from duly.store import overview
+from duly.api.routes import components_of, route
+from duly.api.tasks import task_shapes
+from duly.server.cluster.cluster_manager import SERVER_TIMEOUT
+from duly.store.fleet import overview
 
-LISTED = timedelta(days=1)
-"""How long a server that is gone without a word is still listed."""
+LISTED_AFTER_LAST_HEARTBEAT = timedelta(days=1)
+"""How long a lost server is still listed."""
 
 
 @route(
@@ -23,14 +24,16 @@ LISTED = timedelta(days=1)
     "/v1/servers",
     "List the servers",
     access=Access.ADMIN,
-    gives=shapes.Page[cluster_shapes.Server],
+    response_body=task_shapes.Page[fleet_shapes.Server],
 )
 async def list_servers(request: Request) -> Response:
-    """Return the servers by number, with what each leads; there are never many."""
+    """List the servers by number, with the duties that each leads. There is only one page."""
     query_of(request)
-    async with overseeing(parts_of(request)) as conn:
-        found = await overview.read_servers(conn, silence=SILENCE, listed=LISTED)
-    return as_json(shapes.Page([cluster_shapes.server(view) for view in found], None))
+    async with cross_tenant_connection(components_of(request)) as conn:
+        rows = await overview.read_servers(
+            conn, silence=SERVER_TIMEOUT, listed=LISTED_AFTER_LAST_HEARTBEAT
+        )
+    return as_json(task_shapes.Page([fleet_shapes.server(view) for view in rows], None))
 
 
 HANDLERS = [list_servers]

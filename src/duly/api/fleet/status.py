@@ -1,56 +1,66 @@
-"""The whole at a glance, and whether this server is there and ready."""
+"""Routes for health checks and the status of the cluster."""
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import duly
-from duly.api import cluster_shapes, shapes
 from duly.api.auth import Access
-from duly.api.query import query_of
-from duly.api.reading import overseeing
+from duly.api.fleet import fleet_shapes
+from duly.api.fleet.fleet_shapes import ClusterStatus
+from duly.api.requests.lookups import cross_tenant_connection
+from duly.api.requests.query import query_of
+from duly.api.requests.tenant_selection import covers_all_tenants
 from duly.api.responses import as_json
-from duly.api.routes import credential_of, parts_of, route
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks import task_shapes
 from duly.errors import Unavailable
 from duly.model import drift
 from duly.model.node import NodeStatus
-from duly.model.resources import NOTHING
+from duly.model.resources import NO_RESOURCES
 from duly.model.tenant import Scope
 from duly.policy.audit import meaning
-from duly.store import audit, overview
-from duly.store.audit import Audit
+from duly.server.components import Components
+from duly.store.database import Connection
+from duly.store.fleet import overview
+from duly.store.fleet.overview import LeaderStatus
+from duly.store.maintenance import audit
+from duly.store.maintenance.audit import Audit
+from duly.store.tasks import all_tenants
 
 WINDOW_HOURS = 24
+WINDOW = timedelta(hours=WINDOW_HOURS)
 
 
 @route(
     "GET",
     "/healthz",
-    "Say that the server is there",
+    "Check that the server is alive",
     access=Access.PUBLIC,
-    gives=str,
+    response_body=str,
     media_type="text/plain",
 )
 async def healthz(request: Request) -> Response:
-    """Response, without asking anything else."""
+    """Check that the server is alive. It does not depend on the database."""
     return PlainTextResponse(b"ok\n")
 
 
 @route(
     "GET",
     "/readyz",
-    "Say whether the server can serve",
+    "Check that the server is ready",
     access=Access.PUBLIC,
-    gives=str,
+    response_body=str,
     media_type="text/plain",
 )
 async def readyz(request: Request) -> Response:
-    """Response 200 if the database answers, and 503 if it does not."""
-    async with overseeing(parts_of(request)) as conn:
-        if not await overview.answers(conn):
+    """Check that the server is ready: 200 if the database responds, 503 if not."""
+    async with cross_tenant_connection(components_of(request)) as conn:
+        if not await overview.is_migrated(conn):
             raise Unavailable("The database is not ready.")
     return PlainTextResponse(b"ready\n")
 
@@ -58,65 +68,94 @@ async def readyz(request: Request) -> Response:
 @route(
     "GET",
     "/v1/status",
-    "See the whole at a glance",
+    "Get the status of the cluster",
     access=Access.READ,
-    gives=cluster_shapes.ClusterStatus,
+    response_body=fleet_shapes.ClusterStatus,
 )
 async def status(request: Request) -> Response:
-    """Count the caller's tasks, and the nodes; counts stop at 100,000."""
-    parts, credential = parts_of(request), credential_of(request)
-    query_of(request)
-    window = timedelta(hours=WINDOW_HOURS)
-    # Counts stop at a number of rows, whoever's they are: so they are counted among all.
-    async with overseeing(parts) as conn:
-        lead = await overview.read_lead(conn)
-        tasks = await overview.count_tasks(conn, credential.tenant_id, window=window)
-        nodes = await overview.read_nodes(conn)
-        audits = await audit.read(conn)
-    capacity = free = NOTHING
+    """Get the status of the cluster, with counts of tasks up to 100,000.
+
+    Administrators see all tenants' tasks and the whole cluster, others only their own tasks.
+    """
+    components, credential = components_of(request), credential_of(request)
+    query = query_of(request)
+    all_of_them = covers_all_tenants(credential, query)
+    # Counting stops after a number of rows of any tenant, so it needs to see all of them.
+    async with cross_tenant_connection(components) as conn:
+        lead = await overview.read_leader(conn)
+        tenants = await all_tenants.count_tasks(conn, window=WINDOW) if all_of_them else None
+        tasks = (
+            await overview.count_tasks(conn, credential.tenant_id, window=WINDOW)
+            if tenants is None
+            else all_tenants.total(tenants)
+        )
+        shown = fleet_shapes.ClusterStatus(
+            version=None,
+            server=components.cluster_manager.name,
+            tenant=None if all_of_them else credential.tenant,
+            database=None,
+            tasks=tasks,
+            tenants=tenants,
+            window_hours=WINDOW_HOURS,
+            nodes=None,
+            capacity=None,
+            free=None,
+            leader=None,
+            time=lead.time,
+            audit=None,
+        )
+        if Scope.ADMIN in credential.scopes:
+            shown = await _with_cluster(conn, components, shown, lead)
+    return as_json(shown)
+
+
+async def _with_cluster(
+    conn: Connection, components: Components, shown: ClusterStatus, lead: LeaderStatus
+) -> ClusterStatus:
+    """Return the status with what only administrators see."""
+    nodes = await overview.read_nodes(conn)
+    audits = await audit.read(conn)
+    capacity = free = NO_RESOURCES
     for node in nodes:
-        if node.status is not NodeStatus.LOST:
+        if not node.status.is_down:
             capacity, free = capacity.plus(node.capacity), free.plus(node.free)
     counts = Counter(node.status for node in nodes)
-    return as_json(
-        cluster_shapes.ClusterStatus(
-            version=duly.__version__,
-            server=parts.cluster_manager.name,
-            database=cluster_shapes.DatabaseAnswer(
-                lead.version, row_security=bool(parts.settings.database.request_role)
-            ),
-            tasks=tasks,
-            window_hours=WINDOW_HOURS,
-            nodes=cluster_shapes.NodeCounts(**{one.value: counts[one] for one in NodeStatus}),
-            capacity=shapes.amounts(capacity),
-            free=shapes.amounts(free),
-            leader=lead.leader,
-            time=lead.time,
-            audit=audit_answer(audits, with_ids=Scope.ADMIN in credential.scopes),
-        )
+    return msgspec.structs.replace(
+        shown,
+        version=duly.__version__,
+        database=fleet_shapes.DatabaseStatus(
+            lead.version, row_security=bool(components.settings.database.request_role)
+        ),
+        nodes=fleet_shapes.NodeCounts(**{kind.value: counts[kind] for kind in NodeStatus}),
+        capacity=task_shapes.amounts(capacity),
+        free=task_shapes.amounts(free),
+        leader=lead.leader,
+        audit=audit_status(audits),
     )
 
 
-def audit_answer(audits: Sequence[Audit], *, with_ids: bool) -> cluster_shapes.AuditAnswer:
-    """Put the rounds of both scopes together; ids are other tenants', so not for everyone."""
-    completed = {one.scope: one.completed_at for one in audits}
+def audit_status(audits: Sequence[Audit]) -> fleet_shapes.AuditStatus:
+    """Merge the rounds of both scopes."""
+    completed = {result.scope: result.completed_at for result in audits}
     count: Counter[str] = Counter()
     examples: dict[str, list[int]] = {}
-    for one in audits:
-        for kind, seen in one.drift.items():
-            count[kind] += seen.count
-            examples.setdefault(kind, []).extend(seen.examples if with_ids else [])
-    return cluster_shapes.AuditAnswer(
-        completed_at=completed.get(drift.Scope.LIVE),
-        history_completed_at=completed.get(drift.Scope.HISTORY),
+    for result in audits:
+        for kind, finding in result.drift.items():
+            count[kind] += finding.count
+            examples.setdefault(kind, []).extend(finding.examples)
+    return fleet_shapes.AuditStatus(
+        completed_at=completed.get(drift.AuditScope.LIVE),
+        history_completed_at=completed.get(drift.AuditScope.HISTORY),
         drift=[
-            cluster_shapes.DriftAnswer(
-                kind, count[kind], meaning(kind), [str(one) for one in examples[kind]]
+            fleet_shapes.DriftReport(
+                kind, count[kind], meaning(kind), [str(example) for example in examples[kind]]
             )
             for kind in sorted(count)
         ],
-        repaired=sum(one.repaired for one in audits),
-        repaired_at=max((one.repaired_at for one in audits if one.repaired_at), default=None),
+        repaired=sum(result.repaired for result in audits),
+        repaired_at=max(
+            (result.repaired_at for result in audits if result.repaired_at), default=None
+        ),
     )
 
 

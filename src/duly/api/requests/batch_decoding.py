@@ -1,8 +1,8 @@
-"""Bodies with many tasks: counted first, then read one by one.
+"""Decodes the bodies of batches and graphs, task by task and within a memory limit.
 
-To count the tasks the body is skimmed, and nothing of it is kept. Then it is only cut: what
-each task says stays as it was written until it is its turn, and what is made of it is checked
-before the next one is read, so that the first bad task ends it all.
+The first pass counts the tasks and keeps nothing. The second splits the body into the raw JSON
+of each task. The third decodes and checks one task at a time, so that the first invalid task
+ends the request before the others take memory.
 """
 
 import re
@@ -11,32 +11,38 @@ from typing import Any
 
 import msgspec
 
-from duly.api.body import check_json, decode, translate
-from duly.api.value_limit import ONE_THING
+from duly.api.requests.body import check_json, decode, translate_validation_error
+from duly.api.requests.decoding_limit import SINGLE_REQUEST_LIMIT
 from duly.config import RequestSettings
 from duly.errors import Invalid, Malformed, TooLarge
-from duly.model.graph import check_number
-from duly.model.graph_request import GraphRequest, check_any, common_fields, graph_name, whole_task
-from duly.model.request import Completer, TaskRequest
+from duly.model.graph import check_dependency_count
+from duly.model.requests.graph_request import (
+    GraphRequest,
+    apply_defaults,
+    check_not_empty,
+    common_fields,
+    graph_name,
+)
+from duly.model.requests.task_request import Completer, TaskRequest
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
 from duly.server.offload import offload
 
-MIN_VALUES = 300_000
-BYTES_PER_VALUE = 12
-"""Arguments, variables and labels of all tasks together may be `MIN_VALUES`, or one for each so
-many bytes of the body: a short string takes 70 bytes once it is read."""
-BYTES_PER_TASK = 1536
-BYTES_PER_BYTE = 4
-"""What storing a batch takes for each of its tasks, and for each byte of it."""
-LONG_TASK = 64 * 1024
-"""Bytes of a task from which on its values are counted before it is read."""
-TASK = msgspec.json.Decoder(TaskRequest)
+MIN_VALUE_LIMIT = 300_000
+BODY_BYTES_PER_VALUE = 12
+"""The arguments, variables and labels of all tasks together are limited to `MIN_VALUE_LIMIT`, or
+to one per so many bytes of the body: a short string takes 70 bytes once decoded."""
+MEMORY_BYTES_PER_TASK = 1536
+MEMORY_BYTES_PER_BODY_BYTE = 4
+"""Memory that storing a batch takes for each task, and for each byte of the body."""
+LONG_TASK_BYTES = 64 * 1024
+"""The values of a task larger than this are counted before it is decoded."""
+TASK_DECODER = msgspec.json.Decoder(TaskRequest)
 NULL = msgspec.Raw(b"null")
-PLACE = re.compile(r" - at (`key` in )?`\$(.*)`$", re.DOTALL)
+ERROR_PATH = re.compile(r" - at (`key` in )?`\$(.*)`$", re.DOTALL)
 
 
-Claim = Callable[[int], None]
+ClaimMemory = Callable[[int], None]
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -45,199 +51,208 @@ class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tasks: list[TaskRequest]
 
 
-class CutBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A batch of which the tasks are still to be read."""
+class RawBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A batch whose tasks are not decoded yet."""
 
     tasks: list[msgspec.Raw]
 
 
-class CutGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A graph of which the tasks are still to be read."""
+class RawGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A graph whose tasks are not decoded yet."""
 
     name: str | None = None
     defaults: msgspec.Raw = NULL
     tasks: list[msgspec.Raw] | dict[str, msgspec.Raw]
 
 
-class Tally:
-    """Counts tasks while a body is skimmed: one body at a time, which nothing interrupts."""
+class TaskCounter:
+    """Counts the tasks of a body while it is skimmed.
+
+    One counter serves all requests: skimming does not await, so bodies never interleave.
+    """
 
     def __init__(self) -> None:
-        self._most = self._count = 0
+        self._limit = self._count = 0
 
-    def begin(self, most: int) -> None:
-        """Count from zero, up to `most`."""
-        self._most, self._count = most, 0
+    def reset(self, limit: int) -> None:
+        """Start from zero, with room for `limit` tasks."""
+        self._limit, self._count = limit, 0
 
-    def count(self) -> None:
-        """Count one more; raises TooLarge if that is too many."""
+    def increment(self) -> None:
+        """Count one more task; raises TooLarge above the limit."""
         self._count += 1
-        if self._count > self._most:
-            raise TooLarge(f"A request may have at most {self._most} tasks.", field="tasks")
+        if self._count > self._limit:
+            raise TooLarge(f"A request may have at most {self._limit} tasks.", field="tasks")
 
 
-TALLY = Tally()
+TASK_COUNTER = TaskCounter()
 
 
-class Counted(msgspec.Struct, gc=False):
-    """A task of which nothing is kept."""
+class SkimmedTask(msgspec.Struct, gc=False):
+    """A task that is counted and otherwise discarded."""
 
     def __post_init__(self) -> None:
-        """Count this one."""
-        TALLY.count()
+        """Count this task."""
+        TASK_COUNTER.increment()
 
 
-class CountedBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A batch of which only the tasks are counted."""
+class SkimmedBatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A batch whose tasks are only counted."""
 
-    tasks: list[Counted]
+    tasks: list[SkimmedTask]
 
 
-class CountedGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A graph of which only the tasks are counted."""
+class SkimmedGraph(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A graph whose tasks are only counted."""
 
     name: msgspec.Raw = NULL
     defaults: msgspec.Raw = NULL
-    tasks: list[Counted] | dict[str, Counted]
+    tasks: list[SkimmedTask] | dict[str, SkimmedTask]
 
 
-BATCH = msgspec.json.Decoder(Batch)
-GRAPH = msgspec.json.Decoder(GraphRequest)
-CUT_BATCH = msgspec.json.Decoder(CutBatch)
-CUT_GRAPH = msgspec.json.Decoder(CutGraph)
-COUNTED_BATCH = msgspec.json.Decoder(CountedBatch)
-COUNTED_GRAPH = msgspec.json.Decoder(CountedGraph)
+BATCH_DECODER = msgspec.json.Decoder(Batch)
+GRAPH_DECODER = msgspec.json.Decoder(GraphRequest)
+RAW_BATCH_DECODER = msgspec.json.Decoder(RawBatch)
+RAW_GRAPH_DECODER = msgspec.json.Decoder(RawGraph)
+SKIMMED_BATCH_DECODER = msgspec.json.Decoder(SkimmedBatch)
+SKIMMED_GRAPH_DECODER = msgspec.json.Decoder(SkimmedGraph)
 
 
-def no_claim(amount: int) -> None:
-    """Hold no memory: the caller has nobody to share it with."""
+def claim_nothing(amount: int) -> None:
+    """Claim no memory: for callers that share the process with nobody."""
 
 
 def estimated_memory(size: int, tasks: int) -> int:
-    """Return about how many bytes it takes to store so many tasks of a body of `size` bytes."""
-    return BYTES_PER_BYTE * size + BYTES_PER_TASK * tasks
+    """Return about how many bytes it takes to store `tasks` tasks from a body of `size` bytes."""
+    return MEMORY_BYTES_PER_BODY_BYTE * size + MEMORY_BYTES_PER_TASK * tasks
 
 
 async def read_batch(
-    body: bytes, credential: Credential, limits: RequestSettings, claim: Claim = no_claim
+    body: bytes, credential: Credential, limits: RequestSettings, claim: ClaimMemory = claim_nothing
 ) -> list[TaskSpec]:
-    """Read and check the body of a batch; raises TooLarge, Malformed or Invalid.
+    """Decode and check the body of a batch; raises TooLarge, Malformed or Invalid.
 
-    The memory that it takes is claimed by `claim` before it is read.
+    The memory it needs is claimed with `claim` before its tasks are decoded.
     """
-    _check_count(body, COUNTED_BATCH, limits.batch_tasks)
-    cut = decode(body, CUT_BATCH, limit=None)
-    check_any(cut.tasks)
-    claim(estimated_memory(len(body), len(cut.tasks)))
-    reader = TaskReader(body, BATCH, limits.body_limit)
-    tasks = (reader.read(raw, f"[{place}]") for place, raw in enumerate(cut.tasks))
-    return await offload(len(cut.tasks), complete_all, tasks, credential)
+    _check_count(body, SKIMMED_BATCH_DECODER, limits.batch_tasks)
+    batch = decode(body, RAW_BATCH_DECODER, limit=None)
+    check_not_empty(batch.tasks)
+    claim(estimated_memory(len(body), len(batch.tasks)))
+    reader = TaskReader(body, BATCH_DECODER, limits.body_limit)
+    tasks = (reader.read(raw, f"[{index}]") for index, raw in enumerate(batch.tasks))
+    return await offload(len(batch.tasks), complete_all, tasks, credential)
 
 
 async def read_graph(
-    body: bytes, credential: Credential, limits: RequestSettings, claim: Claim = no_claim
+    body: bytes, credential: Credential, limits: RequestSettings, claim: ClaimMemory = claim_nothing
 ) -> tuple[str | None, list[TaskSpec]]:
-    """Read and check the body of a graph, and return its name and its tasks."""
-    _check_count(body, COUNTED_GRAPH, limits.batch_tasks)
-    cut = decode(body, CUT_GRAPH, limit=None)
-    check_any(cut.tasks)
-    claim(estimated_memory(len(body), len(cut.tasks)))
-    reader = TaskReader(body, GRAPH, limits.body_limit)
-    name, tasks = graph_name(cut.name), _graph_tasks(cut, reader)
-    return name, await offload(len(cut.tasks), complete_all, tasks, credential)
+    """Decode and check the body of a graph, and return its name and its tasks."""
+    _check_count(body, SKIMMED_GRAPH_DECODER, limits.batch_tasks)
+    graph = decode(body, RAW_GRAPH_DECODER, limit=None)
+    check_not_empty(graph.tasks)
+    claim(estimated_memory(len(body), len(graph.tasks)))
+    reader = TaskReader(body, GRAPH_DECODER, limits.body_limit)
+    name, tasks = graph_name(graph.name), _graph_tasks(graph, reader)
+    return name, await offload(len(graph.tasks), complete_all, tasks, credential)
 
 
-def _check_count(body: bytes, counted: msgspec.json.Decoder[Any], most: int) -> None:
-    """Raise TooLarge if there are more than `most` tasks, before anything is made of them."""
-    # A task has two bytes at least.
-    if len(body) > 2 * most:
-        TALLY.begin(most)
-        decode(body, counted, limit=None)
+def _check_count(body: bytes, skimmer: msgspec.json.Decoder[Any], limit: int) -> None:
+    """Raise TooLarge if the body has more than `limit` tasks, before any of them is decoded."""
+    # A task takes at least two bytes.
+    if len(body) > 2 * limit:
+        TASK_COUNTER.reset(limit)
+        decode(body, skimmer, limit=None)
 
 
-def _graph_tasks(cut: CutGraph, reader: "TaskReader") -> Iterator[TaskRequest]:
-    defaults = None if cut.defaults == NULL else reader.read(cut.defaults, ".defaults")
+def _graph_tasks(graph: RawGraph, reader: "TaskReader") -> Iterator[TaskRequest]:
+    defaults = None if graph.defaults == NULL else reader.read(graph.defaults, ".defaults")
     common = common_fields(defaults)
-    if isinstance(cut.tasks, list):
-        for index, raw in enumerate(cut.tasks):
-            yield whole_task(reader.read(raw, f"[{index}]"), index, common)
+    if isinstance(graph.tasks, list):
+        for index, raw in enumerate(graph.tasks):
+            yield apply_defaults(reader.read(raw, f"[{index}]"), index, common)
     else:
-        for ref, raw in cut.tasks.items():
-            yield whole_task(reader.read(raw, "[...]"), ref, common)
+        for ref, raw in graph.tasks.items():
+            yield apply_defaults(reader.read(raw, "[...]"), ref, common)
 
 
 class TaskReader:
-    """Reads the tasks of one body, each by itself.
+    """Decodes the tasks of one body one by one.
 
-    What is wrong is said as if all of `body` had been read by the decoder `whole`.
+    Errors read as if `body_decoder` had decoded the whole body.
     """
 
-    def __init__(self, body: bytes, whole: msgspec.json.Decoder[Any], most_bytes: int) -> None:
+    def __init__(
+        self, body: bytes, body_decoder: msgspec.json.Decoder[Any], max_task_bytes: int
+    ) -> None:
         self._body = body
-        self._whole = whole
-        self._most_bytes = most_bytes
-        self._most_values = max(MIN_VALUES, len(body) // BYTES_PER_VALUE)
+        self._body_decoder = body_decoder
+        self._max_task_bytes = max_task_bytes
+        self._max_values = max(MIN_VALUE_LIMIT, len(body) // BODY_BYTES_PER_VALUE)
         self._values = self._dependencies = 0
 
-    def read(self, raw: msgspec.Raw, place: str) -> TaskRequest:
-        """Return the task at `place`; raises TooLarge, Malformed or Invalid."""
-        if len(raw) > LONG_TASK:
-            self._check_size(raw, place)
+    def read(self, raw: msgspec.Raw, path: str) -> TaskRequest:
+        """Return the task at `path`; raises TooLarge, Malformed or Invalid."""
+        if len(raw) > LONG_TASK_BYTES:
+            self._check_size(raw)
         try:
-            return self._counted(TASK.decode(raw))
+            task = TASK_DECODER.decode(raw)
+            self._check_totals(task)
+            return task
         except msgspec.ValidationError as error:
-            raise translate(_in_place(str(error), place), self._whole.type) from None
+            raise translate_validation_error(
+                _with_path(str(error), path), self._body_decoder.type
+            ) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Something that cutting does not look at, such as half of a surrogate pair.
-            if ONE_THING.holds(self._body):
-                decode(self._body, self._whole)
+            # An error that splitting does not detect, such as half of a surrogate pair.
+            if SINGLE_REQUEST_LIMIT.allows(self._body):
+                decode(self._body, self._body_decoder)
             check_json(bytes(raw))
             raise Malformed("The body is not valid JSON.") from None
 
-    def _check_size(self, raw: msgspec.Raw, place: str) -> None:
-        """Hold a task to the limits of one that is submitted by itself."""
-        if len(raw) > self._most_bytes:
+    def _check_size(self, raw: msgspec.Raw) -> None:
+        """Apply the limits of a task that is submitted by itself."""
+        if len(raw) > self._max_task_bytes:
             raise TooLarge(
-                f"A task may have at most {self._most_bytes} bytes.", limit=self._most_bytes
+                f"A task may have at most {self._max_task_bytes} bytes.",
+                limit=self._max_task_bytes,
             )
-        if not ONE_THING.holds(bytes(raw)):
-            raise ONE_THING.exceeded("A task")
+        if not SINGLE_REQUEST_LIMIT.allows(bytes(raw)):
+            raise SINGLE_REQUEST_LIMIT.error("A task")
 
-    def _counted(self, task: TaskRequest) -> TaskRequest:
-        """Return a task, unless those up to it have too much of what each may have a lot of."""
+    def _check_totals(self, task: TaskRequest) -> None:
+        """Raise TooLarge if the tasks so far have too many dependencies or values in total."""
         if task.depends_on:
             self._dependencies += len(task.depends_on)
-            check_number([self._dependencies])
+            check_dependency_count([self._dependencies])
         self._values += len(task.command or ()) + 2 * (
             len(task.env or ()) + len(task.labels or ()) + len(task.requires or ())
         )
-        if self._values > self._most_values:
+        if self._values > self._max_values:
             raise TooLarge(
-                f"The tasks of this request may have at most {self._most_values} arguments, "
+                f"The tasks of this request may have at most {self._max_values} arguments, "
                 "variables and labels together; send fewer tasks at a time.",
                 field="tasks",
-                limit=self._most_values,
+                limit=self._max_values,
             )
-        return task
 
 
 def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[TaskSpec]:
-    """Check many requests; raises Invalid for the first bad field, with its place."""
+    """Check tasks and fill in the plan's defaults; raises Invalid with the first bad field."""
     specs = []
     completer = Completer(credential.plan)
     for index, task in enumerate(tasks):
         try:
             specs.append(completer.complete(task))
         except Invalid as error:
-            where = f"tasks[{index}]"
-            raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None
+            path = f"tasks[{index}]"
+            raise Invalid(f"{path}.{error.field}", f"{path}: {error.message}") from None
     return specs
 
 
-def _in_place(message: str, place: str) -> str:
-    """Return what is wrong with a task as a decoder says it of a whole body."""
-    where = place if place.startswith(".") else f".tasks{place}"
-    found = PLACE.search(message)
-    if found is None:
-        return f"{message} - at `${where}`"
-    return f"{message[: found.start()]} - at {found[1] or ''}`${where}{found[2]}`"
+def _with_path(message: str, task_path: str) -> str:
+    """Return a decoder's message about a task with the field's path in the whole body."""
+    prefix = task_path if task_path.startswith(".") else f".tasks{task_path}"
+    match = ERROR_PATH.search(message)
+    if match is None:
+        return f"{message} - at `${prefix}`"
+    return f"{message[: match.start()]} - at {match[1] or ''}`${prefix}{match[2]}`"

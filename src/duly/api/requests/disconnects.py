@@ -1,4 +1,4 @@
-"""Ends what a client waits for once the client has gone."""
+"""Cancels a long wait when its client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,11 +10,11 @@ from duly.errors import Malformed
 
 
 async def while_connected(request: Request, waiting: Coroutine[Any, Any, None]) -> None:
-    """Wait until `waiting` is done; raises what it does, or Malformed once the client has gone."""
+    """Await `waiting`; raises its error, or Malformed if the client disconnects first."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_error_of(waiting)),
-            group.create_task(_error_of(_until_gone(request))),
+            group.create_task(_capture_error(waiting)),
+            group.create_task(_capture_error(_until_disconnected(request))),
         ]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
@@ -24,8 +24,8 @@ async def while_connected(request: Request, waiting: Coroutine[Any, Any, None]) 
             raise error
 
 
-async def _error_of(work: Coroutine[Any, Any, None]) -> Exception | None:
-    """Return what `work` raises, which a task group would wrap."""
+async def _capture_error(work: Coroutine[Any, Any, None]) -> Exception | None:
+    """Return the exception of `work` instead of raising it, as a task group would wrap it."""
     try:
         await work
     except Exception as error:
@@ -33,15 +33,15 @@ async def _error_of(work: Coroutine[Any, Any, None]) -> Exception | None:
     return None
 
 
-async def _until_gone(request: Request) -> None:
-    """Raise Malformed once the client has gone.
+async def _until_disconnected(request: Request) -> None:
+    """Raise Malformed when the client disconnects.
 
-    A body is refused: to read one without end would fill the memory, and not to read it would
-    leave unnoticed that the client has gone.
+    A body is refused: an endless one would fill the memory if it were read, and hide the
+    disconnect if it were not.
     """
     while True:
         message: Any = await request.receive()
         if message["type"] == "http.disconnect":
-            raise Malformed("The client hung up.")
+            raise Malformed("The client disconnected.")
         if message.get("body"):
-            raise Malformed("A request that waits has no body.")
+            raise Malformed("A request that waits may not have a body.")

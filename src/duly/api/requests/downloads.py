@@ -1,7 +1,8 @@
-"""What is handed out as fast as its reader takes it, which may be never.
+"""Streams artifacts and logs, with a limit on concurrent downloads per tenant.
 
-A tenant has few of them at once, so that its slow readers keep out no other tenant's. They are
-counted while they are sent, and not before: an answer that is never begun would stay counted.
+A download lasts as long as its reader likes. The limit keeps one tenant's slow readers from
+blocking the downloads of others. A download counts only while it is being sent: a response that
+is never started would count forever.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -11,12 +12,12 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from duly.api.auth import guard
-from duly.api.routes import credential_of, parts_of
-from duly.server.room import SharedRoom, TenantRooms
+from duly.api.routes import components_of, credential_of
+from duly.server.capacity_limiter import FairCapacityLimiter, TenantCapacityLimiters
 
 
 class Download:
-    """Bytes as they come, to be sent as an answer."""
+    """A streaming response that holds a place in a capacity limiter while it is sent."""
 
     def __init__(
         self,
@@ -25,22 +26,22 @@ class Download:
         media_type: str,
         headers: Mapping[str, str] | None = None,
         *,
-        room: TenantRooms | SharedRoom | None = None,
+        limiter: TenantCapacityLimiters | FairCapacityLimiter | None = None,
     ) -> None:
-        self._room = room or parts_of(request).downloads
+        self._limiter = limiter or components_of(request).downloads
         self._tenant_id = credential_of(request).tenant_id
         self._response = StreamingResponse(
-            guarded(request, data), headers=headers, media_type=media_type
+            with_key_checks(request, data), headers=headers, media_type=media_type
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; raises Unavailable, with nothing sent, when there is no room."""
-        with self._room.inside(self._tenant_id):
+        """Send the response; raises Unavailable, with nothing sent, if the limit is reached."""
+        with self._limiter.acquired(self._tenant_id):
             await self._response(scope, receive, send)
 
 
-async def guarded(request: Request, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what comes, part by part, for as long as the caller may have it."""
-    async for part in data:
+async def with_key_checks(request: Request, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks of `data` for as long as the caller's key remains valid."""
+    async for chunk in data:
         await guard(request)
-        yield part
+        yield chunk

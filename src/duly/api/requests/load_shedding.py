@@ -1,10 +1,10 @@
-"""Lets in only what there is room for, before anything of it is read.
+"""Load shedding: refuses requests that exceed the server's capacity before reading them.
 
-A server whose database is slow gathers requests until its memory is full, unless
-it says no while it still can. Tenants share what there is: one may hold no more than is still
-free, so that none keeps the others out. What waits on purpose (for a task to end, for a log to
-grow, for a reader to take what is large) has a room of its own, so that it never keeps
-out what could be answered at once; and nodes have one, so that clients never keep them out.
+A server with a slow database accumulates requests until its memory is full unless it sheds load.
+Tenants share the capacity: one may hold no more than is still free, so none starves the others.
+Requests that wait on purpose (for a task to end, for a log to grow, for the reader of a large
+download) have a bulkhead of their own, so they never block requests that can be served at once.
+Nodes have one too, so clients never block them.
 """
 
 from collections.abc import Collection
@@ -16,146 +16,164 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly import telemetry
 from duly.api.auth import ON_IDENTIFIED
-from duly.api.body import CLAIM, announced_bytes
+from duly.api.requests.body import CLAIM_MEMORY, content_length
 from duly.api.responses import as_json
-from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.api.tasks.task_shapes import ErrorObject, ErrorResponse
 from duly.config import RequestSettings
 from duly.errors import Unavailable
-from duly.http.gate import Gate
-from duly.http.limits import max_connections
-from duly.server.room import Room, SharedRoom
+from duly.http.connection_limits import max_connections
+from duly.http.early_refusal import RefusalGate
+from duly.server.capacity_limiter import CapacityLimiter, FairCapacityLimiter
 
-NODES = 20_000
-"""Requests of nodes at once: a poll that waits, a heartbeat, a report, a log each."""
-UPLOADS = 32
-"""Artifacts that are uploaded at once. Each is held a part at a time, and keeps out nothing but
-other uploads, however large and slow it is."""
-DOWNLOADS = 256
-"""Artifacts and logs that are handed out at once: they take as long as their readers please."""
-RETRY_AFTER = 2
-FULL = "The server has as many requests as it can hold; try again."
-NO_MEMORY = "The server holds as much of other requests as it can; try again."
-UNTOUCHED = "/healthz"
-"""Says that the server is there, which it is."""
-STRANGERS = -1
-"""Stands for the tenant of all whose key was not checked yet."""
-ANONYMOUS = -2
-"""Stands for the tenant of all who have no key, or ask for what needs none."""
-MAX_KNOWN_CALLERS = 10_000
+MAX_NODE_REQUESTS = 20_000
+"""A long poll, a heartbeat, a report and a log chunk for each of 5,000 nodes."""
+MAX_CONCURRENT_UPLOADS = 32
+"""An upload is streamed, so a large or slow one only takes capacity from other uploads."""
+MAX_CONCURRENT_DOWNLOADS = 256
+"""Artifacts and logs; a download takes as long as its reader likes."""
+RETRY_AFTER_SECONDS = 2
+TOO_MANY_REQUESTS = "The server has as many requests as it can hold; try again."
+OUT_OF_MEMORY = "The server holds as much of other requests as it can; try again."
+HEALTH_PATH = "/healthz"
+"""Never shed: an overloaded server is still alive."""
+UNIDENTIFIED_TENANT = -1
+"""The tenant id of all callers whose key was not checked yet."""
+ANONYMOUS_TENANT = -2
+"""The tenant id of all callers without a key, or on routes that need none."""
+MAX_CACHED_CALLERS = 10_000
 
 
-class Rooms:
-    """What may be inside of one kind: so many requests, with so many bytes of bodies."""
+class Bulkhead:
+    """The capacity for one class of requests: a number of requests and of body bytes."""
 
     def __init__(
-        self, name: str, requests: Room | SharedRoom, bodies: Room | SharedRoom | None
+        self,
+        name: str,
+        requests: CapacityLimiter | FairCapacityLimiter,
+        bodies: CapacityLimiter | FairCapacityLimiter | None,
     ) -> None:
         self.requests = requests
         self.bodies = bodies
-        """None where bodies are passed on as they come, and held by nobody."""
+        """None where bodies are streamed and take no memory."""
         self._shed = telemetry.REQUESTS_SHED.labels(name)
 
-    def refusal(self, tenant_id: int, announced: int) -> str | None:
-        """Say why a request cannot come in, if so; one that is too large is not ours to refuse."""
+    def refusal(self, tenant_id: int, length: int) -> str | None:
+        """Return the reason to refuse a request with a body of `length` bytes, or None.
+
+        A body above the limit of any request is not refused here, but with 413 when it is read.
+        """
         bodies = self.bodies
-        if not self.requests.fits(tenant_id):
-            why = FULL
+        if not self.requests.can_acquire(tenant_id):
+            reason = TOO_MANY_REQUESTS
         elif (
             bodies is not None
-            and 0 < announced <= bodies.max_share
-            and not bodies.fits(tenant_id, announced)
+            and 0 < length <= bodies.max_share
+            and not bodies.can_acquire(tenant_id, length)
         ):
-            why = NO_MEMORY
+            reason = OUT_OF_MEMORY
         else:
             return None
         self._shed.inc()
-        return why
+        return reason
 
 
-class Callers:
-    """The tenants of callers, by a hash of how they authenticate: never by a key itself.
+class CallerCache:
+    """Caches the tenant of each Authorization header, by the header's hash and never by its key.
 
-    What it remembers decides whose share a request counts against and nothing else, so it need
-    not forget a key that was revoked.
+    An entry only decides which tenant's share a request counts against, so a revoked key need not
+    be invalidated.
     """
 
     def __init__(self) -> None:
         self._tenants: dict[int, int] = {}
 
-    def tenant_of(self, authorization: bytes | None) -> int:
-        """Return the tenant of a caller, or what stands for it."""
+    def get(self, authorization: bytes | None) -> int:
+        """Return the tenant of a caller, or the id that stands for unidentified callers."""
         if authorization is None:
-            return ANONYMOUS
-        return self._tenants.get(hash(authorization), STRANGERS)
+            return ANONYMOUS_TENANT
+        return self._tenants.get(hash(authorization), UNIDENTIFIED_TENANT)
 
-    def remember(self, authorization: bytes, tenant_id: int) -> None:
-        """Know the caller from now on; the one known for longest is forgotten for it."""
-        if len(self._tenants) >= MAX_KNOWN_CALLERS:
+    def put(self, authorization: bytes, tenant_id: int) -> None:
+        """Cache the tenant of a caller, evicting the oldest entry if the cache is full."""
+        if len(self._tenants) >= MAX_CACHED_CALLERS:
             self._tenants.pop(next(iter(self._tenants)))
         self._tenants[hash(authorization)] = tenant_id
 
 
-class Door:
-    """The application, behind its bounds."""
+class LoadShedder:
+    """ASGI middleware that admits a request to the application or refuses it with 503."""
 
     def __init__(
         self,
         app: ASGIApp,
         settings: RequestSettings,
         headers: Any = (),
-        gate: Gate | None = None,
+        gate: RefusalGate | None = None,
     ) -> None:
         self._app = app
         self.gate = gate
-        """What a connection asks before anything comes to this door."""
+        """Consulted by connections before a request gets here."""
         self._headers = list(headers)
         self._connections: Collection[Any] = ()
-        self._counted = -1
-        self._crowd = 0
-        self._callers = Callers()
-        bodies = SharedRoom(settings.bodies_limit, NO_MEMORY)
-        self._open = Rooms("open", SharedRoom(settings.open_limit, FULL), bodies)
-        # Whoever waits takes a share of its tenant, too (`Parts.waits`).
-        self._waiting = Rooms("waiting", Room(settings.waiting_limit, FULL), bodies)
-        self._memory = SharedRoom(settings.memory_limit, NO_MEMORY)
-        self._nodes = Rooms("nodes", Room(NODES, FULL), Room(settings.bodies_limit, NO_MEMORY))
-        self._uploads = Rooms("uploads", SharedRoom(UPLOADS, FULL), None)
-        self._downloads = Rooms("downloads", SharedRoom(DOWNLOADS, FULL), bodies)
+        self._connection_count = -1
+        self._max_client_connections = 0
+        self._callers = CallerCache()
+        bodies = FairCapacityLimiter(settings.bodies_limit, OUT_OF_MEMORY)
+        self._open = Bulkhead(
+            "open", FairCapacityLimiter(settings.open_limit, TOO_MANY_REQUESTS), bodies
+        )
+        # A waiting request also takes from its tenant's share (`Components.waits`).
+        self._waiting = Bulkhead(
+            "waiting", CapacityLimiter(settings.waiting_limit, TOO_MANY_REQUESTS), bodies
+        )
+        self._memory = FairCapacityLimiter(settings.memory_limit, OUT_OF_MEMORY)
+        self._nodes = Bulkhead(
+            "nodes",
+            CapacityLimiter(MAX_NODE_REQUESTS, TOO_MANY_REQUESTS),
+            CapacityLimiter(settings.bodies_limit, OUT_OF_MEMORY),
+        )
+        self._uploads = Bulkhead(
+            "uploads", FairCapacityLimiter(MAX_CONCURRENT_UPLOADS, TOO_MANY_REQUESTS), None
+        )
+        self._downloads = Bulkhead(
+            "downloads", FairCapacityLimiter(MAX_CONCURRENT_DOWNLOADS, TOO_MANY_REQUESTS), bodies
+        )
 
     def watch(self, connections: Collection[Any]) -> None:
-        """Refuse clients before `connections` are so many that nodes would not get any."""
+        """Refuse clients while `connections` are so many that nodes might not get any."""
         self._connections = connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["path"] == UNTOUCHED:
+        """Admit a request to the application, or refuse it."""
+        if scope["path"] == HEALTH_PATH:
             await self._app(scope, receive, send)
             return
-        rooms = self._rooms_of(scope)
-        authorization, announced = _authorization(scope), announced_bytes(scope) or 0
-        tenant_id = self._callers.tenant_of(authorization)
-        is_crowded = rooms is not self._nodes and self._is_crowded()
-        why = FULL if is_crowded else rooms.refusal(tenant_id, announced)
-        if why is not None:
-            await self._refuse(why, hang_up=is_crowded)(scope, receive, send)
+        bulkhead = self._bulkhead_of(scope)
+        authorization, length = _authorization(scope), content_length(scope) or 0
+        tenant_id = self._callers.get(authorization)
+        is_crowded = bulkhead is not self._nodes and self._has_too_many_connections()
+        reason = TOO_MANY_REQUESTS if is_crowded else bulkhead.refusal(tenant_id, length)
+        if reason is not None:
+            await self._refuse(reason, disconnect=is_crowded)(scope, receive, send)
             return
-        visit = Visit(rooms, self._memory, tenant_id, receive)
-        scope[CLAIM] = visit.claim
-        is_stranger = tenant_id == STRANGERS and rooms is not self._nodes
-        if is_stranger and authorization is not None:
-            identify = partial(self._identify, visit, authorization)
-            scope[ON_IDENTIFIED] = identify
+        admitted = AdmittedRequest(bulkhead, self._memory, tenant_id, receive)
+        scope[CLAIM_MEMORY] = admitted.claim_memory
+        is_unidentified = tenant_id == UNIDENTIFIED_TENANT and bulkhead is not self._nodes
+        if is_unidentified and authorization is not None:
+            scope[ON_IDENTIFIED] = partial(self._on_identified, admitted, authorization)
         try:
-            await self._app(scope, receive if rooms.bodies is None else visit.receive, send)
+            await self._app(scope, receive if bulkhead.bodies is None else admitted.receive, send)
         finally:
-            visit.end()
+            admitted.release()
 
-    def _identify(self, visit: "Visit", authorization: bytes, tenant_id: int | None) -> None:
+    def _on_identified(
+        self, admitted: "AdmittedRequest", authorization: bytes, tenant_id: int | None
+    ) -> None:
         if tenant_id is not None:
-            self._callers.remember(authorization, tenant_id)
-        visit.move_to(ANONYMOUS if tenant_id is None else tenant_id)
+            self._callers.put(authorization, tenant_id)
+        admitted.charge_to(ANONYMOUS_TENANT if tenant_id is None else tenant_id)
 
-    def _rooms_of(self, scope: Any) -> Rooms:
+    def _bulkhead_of(self, scope: Any) -> Bulkhead:
         path, query = scope["path"], scope["query_string"]
         is_join = path == "/v1/nodes" and scope["method"] == "POST"
         if is_join or path.startswith(("/v1/gateway/", "/v1/attempt/")):
@@ -164,86 +182,91 @@ class Door:
             return self._uploads
         if scope["method"] != "GET":
             return self._open
-        # However else these words can be spelled: it is then counted with the others.
+        # A percent-encoded spelling is not recognised and counts as an ordinary request.
         if b"wait=" in query or b"follow=" in query:
             return self._waiting
         is_long = path.startswith("/v1/artifacts/") or path.endswith("/logs")
         return self._downloads if is_long else self._open
 
-    def _is_crowded(self) -> bool:
-        if len(self._connections) != self._counted:
-            # As many as there were, they are as few as they were: the limit is not asked for again.
-            self._counted = len(self._connections)
-            self._crowd = max_connections() * 9 // 10
-        return self._counted > self._crowd
+    def _has_too_many_connections(self) -> bool:
+        if len(self._connections) != self._connection_count:
+            # The limit is a system call, so it is only read when the count has changed.
+            self._connection_count = len(self._connections)
+            self._max_client_connections = max_connections() * 9 // 10
+        return self._connection_count > self._max_client_connections
 
-    def _refuse(self, why: str, *, hang_up: bool) -> Response:
-        value = ErrorValue(Unavailable.code, why, {"retry_after": float(RETRY_AFTER)})
-        response = as_json(ErrorAnswer(value), 503)
-        response.raw_headers += [(b"retry-after", str(RETRY_AFTER).encode()), *self._headers]
-        if hang_up:
+    def _refuse(self, reason: str, *, disconnect: bool) -> Response:
+        error = ErrorObject(Unavailable.code, reason, {"retry_after": float(RETRY_AFTER_SECONDS)})
+        response = as_json(ErrorResponse(error), 503)
+        response.raw_headers += [
+            (b"retry-after", str(RETRY_AFTER_SECONDS).encode()),
+            *self._headers,
+        ]
+        if disconnect:
             response.raw_headers.append((b"connection", b"close"))
         return response
 
 
-class Visit:
-    """A request while it is worked on: its place, its body as it comes in, its memory.
+class AdmittedRequest:
+    """The capacity that a request holds until it ends: a place, body bytes and memory.
 
-    What was announced of a body is not counted: it may never come.
+    Body bytes count when they arrive, not by the Content-Length: they may never arrive.
     """
 
-    def __init__(self, rooms: Rooms, memory: SharedRoom, tenant_id: int, receive: Receive) -> None:
-        self._rooms = rooms
+    def __init__(
+        self, bulkhead: Bulkhead, memory: FairCapacityLimiter, tenant_id: int, receive: Receive
+    ) -> None:
+        self._bulkhead = bulkhead
         self._tenant_id = tenant_id
         self._receive = receive
-        self._held = 0
+        self._body_bytes = 0
         self._memory = memory
-        self._claimed: list[tuple[int, int]] = []
+        self._memory_claims: list[tuple[int, int]] = []
         self._has_place = True
-        rooms.requests.take(tenant_id)
+        bulkhead.requests.acquire(tenant_id)
 
     async def receive(self) -> Any:
-        """Return the next message; raises Unavailable when there is no room for it."""
+        """Return the next ASGI message; raises Unavailable if its bytes exceed the capacity."""
         message = await self._receive()
         size = len(message.get("body", b""))
-        bodies = self._rooms.bodies
+        bodies = self._bulkhead.bodies
         if size and bodies is not None:
-            bodies.take(self._tenant_id, size)
-            self._held += size
+            bodies.acquire(self._tenant_id, size)
+            self._body_bytes += size
         return message
 
-    def move_to(self, tenant_id: int) -> None:
-        """Count against the share of another tenant, before any of the body was received.
+    def charge_to(self, tenant_id: int) -> None:
+        """Charge the request to another tenant, before any of its body was received.
 
-        Raises Unavailable when that tenant has its share already.
+        Raises Unavailable if that tenant already uses its share.
         """
-        requests = self._rooms.requests
-        requests.give_back(self._tenant_id)
+        requests = self._bulkhead.requests
+        requests.release(self._tenant_id)
         self._has_place = False
-        why = self._rooms.refusal(tenant_id, 0)
-        if why is not None:
-            raise Unavailable(why)
-        requests.take(tenant_id)
+        reason = self._bulkhead.refusal(tenant_id, 0)
+        if reason is not None:
+            raise Unavailable(reason)
+        requests.acquire(tenant_id)
         self._has_place = True
         self._tenant_id = tenant_id
 
-    def claim(self, tenant_id: int, amount: int) -> None:
-        """Hold memory for what the body is decoded to; raises Unavailable if there is none."""
-        self._memory.take(tenant_id, amount)
-        self._claimed.append((tenant_id, amount))
+    def claim_memory(self, tenant_id: int, amount: int) -> None:
+        """Claim memory for the decoded body; raises Unavailable if there is none."""
+        self._memory.acquire(tenant_id, amount)
+        self._memory_claims.append((tenant_id, amount))
 
-    def end(self) -> None:
-        """Give back the place, the room of all that came, and of what was made of it."""
+    def release(self) -> None:
+        """Release the place, the body bytes and the memory."""
         if self._has_place:
-            self._rooms.requests.give_back(self._tenant_id)
-        if self._held and self._rooms.bodies is not None:
-            self._rooms.bodies.give_back(self._tenant_id, self._held)
-        for tenant_id, amount in self._claimed:
-            self._memory.give_back(tenant_id, amount)
+            self._bulkhead.requests.release(self._tenant_id)
+        if self._body_bytes and self._bulkhead.bodies is not None:
+            self._bulkhead.bodies.release(self._tenant_id, self._body_bytes)
+        for tenant_id, amount in self._memory_claims:
+            self._memory.release(tenant_id, amount)
 
 
 def _authorization(scope: Scope) -> bytes | None:
-    """Return how the caller authenticates, if it does; of several headers the last."""
+    """Return the Authorization header, the last one if there are several."""
     authorization = None
     for name, value in scope["headers"]:
         if name == b"authorization":

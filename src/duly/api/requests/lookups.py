@@ -1,171 +1,157 @@
-"""How handlers look things up: with a deadline, and one answer for all that is not there."""
+"""Database connections and lookups for handlers, with a timeout and tenant isolation.
+
+An object of another tenant is reported as not found, exactly like one that does not exist.
+"""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
 
-import msgspec
 from starlette.requests import Request
 
-from duly.config import SchedulingSettings
+from duly.api.requests.task_facts import explain_waiting, facts_of, read_supply
 from duly.errors import NotFound
-from duly.model.limits import UNLIMITED
-from duly.model.request import check_text
-from duly.model.task import NOT_STARTED, Reason, Status
+from duly.model.requests.task_request import check_text
+from duly.model.task import NOT_RUNNING, Reason, Status
 from duly.model.tenant import Credential
 from duly.policy.explain import Facts, explain
-from duly.policy.limits import NO_KEY_USE
-from duly.policy.queueing import queue_of
-from duly.server.limit_book import in_use
-from duly.server.parts import Parts
-from duly.store import edges, leases, quotas, stock, views, wishes
+from duly.server.components import Components
+from duly.server.offload import offload
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection
-from duly.store.lanes import Lane
-from duly.store.views import TaskView
+from duly.store.tasks import edges, graph_operations, views
+from duly.store.tasks.views import TaskView
 
-ID = re.compile(r"[0-9]{1,19}")
-MOST_AHEAD = 1000
-MOST_AWAITED = 5
+ID_PATTERN = re.compile(r"[0-9]{1,19}")
+MAX_AHEAD_COUNTED = 1000
+MAX_UPSTREAMS_LISTED = 5
 
 
 @asynccontextmanager
-async def reading(parts: Parts, credential: Credential) -> AsyncIterator[Connection]:
-    """Lend a connection that sees the rows of the caller's tenant, for as long as a read may take.
+async def tenant_connection(
+    components: Components, credential: Credential
+) -> AsyncIterator[Connection]:
+    """Lend a connection that sees only the rows of the caller's tenant, within the read timeout.
 
     An administrator who acts for another tenant has that tenant's credential, and sees its rows.
     """
     tenant_id = credential.tenant_id
-    async with parts.timeouts.reading(), parts.database.reading_for(tenant_id) as conn:
+    async with components.timeouts.reading(), components.database.reading_for(tenant_id) as conn:
         yield conn
 
 
 @asynccontextmanager
-async def overseeing(parts: Parts, tenant_id: int | None = None) -> AsyncIterator[Connection]:
-    """Lend a connection that sees the rows of every tenant, for as long as a read may take.
+async def cross_tenant_connection(
+    components: Components, tenant_id: int | None = None
+) -> AsyncIterator[Connection]:
+    """Lend a connection that sees the rows of every tenant, within the read timeout.
 
-    For what is nobody's own (nodes, servers, the room that is left) and for the lists of
-    administrators. Whoever uses it is named in tests/api/test_confinement.py. `tenant_id` says
-    whose share of the connections it takes.
+    It is for what no tenant owns (nodes, servers, free capacity) and for administrators' lists.
+    Every user of it is listed in tests/api/test_confinement.py. `tenant_id` is the tenant whose
+    share of the connections it takes.
     """
-    lent = parts.database.connection(Lane.GUEST, tenant_id)
-    async with parts.timeouts.reading(), lent as conn:
+    connection = components.database.connection(ConnectionClass.CLIENT, tenant_id)
+    async with components.timeouts.reading(), connection as conn:
         yield conn
 
 
-def picking(
-    parts: Parts, credential: Credential, *, by_status: bool
+def listing_connection(
+    components: Components, credential: Credential, *, by_status: bool
 ) -> AbstractAsyncContextManager[Connection]:
-    """Lend a connection that finds the ids of a list, which is then read with `reading`.
+    """Lend a connection to select the ids of a list, whose rows `tenant_connection` then reads.
 
-    By status they are found among all rows, the tenant being named in the statement: to
-    compare statuses counts as leaky, so that under row level security no index is used for
-    it and everything that a tenant ever had is sorted.
+    A filter by status runs without row-level security, with the tenant in the statement:
+    comparing statuses is not leakproof, so under row-level security PostgreSQL would not use an
+    index for it and would sort all tasks that the tenant ever had.
     """
     if by_status:
-        return overseeing(parts, credential.tenant_id)
-    return reading(parts, credential)
+        return cross_tenant_connection(components, credential.tenant_id)
+    return tenant_connection(components, credential)
 
 
-def seeing(
-    parts: Parts, credential: Credential, *, everybody: bool
+def scoped_connection(
+    components: Components, credential: Credential, *, all_tenants: bool
 ) -> AbstractAsyncContextManager[Connection]:
-    """Lend a connection that sees the rows of `everybody`, as an administrator, or its own."""
-    return overseeing(parts) if everybody else reading(parts, credential)
+    """Lend a connection that sees all tenants' rows, for administrators, or only the caller's."""
+    return (
+        cross_tenant_connection(components)
+        if all_tenants
+        else tenant_connection(components, credential)
+    )
 
 
-def id_of(request: Request, thing: str) -> int:
-    """Return the id in the path; what cannot be an id is as unknown as what is none."""
+def id_of(request: Request, kind: str) -> int:
+    """Return the id in the path of a `kind` of object; raises NotFound for an impossible id."""
     text: str = request.path_params["id"]
-    if not ID.fullmatch(text) or int(text) > views.LARGEST_ID:
-        raise not_found(thing, text)
+    if not ID_PATTERN.fullmatch(text) or int(text) > views.MAX_ID:
+        raise not_found(kind, text)
     return int(text)
 
 
 def name_of(request: Request) -> str:
-    """Return the name in the path of a request, for what is called by its name."""
+    """Return the name in the path, for objects that are identified by name."""
     return check_text(request.path_params["id"], "name")
 
 
-def not_found(thing: str, name: object) -> NotFound:
-    """Say that there is no such thing, or that it is another tenant's: the caller cannot tell."""
-    return NotFound(f"There is no {thing} {str(name)[:60]}.")
+def not_found(kind: str, name: object) -> NotFound:
+    """Return the error for an object that does not exist or belongs to another tenant."""
+    return NotFound(f"There is no {kind} {str(name)[:60]}.")
 
 
 async def read_task(conn: Connection, tenant_id: int, task_id: int) -> TaskView:
-    """Return a task; raises NotFound when the tenant has no such task."""
+    """Return a task; raises NotFound if the tenant has no such task."""
     view = await views.read(conn, tenant_id, task_id)
     if view is None:
         raise not_found("task", task_id)
     return view
 
 
-async def explained(
-    parts: Parts, credential: Credential, task_id: int, *, always: bool = False
+async def read_task_with_reason(
+    components: Components, credential: Credential, task_id: int, *, always_explain: bool = False
 ) -> tuple[TaskView, Reason | None]:
-    """Return a task and the one reason why it is where it is.
+    """Return a task and the reason for its status.
 
-    Unless it is asked for in any case, none is worked out for a task that runs or has ended.
+    For a running or finished task it is the stored reason, unless `always_explain` is set.
     """
-    tenant_id, ahead, awaited = credential.tenant_id, 0, []
-    async with reading(parts, credential) as conn:
+    tenant_id, ahead, awaited = credential.tenant_id, None, None
+    async with tenant_connection(components, credential) as conn:
         view = await read_task(conn, tenant_id, task_id)
-        waits = view.status is Status.WAITING
-        if waits:
-            ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MOST_AHEAD)
+        is_waiting = view.status is Status.WAITING
+        if is_waiting:
+            ahead = await views.count_ahead(conn, tenant_id, task_id, limit=MAX_AHEAD_COUNTED)
         if view.status is Status.BLOCKED:
-            awaited = await edges.read_awaited(conn, tenant_id, task_id, limit=MOST_AWAITED)
-        pause = await wishes.read_pause(conn, tenant_id, task_id) if view.is_paused else None
-    is_asked = view.is_paused or view.cancel_requested_at is not None
-    if not (always or is_asked or view.status in NOT_STARTED):
+            awaited = await edges.read_awaited(conn, tenant_id, task_id, limit=MAX_UPSTREAMS_LISTED)
+        pause = (
+            await graph_operations.read_pause(conn, tenant_id, task_id) if view.is_paused else None
+        )
+    is_being_changed = view.is_paused or view.cancel_requested_at is not None
+    if not (always_explain or is_being_changed or view.status in NOT_RUNNING):
         return view, view.reason
-    facts = Facts(
-        task=task_id,
-        status=view.status,
-        attempt=view.attempt,
-        ready_at=view.ready_at,
-        needs=view.needs,
-        requires=view.requires,
-        concurrency=view.concurrency,
-        stored=view.reason,
-        node=view.node,
-        leased_at=view.started_at,
-        cancel_requested_at=view.cancel_requested_at,
-        is_paused=view.is_paused,
-        pause=pause,
-        ahead=ahead,
-        blocked_by=view.blocked_by,
-        awaited=awaited,
-    )
-    if waits:
-        facts = _with_queue(view, facts, parts.settings.scheduling)
-        async with overseeing(parts) as conn:
-            facts = await _with_room(conn, tenant_id, facts)
+    scheduling = components.settings.scheduling
+    facts = facts_of(view, scheduling, ahead=ahead, awaited=awaited, pause=pause)
+    if is_waiting:
+        async with cross_tenant_connection(components) as conn:
+            facts = (await read_supply(conn, tenant_id, [facts])).add_to(facts)
     return view, explain(facts)
 
 
-def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) -> Facts:
-    """Return the facts of a waiting task, with where it waits and what that means for it."""
-    slack = timedelta(0) if view.slack is None else view.slack
-    return msgspec.structs.replace(
-        facts,
-        queue=queue_of(view.queue, slack, scheduling.urgent_slack),
-        urgent_at=view.start_by - scheduling.urgent_slack,
-        peak_percent=scheduling.peak_percent,
-    )
+async def explain_listed(components: Components, tasks: Sequence[TaskView]) -> dict[int, Reason]:
+    """Return the reasons of those tasks in a list that have not started, by task.
 
-
-async def _with_room(conn: Connection, tenant_id: int, facts: Facts) -> Facts:
-    """Return the facts of a waiting task, with what the nodes have and its tenant may have."""
-    granted = await quotas.read_limits(conn, [tenant_id])
-    held = await stock.read_stock(conn, tenants=[tenant_id])
-    shapes = await leases.read_shapes(conn, sorted(held.shapes))
-    uses, keys = in_use(held, [tenant_id], shapes)
-    key = "" if facts.concurrency is None else facts.concurrency.key
-    return msgspec.structs.replace(
-        facts,
-        offers=held.free(shapes),
-        limits=granted.limits.get(tenant_id, UNLIMITED),
-        use=uses[tenant_id],
-        under_key=keys.get((tenant_id, key), NO_KEY_USE),
-    )
+    Unlike the reason of a single task they have no position and name no upstream tasks.
+    """
+    scheduling = components.settings.scheduling
+    reasons: dict[int, Reason] = {}
+    waiting_by_tenant: dict[int, list[Facts]] = {}
+    for task in tasks:
+        if task.status is Status.WAITING:
+            facts = facts_of(task, scheduling)
+            waiting_by_tenant.setdefault(task.tenant_id, []).append(facts)
+        elif task.status in NOT_RUNNING:
+            reasons[task.id] = explain(facts_of(task, scheduling))
+    for tenant_id, waiting in waiting_by_tenant.items():
+        async with cross_tenant_connection(components) as conn:
+            supply = await read_supply(conn, tenant_id, waiting)
+        work = len(waiting) * len(supply.offers)
+        reasons |= await offload(work, explain_waiting, waiting, supply)
+    return reasons

@@ -1,13 +1,13 @@
-"""Refuses submits of tenants whose bucket is empty, before anything else is done for them.
+"""Refuses submissions of rate-limited tenants below ASGI, before they cost anything.
 
-A client over its rate comes again at once, and again: what it costs to say no is then what the
-server does all day. So it is said below ASGI (`duly.http.gate`), by what is known of the caller
-from a moment ago and in the words of a moment ago; and a few refusals at a time, because what a
-neighbour submits has to pass between two of them. None is held for long: the more there are, the
-more are sent at once.
+A client over its rate retries at once, again and again, so the cost of a refusal can become the
+server's main load. The gate therefore answers in the protocol layer (`duly.http`) with a response
+cached for a moment. It sends a few refusals per interval, so that submissions of other tenants
+are handled in between; the more refusals are queued, the more are sent, so none waits long.
 
-Only what is certain is refused here. Repeats of an idempotency key are free, so whatever may
-hold one, in any spelling, goes on as usual; and so does a caller whose key is not cached.
+Only certain cases are refused here. A repeated idempotency key is not rate-limited, so a request
+that may contain one, in any spelling, takes the ordinary path, as does a caller whose key is not
+cached.
 """
 
 import asyncio
@@ -16,49 +16,48 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from duly import clock
-from duly.api import metrics
-from duly.api.app import HEADERS
+from duly.api.app import SECURITY_HEADERS
 from duly.api.auth import bearer_in, may_submit
 from duly.api.error_responses import STATUSES, retry_after
-from duly.api.rate_headers import rate_headers
-from duly.api.responses import ENCODER, JSON
-from duly.api.shapes import ErrorAnswer, ErrorValue
+from duly.api.fleet import metrics
+from duly.api.requests.rate_headers import rate_headers
+from duly.api.responses import ENCODER, JSON_MEDIA_TYPE
+from duly.api.tasks.task_shapes import ErrorObject, ErrorResponse
 from duly.errors import LimitExceeded
-from duly.http.gate import Refusal
-from duly.server.parts import Parts
-from duly.server.rate_limiter import count_refused
+from duly.http.early_refusal import Refusal
+from duly.server.admission.rate_limiter import count_refused
+from duly.server.components import Components
 
-PATHS = frozenset({"/v1/tasks", "/v1/jobs"})
+SUBMIT_PATHS = frozenset({"/v1/tasks", "/v1/jobs"})
 KEY_FIELD = b"idempotency_key"
 MAX_REUSE_SECONDS = 0.05
-"""How long a refusal is repeated in the same words."""
+"""How long a cached refusal is reused."""
 SEND_INTERVAL_SECONDS = 0.001
-MIN_SENT_AT_ONCE = 4
-"""Refusals that are sent at a time, unless there are many more."""
-MAX_INTERVALS = 10
-"""Within so many intervals all refusals are sent that are held."""
+MIN_SENT_PER_INTERVAL = 4
+MAX_DELAY_INTERVALS = 10
+"""All queued refusals are sent within this many intervals."""
 
 
-class Known(NamedTuple):
-    """What a caller is told, until it is considered again."""
+class CachedRefusal(NamedTuple):
+    """The encoded refusal of one caller."""
 
     refusal: Refusal
-    until: float
-    """By this process's own clock."""
+    expires_at: float
+    """By the monotonic clock."""
 
 
 class RateGate:
-    """Decides which submits are refused, and when each refusal is sent."""
+    """Decides which submissions are refused, and when each refusal is sent."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._known: dict[bytes, Known] = {}
-        self._held: deque[Callable[[], None]] = deque()
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._cache: dict[bytes, CachedRefusal] = {}
+        self._send_queue: deque[Callable[[], None]] = deque()
         self._counts: Counter[str] = Counter()
 
     def refusal(self, scope: Any) -> Refusal | None:
-        """Return what to answer to a request, unless its body holds an idempotency key."""
-        if self._parts.rate_limiter.is_calm or scope["path"] not in PATHS:
+        """Return the refusal of a request, valid unless its body has an idempotency key."""
+        if self._components.rate_limiter.has_no_empty_bucket or scope["path"] not in SUBMIT_PATHS:
             return None
         if scope["method"] != "POST" or scope["query_string"]:
             return None
@@ -70,62 +69,68 @@ class RateGate:
                 authorization = value
         if not authorization:
             return None
-        known = self._known.get(authorization)
-        if known is None or known.until < clock.monotonic():
-            known = self._consider(authorization)
-        return None if known is None else known.refusal
+        cached = self._cache.get(authorization)
+        if cached is None or cached.expires_at < clock.monotonic():
+            cached = self._evaluate(authorization)
+        return None if cached is None else cached.refusal
 
     def may_refuse(self, body: bytes | bytearray) -> bool:
-        """Return True if there is no idempotency key in the body.
+        """Return True if the body has no idempotency key.
 
-        A field can be spelled in other ways, but not without a backslash.
+        Other spellings of the field's name need a backslash.
         """
         return KEY_FIELD not in body and b"\\" not in body
 
-    def hold(self, path: str, send: Callable[[], None]) -> None:
-        """Call `send` when it is the turn of this refusal."""
+    def enqueue(self, path: str, send: Callable[[], None]) -> None:
+        """Queue a refusal; `send` is called when it is to be sent."""
         self._counts[path] += 1
-        self._held.append(send)
-        if len(self._held) == 1:
-            self._send_later()
+        self._send_queue.append(send)
+        if len(self._send_queue) == 1:
+            self._schedule_sending()
 
-    def _consider(self, authorization: bytes) -> Known | None:
-        self._known.pop(authorization, None)
+    def _evaluate(self, authorization: bytes) -> CachedRefusal | None:
+        self._cache.pop(authorization, None)
         bearer = bearer_in([(b"authorization", authorization)])
-        caller = None if bearer is None else self._parts.authenticator.recall(bearer)
+        caller = None if bearer is None else self._components.authenticator.get_cached(bearer)
         if caller is None or not may_submit(caller):
             return None
-        error = self._parts.rate_limiter.refusal(caller)
+        error = self._components.rate_limiter.violation(caller)
         if not isinstance(error, LimitExceeded):
             return None
-        headers = {"retry-after": retry_after(error), **rate_headers(self._parts, caller)}
+        headers = {"retry-after": retry_after(error), **rate_headers(self._components, caller)}
         reuse = min(MAX_REUSE_SECONDS, error.retry_after.total_seconds())
-        known = Known(_written(error, headers), clock.monotonic() + reuse)
-        self._known[authorization] = known
-        return known
+        cached = CachedRefusal(_encode_refusal(error, headers), clock.monotonic() + reuse)
+        self._cache[authorization] = cached
+        return cached
 
-    def _send_later(self) -> None:
-        asyncio.get_running_loop().call_later(SEND_INTERVAL_SECONDS, self._send_some)
+    def _schedule_sending(self) -> None:
+        asyncio.get_running_loop().call_later(SEND_INTERVAL_SECONDS, self._send_queued)
 
-    def _send_some(self) -> None:
+    def _send_queued(self) -> None:
         for path, count in self._counts.items():
-            metrics.count("POST", path, STATUSES[LimitExceeded], count)
+            metrics.count_responses("POST", path, STATUSES[LimitExceeded], count)
             count_refused(count)
         self._counts.clear()
-        count = max(MIN_SENT_AT_ONCE, len(self._held) // MAX_INTERVALS)
-        for _ in range(min(count, len(self._held))):
-            self._held.popleft()()
-        if self._held:
-            self._send_later()
+        count = max(MIN_SENT_PER_INTERVAL, len(self._send_queue) // MAX_DELAY_INTERVALS)
+        for _ in range(min(count, len(self._send_queue))):
+            self._send_queue.popleft()()
+        if self._send_queue:
+            self._schedule_sending()
         else:
-            # Keys are held in clear, so only for as long as they are in use.
+            # The cache holds keys in clear, so expired entries are removed at once.
             now = clock.monotonic()
-            self._known = {key: known for key, known in self._known.items() if known.until > now}
+            self._cache = {
+                authorization: cached
+                for authorization, cached in self._cache.items()
+                if cached.expires_at > now
+            }
 
 
-def _written(error: LimitExceeded, headers: dict[str, str]) -> Refusal:
-    body = ENCODER.encode(ErrorAnswer(ErrorValue(error.code, error.message, error.details)))
-    fields = {"content-type": JSON, "content-length": str(len(body)), **headers}
+def _encode_refusal(error: LimitExceeded, headers: dict[str, str]) -> Refusal:
+    body = ENCODER.encode(ErrorResponse(ErrorObject(error.code, error.message, error.details)))
+    fields = {"content-type": JSON_MEDIA_TYPE, "content-length": str(len(body)), **headers}
     lines = [(name.encode(), value.encode()) for name, value in fields.items()]
     head = b"HTTP/1.1 %d Too Many Requests\r\n" % STATUSES[LimitExceeded]
-    return Refusal(head + b"".join(b"%b: %b\r\n" % line for line in (*lines, *HEADERS)), body)
+    return Refusal(
+        head + b"".join(b"%b: %b\r\n" % line for line in (*lines, *SECURITY_HEADERS)), body
+    )

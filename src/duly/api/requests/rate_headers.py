@@ -1,8 +1,8 @@
-"""Headers that tell a limited tenant where it stands: RateLimit-Limit, -Remaining, -Reset.
+"""The RateLimit-Limit, -Remaining and -Reset headers of a rate-limited tenant.
 
-These three are what clients read today; the newer draft with one structured field is
-understood by few of them. The limit is the burst, what remains are whole tasks, and the
-reset is the number of seconds until the bucket is full again.
+Clients read these three today; few understand the newer draft with one structured field. The
+limit is the burst, the remainder is in whole tasks, and the reset is the number of seconds until
+the token bucket is full again.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from math import ceil
 from starlette.responses import Response
 
 from duly.model.tenant import Credential
-from duly.server.parts import Parts
+from duly.server.components import Components
 
 
-def rate_headers(parts: Parts, credential: Credential) -> dict[str, str]:
-    """Return the headers for a tenant; none if its plan has no rate, or nothing is known here."""
-    left = parts.rate_limiter.left(credential)
-    if left is None:
+def rate_headers(components: Components, credential: Credential) -> dict[str, str]:
+    """Return the headers for a tenant; none if its plan has no rate or its bucket is not cached."""
+    remaining = components.rate_limiter.remaining(credential)
+    if remaining is None:
         return {}
-    full_in = (left.rate.burst - left.tokens) / left.rate.per_second
-    return headers_of(left.rate.burst, max(0, int(left.tokens)), full_in)
+    full_in = (remaining.rate.burst - remaining.tokens) / remaining.rate.per_second
+    return bucket_headers(remaining.rate.burst, max(0, int(remaining.tokens)), full_in)
 
 
-def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
-    """Return the headers for a bucket with so many tasks left, full again in so many seconds."""
+def bucket_headers(burst: int, left: int, full_in: float) -> dict[str, str]:
+    """Return the headers for a bucket with `left` tokens that is full in `full_in` seconds."""
     return {
         "ratelimit-limit": str(burst),
         "ratelimit-remaining": str(left),
@@ -32,12 +32,14 @@ def headers_of(burst: int, left: int, full_in: float) -> dict[str, str]:
     }
 
 
-def with_rate(answer: Response, parts: Parts, credential: Credential) -> Response:
-    """Add the headers to an answer."""
-    add_headers(answer, rate_headers(parts, credential))
-    return answer
+def with_rate_headers(
+    response: Response, components: Components, credential: Credential
+) -> Response:
+    """Add the caller's rate headers to a response, and return it."""
+    add_headers(response, rate_headers(components, credential))
+    return response
 
 
-def add_headers(answer: Response, headers: Mapping[str, str]) -> None:
-    """Add headers to an answer."""
-    answer.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]
+def add_headers(response: Response, headers: Mapping[str, str]) -> None:
+    """Add headers to a response."""
+    response.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]

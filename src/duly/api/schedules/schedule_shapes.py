@@ -1,13 +1,13 @@
-"""What the API tells of schedules."""
+"""The JSON of schedules and their occurrences in responses."""
 
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from duly.model.recurrence import Every, Kind, Once
+from duly.model.recurrence import FixedInterval, OneTime, RecurrenceKind
 from duly.model.task import Reason
-from duly.store.schedules import Occurrence, StoredSchedule
+from duly.store.tasks.schedules import Occurrence, StoredSchedule
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a fire time: a task, a graph, or why not; missed ones in a row are one."""
+    """A past fire time: its task, its graph, or why it has none; consecutive misses are merged."""
 
     fire_at: datetime
     last_at: datetime
@@ -58,15 +58,15 @@ class FireTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Fire times to come, the next one first."""
+    """Upcoming fire times, the next one first."""
 
     times: list[datetime]
 
 
 def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
-    """Return a schedule as it is told."""
+    """Return a schedule as JSON."""
     recurrence, template = stored.template.recurrence, stored.template
-    is_monthly = recurrence.kind in (Kind.MONTHLY, Kind.ANNUALLY)
+    is_monthly = recurrence.kind in (RecurrenceKind.MONTHLY, RecurrenceKind.ANNUALLY)
     return Schedule(
         id=str(template.id),
         name=stored.name,
@@ -74,7 +74,7 @@ def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
         user=stored.user,
         task=None if template.task is None else dict(template.task),
         graph=None if template.graph is None else dict(template.graph),
-        **_when(stored),
+        **_rule_fields(stored),
         timezone=recurrence.timezone,
         start_at=recurrence.start_at,
         end_at=recurrence.end_at,
@@ -90,26 +90,26 @@ def schedule(stored: StoredSchedule, tenant: str) -> Schedule:
     )
 
 
-def fire_time(one: Occurrence) -> FireTime:
-    """Return what became of a fire time as it is told."""
+def fire_time(occurrence: Occurrence) -> FireTime:
+    """Return an occurrence as JSON."""
     return FireTime(
-        fire_at=one.fire_at,
-        last_at=one.last_at or one.fire_at,
-        times=one.times,
-        task=None if one.task_id is None else str(one.task_id),
-        graph=None if one.graph_id is None else str(one.graph_id),
-        scheduling_type=one.scheduling_type,
-        reason=one.reason,
-        recorded_at=one.recorded_at,
+        fire_at=occurrence.fire_at,
+        last_at=occurrence.last_at or occurrence.fire_at,
+        times=occurrence.times,
+        task=None if occurrence.task_id is None else str(occurrence.task_id),
+        graph=None if occurrence.graph_id is None else str(occurrence.graph_id),
+        scheduling_type=occurrence.scheduling_type,
+        reason=occurrence.reason,
+        recorded_at=occurrence.recorded_at,
     )
 
 
-def _when(stored: StoredSchedule) -> dict[str, Any]:
+def _rule_fields(stored: StoredSchedule) -> dict[str, Any]:
     recurrence = stored.template.recurrence
     match recurrence.rule:
-        case Once(at):
+        case OneTime(at):
             return {"run_at": at}
-        case Every(interval):
+        case FixedInterval(interval):
             return {"every": interval.total_seconds()}
         case _:
             return {recurrence.kind.value: recurrence.text}

@@ -1,4 +1,4 @@
-"""What is done to all live tasks that a filter means, in batches."""
+"""Applies an action to all live tasks that match a filter, in batches."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -7,26 +7,26 @@ import msgspec
 from starlette.requests import Request
 
 from duly import clock
-from duly.api.body import decode, read_json
-from duly.api.query import labels, query_of, since, statuses
-from duly.api.reading import picking, reading
-from duly.api.routes import credential_of, parts_of
+from duly.api.requests.body import decode, read_json_body
+from duly.api.requests.lookups import listing_connection, tenant_connection
+from duly.api.requests.query import parse_labels, parse_since, parse_statuses, query_of
+from duly.api.routes import components_of, credential_of
 from duly.errors import Invalid
-from duly.model.request import check_text
-from duly.model.task import FINAL, Status
-from duly.store import views
+from duly.model.requests.task_request import check_text
+from duly.model.task import FINAL_STATUSES, Status
 from duly.store.database import Connection
-from duly.store.views import TaskFilter
+from duly.store.tasks import views
+from duly.store.tasks.views import TaskFilter
 
-BATCH = 500
-LONGEST = 20.0
-"""Seconds that one call goes on; more is left for another."""
+BATCH_SIZE = 500
+MAX_CALL_SECONDS = 20.0
+"""After this a call stops and reports that there is more to do."""
 
 T = TypeVar("T")
 
 
-class WhichTasks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tasks/cancel, /pause and /resume: which live tasks are meant."""
+class TaskFilterRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /v1/tasks/cancel, /pause and /resume: a filter of live tasks."""
 
     status: str | list[str] | None = None
     name: str | None = None
@@ -37,66 +37,69 @@ class WhichTasks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     since: str | None = None
 
 
-FILTER = msgspec.json.Decoder(WhichTasks)
+FILTER_DECODER = msgspec.json.Decoder(TaskFilterRequest)
 
 
-async def in_batches(
-    request: Request, done: str, act: Callable[[list[int]], Coroutine[Any, Any, T]]
+async def apply_in_batches(
+    request: Request, participle: str, action: Callable[[list[int]], Coroutine[Any, Any, T]]
 ) -> tuple[list[T], bool]:
-    """Act on the tasks that the body means, newest first.
+    """Apply `action` to the tasks that match the filter in the body, newest first.
 
-    Return what each batch gave, and whether there are more, for which there was no time. `done`
-    is what is done to them, for whoever did not say which.
+    Return the result of each batch, and whether tasks are left for which there was no time.
+    `participle` names the action in the error about an empty filter.
     """
-    parts, credential = parts_of(request), credential_of(request)
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    asked = decode(await read_json(request), FILTER)
-    async with reading(parts, credential) as conn:
-        which = await _filter(conn, asked, done)
-    found: list[T] = []
-    if which.statuses and not which.statuses - FINAL:
-        return found, False
-    which = msgspec.structs.replace(which, statuses=(which.statuses or frozenset(Status)) - FINAL)
-    before, until = views.LARGEST_ID, clock.monotonic() + LONGEST
+    body = decode(await read_json_body(request), FILTER_DECODER)
+    async with tenant_connection(components, credential) as conn:
+        task_filter = await _parse_filter(conn, body, participle)
+    results: list[T] = []
+    if task_filter.statuses and not task_filter.statuses - FINAL_STATUSES:
+        return results, False
+    live_statuses = (task_filter.statuses or frozenset(Status)) - FINAL_STATUSES
+    task_filter = msgspec.structs.replace(task_filter, statuses=live_statuses)
+    before, deadline = views.MAX_ID, clock.monotonic() + MAX_CALL_SECONDS
     while True:
-        async with picking(parts, credential, by_status=True) as conn:
-            ids = await views.pick(conn, credential.tenant_id, which, before=before, limit=BATCH)
+        async with listing_connection(components, credential, by_status=True) as conn:
+            ids = await views.pick(
+                conn, credential.tenant_id, task_filter, before=before, limit=BATCH_SIZE
+            )
         if ids:
-            found.append(await parts.timeouts.writing(act(ids)))
+            results.append(await components.timeouts.writing(action(ids)))
             before = ids[-1]
-        if len(ids) < BATCH:
-            return found, False
-        if clock.monotonic() >= until:
-            return found, True
+        if len(ids) < BATCH_SIZE:
+            return results, False
+        if clock.monotonic() >= deadline:
+            return results, True
 
 
-async def _filter(conn: Connection, asked: WhichTasks, done: str) -> TaskFilter:
+async def _parse_filter(conn: Connection, body: TaskFilterRequest, participle: str) -> TaskFilter:
     for name in ("name", "user", "node"):
-        if (text := getattr(asked, name)) is not None:
+        if (text := getattr(body, name)) is not None:
             check_text(text, name)
-    for name, value in (asked.labels or {}).items():
+    for name, value in (body.labels or {}).items():
         check_text(name, "labels")
         check_text(value, f"labels.{name}")
-    which = TaskFilter(
-        statuses=statuses(_several(asked.status)),
-        name=asked.name,
+    task_filter = TaskFilter(
+        statuses=parse_statuses(_as_list(body.status)),
+        name=body.name,
         labels={
-            **labels([check_text(label, "label") for label in _several(asked.label)]),
-            **(asked.labels or {}),
+            **parse_labels([check_text(label, "label") for label in _as_list(body.label)]),
+            **(body.labels or {}),
         },
-        user=asked.user,
-        node=asked.node,
-        since=await since(conn, asked.since),
+        user=body.user,
+        node=body.node,
+        since=await parse_since(conn, body.since),
     )
-    if which.is_empty:
+    if task_filter.is_empty:
         raise Invalid(
             "status",
-            f"Say which tasks are to be {done}: status, name, label, user, node or since.",
+            f"Say which tasks are to be {participle}: status, name, label, user, node or since.",
         )
-    return which
+    return task_filter
 
 
-def _several(value: str | list[str] | None) -> list[str]:
+def _as_list(value: str | list[str] | None) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else value

@@ -1,111 +1,111 @@
-"""Dead letters: failed tasks that were set aside for a person."""
+"""Routes for dead letters: failed tasks set aside for a person."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import shapes
 from duly.api.auth import Access
-from duly.api.cancel import ReplayRequest, replay_task
-from duly.api.query import query_of, since, write_cursor
-from duly.api.reading import id_of, not_found, read_task, reading
+from duly.api.requests.lookups import id_of, not_found, read_task, tenant_connection
+from duly.api.requests.query import encode_cursor, parse_since, query_of
 from duly.api.responses import as_json, no_content
-from duly.api.routes import Parameter, credential_of, parts_of, route
-from duly.api.tasks import PAGE
-from duly.store import views
+from duly.api.routes import Parameter, components_of, credential_of, route
+from duly.api.tasks import task_shapes
+from duly.api.tasks.cancel import ReplayRequest, replay_task
+from duly.api.tasks.tasks import PAGE_PARAMETERS
+from duly.store.tasks import views
 
-ALL = "/v1/dead-letters"
-ONE = "/v1/dead-letters/{id}"
+DEAD_LETTERS_PATH = "/v1/dead-letters"
+DEAD_LETTER_PATH = "/v1/dead-letters/{id}"
 
 
 @route(
     "GET",
-    ALL,
-    "List the dead letters, newest first",
+    DEAD_LETTERS_PATH,
+    "List dead letters, newest first",
     access=Access.READ,
-    gives=shapes.Page[shapes.Task],
+    response_body=task_shapes.Page[task_shapes.Task],
     query=(
-        Parameter("reason", "The code of the reason why it failed."),
-        Parameter("since", "Failed since: a time, or a duration such as 1h."),
-        *PAGE,
+        Parameter("reason", "The reason code of the failure."),
+        Parameter("since", "Failed since: a time, or a duration before now such as 1h."),
+        *PAGE_PARAMETERS,
     ),
     errors=(422,),
 )
 async def list_dead_letters(request: Request) -> Response:
-    """Return a page of the tasks that failed for good."""
-    parts, credential = parts_of(request), credential_of(request)
+    """List dead letters, newest first."""
+    components, credential = components_of(request), credential_of(request)
     query = query_of(request)
-    limit, before = query.limit(), query.before()
-    async with reading(parts, credential) as conn:
+    limit, before = query.limit(), query.before_id()
+    async with tenant_connection(components, credential) as conn:
         ids = await views.pick_dead_letters(
             conn,
             credential.tenant_id,
-            code=query.one("reason"),
-            since=await since(conn, query.one("since")),
+            code=query.get("reason"),
+            since=await parse_since(conn, query.get("since")),
             before=before,
             limit=limit + 1,
         )
         page = ids[:limit]
-        found = await views.read_many(conn, credential.tenant_id, page)
-    cursor = write_cursor(page[-1]) if len(ids) > limit else None
-    scheduling = parts.settings.scheduling
-    items = [shapes.task(view, credential.tenant, scheduling) for view in found]
-    return as_json(shapes.Page(items, cursor))
+        tasks = await views.read_many(conn, credential.tenant_id, page)
+    cursor = encode_cursor(page[-1]) if len(ids) > limit else None
+    scheduling = components.settings.scheduling
+    items = [task_shapes.task(view, credential.tenant, scheduling) for view in tasks]
+    return as_json(task_shapes.Page(items, cursor))
 
 
 @route(
     "GET",
-    ONE,
-    "Look at a dead letter",
+    DEAD_LETTER_PATH,
+    "Get a dead letter",
     access=Access.READ,
-    gives=shapes.DeadLetter,
+    response_body=task_shapes.DeadLetter,
     errors=(404,),
 )
 async def get_dead_letter(request: Request) -> Response:
-    """Return the task with its last attempt and the end of its log."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Get a dead letter: the task, its last attempt and the end of its log."""
+    components, credential = components_of(request), credential_of(request)
     task_id, tenant_id = id_of(request, "dead letter"), credential.tenant_id
     query_of(request)
-    async with reading(parts, credential) as conn:
+    async with tenant_connection(components, credential) as conn:
         if not await views.is_dead_letter(conn, tenant_id, task_id):
             raise not_found("dead letter", task_id)
         view = await read_task(conn, tenant_id, task_id)
         attempts = await views.read_attempts(conn, tenant_id, task_id)
         end = await views.read_log_end(conn, tenant_id, task_id, None)
-    told = shapes.task(view, credential.tenant, parts.settings.scheduling)
-    return as_json(shapes.dead_letter(told, attempts, b"" if end is None else end.tail))
+    task = task_shapes.task(view, credential.tenant, components.settings.scheduling)
+    return as_json(task_shapes.dead_letter(task, attempts, b"" if end is None else end.tail))
 
 
 @route(
     "DELETE",
-    ONE,
+    DEAD_LETTER_PATH,
     "Drop a dead letter",
     access=Access.SUBMIT,
     statuses=(204,),
     errors=(404,),
 )
 async def drop_dead_letter(request: Request) -> Response:
-    """Take a task out of the dead letters; its history stays."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Drop a dead letter. The task and its history stay."""
+    components, credential = components_of(request), credential_of(request)
     task_id = id_of(request, "dead letter")
     query_of(request)
-    await parts.timeouts.writing(parts.replayer.drop_dead_letter(credential, task_id))
+    await components.timeouts.writing(components.replayer.drop_dead_letter(credential, task_id))
     return no_content()
 
 
 @route(
     "POST",
-    f"{ONE}/replay",
-    "Submit a dead letter once more",
+    f"{DEAD_LETTER_PATH}/replay",
+    "Replay a dead letter",
     access=Access.SUBMIT,
-    takes=ReplayRequest,
-    gives=shapes.Task,
+    request_body=ReplayRequest,
+    response_body=task_shapes.Task,
     statuses=(201,),
     errors=(404, 409, 413, 422, 429),
 )
 async def replay_dead_letter(request: Request) -> Response:
-    """Store a new task that asks for the same; the old one leaves the dead letters.
+    """Submit a copy of the failed task, and drop the dead letter.
 
-    With `downstream`, those that were cancelled because of how it ended are stored anew with it.
+    With `downstream`, the downstream tasks that its outcome cancelled are replayed with it.
     """
     return await replay_task(request, dead=True)
 

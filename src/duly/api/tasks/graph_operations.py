@@ -1,4 +1,8 @@
-"""Cancelling, pausing and resuming whole graphs."""
+"""Routes that cancel, pause and resume whole graphs.
+
+An operation is stored before it is carried out. A call works on it for a bounded time; the leader
+finishes the rest.
+"""
 
 import msgspec
 from starlette.requests import Request
@@ -6,21 +10,21 @@ from starlette.responses import Response
 
 from duly import clock
 from duly.api.auth import Access
-from duly.api.query import query_of
-from duly.api.reading import id_of
+from duly.api.requests.names import graph_id_of
+from duly.api.requests.query import query_of
 from duly.api.responses import as_json
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.shapes import Cancelled
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks.task_shapes import Cancelled
 from duly.errors import Unavailable
-from duly.server.wishes import Carried
-from duly.store.wishes import WishKind
+from duly.server.lifecycle.graph_operations import OperationProgress
+from duly.store.tasks.graph_operations import OperationKind
 
-LONGEST = 20.0
-"""Seconds that one call goes on; what is left then is done without it."""
+MAX_CALL_SECONDS = 20.0
+"""After this a call returns, and the rest of the operation continues without it."""
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """How many tasks were paused, how many run on, and whether there are more to do."""
+    """The numbers of paused and still running tasks, and whether there is more to do."""
 
     paused: int
     running: int
@@ -28,7 +32,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """How many tasks may go on again, and whether there are more to do."""
+    """The number of resumed tasks, and whether there is more to do."""
 
     resumed: int
     more: bool = False
@@ -37,67 +41,72 @@ class Resumed(msgspec.Struct, frozen=True):
 @route(
     "POST",
     ["/v1/graphs/{id}/cancel"],
-    "Cancel what is left of a graph",
+    "Cancel the unfinished tasks of a graph",
     access=Access.SUBMIT,
-    gives=Cancelled,
-    errors=(404,),
+    response_body=Cancelled,
+    errors=(404, 409),
 )
 async def cancel_graph(request: Request) -> Response:
-    """End every task of a graph that has not ended; those that run, once their processes are gone.
+    """Cancel all unfinished tasks of a graph; running ones end once their processes have ended.
 
-    Of a large graph some may be left at the answer, which says so; they are cancelled without
-    another call.
+    If `more` is true, the rest of a large graph is cancelled in the background.
     """
-    done = await _carry_out(request, WishKind.CANCEL)
+    done = await _carry_out(request, OperationKind.CANCEL)
     return as_json(Cancelled(done.changed, not done.is_over))
 
 
 @route(
     "POST",
     ["/v1/graphs/{id}/pause"],
-    "Pause what is left of a graph",
+    "Pause the unfinished tasks of a graph",
     access=Access.SUBMIT,
-    gives=Paused,
+    response_body=Paused,
     errors=(404, 409),
 )
 async def pause_graph(request: Request) -> Response:
-    """Let no task of a graph start until it is resumed; those that run go on to their ends.
+    """Pause a graph: none of its tasks starts until it is resumed. Running attempts continue.
 
-    One that runs and fails is not tried again before it is resumed. Of a large graph some may
-    be left at the answer, which says so; they are paused without another call.
+    A task that fails meanwhile is not retried before it is resumed. If `more` is true, the rest
+    of a large graph is paused in the background.
     """
-    done = await _carry_out(request, WishKind.PAUSE)
+    done = await _carry_out(request, OperationKind.PAUSE)
     return as_json(Paused(done.changed - done.running, done.running, not done.is_over))
 
 
 @route(
     "POST",
     ["/v1/graphs/{id}/resume"],
-    "Resume a graph that is paused",
+    "Resume a paused graph",
     access=Access.SUBMIT,
-    gives=Resumed,
+    response_body=Resumed,
     errors=(404, 409),
 )
 async def resume_graph(request: Request) -> Response:
-    """Let the tasks of a graph go on that are paused; their delay tolerances go on, too."""
-    done = await _carry_out(request, WishKind.RESUME)
+    """Resume the paused tasks of a graph. The time paused does not count as delay."""
+    done = await _carry_out(request, OperationKind.RESUME)
     return as_json(Resumed(done.changed, not done.is_over))
 
 
-async def _carry_out(request: Request, kind: WishKind) -> Carried:
-    """Write down what is wished, and do as much of it as there is time for."""
-    parts, credential = parts_of(request), credential_of(request)
-    graph_id = id_of(request, "graph")
+async def _carry_out(request: Request, kind: OperationKind) -> OperationProgress:
+    """Store an operation on a graph, and carry out as much of it as there is time for."""
+    components, credential = components_of(request), credential_of(request)
+    graph_id = await graph_id_of(request, to_change=True)
     query_of(request)
-    wish = await parts.timeouts.writing(parts.wishes.make(credential, graph_id, kind))
-    until, done = clock.monotonic() + LONGEST, Carried(0, 0, is_over=False)
-    while not done.is_over and clock.monotonic() < until:
+    operation = await components.timeouts.writing(
+        components.graph_operations.request(credential, graph_id, kind)
+    )
+    deadline, done = clock.monotonic() + MAX_CALL_SECONDS, OperationProgress(0, 0, is_over=False)
+    while not done.is_over and clock.monotonic() < deadline:
         try:
-            piece = await parts.timeouts.writing(parts.wishes.go_on(wish))
+            batch = await components.timeouts.writing(
+                components.graph_operations.run_batch(operation)
+            )
         except Unavailable:
-            # It is written down, so the leader goes on with it.
+            # The operation is stored, so the leader continues it.
             break
-        done = Carried(done.changed + piece.changed, done.running + piece.running, piece.is_over)
+        done = OperationProgress(
+            done.changed + batch.changed, done.running + batch.running, batch.is_over
+        )
     return done
 
 

@@ -1,4 +1,4 @@
-"""Graphs: tasks that are submitted as a whole, and what is around a task."""
+"""Routes for graphs: submit one as a whole, and read its tasks or a task's dependencies."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,36 +9,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.auth import Access
-from duly.api.body import claim_memory, read_body
-from duly.api.many_tasks import read_graph
-from duly.api.query import query_of
-from duly.api.rate_headers import with_rate
-from duly.api.reading import id_of, not_found, read_task, reading
+from duly.api.requests.batch_decoding import read_graph
+from duly.api.requests.body import claim_memory, read_body
+from duly.api.requests.lookups import id_of, not_found, read_task, tenant_connection
+from duly.api.requests.names import graph_id_of
+from duly.api.requests.query import query_of
+from duly.api.requests.rate_headers import with_rate_headers
 from duly.api.responses import as_json
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.shapes import dependencies
-from duly.api.tasks import BATCH_PATIENCE, ONE, idempotency_key
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks.task_shapes import dependencies
+from duly.api.tasks.tasks import BATCH_TIMEOUT_SECONDS, TASK_PATHS, idempotency_key
 from duly.model.graph import Dependency
-from duly.model.graph_request import GraphRequest
-from duly.model.task import FINAL, Status, TaskSpec
+from duly.model.requests.graph_request import GraphRequest
+from duly.model.task import FINAL_STATUSES, Status, TaskSpec
 from duly.server.offload import collector_paused, offload
-from duly.store import edges, wishes
-from duly.store.edges import GraphTask
-from duly.store.wishes import WishKind
+from duly.store.tasks import edges, graph_operations
+from duly.store.tasks.edges import GraphTask
+from duly.store.tasks.graph_operations import OperationKind
 
-MOST = 1000
-"""How many tasks of a graph are told at once."""
+MAX_TASKS_LISTED = 1000
+"""Tasks of a graph in one response."""
 
 
 class GraphIds(msgspec.Struct, frozen=True):
-    """The ids of a graph and of its tasks, by their refs."""
+    """The id of a graph, and the ids of its tasks by ref."""
 
     id: str
     ids: dict[str, str]
 
 
 class GraphPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as a part of a graph."""
+    """A task of a graph."""
 
     id: str
     ref: str | None
@@ -48,7 +49,7 @@ class GraphPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph: where its tasks are, and the first of them, upstreams before dependants."""
+    """A graph: the number of its tasks by status, and the first tasks, upstream ones first."""
 
     id: str
     name: str | None
@@ -56,14 +57,14 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     status: Status
     submitted_at: datetime
-    wish: WishKind | None
+    pending_operation: OperationKind | None
     counts: dict[str, int]
     tasks: list[GraphPart]
     more: bool
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task depends on and what depends on it, directly or by others."""
+class DependencyGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstream and downstream tasks of a task, direct and transitive."""
 
     id: str
     graph: str | None
@@ -73,7 +74,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-PATH = ["/v1/graphs/{id}"]
+GRAPH_PATH = ["/v1/graphs/{id}"]
 
 
 @route(
@@ -81,108 +82,112 @@ PATH = ["/v1/graphs/{id}"]
     ["/v1/graphs"],
     "Submit a graph of tasks",
     access=Access.SUBMIT,
-    takes=GraphRequest,
-    takes_key=True,
-    gives=GraphIds,
+    request_body=GraphRequest,
+    accepts_idempotency_key=True,
+    response_body=GraphIds,
     statuses=(201,),
     errors=(409, 413, 422, 429),
 )
 async def submit_graph(request: Request) -> Response:
-    """Store all of the tasks or none; a key that was seen before gives the same ids."""
-    parts, credential = parts_of(request), credential_of(request)
+    """Submit a graph, all of its tasks or none. A repeated idempotency key returns the same ids."""
+    components, credential = components_of(request), credential_of(request)
     query_of(request)
-    body = await read_body(request, parts.settings.requests.batch_limit)
+    body = await read_body(request, components.settings.requests.batch_limit)
     key = idempotency_key(request)
     with collector_paused(len(body)):
-        answer = await _store(request, body, key)
-    return with_rate(answer, parts, credential)
+        response = await _submit_body(request, body, key)
+    return with_rate_headers(response, components, credential)
 
 
-async def _store(request: Request, body: bytes, key: str | None) -> Response:
-    parts, credential = parts_of(request), credential_of(request)
+async def _submit_body(request: Request, body: bytes, key: str | None) -> Response:
+    components, credential = components_of(request), credential_of(request)
     claim = partial(claim_memory, request)
-    name, specs = await read_graph(body, credential, parts.settings.requests, claim)
-    storing = parts.submitter.submit_graph(credential, name, specs, key=key)
-    graph, ids = await parts.timeouts.writing(storing, BATCH_PATIENCE)
-    return await offload(len(ids), _graph_ids, graph, specs, ids)
+    name, specs = await read_graph(body, credential, components.settings.requests, claim)
+    submission = components.submitter.submit_graph(credential, name, specs, key=key)
+    graph_id, ids = await components.timeouts.writing(submission, BATCH_TIMEOUT_SECONDS)
+    return await offload(len(ids), _ids_response, graph_id, specs, ids)
 
 
-def _graph_ids(graph: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
-    """Tell the ids of a graph and of its tasks by their refs."""
-    named = {spec.ref or "": str(task) for spec, task in zip(specs, ids, strict=True)}
-    return as_json(GraphIds(str(graph), named), 201)
+def _ids_response(graph_id: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
+    ids_by_ref = {spec.ref or "": str(task_id) for spec, task_id in zip(specs, ids, strict=True)}
+    return as_json(GraphIds(str(graph_id), ids_by_ref), 201)
 
 
-@route("GET", PATH, "Look at a graph", access=Access.READ, gives=Graph, errors=(404,))
+@route("GET", GRAPH_PATH, "Get a graph", access=Access.READ, response_body=Graph, errors=(404,))
 async def get_graph(request: Request) -> Response:
-    """Return where the tasks of a graph are, and the first thousand of them."""
-    parts, credential = parts_of(request), credential_of(request)
-    graph_id = id_of(request, "graph")
+    """Get a graph by its id, or the latest of a name.
+
+    It has the number of its tasks by status, and the first thousand tasks.
+    """
+    components, credential = components_of(request), credential_of(request)
+    graph_id = await graph_id_of(request, to_change=False)
     query_of(request)
-    async with reading(parts, credential) as conn:
-        found = await edges.read_graph(conn, credential.tenant_id, graph_id, limit=MOST)
-        wish = await wishes.read_kind(conn, credential.tenant_id, graph_id)
-    if found is None:
+    async with tenant_connection(components, credential) as conn:
+        graph = await edges.read_graph(conn, credential.tenant_id, graph_id, limit=MAX_TASKS_LISTED)
+        pending_operation = await graph_operations.read_kind(conn, credential.tenant_id, graph_id)
+    if graph is None:
         raise not_found("graph", graph_id)
     return as_json(
         Graph(
             id=str(graph_id),
-            name=found.name,
+            name=graph.name,
             tenant=credential.tenant,
-            user=found.user,
-            status=_status(found.counts.keys()),
-            submitted_at=found.submitted_at,
-            wish=wish,
-            counts={status.value: count for status, count in found.counts.items()},
-            tasks=[_part(task) for task in found.tasks],
-            more=found.size > MOST,
+            user=graph.user,
+            status=_status(graph.counts.keys()),
+            submitted_at=graph.submitted_at,
+            pending_operation=pending_operation,
+            counts={status.value: count for status, count in graph.counts.items()},
+            tasks=[_graph_part(task) for task in graph.tasks],
+            more=graph.size > MAX_TASKS_LISTED,
         )
     )
 
 
 def _status(statuses: Iterable[Status]) -> Status:
-    """Return the status of a whole: running until all have ended, then the worst of their ends."""
-    seen = set(statuses)
-    if seen - FINAL:
-        return Status.RUNNING if seen - {Status.PAUSED} - FINAL else Status.PAUSED
+    """Return the status of a graph: running until all tasks are final, then the worst of them."""
+    present = set(statuses)
+    if present - FINAL_STATUSES:
+        return Status.RUNNING if present - {Status.PAUSED} - FINAL_STATUSES else Status.PAUSED
     for status in (Status.FAILED, Status.CANCELLED):
-        if status in seen:
+        if status in present:
             return status
     return Status.DONE
 
 
 @route(
     "GET",
-    [f"{path}/graph" for path in ONE],
-    "Look at what a task depends on, and what depends on it",
+    [f"{path}/graph" for path in TASK_PATHS],
+    "Get the upstream and downstream tasks of a task",
     access=Access.READ,
-    gives=Around,
+    response_body=DependencyGraph,
     errors=(404,),
 )
-async def get_around(request: Request) -> Response:
-    """Return the tasks around a task, directly or by others, up to a thousand on either side."""
-    parts, credential = parts_of(request), credential_of(request)
+async def get_task_graph(request: Request) -> Response:
+    """Get the direct and transitive dependencies of a task, up to a thousand in each direction."""
+    components, credential = components_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    async with reading(parts, credential) as conn:
+    async with tenant_connection(components, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
-        around = await edges.read_around(conn, credential.tenant_id, task_id, limit=MOST + 1)
-        before, after = around["upstream"], around["dependant"]
-        ids = sorted({*before[:MOST], task_id, *after[:MOST]})
-        found = await edges.read_tasks(conn, credential.tenant_id, ids)
+        neighbours = await edges.read_neighbours(
+            conn, credential.tenant_id, task_id, limit=MAX_TASKS_LISTED + 1
+        )
+        upstream, downstream = neighbours["upstream"], neighbours["dependant"]
+        ids = sorted({*upstream[:MAX_TASKS_LISTED], task_id, *downstream[:MAX_TASKS_LISTED]})
+        tasks = await edges.read_tasks(conn, credential.tenant_id, ids)
     return as_json(
-        Around(
+        DependencyGraph(
             id=str(task_id),
             graph=None if view.graph_id is None else str(view.graph_id),
-            dependencies=[one.task for one in view.depends_on],
-            dependents=[str(one) for one in around["direct"][:MOST]],
-            tasks=[_part(task) for task in found],
-            more=max(len(before), len(after)) > MOST,
+            dependencies=[dependency.task for dependency in view.depends_on],
+            dependents=[str(dependent) for dependent in neighbours["direct"][:MAX_TASKS_LISTED]],
+            tasks=[_graph_part(task) for task in tasks],
+            more=max(len(upstream), len(downstream)) > MAX_TASKS_LISTED,
         )
     )
 
 
-def _part(task: GraphTask) -> GraphPart:
+def _graph_part(task: GraphTask) -> GraphPart:
     return GraphPart(
         id=str(task.id),
         ref=task.ref,
@@ -192,4 +197,4 @@ def _part(task: GraphTask) -> GraphPart:
     )
 
 
-HANDLERS = [submit_graph, get_graph, get_around]
+HANDLERS = [submit_graph, get_graph, get_task_graph]

@@ -1,71 +1,71 @@
-"""Pausing tasks, and letting them go on."""
+"""Routes that pause and resume tasks."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.api import shapes
 from duly.api.auth import Access
-from duly.api.by_filter import WhichTasks, in_batches
-from duly.api.graph_wishes import Paused, Resumed
-from duly.api.query import query_of
-from duly.api.reading import id_of, read_task, reading
+from duly.api.requests.lookups import id_of, read_task, tenant_connection
+from duly.api.requests.query import query_of
 from duly.api.responses import as_json
-from duly.api.routes import credential_of, parts_of, route
-from duly.api.tasks import ONE, answer_task
+from duly.api.routes import components_of, credential_of, route
+from duly.api.tasks import task_shapes
+from duly.api.tasks.bulk_actions import TaskFilterRequest, apply_in_batches
+from duly.api.tasks.graph_operations import Paused, Resumed
+from duly.api.tasks.tasks import TASK_PATHS, task_response
 from duly.errors import Conflict
-from duly.model.task import FINAL
+from duly.model.task import FINAL_STATUSES
 
 
 @route(
     "POST",
-    [f"{path}/pause" for path in ONE],
+    [f"{path}/pause" for path in TASK_PATHS],
     "Pause a task",
     access=Access.SUBMIT,
-    gives=shapes.Task,
+    response_body=task_shapes.Task,
     errors=(404, 409),
 )
 async def pause(request: Request) -> Response:
-    """Let a task not start until it is resumed; one that runs goes on to the end of its attempt.
+    """Pause a task: it does not start until it is resumed. A running attempt continues.
 
-    One that runs and fails is not tried again before it is resumed. To pause one that is
-    paused changes nothing.
+    If that attempt fails, the task is not retried before it is resumed. Pausing a paused task
+    changes nothing.
     """
-    parts, credential = parts_of(request), credential_of(request)
+    components, credential = components_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    paused = await parts.timeouts.writing(parts.pauser.pause(credential, [task_id]))
+    paused = await components.timeouts.writing(components.pauser.pause(credential, [task_id]))
     if task_id not in paused:
-        await _check(request, task_id, "pause")
-    return await answer_task(parts, credential, task_id)
+        await _check_live(request, task_id, "pause")
+    return await task_response(components, credential, task_id)
 
 
 @route(
     "POST",
-    [f"{path}/resume" for path in ONE],
-    "Resume a task that is paused",
+    [f"{path}/resume" for path in TASK_PATHS],
+    "Resume a paused task",
     access=Access.SUBMIT,
-    gives=shapes.Task,
+    response_body=task_shapes.Task,
     errors=(404, 409),
 )
 async def resume(request: Request) -> Response:
-    """Let a paused task go on; the time for which it was paused is added to its start_by.
+    """Resume a paused task. The time for which it was paused is added to its start_by.
 
-    To resume one that is not paused changes nothing.
+    Resuming a task that is not paused changes nothing.
     """
-    parts, credential = parts_of(request), credential_of(request)
+    components, credential = components_of(request), credential_of(request)
     task_id = id_of(request, "task")
     query_of(request)
-    if not await parts.timeouts.writing(parts.pauser.resume(credential, [task_id])):
-        await _check(request, task_id, "resume")
-    return await answer_task(parts, credential, task_id)
+    if not await components.timeouts.writing(components.pauser.resume(credential, [task_id])):
+        await _check_live(request, task_id, "resume")
+    return await task_response(components, credential, task_id)
 
 
-async def _check(request: Request, task_id: int, verb: str) -> None:
-    """Refuse to pause or resume what will never go on."""
-    parts, credential = parts_of(request), credential_of(request)
-    async with reading(parts, credential) as conn:
+async def _check_live(request: Request, task_id: int, verb: str) -> None:
+    """Raise Conflict if the task is final or being cancelled."""
+    components, credential = components_of(request), credential_of(request)
+    async with tenant_connection(components, credential) as conn:
         view = await read_task(conn, credential.tenant_id, task_id)
-    if view.status in FINAL:
+    if view.status in FINAL_STATUSES:
         raise Conflict(
             f"The task is {view.status}; there is nothing left to {verb}.", status=view.status
         )
@@ -78,16 +78,21 @@ async def _check(request: Request, task_id: int, verb: str) -> None:
     ["/v1/tasks/pause", "/v1/jobs/pause"],
     "Pause all tasks that match a filter",
     access=Access.SUBMIT,
-    takes=WhichTasks,
-    gives=Paused,
+    request_body=TaskFilterRequest,
+    response_body=Paused,
     errors=(413, 422),
 )
 async def pause_many(request: Request) -> Response:
-    """Pause the live tasks that are meant, in batches, newest first."""
-    pauser, credential = parts_of(request).pauser, credential_of(request)
-    found, more = await in_batches(request, "paused", lambda ids: pauser.pause(credential, ids))
-    running = sum(sum(one.values()) for one in found)
-    return as_json(Paused(sum(map(len, found)) - running, running, more))
+    """Pause all live tasks that match a filter, newest first.
+
+    If `more` is true, tasks are left: repeat the call.
+    """
+    pauser, credential = components_of(request).pauser, credential_of(request)
+    batches, more = await apply_in_batches(
+        request, "paused", lambda ids: pauser.pause(credential, ids)
+    )
+    running = sum(sum(batch.values()) for batch in batches)
+    return as_json(Paused(sum(map(len, batches)) - running, running, more))
 
 
 @route(
@@ -95,15 +100,20 @@ async def pause_many(request: Request) -> Response:
     ["/v1/tasks/resume", "/v1/jobs/resume"],
     "Resume all tasks that match a filter",
     access=Access.SUBMIT,
-    takes=WhichTasks,
-    gives=Resumed,
+    request_body=TaskFilterRequest,
+    response_body=Resumed,
     errors=(413, 422),
 )
 async def resume_many(request: Request) -> Response:
-    """Let the tasks go on that are meant and are paused, in batches, newest first."""
-    pauser, credential = parts_of(request).pauser, credential_of(request)
-    found, more = await in_batches(request, "resumed", lambda ids: pauser.resume(credential, ids))
-    return as_json(Resumed(sum(map(len, found)), more))
+    """Resume all paused tasks that match a filter, newest first.
+
+    If `more` is true, tasks are left: repeat the call.
+    """
+    pauser, credential = components_of(request).pauser, credential_of(request)
+    batches, more = await apply_in_batches(
+        request, "resumed", lambda ids: pauser.resume(credential, ids)
+    )
+    return as_json(Resumed(sum(map(len, batches)), more))
 
 
 HANDLERS = [pause, resume, pause_many, resume_many]

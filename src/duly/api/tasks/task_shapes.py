@@ -1,7 +1,7 @@
-"""What the API answers, field by field: the JSON that clients rely on.
+"""The JSON of tasks and errors in responses, which clients rely on.
 
-Ids are text, times are UTC, durations are seconds. Every field is always there; what
-does not mean anything yet is null.
+Ids are strings, times are UTC, durations are seconds. Every field is always present; one that has
+no value yet is null.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,21 @@ from duly.model.graph import Condition, Dependency
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import Lasts, Outcome, Payload, Reason, Status, TaskSpec, Unique, Usage
+from duly.model.task import (
+    Outcome,
+    Payload,
+    Reason,
+    RetryTerms,
+    Status,
+    TaskSpec,
+    Unique,
+    UniqueWhile,
+    Usage,
+)
 from duly.model.tenant import Credential
 from duly.policy.queueing import queue_of
-from duly.store.tasks import Stored
-from duly.store.views import AttemptView, ProgressView, TaskView
+from duly.store.tasks.tasks import StoredTask
+from duly.store.tasks.views import AttemptView, ProgressView, TaskView
 
 NO_PAYLOAD = Payload()
 
@@ -37,14 +47,14 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UniqueKey(msgspec.Struct, frozen=True):
-    """The key that a task holds, or held, alone."""
+    """The unique key that a task holds, or held."""
 
     key: str
-    lasts: Lasts = msgspec.field(name="while")
+    lasts: UniqueWhile = msgspec.field(name="while")
 
 
-class ProgressAnswer(msgspec.Struct, frozen=True):
-    """How far the running attempt said that it had come, from 0 to 1, and when."""
+class TaskProgress(msgspec.Struct, frozen=True):
+    """The latest progress report of the running attempt; `fraction` is from 0 to 1."""
 
     fraction: float
     text: str | None
@@ -52,7 +62,7 @@ class ProgressAnswer(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A task: what it asked for, with every default, and where it is."""
+    """A task: its specification, with all defaults filled in, and its status."""
 
     id: str
     name: str | None
@@ -60,7 +70,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     user: str | None
     queue: Queue
-    """Where it waits now; of a task that does not wait, where it would, or did at first."""
+    """The queue in which it waits now; if it is not waiting, in which it would or first did."""
     scheduling_type: str = "once"
     submitted_at: datetime
     ready_at: datetime
@@ -72,6 +82,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     losses: int = 0
     max_attempts: int
+    retry: RetryTerms | None = None
     on_lost: str
     tier: str | None
     resources: Amounts
@@ -100,16 +111,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     enforcement: dict[str, str] | None = None
     """How limits are enforced for it on its node, once it has one."""
-    progress: ProgressAnswer | None = None
+    progress: TaskProgress | None = None
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
     artifact: str | None = None
     env: dict[str, str] | None = None
+    stdin: str | None = None
 
 
-class ArtifactAnswer(msgspec.Struct, frozen=True):
-    """A bundle that was uploaded, and when somebody last needed it."""
+class ArtifactInfo(msgspec.Struct, frozen=True):
+    """An uploaded artifact, and when it was last used."""
 
     sha256: str
     bytes: int
@@ -118,7 +130,7 @@ class ArtifactAnswer(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One try at running a task; without an outcome while it runs."""
+    """An attempt at running a task; the outcome is null while it runs."""
 
     attempt: int
     node: str | None
@@ -132,7 +144,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(Task, frozen=True, kw_only=True):
-    """A failed task that was set aside, with its last attempt and the end of its log."""
+    """A dead letter: a failed task with its last attempt and the end of its log."""
 
     last_attempt: Attempt | None
     log_tail: str
@@ -142,47 +154,47 @@ T = TypeVar("T")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Part of a list, newest first; `next_cursor` asks for the rest."""
+    """A page of a list, newest first; pass `next_cursor` as `cursor` for the next page."""
 
     items: list[T]
     next_cursor: str | None = None
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """The attempts at a task, in order."""
+    """The attempts of a task, in order."""
 
     items: list[Attempt]
 
 
 class Ids(msgspec.Struct, frozen=True):
-    """The ids of a batch, in order."""
+    """The ids of submitted tasks, in order."""
 
     ids: list[str]
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """How many tasks were cancelled; with `more` there are others left, for another call."""
+    """The number of cancelled tasks; if `more` is true, there are others left."""
 
     cancelled: int
     more: bool = False
 
 
-class ErrorValue(msgspec.Struct, frozen=True):
-    """What went wrong: a code for programs, a sentence for people."""
+class ErrorObject(msgspec.Struct, frozen=True):
+    """An error: a code for programs and a message for people."""
 
     code: str
     message: str
     details: dict[str, Any]
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True):
-    """The body of every refusal."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The body of every error response."""
 
-    error: ErrorValue
+    error: ErrorObject
 
 
 def amounts(resources: Resources) -> Amounts:
-    """Return resources as they are told."""
+    """Return resources as JSON."""
     return Amounts(
         cpu=resources.cpu_milli / 1000,
         memory_mb=resources.memory_mb,
@@ -197,7 +209,7 @@ def amounts(resources: Resources) -> Amounts:
 def task(
     view: TaskView, tenant: str, scheduling: SchedulingSettings, reason: Reason | None = None
 ) -> Task:
-    """Return a task as it is told; `reason` replaces the stored one."""
+    """Return a stored task as JSON; `reason` replaces the stored one."""
     payload = view.payload or NO_PAYLOAD
     return Task(
         id=str(view.id),
@@ -215,6 +227,7 @@ def task(
         failures=view.failures,
         losses=view.losses,
         max_attempts=view.max_attempts,
+        retry=payload.retry,
         on_lost=view.on_lost,
         tier=view.tier,
         resources=amounts(view.needs),
@@ -248,17 +261,18 @@ def task(
         source=payload.source,
         artifact=payload.artifact,
         env=None if view.payload is None else payload.env,
+        stdin=payload.stdin,
     )
 
 
-def fresh_task(
+def new_task(
     spec: TaskSpec,
-    stored: Stored,
+    stored: StoredTask,
     credential: Credential,
     server: str,
     scheduling: SchedulingSettings,
 ) -> Task:
-    """Return a task that has just been stored, without reading it back."""
+    """Return a task that was just stored as JSON, without reading it back."""
     slack = spec.delay_tolerance if stored.status is Status.WAITING else None
     return Task(
         id=str(stored.id),
@@ -271,6 +285,7 @@ def fresh_task(
         ready_at=stored.ready_at or stored.submitted_at,
         start_by=stored.start_by or stored.submitted_at,
         max_attempts=spec.max_attempts,
+        retry=spec.payload.retry,
         on_lost=spec.on_lost,
         tier=spec.tier,
         resources=amounts(spec.resources),
@@ -292,44 +307,48 @@ def fresh_task(
         source=spec.payload.source,
         artifact=spec.payload.artifact,
         env=spec.payload.env,
+        stdin=spec.payload.stdin,
     )
 
 
-def dependencies(found: Sequence[Dependency]) -> list[str | Dependency]:
-    """Return what a task depends on as one may write it: the id alone, if it must succeed."""
-    return [one.task if one.on is Condition.SUCCESS else one for one in found]
+def dependencies(depends_on: Sequence[Dependency]) -> list[str | Dependency]:
+    """Return dependencies in their short form: only the id, if the upstream must succeed."""
+    return [
+        dependency.task if dependency.on is Condition.SUCCESS else dependency
+        for dependency in depends_on
+    ]
 
 
 def _queue(
-    standing: Queue | None, slack: timedelta | None, scheduling: SchedulingSettings
+    requested: Queue | None, slack: timedelta | None, scheduling: SchedulingSettings
 ) -> Queue:
-    """Return the queue of a task; it has no `slack` unless it waits."""
-    return queue_of(standing, timedelta.max if slack is None else slack, scheduling.urgent_slack)
+    """Return the queue of a task; its `slack` is None unless it is waiting."""
+    return queue_of(requested, timedelta.max if slack is None else slack, scheduling.urgent_slack)
 
 
 def _unique(unique: Unique | None) -> UniqueKey | None:
-    return None if unique is None else UniqueKey(unique.key, unique.lasts)
+    return None if unique is None else UniqueKey(unique.key, unique.holds_while)
 
 
-def _enforcement(of_node: dict[str, str] | None, payload: Payload) -> dict[str, str] | None:
-    """Return how a task's limits are enforced: as its node does, with the cpu quota of its plan."""
-    # A node without a cpu controller cannot keep a quota, and says so.
-    if of_node and of_node.get("cpu") == "weight" and payload.cpu_quota:
-        return {**of_node, "cpu": "quota"}
-    return of_node
+def _enforcement(node: dict[str, str] | None, payload: Payload) -> dict[str, str] | None:
+    """Return how a task's limits are enforced: as on its node, with the cpu quota of its plan."""
+    # A node without a cpu controller cannot enforce a quota, and reports something else.
+    if node and node.get("cpu") == "weight" and payload.cpu_quota:
+        return {**node, "cpu": "quota"}
+    return node
 
 
-def _progress(view: ProgressView | None) -> ProgressAnswer | None:
-    return None if view is None else ProgressAnswer(view.fraction, view.text, view.at)
+def _progress(view: ProgressView | None) -> TaskProgress | None:
+    return None if view is None else TaskProgress(view.fraction, view.text, view.at)
 
 
 def attempt(view: AttemptView) -> Attempt:
-    """Return an attempt as it is told."""
+    """Return an attempt as JSON."""
     return Attempt(**msgspec.structs.asdict(view))
 
 
 def dead_letter(view: Task, attempts: list[AttemptView], tail: bytes) -> DeadLetter:
-    """Return a dead letter with what a person needs to judge it."""
+    """Return a dead letter as JSON, with what a person needs to judge it."""
     return DeadLetter(
         **msgspec.structs.asdict(view),
         last_attempt=attempt(attempts[-1]) if attempts else None,

@@ -1,37 +1,39 @@
-"""The keys of a tenant: who may do what, and for how long."""
+"""Manage the API keys of a tenant."""
 
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect, say
-from duly.cli.output import Output, OutputFlag, print_value
-from duly.cli.people import (
+from duly.cli.accounts.shared import (
     SCOPES,
     CursorFlag,
     LimitFlag,
     TenantFlag,
-    holder_of,
+    key_holder,
     key_pairs,
     key_row,
-    print_one,
+    print_item,
     print_page,
     read_scopes,
 )
-from duly.cli.request import duration
-from duly.cli.text import now, say_time
-from duly.client.people_shapes import KeyChange
+from duly.cli.confirm import YesFlag, confirm
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import Output, OutputFlag, print_value
+from duly.cli.output.text import clean, format_time, now
+from duly.cli.tasks.flags import ExpiresFlag
+from duly.cli.tasks.request import parse_expires
+from duly.client.shapes.account_shapes import KeyChange
 
 key = typer.Typer(
     name="key", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 KeyId = Annotated[
-    str, typer.Argument(metavar="ID", help="The key, by its id or its first 12 characters.")
+    str, typer.Argument(metavar="ID", help="The key's id, or its first 12 characters.")
 ]
-UserFlag = Annotated[str | None, typer.Option(metavar="NAME", help="The user that holds it.")]
+UserFlag = Annotated[str | None, typer.Option(metavar="NAME", help="The user that holds the key.")]
 ServiceFlag = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The service that holds it, a mere name.")
+    str | None, typer.Option(metavar="NAME", help="The service that holds the key; any name.")
 ]
 COLUMNS = (
     "id",
@@ -54,18 +56,19 @@ def create(
     user: UserFlag = None,
     service: ServiceFlag = None,
     scopes: Annotated[
-        str, typer.Option(metavar="SCOPES", help=f"What it may do: {SCOPES}.")
+        str, typer.Option(metavar="SCOPES", help=f"Its scopes: {SCOPES}.")
     ] = "submit,read",
-    expires_in: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When it ends: 12h, 90d; never if not said.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="A name to know it by.")] = None,
+    expires: ExpiresFlag = None,
+    name: Annotated[str | None, typer.Option(help="A descriptive name.")] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Make a key and print it: it is shown only this once."""
-    seconds = None if expires_in is None else duration("--expires-in", expires_in)
+    """Create a key and print it. It is shown only this once.
+
+    Without --expires it is valid until it is revoked.
+    """
+    seconds = parse_expires(expires)
     with connect() as client:
-        made = client.create_key(
+        created = client.create_key(
             read_scopes(scopes),
             tenant=tenant,
             user=user,
@@ -74,15 +77,16 @@ def create(
             expires_in=seconds,
         )
     if output is not Output.TABLE:
-        print_value(made, output, (*COLUMNS, "key"))
+        print_value(created, output, (*COLUMNS, "key"))
         return
-    holder = holder_of(made)
-    say(
-        f"Key {made['id']} of {made['tenant']}{'/' + holder if holder else ''} for "
-        f"{', '.join(made['scopes'])}; expires {say_time(made['expires_at'], now()) or 'never'}. "
+    holder = key_holder(created)
+    print_notice(
+        f"Key {created['id']} of {created['tenant']}{'/' + holder if holder else ''} for "
+        f"{', '.join(created['scopes'])}; "
+        f"expires {format_time(created['expires_at'], now()) or 'never'}. "
         "It is shown only this once:"
     )
-    print(made["key"])
+    print(created["key"])
 
 
 @key.command("list")
@@ -91,65 +95,69 @@ def list_keys(
     user: UserFlag = None,
     service: ServiceFlag = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also those that are revoked or have expired.")
+        bool, typer.Option("--all", help="Include revoked and expired keys.")
     ] = False,
     limit: LimitFlag = 50,
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List the keys, newest first; never the keys themselves."""
+    """List keys, newest first; the secrets are never shown."""
     with connect() as client:
         page = client.list_keys(
             tenant=tenant, user=user, service=service, all=everything, limit=limit, cursor=cursor
         )
     head = ("ID", "PREFIX", "HOLDER", "SCOPES", "STATUS", "EXPIRES", "NAME")
-    rows = [key_row(one, now()) for one in page["items"]]
+    rows = [key_row(item, now()) for item in page["items"]]
     print_page(page, output, COLUMNS, head, rows, "No keys.")
 
 
 @key.command()
-def show(wanted: KeyId, tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Show who holds a key and what it may do; never the key itself."""
+def show(key_id: KeyId, tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Show the holder, scopes and expiry of a key; the secret is never shown."""
     with connect() as client:
-        found = client.get_key(wanted, tenant=tenant)
-    print_one(found, output, COLUMNS, key_pairs(found, now()))
+        stored_key = client.get_key(key_id, tenant=tenant)
+    print_item(stored_key, output, COLUMNS, key_pairs(stored_key, now()))
 
 
 @key.command()
 def update(
-    wanted: KeyId,
+    key_id: KeyId,
     tenant: TenantFlag = None,
     scopes: Annotated[
-        str | None, typer.Option(metavar="SCOPES", help=f"What it may do from now on: {SCOPES}.")
+        str | None, typer.Option(metavar="SCOPES", help=f"New scopes: {SCOPES}.")
     ] = None,
-    expires_in: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="When it ends, from now on: 12h, 90d, or never."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="A name to know it by, or '' for none.")] = None,
+    expires: ExpiresFlag = None,
+    name: Annotated[str | None, typer.Option(help="A new name, or '' for none.")] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change what a key may do, when it ends or what it is called; it stays the same key."""
+    """Change the scopes, expiry or name of a key; the secret stays the same.
+
+    With `--expires never` it is valid until it is revoked.
+    """
     change: KeyChange = {}
     if scopes is not None:
         change["scopes"] = read_scopes(scopes)
-    if expires_in is not None:
-        is_for_good = expires_in == "never"
-        change["expires_in"] = None if is_for_good else duration("--expires-in", expires_in)
+    if expires is not None:
+        change["expires_in"] = None if expires == "never" else parse_expires(expires)
     if name is not None:
         change["name"] = name or None
     if not change:
-        raise typer.BadParameter("Say what to change: --scopes, --expires-in or --name.")
+        raise typer.BadParameter("Nothing to change. Give --scopes, --expires or --name.")
     with connect() as client:
-        changed = client.update_key(wanted, tenant=tenant, **change)
-    print_one(changed, output, COLUMNS, key_pairs(changed, now()))
+        changed = client.update_key(key_id, tenant=tenant, **change)
+    print_item(changed, output, COLUMNS, key_pairs(changed, now()))
 
 
 @key.command()
-def revoke(wanted: KeyId, tenant: TenantFlag = None) -> None:
-    """Let a key open nothing any more, on every server in a moment; it stays in the list."""
+def revoke(key_id: KeyId, tenant: TenantFlag = None, yes: YesFlag = False) -> None:
+    """Revoke a key on every server within moments; it stays in `key list --all`."""
     with connect() as client:
-        client.revoke_key(wanted, tenant=tenant)
+        stored_key = client.get_key(key_id, tenant=tenant)
+        holder = "/".join(filter(None, (stored_key["tenant"], key_holder(stored_key))))
+        which = f"{stored_key['id']} ({stored_key['prefix']}…) of {holder}"
+        confirm(f"Revoke the key {which} for good?", yes=yes)
+        client.revoke_key(stored_key["id"], tenant=tenant)
+    print(clean(f"revoked key {which}"))
 
 
-key.command("remove", help="The same as revoke.")(revoke)
+key.command("remove", help="Same as revoke.")(revoke)

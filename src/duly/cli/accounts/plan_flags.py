@@ -1,6 +1,6 @@
-"""The flags that say what a plan grants, and how they become the fields of a request.
+"""The flags that define a plan, and their conversion to the fields of a request.
 
-A flag that is not given says nothing. The word `none` takes a limit away.
+A flag that is not given leaves the field alone. The value `none` removes a limit.
 """
 
 from collections.abc import Callable
@@ -9,86 +9,91 @@ from typing import Annotated, Any
 
 from typer import BadParameter, Option
 
-from duly.cli.flags import with_flags
-from duly.cli.request import duration, pairs
-from duly.client.plan_shapes import PlanFields
+from duly.cli.tasks.flags import with_flags
+from duly.cli.tasks.request import parse_pairs, parse_seconds
+from duly.client.shapes.plan_shapes import PlanFields
 
-NONE = "none"
+NO_LIMIT = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags:
-    """What was said of a plan on the command line; None is what was not said."""
+    """The flags of a plan; None means not given."""
 
     tasks_per_hour: Annotated[
         str | None,
-        Option(metavar="N", help="Tasks that may be submitted in an hour, with --burst."),
+        Option(metavar="N", help="Submissions per hour; needs --burst."),
     ] = None
-    burst: Annotated[
-        str | None, Option(metavar="N", help="Tasks that may be submitted at once.")
-    ] = None
-    max_running: Annotated[str | None, Option(metavar="N", help="Tasks that may run at once.")] = (
+    burst: Annotated[str | None, Option(metavar="N", help="Submissions that may come at once.")] = (
+        None
+    )
+    max_running: Annotated[str | None, Option(metavar="N", help="Concurrently running tasks.")] = (
         None
     )
     max_resources: Annotated[
         str | None,
         Option(
-            metavar="KIND=AMOUNT,…", help="What they may have at once: cpu=50,memory=100GiB,gpu=2."
+            metavar="KIND=AMOUNT,…", help="Resources in use at once: cpu=50,memory=100GiB,gpu=2."
         ),
     ] = None
-    max_waiting: Annotated[
-        str | None, Option(metavar="N", help="Tasks that may wait for their start.")
-    ] = None
+    max_waiting: Annotated[str | None, Option(metavar="N", help="Waiting tasks.")] = None
     max_schedules: Annotated[str | None, Option(metavar="N", help="Schedules.")] = None
-    tiers: Annotated[
-        str | None, Option(metavar="NAME,…", help="The tiers that a task may name.")
-    ] = None
+    tiers: Annotated[str | None, Option(metavar="NAME,…", help="Tiers that tasks may use.")] = None
     queues: Annotated[
         str | None,
-        Option(metavar="NAME,…", help="The queues that a task may ask for: urgent, off_peak."),
+        Option(metavar="NAME,…", help="Queues that tasks may request: urgent, off_peak."),
     ] = None
     delay_tolerance: Annotated[
-        str | None, Option(metavar="TIME", help="For tasks that do not say it: 5m.")
+        str | None, Option(metavar="TIME", help="Default delay tolerance: 5m.")
     ] = None
     max_delay_tolerance: Annotated[
-        str | None, Option(metavar="TIME", help="The longest that a task may say.")
+        str | None, Option(metavar="TIME", help="The longest that a task may request.")
     ] = None
     tolerances: Annotated[
         str | None,
-        Option(metavar="NAME=TIME,…", help="By category, all of them: mail=30s,report=2h."),
+        Option(
+            metavar="NAME=TIME,…",
+            help="Delay tolerances by category, all at once: mail=30s,report=2h.",
+        ),
     ] = None
     execution_cap: Annotated[
-        str | None, Option(metavar="TIME", help="For tasks that do not say it: 24h.")
+        str | None, Option(metavar="TIME", help="Default execution cap: 24h.")
     ] = None
     max_execution_cap: Annotated[
-        str | None, Option(metavar="TIME", help="The longest that a task may say.")
+        str | None, Option(metavar="TIME", help="The longest that a task may request.")
     ] = None
     weight: Annotated[
-        str | None, Option(metavar="N", help="Its share beside other tenants, 1 to 1000.")
+        str | None, Option(metavar="N", help="Weight in the fair share between tenants, 1 to 1000.")
     ] = None
     retention: Annotated[
-        str | None, Option(metavar="TIME", help="How long what has ended is kept: 7d.")
+        str | None, Option(metavar="TIME", help="How long ended tasks are kept: 7d.")
     ] = None
-    max_log_bytes: Annotated[str | None, Option(metavar="N", help="The log of an attempt.")] = None
-    max_result_bytes: Annotated[str | None, Option(metavar="N", help="A result.")] = None
-    max_artifact_bytes: Annotated[str | None, Option(metavar="N", help="An artifact.")] = None
+    max_log_bytes: Annotated[
+        str | None, Option(metavar="N", help="Size of the log of an attempt.")
+    ] = None
+    max_result_bytes: Annotated[str | None, Option(metavar="N", help="Size of a result.")] = None
+    max_artifact_bytes: Annotated[str | None, Option(metavar="N", help="Size of an artifact.")] = (
+        None
+    )
     artifact_bytes: Annotated[
-        str | None, Option(metavar="N", help="All artifacts of a tenant together.")
+        str | None, Option(metavar="N", help="Total size of a tenant's artifacts.")
     ] = None
     cpu_quota: Annotated[
         bool | None,
         Option(
             "--cpu-quota/--no-cpu-quota",
-            help="Give tasks no more cpu than they asked for, even where processors are idle.",
+            help="Limit tasks to their requested cpu even when processors are idle.",
         ),
     ] = None
-    price_class: Annotated[str | None, Option(metavar="NAME", help="Its name in bills.")] = None
-    price_per_task: Annotated[str | None, Option(metavar="PRICE", help="What a task costs.")] = None
+    price_class: Annotated[
+        str | None, Option(metavar="NAME", help="Name of the price class in bills.")
+    ] = None
+    price_per_task: Annotated[str | None, Option(metavar="PRICE", help="Price of a task.")] = None
     price_per_cpu_hour: Annotated[
-        str | None, Option(metavar="PRICE", help="What an hour of a core costs.")
+        str | None, Option(metavar="PRICE", help="Price of a core-hour.")
     ] = None
     price_per_gib_hour: Annotated[
-        str | None, Option(metavar="PRICE", help="What an hour of a GiB of memory costs.")
+        str | None, Option(metavar="PRICE", help="Price of a GiB-hour of memory.")
     ] = None
 
 
@@ -98,53 +103,55 @@ def with_plan_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def plan_fields(flags: PlanFlags) -> PlanFields:
-    """Return the request that `flags` ask for, without what was not said."""
+    """Return the fields of the request for the flags that were given."""
     fields: dict[str, Any] = {}
     for name in PlanFlags.__dataclass_fields__:
-        said: str | bool | None = getattr(flags, name)
-        if isinstance(said, str):
+        value: str | bool | None = getattr(flags, name)
+        if isinstance(value, str):
             flag = "--" + name.replace("_", "-")
-            fields[name] = None if said.strip() == NONE else _read(name, flag, said)
-        elif said is not None:
-            fields[name] = said
+            fields[name] = None if value.strip() == NO_LIMIT else _parse_field(name, flag, value)
+        elif value is not None:
+            fields[name] = value
     return fields  # type: ignore[return-value] # the flags have the names of the fields
 
 
-def _read(name: str, flag: str, text: str) -> Any:
+def _parse_field(name: str, flag: str, text: str) -> Any:
     if name == "price_class":
         return text
     if name in ("tiers", "queues"):
-        return _parts(text)
+        return _split_list(text)
     if name == "tolerances":
-        said = pairs(flag, _parts(text))
-        return {category: duration(flag, time) for category, time in said.items()}
+        value = parse_pairs(flag, _split_list(text))
+        return {category: parse_seconds(flag, time) for category, time in value.items()}
     if name == "max_resources":
-        return _amounts(flag, text)
+        return _parse_amounts(flag, text)
     if name.endswith(("_tolerance", "_cap")) or name == "retention":
-        return duration(flag, text)
+        return parse_seconds(flag, text)
     kind = float if name.startswith("price") else int
-    return _number(flag, text, kind)
+    return _parse_number(flag, text, kind)
 
 
-def _parts(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _amounts(flag: str, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind, amount in pairs(flag, _parts(text)).items():
+def _parse_amounts(flag: str, text: str) -> dict[str, Any]:
+    amounts: dict[str, Any] = {}
+    for kind, amount in parse_pairs(flag, _split_list(text)).items():
         if kind == "cpu":
-            found["cpu"] = _number(flag, amount, float)
+            amounts["cpu"] = _parse_number(flag, amount, float)
         elif kind in ("memory", "disk"):
-            found |= {f"{kind}_mb": int(amount)} if amount.isdecimal() else {kind: amount}
+            amounts |= {f"{kind}_mb": int(amount)} if amount.isdecimal() else {kind: amount}
         elif kind in ("iops", "ports", "bandwidth"):
-            found["bandwidth_mbps" if kind == "bandwidth" else kind] = _number(flag, amount, int)
+            amounts["bandwidth_mbps" if kind == "bandwidth" else kind] = _parse_number(
+                flag, amount, int
+            )
         else:
-            found.setdefault("extra", {})[kind] = _number(flag, amount, int)
-    return found
+            amounts.setdefault("extra", {})[kind] = _parse_number(flag, amount, int)
+    return amounts
 
 
-def _number(flag: str, text: str, kind: type[int] | type[float]) -> float:
+def _parse_number(flag: str, text: str, kind: type[int] | type[float]) -> float:
     try:
         return kind(text)
     except ValueError:

@@ -1,19 +1,21 @@
-"""The plans: what tenants may have."""
+"""Manage plans: the limits and prices of tenants."""
 
 from typing import Annotated
 
 import typer
 
+from duly.cli.accounts.plan_flags import PlanFlags, plan_fields, with_plan_flags
+from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.plan_flags import PlanFlags, plan_fields, with_plan_flags
-from duly.client.plan_shapes import Plan
+from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
+from duly.cli.output.text import clean
+from duly.client.shapes.plan_shapes import Plan
 
 plan = typer.Typer(
     name="plan", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-PlanName = Annotated[str, typer.Argument(metavar="NAME", help="The plan.")]
+PlanName = Annotated[str, typer.Argument(metavar="NAME", help="The plan's name.")]
 COLUMNS = (
     "name",
     "tasks_per_hour",
@@ -30,32 +32,34 @@ COLUMNS = (
 @plan.command()
 @with_plan_flags
 def create(flags: PlanFlags, name: PlanName, output: OutputFlag = Output.TABLE) -> None:
-    """Make a plan; what is not said has no limit."""
+    """Create a plan; limits that are left out are unlimited."""
     with connect() as client:
         print_plan(client.create_plan(name, **plan_fields(flags)), output)
 
 
 @plan.command("list")
 def list_plans(
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+    ] = 50,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List the plans, newest first; without the scope admin, your own."""
+    """List plans, newest first; without the scope admin, only your own."""
     with connect() as client:
         page = client.list_plans(limit=limit)
     if output is not Output.TABLE:
         print_items(
-            [with_id(one, output) for one in page["items"]], page["next_cursor"], output, COLUMNS
+            [with_id(item, output) for item in page["items"]], page["next_cursor"], output, COLUMNS
         )
         return
-    from duly.cli.plan_tables import draw_plans
+    from duly.cli.accounts.plan_tables import print_plans
 
-    draw_plans(page["items"])
+    print_plans(page["items"])
 
 
 @plan.command()
 def show(name: PlanName, output: OutputFlag = Output.TABLE) -> None:
-    """Show what a plan grants."""
+    """Show a plan."""
     with connect() as client:
         print_plan(client.get_plan(name), output)
 
@@ -63,32 +67,35 @@ def show(name: PlanName, output: OutputFlag = Output.TABLE) -> None:
 @plan.command()
 @with_plan_flags
 def update(flags: PlanFlags, name: PlanName, output: OutputFlag = Output.TABLE) -> None:
-    """Change a plan, for every tenant that has it; `none` takes a limit away."""
+    """Update a plan for every tenant that has it; the value `none` removes a limit."""
     fields = plan_fields(flags)
     if not fields:
-        raise typer.BadParameter("Say what to change, such as --max-running 20.")
+        raise typer.BadParameter("Nothing to change. Give a flag such as --max-running 20.")
     with connect() as client:
         print_plan(client.update_plan(name, **fields), output)
 
 
 @plan.command()
-def remove(name: PlanName) -> None:
+def remove(name: PlanName, yes: YesFlag = False) -> None:
     """Remove a plan that no tenant has."""
     with connect() as client:
+        shown = client.get_plan(name)
+        confirm(f"Remove the plan {shown['name']} for good?", yes=yes)
         client.remove_plan(name)
+    print(clean(f"removed plan {shown['name']}"))
 
 
-def print_plan(found: Plan, output: Output) -> None:
-    """Print one plan."""
+def print_plan(shown: Plan, output: Output) -> None:
+    """Print a plan."""
     if output is not Output.TABLE:
-        print_value(with_id(found, output), output, COLUMNS)
+        print_value(with_id(shown, output), output, COLUMNS)
         return
-    from duly.cli.plan_tables import plan_details
-    from duly.cli.tables import draw_pairs
+    from duly.cli.accounts.plan_tables import plan_details
+    from duly.cli.output.tables import print_pairs
 
-    draw_pairs(plan_details(found))
+    print_pairs(plan_details(shown))
 
 
-def with_id(found: Plan, output: Output) -> dict[str, object]:
-    """Return a plan for programs; by its id its name is meant."""
-    return {"id": found["name"], **found} if output is Output.ID else {**found}
+def with_id(shown: Plan, output: Output) -> dict[str, object]:
+    """Return a plan for machine-readable output; its name serves as the id."""
+    return {"id": shown["name"], **shown} if output is Output.ID else {**shown}

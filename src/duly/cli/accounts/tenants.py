@@ -1,34 +1,35 @@
-"""The tenants: who submits, and with which plan."""
+"""Manage tenants and their plans."""
 
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag
-from duly.cli.people import (
+from duly.cli.accounts.shared import (
     CursorFlag,
     LimitFlag,
-    print_one,
+    print_item,
     print_page,
     tenant_pairs,
     tenant_row,
 )
-from duly.cli.text import now
-from duly.client.people_shapes import Tenant
+from duly.cli.confirm import YesFlag, confirm
+from duly.cli.connect import connect
+from duly.cli.output.printing import Output, OutputFlag
+from duly.cli.output.text import clean, now
+from duly.client.shapes.account_shapes import Tenant
 
 tenant = typer.Typer(
     name="tenant", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
-PlanFlag = Annotated[str | None, typer.Option(help="Its plan, such as standard.")]
+TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.")]
+PlanFlag = Annotated[str | None, typer.Option(help="The tenant's plan, such as standard.")]
 COLUMNS = ("id", "name", "plan", "status", "users", "created_at", "suspended_at")
 
 
 @tenant.command()
 def create(name: TenantName, plan: PlanFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Make a tenant; its plan is free if not said."""
+    """Create a tenant, by default on the plan free."""
     with connect() as client:
         print_tenant(client.create_tenant(name, plan), output)
 
@@ -37,11 +38,11 @@ def create(name: TenantName, plan: PlanFlag = None, output: OutputFlag = Output.
 def list_tenants(
     limit: LimitFlag = 50, cursor: CursorFlag = None, output: OutputFlag = Output.TABLE
 ) -> None:
-    """List the tenants, newest first; without the scope admin, your own."""
+    """List tenants, newest first; without the scope admin, only your own."""
     with connect() as client:
         page = client.list_tenants(limit=limit, cursor=cursor)
     head = ("NAME", "PLAN", "STATUS", "USERS", "CREATED")
-    rows = [tenant_row(one, now()) for one in page["items"]]
+    rows = [tenant_row(item, now()) for item in page["items"]]
     print_page(page, output, COLUMNS, head, rows, "No tenants.")
 
 
@@ -56,39 +57,45 @@ def show(name: TenantName, output: OutputFlag = Output.TABLE) -> None:
 def update(
     name: TenantName,
     plan: PlanFlag = None,
-    new_name: Annotated[
-        str | None, typer.Option("--name", help="What it is called from now on.")
-    ] = None,
+    new_name: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Give a tenant another plan or another name."""
+    """Change the plan or the name of a tenant."""
     if plan is None and new_name is None:
-        raise typer.BadParameter("Say what to change: --plan or --name.")
+        raise typer.BadParameter("Nothing to change. Give --plan or --name.")
     with connect() as client:
         print_tenant(client.update_tenant(name, name=new_name, plan=plan), output)
 
 
 @tenant.command()
 def suspend(name: TenantName, output: OutputFlag = Output.TABLE) -> None:
-    """Let a tenant look and do nothing else; nothing of it starts until it is resumed."""
+    """Suspend a tenant: it becomes read-only and none of its tasks start."""
     with connect() as client:
         print_tenant(client.suspend_tenant(name), output)
 
 
 @tenant.command()
 def resume(name: TenantName, output: OutputFlag = Output.TABLE) -> None:
-    """Let a suspended tenant go on where it was."""
+    """Lift the suspension of a tenant."""
     with connect() as client:
         print_tenant(client.resume_tenant(name), output)
 
 
 @tenant.command()
-def remove(name: TenantName) -> None:
-    """Remove a tenant that has no live tasks, with its users and keys, for good."""
+def remove(name: TenantName, yes: YesFlag = False) -> None:
+    """Remove a tenant without live tasks permanently, with its users, keys and schedules.
+
+    Its history keeps its id; the name can be given to a new tenant.
+    """
     with connect() as client:
-        client.remove_tenant(name)
+        shown = client.get_tenant(name)
+        users = f"{shown['users']} user{'' if shown['users'] == 1 else 's'}"
+        with_it = f"with {users} and all of its keys and schedules"
+        confirm(f"Remove the tenant {shown['name']} for good, {with_it}?", yes=yes)
+        client.remove_tenant(shown["id"])
+    print(clean(f"removed tenant {shown['name']} (id {shown['id']}), {with_it}"))
 
 
-def print_tenant(found: Tenant, output: Output) -> None:
-    """Print one tenant."""
-    print_one(found, output, COLUMNS, tenant_pairs(found, now()))
+def print_tenant(shown: Tenant, output: Output) -> None:
+    """Print a tenant."""
+    print_item(shown, output, COLUMNS, tenant_pairs(shown, now()))

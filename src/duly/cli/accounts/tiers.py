@@ -1,24 +1,26 @@
-"""The tiers: names for amounts of resources."""
+"""Manage tiers: named amounts of resources."""
 
 from typing import Annotated
 
 import typer
 
+from duly.cli.accounts.shared import TenantFlag
 from duly.cli.connect import connect
-from duly.cli.flags import ResourceFlags, with_resource_flags
-from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.people import TenantFlag
-from duly.cli.request import resource_fields
-from duly.client.plan_shapes import Tier
-from duly.client.shapes import ResourceFields
+from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
+from duly.cli.output.text import clean
+from duly.cli.tasks.flags import ResourceFlags, with_resource_flags
+from duly.cli.tasks.request import resource_fields
+from duly.client.shapes.plan_shapes import Tier
+from duly.client.shapes.task_shapes import ResourceFields
 
 tier = typer.Typer(
     name="tier", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-TierName = Annotated[str, typer.Argument(metavar="NAME", help="The tier.")]
+TierName = Annotated[str, typer.Argument(metavar="NAME", help="The tier's name.")]
 EveryoneFlag = Annotated[
-    bool, typer.Option("--everyone", help="For all tenants, not for yours; needs the scope admin.")
+    bool,
+    typer.Option("--everyone", help="Apply to all tenants, not only yours; needs the scope admin."),
 ]
 COLUMNS = ("name", "resources", "defined_by", "allowed")
 
@@ -32,30 +34,30 @@ def create(
     everyone: EveryoneFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Say what a name stands for, within your plan; basic and the like may be said anew."""
-    _check_whose(tenant, everyone=everyone)
-    wanted = _amounts(flags)
+    """Define a tier within the limits of your plan; built-in tiers may be redefined."""
+    _check_owner(tenant, everyone=everyone)
+    amounts = _required_resources(flags)
     with connect() as client:
-        print_tier(client.create_tier(name, wanted, tenant=tenant, everyone=everyone), output)
+        print_tier(client.create_tier(name, amounts, tenant=tenant, everyone=everyone), output)
 
 
 @tier.command("list")
 def list_tiers(tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """List the tiers that you know, and who says what they stand for."""
+    """List the tiers that your tasks can use, and who defines them."""
     with connect() as client:
         page = client.list_tiers(tenant=tenant)
     if output is not Output.TABLE:
-        items = [with_id(one, output) for one in page["items"]]
+        items = [with_id(item, output) for item in page["items"]]
         print_items(items, page["next_cursor"], output, COLUMNS)
         return
-    from duly.cli.plan_tables import draw_tiers
+    from duly.cli.accounts.plan_tables import print_tiers
 
-    draw_tiers(page["items"])
+    print_tiers(page["items"])
 
 
 @tier.command()
 def show(name: TierName, tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Show what a name stands for."""
+    """Show a tier."""
     with connect() as client:
         print_tier(client.get_tier(name, tenant=tenant), output)
 
@@ -69,43 +71,46 @@ def update(
     everyone: EveryoneFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change what a name stands for, kind by kind."""
-    _check_whose(tenant, everyone=everyone)
-    wanted = _amounts(flags)
+    """Change the resources of a tier, kind by kind."""
+    _check_owner(tenant, everyone=everyone)
+    amounts = _required_resources(flags)
     with connect() as client:
-        print_tier(client.update_tier(name, wanted, tenant=tenant, everyone=everyone), output)
+        print_tier(client.update_tier(name, amounts, tenant=tenant, everyone=everyone), output)
 
 
 @tier.command()
 def remove(name: TierName, tenant: TenantFlag = None, everyone: EveryoneFlag = False) -> None:
-    """Take back what was said of a name: it means again what it meant before, if anything."""
-    _check_whose(tenant, everyone=everyone)
+    """Remove the definition of a tier; a wider definition of its name applies again."""
+    _check_owner(tenant, everyone=everyone)
     with connect() as client:
         client.remove_tier(name, tenant=tenant, everyone=everyone)
+    print(clean(f"removed tier {name}"))
 
 
-def _check_whose(tenant: str | None, *, everyone: bool) -> None:
+def _check_owner(tenant: str | None, *, everyone: bool) -> None:
     if everyone and tenant is not None:
-        raise typer.BadParameter("Say --tenant or --everyone, not both.")
+        raise typer.BadParameter("Give --tenant or --everyone, not both.")
 
 
-def _amounts(flags: ResourceFlags) -> ResourceFields:
-    wanted = resource_fields(flags)
-    if not wanted:
-        raise typer.BadParameter("Say how much it is, such as --cpu 2 --memory 4GiB.")
-    return wanted
+def _required_resources(flags: ResourceFlags) -> ResourceFields:
+    amounts = resource_fields(flags)
+    if not amounts:
+        raise typer.BadParameter(
+            "No resources were given. Give amounts such as --cpu 2 --memory 4GiB."
+        )
+    return amounts
 
 
-def print_tier(found: Tier, output: Output) -> None:
-    """Print one tier."""
+def print_tier(shown: Tier, output: Output) -> None:
+    """Print a tier."""
     if output is not Output.TABLE:
-        print_value(with_id(found, output), output, COLUMNS)
+        print_value(with_id(shown, output), output, COLUMNS)
         return
-    from duly.cli.plan_tables import draw_tiers
+    from duly.cli.accounts.plan_tables import print_tiers
 
-    draw_tiers([found])
+    print_tiers([shown])
 
 
-def with_id(found: Tier, output: Output) -> dict[str, object]:
-    """Return a tier for programs; by its id its name is meant."""
-    return {"id": found["name"], **found} if output is Output.ID else {**found}
+def with_id(shown: Tier, output: Output) -> dict[str, object]:
+    """Return a tier for machine-readable output; its name serves as the id."""
+    return {"id": shown["name"], **shown} if output is Output.ID else {**shown}

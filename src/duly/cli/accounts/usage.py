@@ -1,11 +1,11 @@
-"""What was used, and what it costs."""
+"""`duly usage`: shows usage and its price."""
 
 from typing import Annotated
 
 import typer
 
 from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag, print_csv, print_json, print_lines
+from duly.cli.output.printing import Output, OutputFlag, print_csv, print_json, print_lines
 
 COLUMNS = (
     "day",
@@ -25,37 +25,39 @@ COLUMNS = (
 def usage(
     since: Annotated[
         str | None,
-        typer.Option(metavar="DAY", help="The first day (UTC), or how long ago; 30 days ago."),
+        typer.Option(
+            metavar="DAY", help="First day (UTC), or how long ago. [default: 30 days ago]"
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="DAY", help="The last day (UTC); today if not said.")
+        str | None, typer.Option(metavar="DAY", help="Last day (UTC). [default: today]")
     ] = None,
     by: Annotated[
         str,
         typer.Option(
             metavar="KEYS",
-            help="What to tell apart, with commas: day, tenant, user, tier, urgency.",
+            help="Group by, comma-separated: day, tenant, user, tier, urgency.",
         ),
     ] = "day",
     tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Another tenant, for administrators.")
+        str | None, typer.Option(metavar="NAME", help="Another tenant; needs the scope admin.")
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Tell what was used on which days, and what it costs."""
+    """Show usage and its price, by day, tenant, user, tier or urgency."""
     if output is Output.ID:
-        raise typer.BadParameter("Usage has no ids; take table, json, jsonl or csv.")
+        raise typer.BadParameter("Usage has no ids; choose table, json, jsonl or csv.")
     names = [name.strip() for name in by.split(",")]
     with connect() as client:
-        told = client.usage(since=since, until=until, by=names, tenant=tenant)
+        report = client.usage(since=since, until=until, by=names, tenant=tenant)
     match output:
         case Output.JSON:
-            print_json(told)
+            print_json(report)
         case Output.JSONL:
-            print_lines(told["items"])
+            print_lines(report["items"])
         case Output.CSV:
-            print_csv(told["items"], COLUMNS)
+            print_csv(report["items"], COLUMNS)
         case _:
-            from duly.cli.tables import draw_usage
+            from duly.cli.output.tables import print_usage
 
-            draw_usage(told, names)
+            print_usage(report, names)

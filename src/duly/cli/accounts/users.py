@@ -1,37 +1,37 @@
-"""The users of a tenant."""
+"""Manage the users of a tenant."""
 
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag
-from duly.cli.people import (
+from duly.cli.accounts.shared import (
     SCOPES,
     CursorFlag,
     LimitFlag,
     TenantFlag,
-    print_one,
+    print_item,
     print_page,
     read_password,
     read_scopes,
     user_pairs,
     user_row,
 )
-from duly.cli.text import now
-from duly.client.people_shapes import User
+from duly.cli.connect import connect
+from duly.cli.output.printing import Output, OutputFlag
+from duly.cli.output.text import clean, now
+from duly.client.shapes.account_shapes import User
 
 user = typer.Typer(
     name="user", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-UserName = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
+UserName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 ScopesFlag = Annotated[
-    str | None, typer.Option(metavar="SCOPES", help=f"What it may do once logged in: {SCOPES}.")
+    str | None, typer.Option(metavar="SCOPES", help=f"Scopes of the user: {SCOPES}.")
 ]
-PasswordFlag = Annotated[bool, typer.Option("--password", help="Ask for a password, twice.")]
+PasswordFlag = Annotated[bool, typer.Option("--password", help="Prompt for a password.")]
 StdinFlag = Annotated[
-    bool, typer.Option("--password-stdin", help="Take the password from the first line of stdin.")
+    bool, typer.Option("--password-stdin", help="Read the password from the first line of stdin.")
 ]
 COLUMNS = ("id", "name", "tenant", "scopes", "has_password", "keys", "created_at")
 
@@ -45,12 +45,12 @@ def create(
     password_stdin: StdinFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Make a user; without a password it holds keys and cannot log in."""
-    secret = _password(ask=password, from_stdin=password_stdin)
-    wanted = None if scopes is None else read_scopes(scopes)
+    """Create a user; without a password it can hold keys but cannot log in."""
+    secret = _password_from_flags(ask=password, from_stdin=password_stdin)
+    scope_names = None if scopes is None else read_scopes(scopes)
     with connect() as client:
-        made = client.create_user(name, password=secret, scopes=wanted, tenant=tenant)
-    print_user(made, output)
+        created = client.create_user(name, password=secret, scopes=scope_names, tenant=tenant)
+    print_user(created, output)
 
 
 @user.command("list")
@@ -60,11 +60,11 @@ def list_users(
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List the users, newest first."""
+    """List users, newest first."""
     with connect() as client:
         page = client.list_users(tenant=tenant, limit=limit, cursor=cursor)
     head = ("NAME", "SCOPES", "PASSWORD", "KEYS", "CREATED")
-    rows = [user_row(one, now()) for one in page["items"]]
+    rows = [user_row(item, now()) for item in page["items"]]
     print_page(page, output, COLUMNS, head, rows, "No users.")
 
 
@@ -84,29 +84,35 @@ def update(
     password_stdin: StdinFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change a password, which ends the logins, or the scopes: what goes, goes from keys too."""
-    secret = _password(ask=password, from_stdin=password_stdin)
-    wanted = None if scopes is None else read_scopes(scopes)
-    if secret is None and wanted is None:
-        raise typer.BadParameter("Say what to change: --password, --password-stdin or --scopes.")
+    """Change a user's password or scopes.
+
+    A new password ends the user's logins. Scopes taken from the user are taken from its keys too.
+    """
+    secret = _password_from_flags(ask=password, from_stdin=password_stdin)
+    scope_names = None if scopes is None else read_scopes(scopes)
+    if secret is None and scope_names is None:
+        raise typer.BadParameter(
+            "Nothing to change. Give --password, --password-stdin or --scopes."
+        )
     with connect() as client:
-        changed = client.update_user(name, password=secret, scopes=wanted, tenant=tenant)
+        changed = client.update_user(name, password=secret, scopes=scope_names, tenant=tenant)
     print_user(changed, output)
 
 
 @user.command()
 def remove(name: UserName, tenant: TenantFlag = None) -> None:
-    """Remove a user and revoke its keys; its tasks stay."""
+    """Remove a user and revoke its keys; its tasks are kept."""
     with connect() as client:
         client.remove_user(name, tenant=tenant)
+    print(clean(f"removed user {name} and revoked its keys"))
 
 
-def print_user(found: User, output: Output) -> None:
-    """Print one user."""
-    print_one(found, output, COLUMNS, user_pairs(found, now()))
+def print_user(shown: User, output: Output) -> None:
+    """Print a user."""
+    print_item(shown, output, COLUMNS, user_pairs(shown, now()))
 
 
-def _password(*, ask: bool, from_stdin: bool) -> str | None:
+def _password_from_flags(*, ask: bool, from_stdin: bool) -> str | None:
     if ask and from_stdin:
         raise typer.BadParameter("Give --password or --password-stdin, not both.")
     return read_password(from_stdin=from_stdin) if ask or from_stdin else None

@@ -1,4 +1,4 @@
-"""The command that starts a node's agent."""
+"""`duly agent`: starts a node's agent."""
 
 import os
 from pathlib import Path
@@ -6,51 +6,58 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.processes import IsolationFlag, VerboseFlag, tell
+from duly.cli.connect import print_notice
+from duly.cli.fleet.processes import IsolationFlag, VerboseFlag, print_output
 
 UrlFlag = Annotated[
-    str, typer.Option(metavar="URL[,URL…]", help="The servers, any of which will do.")
+    str, typer.Option(metavar="URL[,URL…]", help="The servers; any one of them suffices.")
 ]
 DataFlag = Annotated[
-    Path, typer.Option(metavar="DIR", help="Where the node keeps its identity and its work.")
+    Path, typer.Option(metavar="DIR", help="Folder for the node's identity and working files.")
 ]
 JoinTokenFlag = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with a join token; needed the first time."),
+    typer.Option(metavar="FILE", help="File with a join token; required for the first start."),
 ]
 CaFlag = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Certificates to trust, for https; also DULY_CA_FILE."),
+    typer.Option(metavar="FILE", help="CA certificates to trust for https; also DULY_CA_FILE."),
 ]
-NameFlag = Annotated[
-    str | None, typer.Option(help="What the node is called; this machine's name if not said.")
-]
+NameFlag = Annotated[str | None, typer.Option(help="Name of the node. [default: host name]")]
 TasksAsFlag = Annotated[
     str | None,
-    typer.Option(metavar="USER", help="Run tasks as this user, not each as one of its own."),
+    typer.Option(metavar="USER", help="Run all tasks as this user, not each as a user of its own."),
 ]
 CpuFlag = Annotated[
-    float | None, typer.Option(metavar="CORES", help="What it offers; all it has if not said.")
+    float | None, typer.Option(metavar="CORES", help="Cores to offer. [default: all]")
 ]
 MemoryFlag = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Such as 4GiB; most of it if not said.")
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory to offer, such as 4GiB. [default: most of it]"),
 ]
 DiskFlag = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Such as 100GiB; what is free if not said.")
+    str | None,
+    typer.Option(metavar="SIZE", help="Disk to offer, such as 100GiB. [default: what is free]"),
 ]
-IopsFlag = Annotated[int, typer.Option(metavar="N", min=0, help="Disk accesses per second.")]
-BandwidthFlag = Annotated[int, typer.Option(metavar="MBIT", min=0, help="Network, in Mbit/s.")]
+IopsFlag = Annotated[int, typer.Option(metavar="N", min=0, help="Disk I/O operations per second.")]
+BandwidthFlag = Annotated[
+    int, typer.Option(metavar="MBIT", min=0, help="Network bandwidth in Mbit/s.")
+]
 PortRangeFlag = Annotated[
-    str | None, typer.Option(metavar="A-B", help="TCP ports that tasks may be given.")
+    str | None, typer.Option(metavar="A-B", help="TCP ports to assign to tasks.")
 ]
 CpuQuotaFlag = Annotated[
-    bool, typer.Option("--cpu-quota", help="Give tasks no more cpu than they asked for, ever.")
+    bool,
+    typer.Option(
+        "--cpu-quota", help="Limit tasks to their requested cpu even when processors are idle."
+    ),
 ]
 ExtraFlag = Annotated[
-    list[str] | None, typer.Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
+    list[str] | None, typer.Option(metavar="KIND=N", help="Custom resources, such as gpu=1.")
 ]
 LabelFlag = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="What the node is known by.")
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A label of the node, for --require of tasks."),
 ]
 
 
@@ -73,17 +80,20 @@ def agent(
     label: LabelFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
-    """Start a node's agent: it asks the servers for tasks and runs them here.
+    """Start an agent: it makes this machine a node and runs tasks here.
 
-    It listens on nothing. Ctrl-C hands its tasks back to their queue; a second one hurries.
+    It opens no port. Ctrl-C returns its tasks to their queue; a second Ctrl-C stops at once.
     """
-    from duly.cli.node_flags import read_amounts, read_pairs, read_range, read_size
+    from duly.cli.fleet.node_flags import read_amounts, read_pairs, read_range, read_size
     from duly.launch.agent import run_until_interrupted
-    from duly.launch.agent_part import AgentFlags
+    from duly.launch.event_loop import run
+    from duly.launch.local.agent_process import AgentFlags
     from duly.launch.logs import log_to_stderr
-    from duly.launch.running import run
 
     log_to_stderr(verbose=verbose)
+    cores = len(os.sched_getaffinity(0))
+    if cpu is not None and cpu > cores:
+        print_notice(f"--cpu {cpu:g}: this machine has {cores} cores; its tasks will share them.")
 
     flags = AgentFlags(
         url=url,
@@ -104,4 +114,4 @@ def agent(
         labels=read_pairs(label or [], "--label"),
         verbose=verbose,
     )
-    raise typer.Exit(run(run_until_interrupted(flags, lambda: tell("joined"))))
+    raise typer.Exit(run(run_until_interrupted(flags, lambda: print_output("joined"))))

@@ -1,4 +1,4 @@
-"""`duly bench`: how fast the configured installation is, seen from here."""
+"""`duly bench`: benchmarks the configured installation through its API."""
 
 import signal
 from collections.abc import Callable
@@ -7,85 +7,88 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from duly.bench.api_benchmark import RUNS, UNSEEN, ApiBenchmark, Bounds, Interrupted, Unfinished
 from duly.bench.figure import Figure
-from duly.bench.outside import RUNS, UNSEEN, Bounds, Interrupted, Outside, Unfinished
-from duly.bench.telling import amount, row
-from duly.cli.connect import connect, say
-from duly.cli.output import Output, OutputFlag, print_json, print_lines
+from duly.bench.figure_table import amount, row
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import Output, OutputFlag, print_json, print_lines
 from duly.errors import DulyError
 
 
 def bench(
     seconds: Annotated[
-        float, typer.Option(min=1, max=3600, help="Begin nothing more after so long.")
+        float,
+        typer.Option(min=1, max=3600, help="Start no new measurement after this many seconds."),
     ] = 60.0,
     tasks: Annotated[
-        int, typer.Option(min=1, max=100_000, help="How many /bin/true to run at once.")
+        int, typer.Option(min=1, max=100_000, help="Number of /bin/true tasks to run at once.")
     ] = 300,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Measure the installation from here: submits, runs of /bin/true, how soon one starts.
+    """Benchmark the installation: submit rate, run rate and start latency.
 
-    Its tasks share one name, which is told first; none of them is left waiting or running.
-    They are real tasks: whoever else uses the installation has to share it meanwhile, and
-    they count for your limits. What those do not allow is left out.
+    Its tasks share one name, which is printed first; none is left waiting or running. They are
+    real tasks: they compete with other work and count against your limits. Measurements that
+    your limits do not allow are skipped.
     """
     if output in (Output.CSV, Output.ID):
-        raise typer.BadParameter("Figures are no list of tasks; try json.", param_hint="--output")
+        raise typer.BadParameter(
+            "Figures are not a list of tasks; use json.", param_hint="--output"
+        )
     figures: list[Figure] = []
     with connect() as client:
-        run = Outside(client, Bounds(runs=tasks, seconds=seconds))
+        run = ApiBenchmark(client, Bounds(runs=tasks, seconds=seconds))
         _measure(run, figures)
         url = client.endpoint.name
     if not figures:
         raise typer.Exit(1)
     if output is Output.TABLE:
-        _draw(figures, url)
+        _print_figures(figures, url)
     elif output is Output.JSONL:
         print_lines(msgspec.to_builtins(figures))
     else:
         print_json({"url": url, "name": run.name, "figures": msgspec.to_builtins(figures)})
 
 
-def _measure(run: Outside, figures: list[Figure]) -> None:
-    say(f"The tasks are named {run.name}.")
-    signal.signal(signal.SIGINT, _interrupt(run))
+def _measure(run: ApiBenchmark, figures: list[Figure]) -> None:
+    print_notice(f"The tasks are named {run.name}.")
+    signal.signal(signal.SIGINT, _interrupt_handler(run))
     try:
-        run.measure(figures.append, _say_left_out)
+        run.measure(figures.append, _print_skipped)
     except Unfinished as error:
-        say(f"duly: {error}")
+        print_notice(f"duly: {error}")
         raise typer.Exit(1) from error
     except Interrupted:
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def _say_left_out(part: str, refusal: DulyError) -> None:
-    """Say what is not measured, and what could be done about it."""
-    fewer = " Fewer may do: --tasks." if part == RUNS else ""
-    say(f"Left out: {part}. {refusal.message}{fewer}")
+def _print_skipped(part: str, refusal: DulyError) -> None:
+    """Print which measurement was skipped, and why."""
+    fewer = " Try fewer tasks with --tasks." if part == RUNS else ""
+    print_notice(f"Skipped: {part}. {refusal.message}{fewer}")
 
 
-def _interrupt(run: Outside) -> Callable[[int, Any], None]:
-    """Let the first Ctrl-C take back what was submitted; a second one does not wait for that."""
+def _interrupt_handler(run: ApiBenchmark) -> Callable[[int, Any], None]:
+    """Return a SIGINT handler: the first Ctrl-C cancels the tasks, a second one exits at once."""
 
     def stop(signum: int, frame: Any) -> None:
         if run.stop.is_set():
             raise KeyboardInterrupt
-        say("Stopping: the tasks are taken back.")
+        print_notice("Stopping: cancelling the tasks.")
         run.stop.set()
 
     return stop
 
 
-def _draw(figures: list[Figure], url: str) -> None:
-    from duly.cli.tables import draw
+def _print_figures(figures: list[Figure], url: str) -> None:
+    from duly.cli.output.tables import print_table
 
-    draw(
+    print_table(
         ("WHAT", "FIGURE"),
-        ((row(one)[0], amount(one.value, one.unit)) for one in figures),
+        ((row(figure)[0], amount(figure.value, figure.unit)) for figure in figures),
         right=("FIGURE",),
     )
-    say(f"\nMeasured at {url}, through its API. Not to be seen from here:")
+    print_notice(f"\nMeasured at {url}, through its API. This cannot measure:")
     for what in UNSEEN:
-        say(f"- {what}")
-    say("`make bench` in the sources measures those, on a machine of its own.")
+        print_notice(f"- {what}")
+    print_notice("Run `make bench` in the source tree, on a dedicated machine, for these.")

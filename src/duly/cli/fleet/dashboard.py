@@ -1,4 +1,4 @@
-"""The commands that serve the pages, and that open those of `duly up`."""
+"""`duly dashboard` serves the dashboard; `duly link` opens the one of `duly up`."""
 
 import contextlib
 import os
@@ -7,76 +7,77 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import say
-from duly.cli.processes import DataFlag, HostFlag, PortFlag, VerboseFlag, tell
+from duly.cli.connect import print_notice
+from duly.cli.fleet.processes import DataFlag, HostFlag, PortFlag, VerboseFlag, print_output
 
 
 def dashboard(
     url: Annotated[
-        str, typer.Option(metavar="URL[,URL…]", help="The servers, any of which will do.")
+        str, typer.Option(metavar="URL[,URL…]", help="The servers; any one of them suffices.")
     ],
     host: HostFlag = "127.0.0.1",
     port: PortFlag = 8471,
     name: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="What people write in its address, if not --host."),
+        typer.Option(metavar="HOST", help="Host name in the dashboard's URL. [default: --host]"),
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Certificates to trust, for https; also DULY_CA_FILE."),
+        typer.Option(metavar="FILE", help="CA certificates to trust for https; also DULY_CA_FILE."),
     ] = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Certificate and those above it, in PEM form."),
+        typer.Option(metavar="FILE", help="Certificate chain in PEM format."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's key, in PEM form.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key of the certificate in PEM format."),
     ] = None,
     verbose: VerboseFlag = False,
 ) -> None:
-    """Serve the pages, on which people log in with a password.
+    """Serve the dashboard; users log in with a password.
 
-    It is only another client: it needs no key of its own, and shows to each what its user may see.
+    It is a client of the API without a key of its own: it shows users what their scopes allow.
     """
-    from duly.client.endpoint import endpoint
+    from duly.client.endpoint import parse_endpoint
     from duly.dashboard.options import PagesOptions
+    from duly.launch.local.ports import choose_port, is_loopback, public_name, url_of
     from duly.launch.logs import log_to_stderr
-    from duly.launch.ports import choose_port, is_loopback, local_name, url_of
     from duly.launch.tls import find_certificate
-    from duly.private_file import close_to_others
+    from duly.private_file import restrict_umask
 
-    close_to_others()
+    restrict_umask()
     log_to_stderr(verbose=verbose)
-    trusted = str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None
-    endpoint(url, None, trusted)
-    found = find_certificate(tls_cert, tls_key)
+    trusted_file = str(ca_file) if ca_file else os.environ.get("DULY_CA_FILE") or None
+    parse_endpoint(url, None, trusted_file)
+    certificate = find_certificate(tls_cert, tls_key)
     options = PagesOptions(
         url=url,
         host=host,
         port=choose_port(host, port, count=1),
         name=name,
-        ca_file=trusted,
-        certificate=None if found is None else (str(found.chain), str(found.key)),
+        ca_file=trusted_file,
+        certificate=None if certificate is None else (str(certificate.chain), str(certificate.key)),
     )
-    if found is None and not is_loopback(host):
-        say("Passwords cross the network unencrypted: give it --tls-cert and --tls-key.")
-    # Here, because it takes a second to import.
+    if certificate is None and not is_loopback(host):
+        print_notice("Passwords cross the network unencrypted. Use --tls-cert and --tls-key.")
+    # Imported late: it takes a second.
     from duly.dashboard.app import run
 
-    scheme = "http" if found is None else "https"
-    address = url_of(name or local_name(host), options.port, scheme=scheme)
+    scheme = "http" if certificate is None else "https"
+    address = url_of(name or public_name(host), options.port, scheme=scheme)
     with contextlib.suppress(KeyboardInterrupt):
-        run(options, lambda: tell(f"ready: {address}"))
+        run(options, lambda: print_output(f"ready: {address}"))
 
 
 def link(data: DataFlag = None) -> None:
-    """Print a new one-time link to the pages of `duly up`.
+    """Print a new one-time login link to the dashboard of `duly up`.
 
-    It works once, for five minutes, and opens the pages as the administrator; the link before
-    it is void. Run it as the user who started `duly up`. Its data folder is the one that your
-    configuration names, unless --data says otherwise.
+    The link is valid once, for five minutes, and logs in as the administrator; it invalidates
+    the previous link. Run the command as the user who started `duly up`. The data folder is the
+    one in your configuration unless --data is given.
     """
-    from duly.launch.pages_link import new_link
-    from duly.launch.user_config import find_data
+    from duly.launch.local.pages_link import new_link
+    from duly.launch.local.user_config import find_data
 
-    tell(new_link((data or find_data(os.environ)).absolute()))
+    print_output(new_link((data or find_data(os.environ)).absolute()))

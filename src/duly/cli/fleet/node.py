@@ -1,138 +1,171 @@
-"""The nodes: the machines that run tasks."""
+"""Inspect and manage nodes."""
 
 import time
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import WHILE_WAITING, connect
-from duly.cli.details import node_details
-from duly.cli.flags import ResourceFlags, with_resource_flags
-from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.request import duration, resource_fields
-from duly.cli.text import now
-from duly.client.shapes import Node, TokenUses
+from duly.cli.completion import complete_node
+from duly.cli.confirm import YesFlag, confirm
+from duly.cli.connect import WAITING_RETRIES, connect, print_notice
+from duly.cli.output.details import node_details
+from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
+from duly.cli.output.text import clean, now
+from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
+from duly.cli.tasks.request import parse_expires, resource_fields
+from duly.cli.tasks.tasks import TenantFlag
+from duly.client.shapes.task_shapes import Allocation, Node, TokenUses
 
 node = typer.Typer(
     name="node", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-NodeId = Annotated[str, typer.Argument(metavar="ID", help="The node.")]
+NodeId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The node's id or name.", autocompletion=complete_node),
+]
+MAX_SHOWN = 100
+"""The allocations that `duly node show` lists."""
 COLUMNS = ("id", "name", "status", "tasks", "capacity", "free", "last_heartbeat_at")
 
 
 @node.command("list")
 def list_nodes(output: OutputFlag = Output.TABLE) -> None:
-    """List the nodes."""
+    """List nodes."""
     with connect() as client:
         page = client.list_nodes()
     if output is not Output.TABLE:
         print_items(page["items"], page["next_cursor"], output, COLUMNS)
     elif page["items"]:
-        from duly.cli.tables import draw_nodes
+        from duly.cli.output.tables import print_nodes
 
-        draw_nodes(page["items"], now())
+        print_nodes(page["items"], now())
+        if page["next_cursor"]:
+            print_notice("There are more nodes than are shown here.")
     else:
         print("No nodes have joined yet.")
 
 
 token = typer.Typer(
-    help="The tokens with which new nodes join.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage join tokens for new nodes.", no_args_is_help=True, rich_markup_mode=None
 )
 node.add_typer(token, name="token")
 
 
 @token.command()
 def create(
-    expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long it is good for; 1h if not said.")
-    ] = None,
+    expires: ExpiresFlag = None,
     uses: Annotated[
         str | None,
-        typer.Option(metavar="N|unlimited", help="How many nodes may join with it; 1 if not said."),
+        typer.Option(metavar="N|unlimited", help="How many nodes may join with it. [default: 1]"),
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Print a token for `duly agent --join-token-file`; it is shown only this once."""
-    seconds = None if expires is None else duration("--expires", expires)
+    """Create a token for `duly agent --join-token-file`. It is shown only this once.
+
+    Without --expires it is valid for an hour.
+    """
+    seconds = parse_expires(expires)
     with connect() as client:
-        made = client.create_node_token(seconds, _uses(uses))
+        created = client.create_node_token(seconds, _parse_uses(uses))
     if output in (Output.JSON, Output.JSONL):
-        print_value(made, output)
+        print_value(created, output)
     else:
-        print(made["token"])
+        print(created["token"])
 
 
-def _uses(text: str | None) -> TokenUses | None:
+def _parse_uses(text: str | None) -> TokenUses | None:
     if text is None:
         return None
     if text == "unlimited":
         return "unlimited"
     if not text.isascii() or not text.isdecimal() or int(text) == 0:
-        raise typer.BadParameter("--uses is a number of nodes, or unlimited.")
+        raise typer.BadParameter("--uses must be a number of nodes, or unlimited.")
     return int(text)
 
 
 @node.command()
-def show(wanted: NodeId, output: OutputFlag = Output.TABLE) -> None:
-    """Show everything about a node."""
+def show(node_id: NodeId, tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Show everything about a node, and what is allocated on it for which tenant."""
     with connect() as client:
-        print_node(client.get_node(wanted), output)
+        shown = client.get_node(node_id)
+        print_node(shown, output)
+        if output is Output.TABLE:
+            held = client.list_resources(limit=MAX_SHOWN, node=shown["name"], tenant=tenant)
+            print_held(held["items"], more=held["next_cursor"] is not None)
 
 
 @node.command()
 def drain(
-    wanted: NodeId,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until nothing runs on it.")] = False,
+    node_id: NodeId,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until nothing runs on it.")] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Let a node finish what it runs and take no more."""
+    """Drain a node: it finishes its running tasks and takes no new ones."""
     with connect() as client:
-        found = client.drain_node(wanted)
-        while wait and found["status"] == "draining":
-            client.patience = WHILE_WAITING
+        shown = client.drain_node(node_id)
+        while wait and shown["status"] == "draining":
+            client.patience = WAITING_RETRIES
             time.sleep(1)
-            found = client.get_node(wanted)
-        print_node(found, output)
+            shown = client.get_node(node_id)
+        print_node(shown, output)
 
 
 @node.command()
-def undrain(wanted: NodeId, output: OutputFlag = Output.TABLE) -> None:
-    """Let a node take tasks again."""
+def undrain(node_id: NodeId, output: OutputFlag = Output.TABLE) -> None:
+    """Make a drained or draining node take tasks again."""
     with connect() as client:
-        print_node(client.undrain_node(wanted), output)
+        print_node(client.undrain_node(node_id), output)
 
 
 @node.command()
 @with_resource_flags
 def update(
     flags: ResourceFlags,
-    wanted: NodeId,
+    node_id: NodeId,
     own: Annotated[
-        bool, typer.Option("--own", help="Go by what its agent says again, in everything.")
+        bool,
+        typer.Option("--own", help="Remove the override: use the capacity that the agent reports."),
     ] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Say what a node has, whatever its agent says; what runs there is not touched."""
+    """Override the capacity that a node's agent reports; running tasks are not affected."""
     capacity = resource_fields(flags)
     if own == bool(capacity):
-        raise typer.BadParameter("Say what it has, such as --cpu 2, or --own, only one of them.")
+        raise typer.BadParameter("Give either amounts such as --cpu 2, or --own.")
     with connect() as client:
-        print_node(client.set_capacity(wanted, capacity or None), output)
+        print_node(client.set_capacity(node_id, capacity or None), output)
 
 
 @node.command()
-def remove(wanted: NodeId) -> None:
-    """Take a node away for good: what runs there is handed over, and it cannot come back."""
+def remove(node_id: NodeId, yes: YesFlag = False) -> None:
+    """Remove a node permanently; its running tasks are handed over to other nodes."""
     with connect() as client:
-        client.remove_node(wanted)
+        shown = client.get_node(node_id)
+        tasks = f"{shown['tasks']} running task{'' if shown['tasks'] == 1 else 's'}"
+        fate = f"; its {tasks} will run on other nodes" if shown["tasks"] else ""
+        confirm(f"Remove the node {shown['name']} for good{fate}?", yes=yes)
+        client.remove_node(str(shown["id"]))
+    print(clean(f"removed node {shown['name']} (id {shown['id']}){fate}"))
 
 
-def print_node(found: Node, output: Output) -> None:
-    """Print one node."""
-    if output is not Output.TABLE:
-        print_value(found, output, COLUMNS)
+def print_held(held: list[Allocation], *, more: bool) -> None:
+    """Print the allocations on a node."""
+    if not held:
         return
-    from duly.cli.tables import draw_pairs
+    from duly.cli.output.tables import print_allocations
 
-    draw_pairs(node_details(found, now()))
+    print()
+    print_allocations(held, now(), with_tenant=True)
+    if more:
+        print_notice("There are more: `duly resources list --node NAME --limit 1000` lists them.")
+
+
+def print_node(shown: Node, output: Output) -> None:
+    """Print a node."""
+    if output is not Output.TABLE:
+        print_value(shown, output, COLUMNS)
+        return
+    from duly.cli.output.tables import print_pairs
+
+    print_pairs(node_details(shown, now()))

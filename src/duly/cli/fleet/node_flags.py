@@ -1,18 +1,18 @@
-"""What is said of a node on the command line: sizes, ranges, pairs."""
+"""Parses the flags of a node: sizes, port ranges and pairs."""
 
 import re
 
 from typer import BadParameter
 
 from duly.errors import Invalid
-from duly.model.amounts import parse_size
+from duly.model.requests.amounts import parse_size
 
-RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
-HIGHEST_PORT = 65_535
+PORT_RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
+MAX_PORT = 65_535
 
 
 def read_size(text: str | None, flag: str) -> int | None:
-    """Return a size in MiB: 4GiB is 4096, and so is a bare 4096."""
+    """Parse a size into MiB: 4GiB is 4096, and so is a bare 4096."""
     if text is None:
         return None
     if text.isdecimal():
@@ -24,18 +24,20 @@ def read_size(text: str | None, flag: str) -> int | None:
 
 
 def read_range(text: str | None) -> tuple[int, int] | None:
-    """Return the first and the last port of a range such as 20000-20999."""
+    """Parse a port range such as 20000-20999 into its first and last port."""
     if text is None:
         return None
-    found = RANGE.fullmatch(text.strip())
-    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 0 < first <= last <= HIGHEST_PORT:
-        raise BadParameter(f"Not a range of ports: {text!r}.", param_hint="--port-range")
+    match = PORT_RANGE.fullmatch(text.strip())
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < first <= last <= MAX_PORT:
+        raise BadParameter(
+            f"Invalid port range: {text!r}. Write it like 20000-20999.", param_hint="--port-range"
+        )
     return first, last
 
 
 def read_amounts(texts: list[str]) -> dict[str, int]:
-    """Return amounts by kind, from texts such as gpu=1."""
+    """Parse amounts by kind, such as gpu=1."""
     amounts = read_pairs(texts, "--extra")
     for kind, amount in amounts.items():
         if not amount.isdecimal():
@@ -44,7 +46,7 @@ def read_amounts(texts: list[str]) -> dict[str, int]:
 
 
 def read_pairs(texts: list[str], flag: str) -> dict[str, str]:
-    """Return values by name, from texts such as zone=a."""
+    """Parse values by name, such as zone=a."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The commands that start processes, and those that prepare for them."""
+"""`duly up`, `serve`, `db` and `doctor`: start processes and prepare for them."""
 
 import os
 from pathlib import Path
@@ -6,31 +6,33 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import say
-from duly.cli.text import clean_lines
+from duly.cli.connect import print_notice
+from duly.cli.output.text import clean_lines
 from duly.errors import ConfigError
 
-DataFlag = Annotated[
-    Path | None, typer.Option("--data", help="Folder for everything.", show_default=False)
-]
+DataFlag = Annotated[Path | None, typer.Option("--data", help="Data folder.", show_default=False)]
 HostFlag = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 PortFlag = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on.")]
 DatabaseFlag = Annotated[
     str | None,
-    typer.Option("--database", metavar="DSN", help="PostgreSQL to use; also DULY_DATABASE."),
+    typer.Option(
+        "--database", metavar="DSN", help="DSN of an existing PostgreSQL; also DULY_DATABASE."
+    ),
 ]
 DatabaseFileFlag = Annotated[
     Path | None,
-    typer.Option("--database-file", metavar="FILE", help="File that holds the DSN."),
+    typer.Option("--database-file", metavar="FILE", help="File that contains the DSN."),
 ]
 ConfigFlag = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings, in TOML.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file in TOML.")
 ]
-IsolationFlag = Annotated[
-    str, typer.Option("--isolation", help="How tasks are kept apart: process.")
+IsolationFlag = Annotated[str, typer.Option("--isolation", help="How tasks are isolated: process.")]
+StoreFlag = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Object store: a folder, s3://…, gs://…"),
 ]
 VerboseFlag = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say more than warnings and errors.")
+    bool, typer.Option("--verbose", "-v", help="Log more than warnings and errors.")
 ]
 
 
@@ -41,22 +43,24 @@ def up(
     database: DatabaseFlag = None,
     database_file: DatabaseFileFlag = None,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard/--no-dashboard", help="Serve pages on the next port.")
+        bool,
+        typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard on the next port."),
     ] = True,
+    store: StoreFlag = None,
     isolation: IsolationFlag = "process",
     config: ConfigFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
-    """Start everything on this machine: PostgreSQL, a server, a node and the pages.
+    """Start everything on this machine: PostgreSQL, a server, a node and the dashboard.
 
-    The data is kept in ~/.local/share/duly unless --data says otherwise. Ctrl-C stops all of
-    it and hands running tasks back to their queue; a second Ctrl-C hurries.
+    Data is stored in ~/.local/share/duly unless --data is given. Ctrl-C stops everything and
+    returns running tasks to their queue; a second Ctrl-C stops at once.
     """
     from duly import config as settings
-    from duly.launch.data_folder import default_data
     from duly.launch.database import find_dsn
+    from duly.launch.event_loop import run
+    from duly.launch.local.data_folder import default_data
     from duly.launch.logs import log_to_stderr
-    from duly.launch.running import run
     from duly.launch.up import UpOptions
     from duly.launch.up import up as start
 
@@ -66,12 +70,13 @@ def up(
         host=host,
         port=port,
         database=find_dsn(database, database_file, os.environ),
+        store_url=store,
         dashboard=dashboard,
         isolation=isolation,
         settings=settings.load(config, os.environ),
         verbose=verbose,
     )
-    run(start(options, tell, say))
+    run(start(options, print_output, print_notice))
 
 
 def serve(
@@ -79,43 +84,47 @@ def serve(
     database_file: DatabaseFileFlag = None,
     host: HostFlag = "127.0.0.1",
     port: PortFlag = 8470,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="URL", help="Object store: a folder, s3://…, gs://…"),
-    ] = None,
+    store: StoreFlag = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Certificate and those above it, in PEM form."),
+        typer.Option(metavar="FILE", help="Certificate chain in PEM format."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's key, in PEM form.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key of the certificate in PEM format."),
     ] = None,
     config: ConfigFlag = None,
     verbose: VerboseFlag = False,
 ) -> None:
     """Start a server; any number of them may share one database."""
     from duly import config as settings
-    from duly.launch.data_folder import default_data
+    from duly.launch.event_loop import run
+    from duly.launch.local.data_folder import default_data
     from duly.launch.logs import log_to_stderr
-    from duly.launch.running import run
     from duly.launch.serve import ServeOptions
     from duly.launch.serving import serve_until_interrupted
     from duly.launch.tls import find_certificate
 
     log_to_stderr(verbose=verbose)
+    if store is None:
+        store = str(default_data() / "objects")
+        print_notice(
+            f"Logs and artifacts are stored in {store}. Servers on other machines need a store "
+            "that all of them share: start every server with the same --store."
+        )
     options = ServeOptions(
-        dsn=_dsn(database, database_file),
-        store_url=store or str(default_data() / "objects"),
+        dsn=find_database(database, database_file),
+        store_url=store,
         host=host,
         port=port,
         settings=settings.load(config, os.environ),
         certificate=find_certificate(tls_cert, tls_key),
     )
-    run(serve_until_interrupted(options, tell))
+    run(serve_until_interrupted(options, print_output, print_notice))
 
 
 db = typer.Typer(
-    help="Set up and look at the database.",
+    help="Set up, migrate, back up and inspect the database.",
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -128,58 +137,60 @@ def init(
     database_file: DatabaseFileFlag = None,
     admin_key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the administrator's key is kept."),
+        typer.Option(metavar="FILE", help="File to keep the administrator's key in."),
     ] = None,
 ) -> None:
-    """Bring a database to the schema of this version, and make the administrator's key.
+    """Migrate a database to this version's schema, and create the administrator's key.
 
-    The key goes to the file, readable by you alone. Without a file it is printed, once,
+    The key is written to the file, readable by you alone. Without a file it is printed once,
     and only if the database has none yet.
     """
     from duly.launch import database as launch
-    from duly.launch.running import run
+    from duly.launch.event_loop import run
 
-    dsn, role = _dsn(database, database_file), _request_role()
-    _tell_applied(run(launch.bring_up_to_date(dsn, role)))
+    dsn, role = find_database(database, database_file), find_request_role()
+    print_applied(run(launch.bring_up_to_date(dsn, role)))
     if admin_key_file:
         run(launch.ensure_admin_key(dsn, admin_key_file))
-        say(f"The administrator's key is in {admin_key_file}.")
+        print_notice(f"The administrator's key is in {admin_key_file}.")
     else:
-        _tell_first_key(run(launch.first_admin_key(dsn)))
+        _print_first_key(run(launch.first_admin_key(dsn)))
     run(launch.check_request_role(dsn, role))
 
 
-def _tell_first_key(key: str | None) -> None:
+def _print_first_key(key: str | None) -> None:
     if key is None:
-        say("There is an administrator's key already; another one goes to an --admin-key-file.")
+        print_notice(
+            "An administrator's key exists already; use --admin-key-file to create another."
+        )
     else:
-        say("The administrator's key follows. It is shown this once:")
-        tell(key)
+        print_notice("The administrator's key, shown only this once:")
+        print_output(key)
 
 
 @db.command("migrate")
 def migrate(database: DatabaseFlag = None, database_file: DatabaseFileFlag = None) -> None:
-    """Bring a database to the schema of this version."""
+    """Migrate a database to this version's schema."""
     from duly.launch import database as launch
-    from duly.launch.running import run
+    from duly.launch.event_loop import run
 
-    dsn, role = _dsn(database, database_file), _request_role()
-    _tell_applied(run(launch.bring_up_to_date(dsn, role)))
+    dsn, role = find_database(database, database_file), find_request_role()
+    print_applied(run(launch.bring_up_to_date(dsn, role)))
     run(launch.check_request_role(dsn, role))
 
 
 @db.command("status")
 def status(database: DatabaseFlag = None, database_file: DatabaseFileFlag = None) -> None:
-    """Say how far a database is, and change nothing; exit 1 if migrations are missing."""
+    """Show applied and pending migrations; exit 1 if any are pending."""
     from duly.launch import database as launch
-    from duly.launch.running import run
+    from duly.launch.event_loop import run
 
-    found = run(launch.status(_dsn(database, database_file)))
-    tell(f"postgresql: {found.postgresql}")
+    found = run(launch.status(find_database(database, database_file)))
+    print_output(f"postgresql: {found.postgresql}")
     for name in found.applied:
-        tell(f"applied: {name}")
+        print_output(f"applied: {name}")
     for name in found.pending:
-        tell(f"pending: {name}")
+        print_output(f"pending: {name}")
     if found.pending:
         raise typer.Exit(1)
 
@@ -190,48 +201,52 @@ def doctor(
     port: PortFlag = 8470,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="Object store of `duly serve`, to look at."),
+        typer.Option("--store", metavar="URL", help="Object store of `duly serve` to check."),
     ] = None,
 ) -> None:
-    """Say what this machine lacks, with the fix; exit 1 if Duly cannot run without it."""
-    from duly.launch.data_folder import default_data
+    """Check this machine and print fixes; exit 1 if Duly cannot run."""
     from duly.launch.doctor import Level, examine
+    from duly.launch.local.data_folder import default_data
 
     folder = (data or default_data()).absolute()
     findings = examine(folder, host, port, os.environ, store)
     for finding in findings:
-        tell(f"{finding.level:<8} {finding.about}: {finding.text}")
+        print_output(f"{finding.level:<8} {finding.about}: {finding.text}")
         if finding.fix and finding.level is not Level.OK:
-            tell(f"{'':<8} fix: {finding.fix}")
+            print_output(f"{'':<8} fix: {finding.fix}")
     if any(finding.level is Level.MISSING for finding in findings):
         raise typer.Exit(1)
 
 
-def _tell_applied(names: list[str]) -> None:
+def print_applied(names: list[str]) -> None:
+    """Print the names of migrations that were applied, if any."""
     for name in names:
-        say(f"applied {name}")
+        print_notice(f"applied {name}")
     if not names:
-        say("The schema is up to date.")
+        print_notice("The schema is up to date.")
 
 
-def _dsn(database: str | None, file: Path | None) -> str:
+def find_database(database: str | None, file: Path | None) -> str:
+    """Return the DSN from the flags or the environment; raises ConfigError if there is none."""
     from duly.launch.database import find_dsn
 
     dsn = find_dsn(database, file, os.environ)
     if dsn is None:
-        raise ConfigError("Which database? Give --database-file, --database or DULY_DATABASE.")
+        raise ConfigError(
+            "No database was given. Use --database-file, --database or DULY_DATABASE."
+        )
     return dsn
 
 
-def _request_role() -> str:
-    """Return the role that requests take on, from the environment or as it is by default."""
+def find_request_role() -> str:
+    """Return the PostgreSQL role for requests, from the environment or the default."""
     from duly import config as settings
 
     return settings.load(None, os.environ).database.request_role
 
 
-def tell(text: str) -> None:
-    """Print a line that others wait for, at once; that nobody reads on is no reason to end."""
+def print_output(text: str) -> None:
+    """Print and flush a line that other programs wait for; a closed pipe is ignored."""
     try:
         print(clean_lines(text), flush=True)
     except BrokenPipeError:

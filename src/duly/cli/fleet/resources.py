@@ -1,15 +1,17 @@
-"""Who has what of the nodes: tasks that run, and reservations."""
+"""Inspect allocations of running tasks, and manage reservations."""
 
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect
-from duly.cli.flags import ResourceFlags, with_resource_flags
-from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.request import duration, resource_fields
-from duly.cli.text import now
-from duly.client.shapes import Allocation
+from duly.cli.completion import complete_node
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
+from duly.cli.output.text import clean, now
+from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
+from duly.cli.tasks.request import parse_expires, resource_fields
+from duly.cli.tasks.tasks import TenantFlag
+from duly.client.shapes.task_shapes import Allocation
 
 resources = typer.Typer(
     name="resources",
@@ -19,46 +21,60 @@ resources = typer.Typer(
     rich_markup_mode=None,
 )
 
-ReservationId = Annotated[str, typer.Argument(metavar="ID", help="The reservation.")]
-ExpiresFlag = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long from now it lasts: 30m, 8h, 7d.")
-]
-COLUMNS = ("id", "kind", "node", "resources", "task", "expires_at")
+ReservationId = Annotated[str, typer.Argument(metavar="ID", help="The reservation's id.")]
+COLUMNS = ("id", "kind", "tenant", "node", "resources", "task", "expires_at")
 
 
 @resources.command("list")
 def list_resources(
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
+    node: Annotated[
+        str | None, typer.Option(metavar="NODE", help="Only those on this node.")
+    ] = None,
+    tenant: TenantFlag = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+    ] = 50,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List what your tasks have of the nodes, and what you have reserved, newest first."""
+    """List the allocations of running tasks and reservations, newest first.
+
+    A key with the scope admin lists those of all tenants, unless --tenant names one.
+    """
     with connect() as client:
-        page = client.list_resources(limit=limit)
+        page = client.list_resources(limit=limit, node=node, tenant=tenant)
     if output is not Output.TABLE:
         print_items(page["items"], page["next_cursor"], output, COLUMNS)
     elif page["items"]:
-        from duly.cli.tables import draw_allocations
+        from duly.cli.output.tables import print_allocations
 
-        draw_allocations(page["items"], now())
+        print_allocations(page["items"], now(), with_tenant=page["tenant"] is None)
+        if page["next_cursor"]:
+            print_notice("There are more: --limit N lists up to 1000.")
     else:
-        print("Nothing runs, and nothing is reserved.")
+        print("No running tasks and no reservations.")
 
 
 @resources.command()
 @with_resource_flags
 def reserve(
     flags: ResourceFlags,
-    node: Annotated[str | None, typer.Option(help="The node; where it fits if not said.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            help="The node, by its id or name. [default: any where it fits]",
+            autocompletion=complete_node,
+        ),
+    ] = None,
     expires: ExpiresFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Keep part of a node free of tasks; without --expires, until it is released."""
-    wanted = resource_fields(flags)
-    if not wanted:
-        raise typer.BadParameter("Say what to reserve, such as --cpu 2 --memory 4GiB.")
-    seconds = None if expires is None else duration("--expires", expires)
+    """Reserve resources of a node; without --expires, until they are released."""
+    amounts = resource_fields(flags)
+    if not amounts:
+        raise typer.BadParameter("Nothing to reserve. Give amounts such as --cpu 2 --memory 4GiB.")
+    seconds = parse_expires(expires)
     with connect() as client:
-        print_allocation(client.reserve(wanted, node=node, expires_in=seconds), output)
+        print_allocation(client.reserve(amounts, node=node, expires_in=seconds), output)
 
 
 @resources.command()
@@ -69,28 +85,29 @@ def update(
     expires: ExpiresFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change what is reserved, kind by kind, or how long it lasts; it stays on its node."""
-    wanted = resource_fields(flags)
-    seconds = None if expires is None else duration("--expires", expires)
-    if not wanted and seconds is None:
-        raise typer.BadParameter("Say what to change, such as --cpu 2 or --expires 8h.")
+    """Change the amounts or the lifetime of a reservation; it stays on its node."""
+    amounts = resource_fields(flags)
+    seconds = parse_expires(expires)
+    if not amounts and seconds is None:
+        raise typer.BadParameter("Nothing to change. Give a flag such as --cpu 2 or --expires 8h.")
     with connect() as client:
-        changed = client.update_reservation(reservation, wanted or None, expires_in=seconds)
+        changed = client.update_reservation(reservation, amounts or None, expires_in=seconds)
     print_allocation(changed, output)
 
 
 @resources.command()
 def release(reservation: ReservationId) -> None:
-    """Give back what is reserved."""
+    """Release a reservation."""
     with connect() as client:
         client.release(reservation)
+    print(clean(f"released {reservation}"))
 
 
-def print_allocation(found: Allocation, output: Output) -> None:
-    """Print one allocation."""
+def print_allocation(shown: Allocation, output: Output) -> None:
+    """Print an allocation."""
     if output is not Output.TABLE:
-        print_value(found, output, COLUMNS)
+        print_value(shown, output, COLUMNS)
         return
-    from duly.cli.tables import draw_allocations
+    from duly.cli.output.tables import print_allocations
 
-    draw_allocations([found], now())
+    print_allocations([shown], now())

@@ -1,30 +1,41 @@
-"""The servers: those that take requests, and the one that leads."""
+"""Inspect the servers and the duties that they lead."""
 
 import typer
 
 from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag, print_items
-from duly.cli.text import now
+from duly.cli.output.printing import Output, OutputFlag, print_items
+from duly.cli.output.text import now
 
 server = typer.Typer(
     name="server", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
-COLUMNS = ("id", "name", "status", "version", "started_at", "last_heartbeat_at", "duties")
+COLUMNS = (
+    "id",
+    "name",
+    "status",
+    "address",
+    "host",
+    "pid",
+    "version",
+    "started_at",
+    "last_heartbeat_at",
+    "duties",
+)
 
 
 @server.callback()
 def servers() -> None:
-    """Stand for the group, which has a single command so far."""
+    """Keep the group a group: with a single command Typer would merge them."""
 
 
 @server.command("list")
 def list_servers(output: OutputFlag = Output.TABLE) -> None:
-    """List the servers, and which duty each leads in which term."""
+    """List servers with their addresses and processes, and the duties that each leads."""
     with connect() as client:
         page = client.list_servers()
     if output is not Output.TABLE:
         print_items(page["items"], page["next_cursor"], output, COLUMNS)
         return
-    from duly.cli.tables import draw_servers
+    from duly.cli.output.tables import print_servers
 
-    draw_servers(page["items"], now())
+    print_servers(page["items"], now())

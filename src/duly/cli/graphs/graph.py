@@ -1,4 +1,4 @@
-"""`duly graph`: what waits for what, drawn in the terminal or for other programs."""
+"""`duly graph`: draws a graph in the terminal, or as DOT, Mermaid or SVG."""
 
 from contextlib import suppress
 from enum import StrEnum
@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import connect, say, which_task
-from duly.cli.output import print_json
-from duly.cli.text import clean
-from duly.client.graph_shapes import Graph, TaskGraph
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import print_json
+from duly.cli.output.text import clean
+from duly.cli.tasks.find_task import task_to_read
+from duly.client.shapes.graph_shapes import Graph, TaskGraph
 from duly.client.sync import Client
 from duly.errors import NotFound
 
 
 class GraphOutput(StrEnum):
-    """The forms of a graph."""
+    """The output formats of a graph."""
 
     TABLE = "table"
     JSON = "json"
@@ -29,63 +30,70 @@ def graph(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="A graph, or a task: then what is around it. If left out, the graph or the task "
-            "last submitted from here.",
+            help="A graph, or a task to show with its upstream and downstream tasks, by id or "
+            "name. [default: the graph or task last submitted from here]",
         ),
     ] = None,
     output: Annotated[
         GraphOutput,
-        typer.Option("--output", "-o", help="How to print it; json is what the API answered."),
+        typer.Option("--output", "-o", help="Output format; json is the API's response."),
     ] = GraphOutput.TABLE,
 ) -> None:
-    """Draw a graph, or what a task waits for and what waits for it."""
+    """Draw a graph, or the upstream and downstream tasks of a task."""
     with connect() as client:
-        found, title, marked = _find(client, id_)
+        found, title, marked = _find_graph(client, id_)
     if output is GraphOutput.JSON:
         print_json(found)
         return
-    parts = found["tasks"]
+    tasks = found["tasks"]
     if output is GraphOutput.TABLE:
-        from duly.cli.graph_tree import draw_graph
+        from duly.cli.graphs.graph_tree import print_graph
 
-        draw_graph(title, parts, marked=marked)
+        print_graph(title, tasks, marked=marked)
     elif output is GraphOutput.SVG:
-        from duly.cli.graph_svg import as_svg
+        from duly.cli.graphs.graph_svg import as_svg
 
-        print("\n".join(as_svg(parts, title)))
+        print("\n".join(as_svg(tasks, title)))
     else:
-        from duly.cli.graph_text import as_dot, as_mermaid
+        from duly.cli.graphs.graph_text import as_dot, as_mermaid
 
-        print("\n".join((as_dot if output is GraphOutput.DOT else as_mermaid)(parts)))
+        print("\n".join((as_dot if output is GraphOutput.DOT else as_mermaid)(tasks)))
     if found["more"]:
-        say("There are more tasks than are told here.")
+        print_notice("There are more tasks than are shown here.")
 
 
-def _find(client: Client, id_: str | None) -> tuple[Graph | TaskGraph, str, str | None]:
-    """Return the graph of that id, or what is around that task; its title; the task to mark."""
+def _find_graph(client: Client, id_: str | None) -> tuple[Graph | TaskGraph, str, str | None]:
+    """Return a graph, or the neighbourhood of a task; its title; and the task to mark."""
     if id_ is not None:
         with suppress(NotFound):
             whole = client.get_graph(id_)
-            return whole, _title_of_graph(whole), None
-    wanted = which_task(client, id_)
+            return whole, _graph_title(whole), None
     try:
-        around = client.get_task_graph(wanted)
+        task_id = task_to_read(client, id_)
     except NotFound:
-        raise NotFound(f"There is no graph and no task {wanted[:60]}.") from None
-    if id_ is None and around["graph"] is not None:
-        whole = client.get_graph(around["graph"])
-        return whole, _title_of_graph(whole), None
-    return around, _title_around(around), around["id"]
+        if id_ is None:
+            raise
+        raise NotFound(f"There is no graph or task {id_[:60]}.") from None
+    try:
+        neighbourhood = client.get_task_graph(task_id)
+    except NotFound:
+        raise NotFound(f"There is no graph or task {task_id[:60]}.") from None
+    if id_ is None and neighbourhood["graph"] is not None:
+        whole = client.get_graph(neighbourhood["graph"])
+        return whole, _graph_title(whole), None
+    return neighbourhood, _neighbourhood_title(neighbourhood), neighbourhood["id"]
 
 
-def _title_of_graph(found: Graph) -> str:
+def _graph_title(found: Graph) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in found["counts"].items())
     named = f"{found['name']} " if found["name"] else ""
     return clean(f"{named}{found['id']}: {found['status']} ({counts})")
 
 
-def _title_around(found: TaskGraph) -> str:
+def _neighbourhood_title(found: TaskGraph) -> str:
     among = f", of graph {found['graph']}" if found["graph"] else ""
     others = len(found["tasks"]) - 1
-    around = f"{others} other{'' if others == 1 else 's'} around it" if others else "stands alone"
-    return clean(f"task {found['id']}{among}: {around}")
+    neighbourhood = (
+        f"{others} other{'' if others == 1 else 's'} around it" if others else "stands alone"
+    )
+    return clean(f"task {found['id']}{among}: {neighbourhood}")

@@ -1,4 +1,4 @@
-"""Graphs as a whole: cancelled, paused and resumed."""
+"""Cancels, pauses and resumes whole graphs."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -6,38 +6,41 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.output import Output, print_value
-from duly.client.graph_shapes import PausedGraph
+from duly.cli.output.printing import Output, print_value
+from duly.client.shapes.graph_shapes import PauseCounts
 from duly.client.sync import Client
 from duly.errors import NotFound
 
-GraphFlag = Annotated[str | None, typer.Option("--graph", metavar="ID", help="A whole graph.")]
+GraphFlag = Annotated[
+    str | None,
+    typer.Option("--graph", metavar="ID", help="All tasks of this graph, by its id or name."),
+]
 
 
-def pause_whole(client: Client, graph: str, output: Output) -> None:
-    """Pause a graph: none of its tasks starts until it is resumed; those that run go on."""
-    with named(client, graph):
+def pause_graph(client: Client, graph: str, output: Output) -> None:
+    """Pause a graph, and print how many of its tasks were paused."""
+    with naming_graph_of_task(client, graph):
         paused = client.pause_graph(graph)
-    say_counts(say_paused(paused, f" of {graph}"), paused, output)
+    print_counts(describe_paused(paused, f" of {graph}"), paused, output)
 
 
-def resume_whole(client: Client, graph: str, output: Output) -> None:
-    """Resume a graph that is paused."""
-    with named(client, graph):
+def resume_graph(client: Client, graph: str, output: Output) -> None:
+    """Resume a paused graph, and print how many of its tasks were resumed."""
+    with naming_graph_of_task(client, graph):
         count = client.resume_graph(graph)
-    say_counts(f"resumed {_tasks(count)} of {graph}", {"resumed": count}, output)
+    print_counts(f"resumed {_task_count(count)} of {graph}", {"resumed": count}, output)
 
 
-def cancel_whole(client: Client, graph: str, output: Output) -> None:
-    """Cancel all tasks of a graph that have not ended."""
-    with named(client, graph):
+def cancel_graph(client: Client, graph: str, output: Output) -> None:
+    """Cancel the live tasks of a graph, and print how many."""
+    with naming_graph_of_task(client, graph):
         count = client.cancel_graph(graph)
-    say_counts(f"cancelled {_tasks(count)} of {graph}", {"cancelled": count}, output)
+    print_counts(f"cancelled {_task_count(count)} of {graph}", {"cancelled": count}, output)
 
 
 @contextmanager
-def named(client: Client, graph: str) -> Iterator[None]:
-    """Say of which graph a task is, to whoever gave its id for one."""
+def naming_graph_of_task(client: Client, graph: str) -> Iterator[None]:
+    """If a task's id was given instead of a graph's, name the graph in the error."""
     try:
         yield
     except NotFound:
@@ -46,25 +49,25 @@ def named(client: Client, graph: str) -> Iterator[None]:
             whole = client.get_task(graph)["graph"]
         if whole is None:
             raise
-        raise NotFound(f"{graph} is a task, of graph {whole}.") from None
+        raise NotFound(f"{graph} is a task of graph {whole}; give the graph's id.") from None
 
 
-def say_paused(paused: PausedGraph, of: str = "") -> str:
-    """Return in words how many were paused, and how many run on."""
-    said = f"paused {_tasks(paused['paused'])}{of}"
+def describe_paused(paused: PauseCounts, of: str = "") -> str:
+    """Return a sentence with how many tasks were paused and how many keep running."""
+    sentence = f"paused {_task_count(paused['paused'])}{of}"
     if paused["running"]:
-        runs = "1 runs" if paused["running"] == 1 else f"{paused['running']} run"
-        said += f"; {runs} on to the end"
-    return said
+        runs = "1 keeps" if paused["running"] == 1 else f"{paused['running']} keep"
+        sentence += f"; {runs} running"
+    return sentence
 
 
-def say_counts(said: str, counts: Mapping[str, object], output: Output) -> None:
-    """Print how many it were, in words or for a program."""
+def print_counts(sentence: str, counts: Mapping[str, object], output: Output) -> None:
+    """Print a count as a sentence, or in a machine-readable format."""
     if output is Output.TABLE:
-        print(said)
+        print(sentence)
     elif output is not Output.ID:
         print_value(dict(counts), output)
 
 
-def _tasks(count: int) -> str:
+def _task_count(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"

@@ -1,13 +1,13 @@
-"""A graph as text for other programs: DOT for Graphviz, and Mermaid.
+"""Writes a graph as DOT for Graphviz, and as Mermaid.
 
-Names come from tenants, so they go nowhere but into quoted labels, with everything escaped
-that could end the quotes or mean something inside them.
+Names come from tenants, so they appear only in quoted labels, with every special character
+escaped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from duly.cli.text import clean
-from duly.client.graph_shapes import GraphPart
+from duly.cli.output.text import clean
+from duly.client.shapes.graph_shapes import GraphTask
 
 FILLS = {
     "done": "#b7e1c0",
@@ -19,68 +19,74 @@ FILLS = {
     "paused": "#dddddd",
     "cancelled": "#dddddd",
 }
-PLAIN = frozenset(" _-./,()")
-LONGEST = 100
+UNESCAPED = frozenset(" _-./,()")
+MAX_LABEL_CHARACTERS = 100
 
 
-def upstreams_of(part: GraphPart) -> Iterator[tuple[str, str]]:
-    """Yield the ids of what a task waits for, each with how that must end."""
-    for one in part["depends_on"]:
-        yield (one, "success") if isinstance(one, str) else (one["task"], one["on"])
+def upstreams_of(task: GraphTask) -> Iterator[tuple[str, str]]:
+    """Yield the ids of a task's upstreams, each with the condition on its end."""
+    for dependency in task["depends_on"]:
+        yield (
+            (dependency, "success")
+            if isinstance(dependency, str)
+            else (dependency["task"], dependency["on"])
+        )
 
 
-def label_of(part: GraphPart) -> str:
-    """Return what a task is called: by its ref, its name or its id."""
-    text = clean(part["ref"] or part["name"] or part["id"])
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+def label_of(task: GraphTask) -> str:
+    """Return the display name of a task: its ref, name or id."""
+    text = clean(task["ref"] or task["name"] or task["id"])
+    return text if len(text) <= MAX_LABEL_CHARACTERS else f"{text[:MAX_LABEL_CHARACTERS]}…"
 
 
-def as_dot(parts: Sequence[GraphPart]) -> Iterator[str]:
-    """Yield the lines of a graph for Graphviz."""
-    known = _names(parts)
+def as_dot(tasks: Sequence[GraphTask]) -> Iterator[str]:
+    """Yield the lines of a DOT document."""
+    names = _node_names(tasks)
     yield "digraph {"
     yield '  node [shape=box, style="rounded,filled", fontname="sans-serif"];'
-    for part in parts:
-        fill = FILLS.get(part["status"], "#ffffff")
-        label = f"{_dot(label_of(part))}\\n{_dot(part['status'])}"
-        yield f'  {known[part["id"]]} [label="{label}", fillcolor="{fill}"];'
-    for part in parts:
-        for upstream, on in upstreams_of(part):
-            if upstream in known:
-                said = "" if on == "success" else f' [label="{_dot(on)}", style=dashed]'
-                yield f"  {known[upstream]} -> {known[part['id']]}{said};"
+    for task in tasks:
+        fill = FILLS.get(task["status"], "#ffffff")
+        label = f"{_escape_dot(label_of(task))}\\n{_escape_dot(task['status'])}"
+        yield f'  {names[task["id"]]} [label="{label}", fillcolor="{fill}"];'
+    for task in tasks:
+        for upstream, on in upstreams_of(task):
+            if upstream in names:
+                attributes = (
+                    "" if on == "success" else f' [label="{_escape_dot(on)}", style=dashed]'
+                )
+                yield f"  {names[upstream]} -> {names[task['id']]}{attributes};"
     yield "}"
 
 
-def as_mermaid(parts: Sequence[GraphPart]) -> Iterator[str]:
-    """Yield the lines of a graph for Mermaid."""
-    known = _names(parts)
+def as_mermaid(tasks: Sequence[GraphTask]) -> Iterator[str]:
+    """Yield the lines of a Mermaid flowchart."""
+    names = _node_names(tasks)
     yield "flowchart TD"
-    for part in parts:
-        label = f"{_mermaid(label_of(part))}<br/>{_mermaid(part['status'])}"
-        status = part["status"]
+    for task in tasks:
+        label = f"{_escape_mermaid(label_of(task))}<br/>{_escape_mermaid(task['status'])}"
+        status = task["status"]
         styled = f":::{status}" if status in FILLS else ""
-        yield f'  {known[part["id"]]}["{label}"]{styled}'
-    for part in parts:
-        for upstream, on in upstreams_of(part):
-            if upstream in known:
-                arrow = "-->" if on == "success" else f'-. "{_mermaid(on)}" .->'
-                yield f"  {known[upstream]} {arrow} {known[part['id']]}"
-    for status in sorted({part["status"] for part in parts} & FILLS.keys()):
+        yield f'  {names[task["id"]]}["{label}"]{styled}'
+    for task in tasks:
+        for upstream, on in upstreams_of(task):
+            if upstream in names:
+                arrow = "-->" if on == "success" else f'-. "{_escape_mermaid(on)}" .->'
+                yield f"  {names[upstream]} {arrow} {names[task['id']]}"
+    for status in sorted({task["status"] for task in tasks} & FILLS.keys()):
         yield f"  classDef {status} fill:{FILLS[status]},color:#000"
 
 
-def _names(parts: Sequence[GraphPart]) -> Mapping[str, str]:
-    """Return what tasks are called inside of a drawing: nothing that anybody chose."""
-    return {part["id"]: f"t{place}" for place, part in enumerate(parts, 1)}
+def _node_names(tasks: Sequence[GraphTask]) -> Mapping[str, str]:
+    """Return generated identifiers for the tasks, free of user input."""
+    return {task["id"]: f"t{number}" for number, task in enumerate(tasks, 1)}
 
 
-def _dot(text: str) -> str:
+def _escape_dot(text: str) -> str:
     return clean(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _mermaid(text: str) -> str:
-    """Return `text` with all but letters, digits and a few signs by their numbers."""
+def _escape_mermaid(text: str) -> str:
+    """Escape everything but letters, digits and a few signs as character codes."""
     return "".join(
-        sign if sign.isalnum() or sign in PLAIN else f"#{ord(sign)};" for sign in clean(text)
+        sign if sign.isalnum() or sign in UNESCAPED else f"#{ord(sign)};" for sign in clean(text)
     )

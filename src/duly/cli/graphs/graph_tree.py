@@ -1,7 +1,7 @@
-"""A graph on the terminal: a tree in which every task stands below one of its upstreams.
+"""Prints a graph as a tree in the terminal, every task below one of its upstreams.
 
-That one is its last upstream in the order of the graph; the others are named beside it. An
-only dependant goes on below without a step to the right, so a long chain stays a column.
+That is its last upstream in the graph's order; the others are named beside it. An only child is
+not indented, so a long chain stays a column.
 """
 
 import sys
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from duly.cli.graph_text import label_of, upstreams_of
-from duly.cli.tables import STYLES, console
-from duly.cli.text import clean
-from duly.client.graph_shapes import GraphPart
+from duly.cli.graphs.graph_text import label_of, upstreams_of
+from duly.cli.output.tables import STYLES, console
+from duly.cli.output.text import clean
+from duly.client.shapes.graph_shapes import GraphTask
 
-NAMED = 6
-"""How many other upstreams are named beside a task."""
-DEEPEST = 20
-"""Steps to the right; what is deeper is drawn there, with its depth before it."""
+MAX_NAMED_UPSTREAMS = 6
+"""How many other upstreams are named beside a task; the rest are counted."""
+MAX_INDENT_LEVELS = 20
+"""Deeper tasks are printed at this indentation with their depth in front."""
 MARKS = {"done": "✔", "failed": "✘", "cancelled": "∅", "running": "▶", "paused": "‖"}
 ASCII_MARKS = {"done": "+", "failed": "x", "cancelled": "-", "running": ">", "paused": "="}
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
-    """What lines are drawn with."""
+class Glyphs:
+    """The characters that the tree is drawn with."""
 
     fork: str
     last: str
@@ -35,79 +35,83 @@ class Signs:
     marks: Mapping[str, str]
 
 
-LINES = Signs("├─ ", "└─ ", "│  ", "↓ ", "·", MARKS)
-ASCII = Signs("|- ", "`- ", "|  ", "v ", ".", ASCII_MARKS)
+UNICODE = Glyphs("├─ ", "└─ ", "│  ", "↓ ", "·", MARKS)
+ASCII = Glyphs("|- ", "`- ", "|  ", "v ", ".", ASCII_MARKS)
 
 
-def draw_graph(title: str, parts: Sequence[GraphPart], *, marked: str | None) -> None:
-    """Print a graph, one task a line, with its status; `marked` is the task that was asked for."""
+def print_graph(title: str, tasks: Sequence[GraphTask], *, marked: str | None) -> None:
+    """Print a graph, one task per line with its status; `marked` is the requested task."""
     out = console()
-    signs = LINES if _can_draw() else ASCII
+    glyphs = UNICODE if _is_utf8_terminal() else ASCII
     out.print(Text(title, "bold"))
-    for line in _lines(parts, signs, marked):
+    for line in _lines(tasks, glyphs, marked):
         out.print(line, soft_wrap=True)
 
 
-def _can_draw() -> bool:
+def _is_utf8_terminal() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def _lines(parts: Sequence[GraphPart], signs: Signs, marked: str | None) -> Iterator[Text]:
-    known = {part["id"]: part for part in parts}
-    order = {part["id"]: place for place, part in enumerate(parts)}
-    below: dict[str | None, list[str]] = {}
-    for part in parts:
-        ours = [one for one, _ in upstreams_of(part) if one in known]
-        below.setdefault(max(ours, key=order.__getitem__, default=None), []).append(part["id"])
-    roots = below.get(None, [])
+def _lines(tasks: Sequence[GraphTask], glyphs: Glyphs, marked: str | None) -> Iterator[Text]:
+    by_id = {task["id"]: task for task in tasks}
+    order = {task["id"]: position for position, task in enumerate(tasks)}
+    children_of: dict[str | None, list[str]] = {}
+    for task in tasks:
+        upstreams = [one for one, _ in upstreams_of(task) if one in by_id]
+        children_of.setdefault(max(upstreams, key=order.__getitem__, default=None), []).append(
+            task["id"]
+        )
+    roots = children_of.get(None, [])
     open_: list[tuple[str, str, str, int, str | None]] = [
-        (one, *_steps(signs, one == roots[-1]), 1, None) for one in reversed(roots)
+        (one, *_steps(glyphs, one == roots[-1]), 1, None) for one in reversed(roots)
     ]
     while open_:
-        one, lead, indent, depth, above = open_.pop()
-        yield _line(known[one], known, Text(lead), signs, above, is_marked=one == marked)
-        under = below.get(one, [])
-        if len(under) == 1:
-            open_.append((under[0], f"{indent}{signs.down}", indent, depth, one))
+        one, lead, indent, depth, parent = open_.pop()
+        yield _line(by_id[one], by_id, Text(lead), glyphs, parent, is_marked=one == marked)
+        children = children_of.get(one, [])
+        if len(children) == 1:
+            open_.append((children[0], f"{indent}{glyphs.down}", indent, depth, one))
             continue
-        for each in reversed(under):
-            step, bar = _steps(signs, each == under[-1])
-            if depth >= DEEPEST:
+        for child in reversed(children):
+            step, bar = _steps(glyphs, child == children[-1])
+            if depth >= MAX_INDENT_LEVELS:
                 step, bar = f"({depth + 1}) ", ""
-            open_.append((each, f"{indent}{step}", f"{indent}{bar}", depth + 1, one))
+            open_.append((child, f"{indent}{step}", f"{indent}{bar}", depth + 1, one))
 
 
-def _steps(signs: Signs, is_last: bool) -> tuple[str, str]:
-    return (signs.last, "   ") if is_last else (signs.fork, signs.bar)
+def _steps(glyphs: Glyphs, is_last: bool) -> tuple[str, str]:
+    return (glyphs.last, "   ") if is_last else (glyphs.fork, glyphs.bar)
 
 
 def _line(
-    part: GraphPart,
-    known: Mapping[str, GraphPart],
+    task: GraphTask,
+    by_id: Mapping[str, GraphTask],
     lead: Text,
-    signs: Signs,
-    above: str | None,
+    glyphs: Glyphs,
+    parent: str | None,
     *,
     is_marked: bool,
 ) -> Text:
-    status, style = clean(part["status"]), STYLES.get(part["status"], "")
-    line = lead + Text(f"{signs.marks.get(part['status'], signs.wait)} ", style)
-    line.append(label_of(part), "bold underline" if is_marked else "bold")
+    status, style = clean(task["status"]), STYLES.get(task["status"], "")
+    line = lead + Text(f"{glyphs.marks.get(task['status'], glyphs.wait)} ", style)
+    line.append(label_of(task), "bold underline" if is_marked else "bold")
     line.append(f"  {status}", style)
-    line.append(f"  {clean(part['id'])}", "dim")
+    line.append(f"  {clean(task['id'])}", "dim")
     if is_marked:
         line.append("  (this task)")
-    if beside := _beside(part, known, above):
+    if beside := _other_upstreams(task, by_id, parent):
         line.append(f"  after {beside}", "dim")
     return line
 
 
-def _beside(part: GraphPart, known: Mapping[str, GraphPart], above: str | None) -> str:
-    """Return what the drawing does not show: other upstreams, and how they must end."""
-    said = []
-    for upstream, on in upstreams_of(part):
-        if upstream != above or on != "success":
-            name = label_of(known[upstream]) if upstream in known else clean(upstream)
-            said.append(name if on == "success" else f"{name} ({clean(on)})")
-    more = [f"{len(said) - NAMED} more"] if len(said) > NAMED else []
-    return ", ".join([*said[:NAMED], *more])
+def _other_upstreams(task: GraphTask, by_id: Mapping[str, GraphTask], parent: str | None) -> str:
+    """Return what the tree does not show: other upstreams and their conditions."""
+    others = []
+    for upstream, on in upstreams_of(task):
+        if upstream != parent or on != "success":
+            name = label_of(by_id[upstream]) if upstream in by_id else clean(upstream)
+            others.append(name if on == "success" else f"{name} ({clean(on)})")
+    more = (
+        [f"{len(others) - MAX_NAMED_UPSTREAMS} more"] if len(others) > MAX_NAMED_UPSTREAMS else []
+    )
+    return ", ".join([*others[:MAX_NAMED_UPSTREAMS], *more])

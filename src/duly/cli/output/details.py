@@ -1,58 +1,68 @@
-"""A task, a node and the whole of Duly as names and values for a person to read."""
+"""Formats tasks, nodes and the status as pairs of name and value for people."""
 
 import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.cli.exits import signal_of
-from duly.cli.text import say_age, say_span, say_time
-from duly.client.shapes import Audit, Drift, Node, Status, Task
+from duly.cli.exit_codes import signal_of
+from duly.cli.output.text import format_age, format_span, format_time
+from duly.client.shapes.task_shapes import Audit, Drift, Node, RetryTerms, Status, Task
 from duly.duration import format_duration
-from duly.model.numerals import plain
+from duly.model.numerals import format_number
 
 Pairs = Iterator[tuple[str, str]]
+NOT_STARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
 
 
-def task_details(task: Task, now: datetime) -> Pairs:
-    """Yield what is known of a task; what means nothing yet is left out."""
+def task_details(task: Task, now: datetime, *, show_env: bool = False) -> Pairs:
+    """Yield the fields of a task; empty ones are left out.
+
+    Without `show_env`, only the names of environment variables: the values may be secrets.
+    """
     for name, value in _task_pairs(task, now):
         if value:
             yield name, value
+    if env := task.get("env"):
+        pairs = "\n".join(f"{name}={value}" for name, value in env.items())
+        yield "env", pairs if show_env else f"{', '.join(env)} (values: --show-env)"
 
 
 def _task_pairs(task: Task, now: datetime) -> Pairs:
     yield "id", task["id"]
     yield "name", task["name"] or ""
     yield "status", task["status"]
-    yield "why", say_reason(task)
+    yield "why", reason_message(task)
     yield "progress", _progress(task, now)
     yield "command", _command(task)
     yield "bundle", str(task.get("artifact") or "")
     yield "exit code", _exit_code(task)
     yield "attempts", _attempts(task)
+    yield "retry", _retry(task.get("retry"))
     yield "node", task["node"] or ""
     for name in ("submitted_at", "ready_at", "start_by", "started_at", "finished_at"):
-        yield name.removesuffix("_at").replace("_", " "), say_time(_text(task, name), now)
+        if name == "start_by" and task["finished_at"]:
+            continue  # It no longer has to start.
+        yield name.removesuffix("_at").replace("_", " "), format_time(_text(task, name), now)
     if task["started_at"]:
-        yield "ran", say_span(task["started_at"], task["finished_at"] or now.isoformat())
+        yield "ran", format_span(task["started_at"], task["finished_at"] or now.isoformat())
     if usage := task["usage"]:
         yield (
             "used",
             f"{usage['cpu_seconds']:.1f}s of cpu, {usage['peak_memory_mb']:.0f} MiB at most",
         )
     yield "tier", task["tier"] or ""
-    yield "resources", say_resources(task["resources"])
+    yield "resources", format_resources(task["resources"])
     yield "category", task.get("category") or ""
     yield "queue", task.get("queue") or ""
     yield "delay tolerance", format_duration(timedelta(seconds=task["delay_tolerance"]))
     yield "execution cap", format_duration(timedelta(seconds=task["execution_cap"]))
     yield "labels", "\n".join(f"{name}={value}" for name, value in task["labels"].items())
     yield "requires", "\n".join(f"{name}={value}" for name, value in task["requires"].items())
-    if asked := task.get("concurrency"):
-        yield "concurrency", f"{asked['limit']} at once with the key {asked['key']}"
+    if concurrency := task.get("concurrency"):
+        yield "concurrency", f"{concurrency['limit']} at once with the key {concurrency['key']}"
     yield "schedule", task["schedule"] or ""
-    yield "fire time", say_time(task["fire_at"], now)
+    yield "fire time", format_time(task["fire_at"], now)
     yield "replay of", task["replay_of"] or ""
     yield "tenant", task["tenant"]
     yield "user", task["user"] or ""
@@ -60,69 +70,84 @@ def _task_pairs(task: Task, now: datetime) -> Pairs:
 
 
 def node_details(node: Node, now: datetime) -> Pairs:
-    """Yield what is known of a node."""
+    """Yield the fields of a node."""
     yield "id", str(node["id"])
     yield "name", node["name"]
     yield "status", node["status"]
     yield "tasks", str(node["tasks"])
-    yield "capacity", say_resources(node["capacity"])
-    yield "free", say_resources(node["free"], node["capacity"])
+    yield "capacity", format_resources(node["capacity"])
+    yield "free", format_resources(node["free"], node["capacity"])
     if labels := node["labels"]:
         yield "labels", "\n".join(f"{name}={value}" for name, value in labels.items())
     if enforcement := node.get("enforcement"):
         yield "limits", "\n".join(f"{kind}: {how}" for kind, how in enforcement.items())
     if shortage := node.get("shortage"):
-        yield "short of", f"{shortage}; it is given no work for now"
-    yield "last heartbeat", say_time(node["last_heartbeat_at"], now) or "never"
+        yield "short of", f"{shortage}; it gets no new tasks for now"
+    yield "last heartbeat", format_time(node["last_heartbeat_at"], now) or "never"
 
 
 def status_details(status: Status, url: str) -> Pairs:
-    """Yield the whole at a glance."""
+    """Yield the overview of the installation, as far as the caller may see it."""
     hours = status.get("window_hours", 24)
-    yield "server", f"{url}, version {status['version']}"
-    yield "leader", status["leader"] or "none at the moment"
-    yield "database", f"PostgreSQL {status['database'].get('version', '')}".strip()
+    version = f", version {status['version']}" if status["version"] else ""
+    yield "server", f"{status['server']} at {url}{version}"
+    if database := status["database"]:
+        yield "leader", status["leader"] or "none at the moment"
+        yield "database", f"PostgreSQL {database.get('version', '')}".strip()
+    yield "tenant", status["tenant"] or "all tenants"
     yield "now", _counts(status["tasks"], ("running", "waiting", "scheduled", "blocked", "paused"))
     yield f"last {hours} hours", _counts(status["tasks"], ("done", "failed", "cancelled"))
-    yield "nodes", _counts(status["nodes"], ("ready", "draining", "drained", "lost"))
-    yield "capacity", say_resources(status["capacity"])
-    yield "free", say_resources(status["free"], status["capacity"])
+    if nodes := status["nodes"]:
+        yield "nodes", _counts(nodes, ("ready", "draining", "drained", "stopped", "lost"))
+    if (capacity := status["capacity"]) and (free := status["free"]):
+        yield "capacity", format_resources(capacity)
+        yield "free", format_resources(free, capacity)
     if audit := status.get("audit"):
         yield "audit", _audit(audit, datetime.fromisoformat(status["time"]))
         if audit["drift"]:
-            yield "drift", "\n".join(_drift(one) for one in audit["drift"])
+            yield "drift", "\n".join(_drift(drift) for drift in audit["drift"])
 
 
 def _audit(audit: Audit, now: datetime) -> str:
-    """Say whether all is as it should be, and when that was last found out."""
+    """Summarize the last self-audit: the number of inconsistencies, its age and the repairs."""
     if audit["completed_at"] is None:
         return "not yet"
-    found = sum(one["count"] for one in audit["drift"])
-    many = "thing is not as it" if found == 1 else "things are not as they"
-    clean = f"{found} {many} should be" if found else "clean"
-    repaired = f", {audit['repaired']} repaired in all" if audit["repaired"] else ""
-    age = say_age(audit["completed_at"], now).replace("now", "just now")
+    found = sum(drift["count"] for drift in audit["drift"])
+    noun = "inconsistency" if found == 1 else "inconsistencies"
+    clean = f"{found} {noun}" if found else "clean"
+    repaired = f", {audit['repaired']} repaired in total" if audit["repaired"] else ""
+    age = format_age(audit["completed_at"], now).replace("now", "just now")
     return f"{clean}, {age}{repaired}"
 
 
 def _drift(drift: Drift) -> str:
-    """Say one kind of drift: "2 orphaned: It runs on … (7251039274172416, …)"."""
+    """Format inconsistencies of one kind: "2 orphaned: It runs on … (7251039274172416, …)"."""
     examples = ", ".join(drift["examples"])
     more = ", …" if drift["count"] > len(drift["examples"]) else ""
     ids = f" ({examples}{more})" if examples else ""
     return f"{drift['count']} {drift['kind']}: {drift['message']}{ids}"
 
 
-def say_reason(item: Mapping[str, Any]) -> str:
-    """Return the sentence of a reason, if there is one."""
+def reason_message(item: Mapping[str, Any]) -> str:
+    """Return the message of an item's reason; empty if it has none."""
     reason = item.get("reason")
     return str(reason.get("message", "")) if isinstance(reason, dict) else ""
 
 
-def say_resources(resources: Mapping[str, Any], capacity: Mapping[str, Any] | None = None) -> str:
-    """Say an amount of resources: "1.5 cpu, 512 MiB memory, 2 gpu".
+def short_reason(task: Task) -> str:
+    """Return the reason for a list: in a word while a task has not started, then as a sentence."""
+    reason = task["reason"]
+    if reason is not None and task["status"] in NOT_STARTED:
+        return reason["code"]
+    return reason_message(task)
 
-    Of a `capacity` also that nothing is left is said: "0 cpu".
+
+def format_resources(
+    resources: Mapping[str, Any], capacity: Mapping[str, Any] | None = None
+) -> str:
+    """Format resources: "1.5 cpu, 512 MiB memory, 2 gpu".
+
+    With `capacity`, kinds that it has are shown even when nothing is left: "0 cpu".
     """
     kinds = capacity or resources
     units = {
@@ -134,7 +159,9 @@ def say_resources(resources: Mapping[str, Any], capacity: Mapping[str, Any] | No
         "ports": "ports",
     }
     parts = [
-        f"{plain(resources.get(kind, 0))} {unit}" for kind, unit in units.items() if kinds.get(kind)
+        f"{format_number(resources.get(kind, 0))} {unit}"
+        for kind, unit in units.items()
+        if kinds.get(kind)
     ]
     parts += [f"{amount} {kind}" for kind, amount in (resources.get("extra") or {}).items()]
     return ", ".join(parts) or "none"
@@ -149,7 +176,7 @@ def _text(task: Mapping[str, Any], name: str) -> str | None:
 
 
 def _command(task: Mapping[str, Any]) -> str:
-    """Return it the way it is typed, where the server tells it."""
+    """Return the command as typed in a shell, or the path of the script."""
     command = task.get("command")
     if isinstance(command, list):
         return shlex.join(map(str, command))
@@ -164,12 +191,12 @@ def _exit_code(task: Task) -> str:
 
 
 def _progress(task: Task, now: datetime) -> str:
-    """Say how far a task that runs has come by its own account."""
-    told = task.get("progress")
-    if told is None:
+    """Format the progress that a running task reported."""
+    progress = task.get("progress")
+    if progress is None:
         return ""
-    text = f": {told['text']}" if told["text"] else ""
-    return f"{told['fraction']:.0%}{text} ({say_age(told['at'], now)})"
+    text = f": {progress['text']}" if progress["text"] else ""
+    return f"{progress['fraction']:.0%}{text} ({format_age(progress['at'], now)})"
 
 
 def _attempts(task: Task) -> str:
@@ -177,3 +204,17 @@ def _attempts(task: Task) -> str:
         return f"none of {task['max_attempts']} yet"
     lost = f", {task['losses']} lost with their node" if task["losses"] else ""
     return f"{task['attempt']} ({task['failures']} of {task['max_attempts']} failed{lost})"
+
+
+def _retry(retry: RetryTerms | None) -> str:
+    """Return what a task asked of its retries; empty if it follows the server's settings."""
+    if retry is None:
+        return ""
+    parts = []
+    if retry["delay"] is not None:
+        parts.append(f"after {format_duration(timedelta(seconds=retry['delay']))}, doubling")
+    if retry["max_delay"] is not None:
+        parts.append(f"after at most {format_duration(timedelta(seconds=retry['max_delay']))}")
+    if codes := retry["no_retry_exit_codes"]:
+        parts.append(f"not after exit code {', '.join(map(str, codes))}")
+    return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""What a command prints: a table for people, or one of four forms for programs."""
+"""Prints output for programs: JSON, JSON lines, CSV or ids."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.text import clean, clean_json
+from duly.cli.output.text import clean, clean_json
 
 
 class Output(StrEnum):
-    """The forms of an answer."""
+    """The output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -23,7 +23,7 @@ class Output(StrEnum):
 
 
 OutputFlag = Annotated[
-    Output, typer.Option("--output", "-o", help="How to print it; json is what the API answered.")
+    Output, typer.Option("--output", "-o", help="Output format; json is the API's response.")
 ]
 
 TASK_COLUMNS = (
@@ -41,14 +41,14 @@ TASK_COLUMNS = (
 
 
 def discard_output() -> None:
-    """Let whatever is still to be printed vanish, because nobody reads it any more."""
+    """Redirect stdout to /dev/null, because its reader is gone."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)
 
 
 def write_bytes(data: bytes) -> None:
-    """Pass on what a task wrote, untouched and at once."""
+    """Write a task's output to stdout, unmodified and unbuffered."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -71,7 +71,7 @@ def print_ids(items: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_csv(items: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print `columns` of each item with a line of headings; what is nested is JSON."""
+    """Print `columns` of each item below a header line; nested values are JSON."""
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -95,7 +95,7 @@ def _cell(value: Any) -> str:
 def print_value(
     value: Mapping[str, Any], output: Output, columns: Sequence[str] = TASK_COLUMNS
 ) -> None:
-    """Print one thing in a form for programs."""
+    """Print an item in a machine-readable format."""
     match output:
         case Output.JSONL:
             print_lines([value])
@@ -113,7 +113,7 @@ def print_items(
     output: Output,
     columns: Sequence[str] = TASK_COLUMNS,
 ) -> None:
-    """Print a list in a form for programs; as JSON it has the shape of the API's answer."""
+    """Print a list in a machine-readable format; JSON has the shape of the API's response."""
     match output:
         case Output.JSONL:
             print_lines(items)

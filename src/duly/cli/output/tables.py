@@ -1,10 +1,10 @@
-"""Tables on the terminal, with rich; imported only when one is drawn.
+"""Prints tables with rich; imported only when one is printed.
 
-Cells are `Text`, never markup: what a tenant wrote cannot style anything.
+Cells are `Text`, never markup, so text from tenants cannot style anything.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -13,17 +13,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from duly.cli.details import say_reason, say_resources
-from duly.cli.text import clean, say_age, say_span, say_time
-from duly.client.shapes import Allocation, Attempt, Node, Server, Task, UsageRow, UsageTold
+from duly.cli.output.details import format_resources, reason_message, short_reason
+from duly.cli.output.text import clean, format_age, format_span, format_time
+from duly.client.shapes.task_shapes import (
+    Allocation,
+    Attempt,
+    Node,
+    Server,
+    Task,
+    TenantTasks,
+    UsageReport,
+    UsageRow,
+)
 
-LINES = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
-UNBOUNDED = 10_000
-"""The width of what is not a terminal: whoever reads it must not lose half a line."""
-LONG = frozenset({"NAME", "REASON", "FREE", "CAPACITY", "WHEN", "ZONE", "NEXT RUN", "USER"})
-"""Columns whose text may go over several lines."""
-IDS = frozenset({"ID", "TASK", "GRAPH"})
-"""Columns that are never cut: half an id is another one, or none."""
+HEADER_RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+PIPE_WIDTH = 10_000
+"""The width of output that is not a terminal: lines must not be truncated."""
+WRAPPING_COLUMNS = frozenset(
+    {"NAME", "REASON", "FREE", "CAPACITY", "WHEN", "ZONE", "NEXT RUN", "USER"}
+)
+"""Columns whose text may wrap."""
+ID_COLUMNS = frozenset({"ID", "TASK", "GRAPH"})
+"""Columns that are never truncated: a truncated id is another id, or none."""
 STYLES = {
     "done": "green",
     "succeeded": "green",
@@ -40,27 +51,32 @@ STYLES = {
     "paused": "magenta",
     "cancelled": "dim",
     "drained": "dim",
+    "stopped": "dim",
 }
 
 
 def console() -> Console:
-    """Return where tables go; colours only on a terminal, and not with NO_COLOR."""
-    wide = None if sys.stdout.isatty() else UNBOUNDED
+    """Return a console for stdout; colours only on a terminal, and not with NO_COLOR."""
+    wide = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=wide, highlight=False, soft_wrap=False)
 
 
-def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print rows of text under their headings; a word with a style of its own is coloured."""
-    table = Table(box=LINES, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
+) -> None:
+    """Print rows below their headings; cells that are a known status are coloured."""
+    table = Table(box=HEADER_RULE, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     cells = [list(map(clean, row)) for row in rows]
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if column in right else "left"
-        longest = max((len(row[place]) for row in cells), default=0) if column in IDS else None
-        # On a narrow terminal it is the long texts that give way.
+        longest = (
+            max((len(row[index]) for row in cells), default=0) if column in ID_COLUMNS else None
+        )
+        # On a narrow terminal the long texts wrap first.
         table.add_column(
             column,
             justify=justify,
-            no_wrap=column not in LONG,
+            no_wrap=column not in WRAPPING_COLUMNS,
             overflow="fold",
             min_width=longest,
         )
@@ -69,7 +85,7 @@ def draw(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
     console().print(table)
 
 
-def draw_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Print names and values, one pair per line; a value may have several lines."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -82,13 +98,21 @@ def draw_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     console().print(table)
 
 
-def draw_tasks(tasks: Iterable[Task], now: datetime) -> None:
-    """Print a list of tasks."""
-    draw(
-        ("ID", "STATUS", "SUBMITTED", "RAN", "NODE", "NAME", "REASON"),
-        (_task_row(task, now) for task in tasks),
-        right=("RAN",),
-    )
+def print_tasks(tasks: Iterable[Task], now: datetime, *, with_tenant: bool = False) -> None:
+    """Print a list of tasks; with the tenant of each if they belong to several."""
+    columns = ("ID", "STATUS", "SUBMITTED", "RAN", "NODE", "NAME", "REASON")
+    rows = [(task["tenant"], _task_row(task, now)) for task in tasks]
+    print_table(*with_tenants(columns, rows, with_tenant=with_tenant), right=("RAN",))
+
+
+def with_tenants(
+    columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], *, with_tenant: bool
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the table with the tenants of its rows as the second column, if wanted."""
+    if not with_tenant:
+        return columns, [row for _, row in rows]
+    first, *others = columns
+    return (first, "TENANT", *others), [(row[0], tenant, *row[1:]) for tenant, row in rows]
 
 
 def _task_row(task: Task, now: datetime) -> Sequence[str]:
@@ -96,17 +120,17 @@ def _task_row(task: Task, now: datetime) -> Sequence[str]:
     return (
         task["id"],
         task["status"],
-        say_age(task["submitted_at"], now),
-        say_span(task["started_at"], end) if task["started_at"] else "",
+        format_age(task["submitted_at"], now),
+        format_span(task["started_at"], end) if task["started_at"] else "",
         task["node"] or "",
         task["name"] or task["ref"] or "",
-        say_reason(task),
+        short_reason(task),
     )
 
 
-def draw_attempts(attempts: Iterable[Attempt], now: datetime) -> None:
-    """Print the attempts at a task."""
-    draw(
+def print_attempts(attempts: Iterable[Attempt], now: datetime) -> None:
+    """Print a list of attempts."""
+    print_table(
         ("ATTEMPT", "STATUS", "EXIT", "NODE", "STARTED", "RAN", "CPU", "PEAK MEMORY", "REASON"),
         (_attempt_row(attempt, now) for attempt in attempts),
         right=("ATTEMPT", "EXIT", "RAN", "CPU", "PEAK MEMORY"),
@@ -121,34 +145,49 @@ def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:
         attempt["outcome"] or "running",
         "" if attempt["exit_code"] is None else str(attempt["exit_code"]),
         attempt["node"] or "",
-        say_age(attempt["started_at"], now),
-        say_span(attempt["started_at"], end) if attempt["started_at"] else "",
+        format_age(attempt["started_at"], now),
+        format_span(attempt["started_at"], end) if attempt["started_at"] else "",
         f"{usage['cpu_seconds']:.1f}s" if usage else "",
         f"{usage['peak_memory_mb']:.0f} MiB" if usage else "",
-        say_reason(attempt),
+        reason_message(attempt),
     )
 
 
-def draw_allocations(allocations: Iterable[Allocation], now: datetime) -> None:
-    """Print who has what of the nodes."""
-    draw(
-        ("ID", "KIND", "NODE", "RESOURCES", "EXPIRES"),
+def print_allocations(
+    allocations: Iterable[Allocation], now: datetime, *, with_tenant: bool = False
+) -> None:
+    """Print a list of allocations; with the tenant of each if they belong to several."""
+    columns = ("ID", "KIND", "NODE", "RESOURCES", "EXPIRES")
+    rows = (
         (
+            one["tenant"],
             (
                 one["id"],
                 one["kind"],
                 one["node"],
-                say_resources(one["resources"]),
-                say_time(one["expires_at"], now),
-            )
-            for one in allocations
-        ),
+                format_resources(one["resources"]),
+                format_time(one["expires_at"], now),
+            ),
+        )
+        for one in allocations
     )
+    print_table(*with_tenants(columns, rows, with_tenant=with_tenant))
 
 
-def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
+def print_tenant_counts(tenants: Iterable[TenantTasks]) -> None:
+    """Print how many tasks of each tenant are in each status."""
+    names = ("running", "waiting", "scheduled", "blocked", "paused", "done", "failed", "cancelled")
+    figures = tuple(name.upper() for name in names)
+    rows = []
+    for one in tenants:
+        counts: Mapping[str, object] = one["tasks"]
+        rows.append((one["tenant"], *(str(counts[name]) for name in names)))
+    print_table(("TENANT", *figures), rows, right=figures)
+
+
+def print_nodes(nodes: Iterable[Node], now: datetime) -> None:
     """Print a list of nodes."""
-    draw(
+    print_table(
         ("ID", "NAME", "STATUS", "TASKS", "FREE", "CAPACITY", "LAST HEARTBEAT"),
         (
             (
@@ -156,9 +195,9 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
                 node["name"],
                 f"short of {short}" if (short := node.get("shortage")) else node["status"],
                 str(node["tasks"]),
-                say_resources(node["free"], node["capacity"]),
-                say_resources(node["capacity"]),
-                say_age(node["last_heartbeat_at"], now),
+                format_resources(node["free"], node["capacity"]),
+                format_resources(node["capacity"]),
+                format_age(node["last_heartbeat_at"], now),
             )
             for node in nodes
         ),
@@ -166,16 +205,16 @@ def draw_nodes(nodes: Iterable[Node], now: datetime) -> None:
     )
 
 
-def draw_usage(told: UsageTold, names: Sequence[str]) -> None:
-    """Print what was used, told apart by `names`, with the sum below it."""
+def print_usage(report: UsageReport, names: Sequence[str]) -> None:
+    """Print usage grouped by `names`, with the total below."""
     columns = [name.upper() for name in names]
     figures = ("TASKS", "ATTEMPTS", "CPU S", "GRANTED CPU S", "GRANTED MIB S", "PRICE")
     rows = [
-        [*(str(row.get(name) or "-") for name in names), *_figures(row)] for row in told["items"]
+        [*(str(row.get(name) or "-") for name in names), *_figures(row)] for row in report["items"]
     ]
     if names:
-        rows.append(["total", *[""] * (len(names) - 1), *_figures(told["total"])])
-    draw((*columns, *figures), rows, right=figures)
+        rows.append(["total", *[""] * (len(names) - 1), *_figures(report["total"])])
+    print_table((*columns, *figures), rows, right=figures)
 
 
 def _figures(row: UsageRow) -> list[str]:
@@ -189,18 +228,32 @@ def _figures(row: UsageRow) -> list[str]:
     ]
 
 
-def draw_servers(servers: Iterable[Server], now: datetime) -> None:
+def print_servers(servers: Iterable[Server], now: datetime) -> None:
     """Print a list of servers."""
-    draw(
-        ("ID", "NAME", "STATUS", "VERSION", "STARTED", "LAST HEARTBEAT", "LEADS"),
+    print_table(
+        (
+            "ID",
+            "NAME",
+            "STATUS",
+            "ADDRESS",
+            "HOST",
+            "PID",
+            "VERSION",
+            "STARTED",
+            "LAST HEARTBEAT",
+            "LEADS",
+        ),
         (
             (
                 server["id"],
                 server["name"],
                 server["status"],
+                server["address"] or "",
+                server["host"],
+                "" if server["pid"] is None else str(server["pid"]),
                 server["version"],
-                say_age(server["started_at"], now),
-                say_age(server["last_heartbeat_at"], now),
+                format_age(server["started_at"], now),
+                format_age(server["last_heartbeat_at"], now),
                 ", ".join(f"{duty['name']} (term {duty['term']})" for duty in server["duties"]),
             )
             for server in servers

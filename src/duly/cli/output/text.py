@@ -1,7 +1,7 @@
-"""Text for people: made harmless for a terminal, times as they are said.
+"""Makes text safe for terminals, and formats times and durations for people.
 
-Names, labels and reasons come from tenants. A terminal obeys control characters,
-so none of them is let through, nor any that turns the direction of writing.
+Names, labels and reasons come from tenants. Control characters could drive the terminal, so they
+are replaced, and so are characters that change the direction of writing.
 """
 
 import re
@@ -10,58 +10,62 @@ from datetime import UTC, datetime, timedelta
 from duly.duration import format_duration
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-NOT_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line, with a sign in place of each character a terminal would obey."""
+    """Return `text` on one line, with control characters replaced."""
     return UNSAFE.sub(lambda match: " " if match[0] in "\n\t" else "\ufffd", text)
 
 
 def clean_lines(text: str) -> str:
-    """Return `text` made harmless line by line."""
+    """Clean `text` line by line, keeping the line breaks."""
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def clean_json(text: str) -> str:
-    """Return JSON that means the same, with what a terminal would obey written as escapes."""
-    return NOT_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    """Return equivalent JSON with control characters written as escapes."""
+    return UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def parse(time: str | None) -> datetime | None:
-    """Read a time of an answer."""
+def parse_time(time: str | None) -> datetime | None:
+    """Parse a time from a response."""
     return None if time is None else datetime.fromisoformat(time)
 
 
-def say_age(time: str | None, now: datetime) -> str:
-    """Say how long ago, or how soon, a time is: "3m ago", "in 2h"."""
-    at = parse(time)
+def format_age(time: str | None, now: datetime) -> str:
+    """Format a time relative to now: "3m ago", "in 2h"."""
+    at = parse_time(time)
     if at is None:
         return ""
     past = now - at
     if abs(past) < timedelta(seconds=1):
         return "now"
-    return f"{coarse(past)} ago" if past > timedelta(0) else f"in {coarse(-past)}"
+    return (
+        f"{format_coarse_duration(past)} ago"
+        if past > timedelta(0)
+        else f"in {format_coarse_duration(-past)}"
+    )
 
 
-def say_time(time: str | None, now: datetime) -> str:
-    """Say a time on the clock of whoever reads, and how far away it is."""
-    at = parse(time)
+def format_time(time: str | None, now: datetime) -> str:
+    """Format a time in the local timezone, with the zone and the time's age."""
+    at = parse_time(time)
     if at is None:
         return ""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({say_age(time, now)})"
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z} ({format_age(time, now)})"
 
 
-def say_span(start: str | None, end: str | None) -> str:
-    """Say how long it was from `start` to `end`."""
-    first, last = parse(start), parse(end)
+def format_span(start: str | None, end: str | None) -> str:
+    """Format the duration from `start` to `end`."""
+    first, last = parse_time(start), parse_time(end)
     if first is None or last is None:
         return ""
     return format_duration(max(last - first, timedelta(0)))
 
 
-def coarse(duration: timedelta) -> str:
-    """Say a duration in its largest unit: 45s, 3m, 2h, 5d."""
+def format_coarse_duration(duration: timedelta) -> str:
+    """Format a duration in its largest unit: 45s, 3m, 2h, 5d."""
     seconds = duration.total_seconds()
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size or (unit != "m" and seconds >= size):
@@ -70,5 +74,5 @@ def coarse(duration: timedelta) -> str:
 
 
 def now() -> datetime:
-    """Return the time of day that ages are counted from."""
+    """Return the current time, which ages are relative to."""
     return datetime.now(UTC)

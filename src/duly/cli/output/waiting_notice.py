@@ -1,22 +1,21 @@
-"""What a person at a terminal is told while a task has not started yet."""
+"""Prints why a task has not started yet, for a person at a terminal."""
 
 import sys
 import threading
 from types import TracebackType
 from typing import Self
 
-from duly.cli.connect import say
-from duly.cli.details import say_reason
+from duly.cli.connect import print_notice
+from duly.cli.output.details import NOT_STARTED, reason_message
 from duly.client.sync import Client
 from duly.errors import DulyError
 
-PAUSE = 2.0
-"""Seconds of quiet after which somebody begins to wonder."""
-NOT_STARTED = frozenset({"scheduled", "blocked", "waiting", "paused"})
+POLL_INTERVAL_SECONDS = 2.0
+"""Also the delay before the first notice."""
 
 
-class Notice:
-    """Says on stderr what a task waits for, whenever that changes; only at a terminal."""
+class WaitingNotice:
+    """Prints to stderr what a task waits for, whenever that changes; only at a terminal."""
 
     def __init__(self, client: Client, task: str) -> None:
         self._client = client
@@ -38,16 +37,16 @@ class Notice:
         self.stop()
 
     def stop(self) -> None:
-        """Say no more: there is something else to be seen."""
+        """Stop printing, because the task's output follows."""
         self._stop.set()
 
     def _watch(self) -> None:
-        said = ""
-        while not self._stop.wait(PAUSE):
+        last_reason = ""
+        while not self._stop.wait(POLL_INTERVAL_SECONDS):
             try:
                 task = self._client.get_task(self._task)
             except DulyError:
                 return
-            if task["status"] in NOT_STARTED and (reason := say_reason(task)) != said:
-                said = reason
-                say(f"{task['status']}: {reason}")
+            if task["status"] in NOT_STARTED and (reason := reason_message(task)) != last_reason:
+                last_reason = reason
+                print_notice(f"{task['status']}: {reason}")

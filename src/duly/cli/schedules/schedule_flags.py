@@ -1,7 +1,7 @@
-"""The flags that say when a schedule fires, and how they become the fields of a request.
+"""The flags of a schedule, and their conversion to the fields of a request.
 
-An expression is read by the server, which tells where the mistake is; what belongs to the
-command line alone, such as two flags that contradict each other, is refused here.
+The server parses the expressions and reports where a mistake is; conflicts between flags are
+refused here.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,78 +12,95 @@ from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
-from duly.cli.flags import TaskFlags, with_flags
-from duly.cli.request import duration, instant, is_duration, task_fields
-from duly.client.schedule_shapes import ScheduleFields
-from duly.client.shapes import TaskFields
+from duly.cli.local_timezone import local_timezone
+from duly.cli.tasks.flags import TaskFlags, with_flags
+from duly.cli.tasks.request import is_duration, parse_instant, parse_seconds, task_fields
+from duly.client.shapes.schedule_shapes import ScheduleFields
+from duly.client.shapes.task_shapes import TaskFields
 from duly.errors import Invalid
 
-NONE = "none"
-WAYS = ("daily", "weekly", "monthly", "annually", "every", "cron")
+CLEAR = "none"
+CLOCK_RECURRENCES = ("daily", "weekly", "monthly", "annually", "cron")
+"""Those that name times of day, which mean nothing without a timezone."""
+RECURRENCES = (*CLOCK_RECURRENCES, "every")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhenFlags:
-    """What was said on the command line of when a schedule fires; None is what was not said."""
+    """The flags for when a schedule fires; None means not given."""
 
-    daily: Annotated[str | None, Option(metavar="06:30", help="Every day at this time.")] = None
-    weekly: Annotated[
-        str | None, Option(metavar="mon,thu@06:30", help="On these days of every week.")
-    ] = None
-    monthly: Annotated[
-        str | None, Option(metavar="31@06:30", help="On these days of every month.")
-    ] = None
-    annually: Annotated[
-        str | None, Option(metavar="12-24@06:30", help="On this day of every year.")
-    ] = None
-    every: Annotated[str | None, Option(metavar="PT3H", help="At an interval: 15m, 3h.")] = None
-    cron: Annotated[str | None, Option(metavar='"0 6 * * mon"', help="As the expression says.")] = (
+    daily: Annotated[str | None, Option(metavar="06:30", help="Fire every day at this time.")] = (
         None
     )
+    weekly: Annotated[
+        str | None, Option(metavar="mon,thu@06:30", help="Fire on these days of every week.")
+    ] = None
+    monthly: Annotated[
+        str | None, Option(metavar="31@06:30", help="Fire on these days of every month.")
+    ] = None
+    annually: Annotated[
+        str | None, Option(metavar="12-24@06:30", help="Fire on this day of every year.")
+    ] = None
+    every: Annotated[str | None, Option(metavar="PT3H", help="Fire at an interval: 15m, 3h.")] = (
+        None
+    )
+    cron: Annotated[
+        str | None, Option(metavar='"0 6 * * mon"', help="Fire by a cron expression.")
+    ] = None
     timezone: Annotated[
         str | None,
-        Option(metavar="ZONE", help="Whose clock is meant: Europe/Berlin; UTC if not said."),
+        Option(
+            metavar="ZONE",
+            help="Timezone, such as Europe/Berlin. [default: yours]",
+        ),
     ] = None
     start: Annotated[
-        str | None, Option(metavar="TIME", help="Nothing fires before, such as 2027-01-31T06:30.")
+        str | None,
+        Option(metavar="TIME", help="Do not fire before this time, such as 2027-01-31T06:30."),
     ] = None
-    end: Annotated[str | None, Option(metavar="TIME", help="Nothing fires after.")] = None
+    end: Annotated[str | None, Option(metavar="TIME", help="Do not fire after this time.")] = None
     jitter: Annotated[
-        str | None, Option(metavar="TIME", help="By how much a start may be put off: 10m.")
+        str | None,
+        Option(metavar="TIME", help="Delay each start by a random time up to this: 10m."),
     ] = None
     short_month: Annotated[
         Literal["last", "skip"] | None,
-        Option(help="What stands for a day that a month does not have: its last day, or nothing."),
+        Option(help="For a day that a month lacks: use its last day, or skip it."),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyFlags(WhenFlags):
-    """And what is done when it goes wrong."""
+    """The flags for overlapping and missed occurrences."""
 
     overlap: Annotated[
         Literal["skip", "queue", "cancel_other", "allow"] | None,
-        Option(help="If an earlier occurrence has not ended; skip if not said."),
+        Option(help="If an earlier occurrence has not ended. [default: skip]"),
     ] = None
     misfire: Annotated[
         Literal["skip", "once", "all"] | None,
-        Option(help="If nobody saw to a fire time in time; once if not said."),
+        Option(help="If fire times were missed. [default: once]"),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleFlags(TaskFlags, PolicyFlags):
-    """What was said of a schedule and of its task."""
+    """The flags of a schedule and of its task."""
 
-    name: Annotated[str | None, Option(help="A name to find it by; its tasks get it, too.")] = None
+    name: Annotated[str | None, Option(help="Name of the schedule and of its tasks.")] = None
     run_at: Annotated[
         str | None,
-        Option("--run-at", "--at", metavar="TIME", help="Once, such as 2027-01-31T06:30."),
+        Option(
+            "--run-at",
+            "--at",
+            metavar="TIME",
+            help="Fire once at this time, such as 2027-01-31T06:30.",
+        ),
     ] = None
     run_in: Annotated[
-        str | None, Option("--in", metavar="TIME", help="Once, after that much time: 10m.")
+        str | None, Option("--in", metavar="TIME", help="Fire once after this time: 10m.")
     ] = None
-    # Every occurrence would be the same task. Hidden, so that whoever tries is told why.
+    # Every occurrence would be the same task. Hidden rather than absent: the server explains why.
     idempotency_key: Annotated[str | None, Option(metavar="KEY", hidden=True)] = None
 
 
@@ -98,72 +115,88 @@ def with_schedule_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def when_fields(flags: WhenFlags) -> ScheduleFields:
-    """Return when it is to fire, without what was not said; `none` takes something away."""
-    ways = [way for way in WAYS if getattr(flags, way) is not None]
-    if len(ways) > 1:
+    """Return the fields of the recurrence for the flags that were given; `none` clears one."""
+    recurrences = [
+        recurrence for recurrence in RECURRENCES if getattr(flags, recurrence) is not None
+    ]
+    if len(recurrences) > 1:
         raise BadParameter(
-            "Both say when. Give only one of them.",
-            param_hint=" and ".join(f"--{way}" for way in ways),
+            "Only one of them can be given.",
+            param_hint=" and ".join(f"--{recurrence}" for recurrence in recurrences),
         )
-    said: dict[str, Any] = {way: getattr(flags, way) for way in ways}
+    values: dict[str, Any] = {recurrence: getattr(flags, recurrence) for recurrence in recurrences}
     if flags.every is not None:
-        said["every"] = duration("--every", flags.every)
+        values["every"] = parse_seconds("--every", flags.every)
     for name in ("timezone", "short_month"):
         if (value := getattr(flags, name)) is not None:
-            said[name] = value
+            values[name] = value
     for flag, name, text in (("--start", "start_at", flags.start), ("--end", "end_at", flags.end)):
         if text is not None:
-            said[name] = None if text.strip() == NONE else instant(flag, text)
+            values[name] = None if text.strip() == CLEAR else parse_instant(flag, text)
     if flags.jitter is not None:
-        none = flags.jitter.strip() == NONE
-        said["jitter"] = None if none else duration("--jitter", flags.jitter)
-    return said  # type: ignore[return-value] # the names are those of the fields
+        none = flags.jitter.strip() == CLEAR
+        values["jitter"] = None if none else parse_seconds("--jitter", flags.jitter)
+    return values  # type: ignore[return-value] # the names are those of the fields
+
+
+def add_local_timezone(fields: ScheduleFields) -> None:
+    """Let times of day be those of the user's own timezone, unless another one is given."""
+    if "timezone" in fields or not fields.keys() & {*CLOCK_RECURRENCES}:
+        return
+    zone = local_timezone()
+    if zone is None:
+        raise BadParameter(
+            "The name of your timezone cannot be found out. Give it, such as "
+            "--timezone Europe/Berlin or --timezone UTC.",
+            param_hint="--timezone",
+        )
+    fields["timezone"] = zone
 
 
 def schedule_fields(
     flags: ScheduleFlags, command: list[str], *, now: datetime
 ) -> tuple[ScheduleFields, TaskFields]:
-    """Return what was said of the schedule, and what of its task."""
-    said = when_fields(flags)
+    """Return the fields of the schedule and the fields of its task."""
+    values = when_fields(flags)
     task = task_fields(flags, command, now=now)
     if (run_at := task.pop("run_at", None)) is not None:
-        if ways := [way for way in WAYS if way in said]:
+        if recurrences := [recurrence for recurrence in RECURRENCES if recurrence in values]:
             raise BadParameter(
-                "Both say when. Give only one of them.",
-                param_hint=f"--{ways[0]} and {'--in' if flags.run_in else '--run-at'}",
+                "Only one of them can be given.",
+                param_hint=f"--{recurrences[0]} and {'--in' if flags.run_in else '--run-at'}",
             )
-        said["run_at"] = run_at
+        values["run_at"] = run_at
     if (name := task.get("name")) is not None:
-        said["name"] = name
+        values["name"] = name
     if flags.overlap is not None:
-        said["overlap"] = flags.overlap
+        values["overlap"] = flags.overlap
     if flags.misfire is not None:
-        said["misfire"] = flags.misfire
-    return said, task
+        values["misfire"] = flags.misfire
+    return values, task
 
 
-def require_when(said: ScheduleFields) -> None:
-    """Refuse a schedule that does not say when."""
-    if "run_at" not in said and not any(way in said for way in WAYS):
-        ways = ", ".join(f"--{way}" for way in WAYS)
-        raise BadParameter(f"Say when: one of {ways} or --run-at.")
+def require_when(values: ScheduleFields) -> None:
+    """Refuse a schedule without a recurrence."""
+    if "run_at" not in values and not any(recurrence in values for recurrence in RECURRENCES):
+        recurrences = ", ".join(f"--{recurrence}" for recurrence in RECURRENCES)
+        raise BadParameter(f"No recurrence was given. Give one of {recurrences} or --run-at.")
 
 
-def said_anything(flags: WhenFlags) -> bool:
-    """Return whether any of the flags was given."""
+def has_any_flag(flags: WhenFlags) -> bool:
+    """Return True if any of the flags was given."""
     return any(getattr(flags, field.name) is not None for field in fields(flags))
 
 
-def ahead(flag: str, text: str, now: datetime) -> datetime:
-    """Read a time, or a duration from now on."""
+def parse_future(flag: str, text: str, now: datetime) -> datetime:
+    """Parse a time, or a duration counted from now."""
     if is_duration(text):
-        return now + timedelta(seconds=duration(flag, text))
-    return instant(flag, text)
+        return now + timedelta(seconds=parse_seconds(flag, text))
+    return parse_instant(flag, text)
 
 
 @contextmanager
-def pointing(expression: str | None) -> Iterator[None]:
-    """Let a mistake in a cron expression be shown where it is."""
+def marking_cron_errors(expression: str | None) -> Iterator[None]:
+    """Show the position of a mistake in a cron expression below the error."""
     try:
         yield
     except Invalid as error:
@@ -172,7 +205,7 @@ def pointing(expression: str | None) -> Iterator[None]:
             raise
         from rich.cells import cell_len
 
-        from duly.cli.text import clean
+        from duly.cli.output.text import clean
 
         before = " " * cell_len(clean(expression[:at]))
         error.message += f"\n  {clean(expression)}\n  {before}^"

@@ -1,4 +1,4 @@
-"""Schedules on the terminal: in the words in which they were written."""
+"""Prints schedules and their occurrences as tables."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,161 +6,176 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from duly.cli.tables import draw
-from duly.cli.text import parse, say_time
-from duly.client.schedule_shapes import FireTime, Schedule
+from duly.cli.output.tables import print_table
+from duly.cli.output.text import format_time, parse_time
+from duly.cli.schedules.schedule_flags import CLOCK_RECURRENCES
+from duly.client.shapes.schedule_shapes import Occurrence, Schedule
 from duly.duration import format_duration
 
-WAYS = ("daily", "weekly", "monthly", "annually", "cron")
-SPANS = ("execution_cap", "delay_tolerance")
+DURATION_FIELDS = ("execution_cap", "delay_tolerance")
 
 
-def draw_schedules(schedules: Iterable[Schedule], now: datetime) -> None:
+def print_schedules(schedules: Iterable[Schedule], now: datetime) -> None:
     """Print a list of schedules."""
-    draw(
+    print_table(
         ("ID", "WHEN", "ZONE", "NEXT RUN", "NAME", "USER"),
         (
             (
-                one["id"],
-                say_when(one),
-                one["timezone"],
-                say_next(one, now),
-                one["name"] or "",
-                one["user"] or "",
+                item["id"],
+                format_recurrence(item),
+                item["timezone"],
+                format_next_run(item, now),
+                item["name"] or "",
+                item["user"] or "",
             )
-            for one in schedules
+            for item in schedules
         ),
     )
 
 
-def schedule_details(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a schedule; what means nothing is left out."""
-    for name, value in _pairs(one, now):
+def schedule_details(item: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a schedule; empty ones are left out."""
+    for name, value in _pairs(item, now):
         if value:
             yield name, value
 
 
-def _pairs(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
-    yield "id", one["id"]
-    yield "name", one["name"] or ""
-    yield "when", say_when(one)
-    yield "timezone", one["timezone"]
-    yield "short month", one["short_month"] or ""
-    yield "start", say_time(one["start_at"], now)
-    yield "end", say_time(one["end_at"], now)
-    yield "jitter", _span(one["jitter"]) if one["jitter"] else ""
-    yield "next run", say_next(one, now)
-    yield "paused", say_time(one["paused_at"], now)
-    yield "overlap", one["overlap"]
-    yield "misfire", one["misfire"]
-    yield "task", _task(one["task"] or {})
-    yield "graph", _graph(one["graph"] or {})
-    yield "tenant", one["tenant"]
-    yield "user", one["user"] or ""
-    yield "created", say_time(one["created_at"], now)
-    if one["updated_at"] != one["created_at"]:
-        yield "updated", say_time(one["updated_at"], now)
+def _pairs(item: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "id", item["id"]
+    yield "name", item["name"] or ""
+    yield "when", format_recurrence(item)
+    yield "timezone", item["timezone"]
+    yield "short month", item["short_month"] or ""
+    yield "start", format_time(item["start_at"], now)
+    yield "end", format_time(item["end_at"], now)
+    yield "jitter", _format_duration(item["jitter"]) if item["jitter"] else ""
+    yield "next run", format_next_run(item, now)
+    yield "paused", format_time(item["paused_at"], now)
+    yield "overlap", item["overlap"]
+    yield "misfire", item["misfire"]
+    yield "task", _describe_task(item["task"] or {})
+    yield "graph", _describe_graph(item["graph"] or {})
+    yield "tenant", item["tenant"]
+    yield "user", item["user"] or ""
+    yield "created", format_time(item["created_at"], now)
+    if item["updated_at"] != item["created_at"]:
+        yield "updated", format_time(item["updated_at"], now)
 
 
-def say_when(one: Schedule) -> str:
-    """Say when a schedule fires: "daily 06:30", "every 3h", "cron 0 6 * * mon"."""
-    if one["every"] is not None:
-        return f"every {_span(one['every'])}"
-    if (at := parse(one["run_at"])) is not None:
-        return f"once {at.astimezone():%Y-%m-%d %H:%M:%S}"
-    fields: Mapping[str, Any] = one
-    return next((f"{way} {fields[way]}" for way in WAYS if fields[way] is not None), "")
-
-
-def say_next(one: Schedule, now: datetime) -> str:
-    """Say when a schedule fires next, or why it does not."""
-    if one["paused"]:
-        return "paused"
-    return say_time(one["next_run_at"], now) or "never again"
-
-
-def draw_times(times: Iterable[str], zone: str, now: datetime) -> None:
-    """Print fire times on the clock of their zone, and of whoever reads."""
-    draw(
-        ("FIRES", "HERE"),
-        ((_in_zone(time, zone), say_time(time, now)) for time in times),
+def format_recurrence(item: Schedule) -> str:
+    """Format the recurrence of a schedule: "daily 06:30", "every 3h", "cron 0 6 * * mon"."""
+    if item["every"] is not None:
+        return f"every {_format_duration(item['every'])}"
+    if (at := parse_time(item["run_at"])) is not None:
+        return f"once {at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    fields: Mapping[str, Any] = item
+    return next(
+        (f"{way} {fields[way]}" for way in CLOCK_RECURRENCES if fields[way] is not None), ""
     )
 
 
-def draw_history(found: Iterable[FireTime], statuses: Mapping[str, str], zone: str) -> None:
-    """Print what became of fire times, with where their tasks or graphs are by now."""
+def format_next_run(item: Schedule, now: datetime) -> str:
+    """Format the next fire time of a schedule, or why there is none."""
+    if item["paused"]:
+        return "paused"
+    return format_time(item["next_run_at"], now) or "never again"
+
+
+def print_fire_times(times: Iterable[str], zone: str, now: datetime) -> None:
+    """Print fire times in the schedule's timezone and in the local one."""
+    print_table(
+        ("FIRES", "LOCAL TIME"),
+        ((_in_zone(time, zone), format_time(time, now)) for time in times),
+    )
+
+
+def print_occurrences(found: Iterable[Occurrence], statuses: Mapping[str, str], zone: str) -> None:
+    """Print occurrences with the current status of their tasks or graphs."""
     rows = list(found)
-    what = "GRAPH" if any(one["graph"] for one in rows) else "TASK"
-    draw(
+    what = "GRAPH" if any(item["graph"] for item in rows) else "TASK"
+    print_table(
         ("FIRES", what, "STATUS", "REASON"),
-        (_history_row(one, statuses, zone) for one in rows),
+        (_history_row(item, statuses, zone) for item in rows),
     )
 
 
 def _history_row(
-    one: FireTime, statuses: Mapping[str, str], zone: str
+    item: Occurrence, statuses: Mapping[str, str], zone: str
 ) -> tuple[str, str, str, str]:
-    fires = _in_zone(one["fire_at"], zone)
-    if one["times"] > 1:
-        fires = f"{fires} to {_in_zone(one['last_at'], zone)} ({one['times']} times)"
-    reason = one["reason"]["message"] if one["reason"] else ""
-    made = one["task"] or one["graph"]
-    return fires, made or "none", statuses.get(made, "") if made else "missed", reason
+    fires = _in_zone(item["fire_at"], zone)
+    if item["times"] > 1:
+        fires = f"{fires} to {_in_zone(item['last_at'], zone)} ({item['times']} times)"
+    reason = item["reason"]["message"] if item["reason"] else ""
+    submitted = item["task"] or item["graph"]
+    return (
+        fires,
+        submitted or "none",
+        statuses.get(submitted, "") if submitted else "missed",
+        reason,
+    )
 
 
 def _in_zone(time: str, zone: str) -> str:
-    at = parse(time)
+    at = parse_time(time)
     if at is None:
         return ""
     try:
         return f"{at.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %Z}"
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # This machine may know fewer zones than the server does.
+        # This machine may have fewer timezones installed than the server.
         return f"{at:%a %Y-%m-%d %H:%M:%S %Z}"
 
 
-def _task(task: Mapping[str, Any]) -> str:
-    """Say what a schedule submits: what to run, and then every field that was given."""
+def _describe_task(task: Mapping[str, Any]) -> str:
+    """Describe the task of a schedule: its command, then the fields that were given."""
     command = task.get("command")
     lines = [shlex.join(map(str, command))] if isinstance(command, list) else []
     if task.get("source"):
-        lines.append("a script that was sent along")
+        lines.append("an uploaded script")
     if task.get("env"):
-        # Their values may be secrets, and somebody may look over the shoulder.
+        # Only the names: the values may be secrets.
         lines.append(f"env: {', '.join(task['env'])}")
+    if task.get("stdin") is not None:
+        # Only the size: the input may be long, and may be a secret.
+        lines.append(f"stdin: {len(task['stdin'].encode())} bytes")
     lines += [
-        f"{name.replace('_', ' ')}: {_span(value) if name in SPANS else _value(value)}"
+        f"{name.replace('_', ' ')}: "
+        f"{_format_duration(value) if name in DURATION_FIELDS else _format_value(value)}"
         for name, value in task.items()
-        if name not in ("command", "source", "env")
+        if name not in ("command", "source", "env", "stdin")
     ]
     return "\n".join(lines)
 
 
-def _graph(graph: Mapping[str, Any]) -> str:
-    """Say what a schedule of a graph submits: its tasks, each after what it depends on."""
+def _describe_graph(graph: Mapping[str, Any]) -> str:
+    """Describe the graph of a schedule: its tasks with their upstreams."""
     lines = [graph["name"]] if graph.get("name") else []
     for task in graph.get("tasks", ()):
         upstreams = ", ".join(
-            one if isinstance(one, str) else f"{one['task']} ({one['on']})"
-            for one in task.get("depends_on", ())
+            item if isinstance(item, str) else f"{item['task']} ({item['on']})"
+            for item in task.get("depends_on", ())
         )
         lines.append(f"{task['ref']}{f' after {upstreams}' if upstreams else ''}")
     return "\n".join(lines)
 
 
-def _span(value: float | str) -> str:
-    """Say seconds as people do; whole ones without a fraction."""
+def _format_duration(value: float | str) -> str:
+    """Format seconds; whole ones without a fraction."""
     if isinstance(value, str):
         return value
     return format_duration(timedelta(seconds=value)).replace(".0s", "s")
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={text}" for name, text in value.items())
-    return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(_format_value, value)) if isinstance(value, list) else str(value)
 
 
-def say_made(one: Schedule, now: datetime) -> str:
-    """Say that a schedule is there, and when it fires first."""
-    return f"created {one['id']}, {say_when(one)}: fires first {say_time(one['next_run_at'], now)}"
+def describe_created(item: Schedule, now: datetime) -> str:
+    """Return a sentence with a new schedule's id, recurrence and first fire time."""
+    first = format_time(item["next_run_at"], now)
+    when = format_recurrence(item)
+    if item["every"] is None and item["run_at"] is None:
+        when = f"{when} ({item['timezone']})"
+    return f"created {item['id']}, {when}: fires first {first}"

@@ -1,4 +1,4 @@
-"""The schedules: what is submitted again and again, and when."""
+"""Manage schedules: tasks and graphs that are submitted repeatedly."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -6,29 +6,31 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli import last
-from duly.cli.bundle import add_bundle
-from duly.cli.connect import connect, say
-from duly.cli.main import TakesCommand
-from duly.cli.output import Output, OutputFlag, print_items, print_value
-from duly.cli.request import instant, require_payload
-from duly.cli.schedule_file import FileFlag, explaining, submitted_by
-from duly.cli.schedule_flags import (
+from duly.cli import last_task
+from duly.cli.completion import complete_schedule
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
+from duly.cli.output.text import clean, now
+from duly.cli.schedules.named_schedule import TakesNameAndCommand
+from duly.cli.schedules.schedule_file import FileFlag, apply_manifest, locating_errors
+from duly.cli.schedules.schedule_flags import (
     ScheduleFlags,
     WhenFlags,
-    ahead,
-    pointing,
+    add_local_timezone,
+    has_any_flag,
+    marking_cron_errors,
+    parse_future,
     require_when,
-    said_anything,
     schedule_fields,
     when_fields,
     with_schedule_flags,
     with_when_flags,
 )
-from duly.cli.submit import Command
-from duly.cli.text import clean, now
-from duly.client.schedule_shapes import FireTime, Schedule, ScheduleChanges
-from duly.client.shapes import TaskFields
+from duly.cli.tasks.bundle import add_bundle
+from duly.cli.tasks.request import parse_instant, require_payload
+from duly.cli.tasks.submit import Command
+from duly.client.shapes.schedule_shapes import Occurrence, Schedule, ScheduleChanges
+from duly.client.shapes.task_shapes import TaskFields
 from duly.client.sync import Client
 from duly.errors import NotFound
 
@@ -36,9 +38,18 @@ schedule = typer.Typer(
     name="schedule", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-ScheduleId = Annotated[str, typer.Argument(metavar="ID", help="The schedule.")]
-LimitFlag = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")]
-CursorFlag = Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on where a list ended.")]
+ScheduleId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The schedule's id or name.", autocompletion=complete_schedule
+    ),
+]
+LimitFlag = Annotated[
+    int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+]
+CursorFlag = Annotated[
+    str | None, typer.Option(metavar="CURSOR", help="The next_cursor of the previous page.")
+]
 COLUMNS = (
     "id",
     "name",
@@ -60,17 +71,17 @@ HISTORY_COLUMNS = ("fire_at", "last_at", "times", "task", "graph", "scheduling_t
 EXAMPLE = "duly schedule create --daily 06:30 -- echo hello"
 EXAMPLES = """\b
 Examples:
-  duly schedule create --name report --daily 06:30 --timezone Europe/Berlin -- /srv/report
+  duly schedule create report --daily 06:30 --timezone Europe/Berlin -- /srv/report
   duly schedule create --every 15m --overlap skip --cap 10m --script ./sync.sh
   duly schedule create --cron '0 9 * * mon-fri' --tier regular -- /usr/bin/true
   duly schedule create --daily 02:00 --overlap queue -f nightly.yaml"""
-RUNS = ("command", "source", "script_path")
-SHOWN = 5
-"""How many times, of the past and to come, `show` shows."""
+PAYLOAD_FIELDS = ("command", "source", "script_path")
+SHOWN_TIMES = 5
+"""How many past and how many future fire times `show` prints."""
 
 
 @schedule.command(
-    cls=TakesCommand, context_settings={"allow_interspersed_args": False}, epilog=EXAMPLES
+    cls=TakesNameAndCommand, context_settings={"allow_interspersed_args": False}, epilog=EXAMPLES
 )
 @with_schedule_flags
 def create(
@@ -79,39 +90,44 @@ def create(
     file: FileFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Make a schedule of a task, or of what a file asks for, and say when it fires first."""
-    said, task = schedule_fields(flags, command or [], now=now())
-    require_when(said)
-    manifest = None if file is None else submitted_by(file, said, task)
+    """Create a schedule of a task or a manifest, and print its first fire time."""
+    fields, task = schedule_fields(flags, command or [], now=now())
+    require_when(fields)
+    add_local_timezone(fields)
+    manifest = None if file is None else apply_manifest(file, fields, task)
     if manifest is None:
         require_payload(task, EXAMPLE)
-        said["task"] = task
+        fields["task"] = task
     elif manifest.name is not None:
-        said.setdefault("name", manifest.name)
+        fields.setdefault("name", manifest.name)
     add_bundle(flags.bundle, task)
-    with connect() as client, pointing(flags.cron), explaining(manifest):
-        made = client.create_schedule(**said)
+    with connect() as client, marking_cron_errors(flags.cron), locating_errors(manifest):
+        created = client.create_schedule(**fields)
     if output is not Output.TABLE:
-        print_value(made, output, COLUMNS)
+        print_value(created, output, COLUMNS)
         return
-    from duly.cli.schedule_tables import say_made
+    from duly.cli.schedules.schedule_tables import describe_created
 
-    print(clean(say_made(made, now())))
+    print(clean(describe_created(created, now())))
 
 
 @schedule.command("list")
 def list_schedules(
-    user: Annotated[str | None, typer.Option(metavar="USER", help="Those of this user.")] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Only those of this user.")
+    ] = None,
     due_before: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Due before 2027-01-31T06:30, or within 1h."),
+        typer.Option(
+            metavar="TIME", help="Only those due before a time, or within a duration such as 1h."
+        ),
     ] = None,
     limit: LimitFlag = 50,
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """List schedules, newest first."""
-    before = None if due_before is None else ahead("--due-before", due_before, now())
+    before = None if due_before is None else parse_future("--due-before", due_before, now())
     with connect() as client:
         page = client.list_schedules(user=user, due_before=before, limit=limit, cursor=cursor)
     if output is not Output.TABLE:
@@ -119,33 +135,37 @@ def list_schedules(
     elif not page["items"]:
         print("No schedules.")
     else:
-        from duly.cli.schedule_tables import draw_schedules
+        from duly.cli.schedules.schedule_tables import print_schedules
 
-        draw_schedules(page["items"], now())
-        say_more(page["next_cursor"])
+        print_schedules(page["items"], now())
+        print_next_cursor(page["next_cursor"])
 
 
 @schedule.command()
 def show(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
-    """Show a schedule, when it fires next, and what became of its last fire times."""
+    """Show a schedule with its next and last fire times."""
     with connect() as client:
-        found = client.get_schedule(schedule)
+        shown = client.get_schedule(schedule)
         if output is not Output.TABLE:
-            print_value(found, output, COLUMNS)
+            print_value(shown, output, COLUMNS)
             return
-        times = client.next_times(schedule, count=SHOWN)
-        past, _ = read_history(client, schedule, SHOWN, None)
-        statuses = read_statuses(client, schedule, past, SHOWN)
-    from duly.cli.schedule_tables import draw_history, draw_times, schedule_details
-    from duly.cli.tables import draw_pairs
+        times = client.next_times(schedule, count=SHOWN_TIMES)
+        past, _ = list_past(client, schedule, SHOWN_TIMES, None)
+        statuses = read_statuses(client, schedule, past, SHOWN_TIMES)
+    from duly.cli.output.tables import print_pairs
+    from duly.cli.schedules.schedule_tables import (
+        print_fire_times,
+        print_occurrences,
+        schedule_details,
+    )
 
-    draw_pairs(schedule_details(found, now()))
+    print_pairs(schedule_details(shown, now()))
     if times:
         print()
-        draw_times(times, found["timezone"], now())
+        print_fire_times(times, shown["timezone"], now())
     if past:
         print()
-        draw_history(past, statuses, found["timezone"])
+        print_occurrences(past, statuses, shown["timezone"])
 
 
 @schedule.command()
@@ -155,24 +175,24 @@ def history(
     cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List what became of fire times, newest first: a task or graph, or why there is none."""
+    """List past occurrences, newest first: the task or graph, or why there is none."""
     with connect() as client:
-        past, more = read_history(client, schedule, limit, cursor)
+        past, more = list_past(client, schedule, limit, cursor)
         if output is not Output.TABLE:
-            print_items(_for_programs(past, output), more, output, HISTORY_COLUMNS)
+            print_items(_with_ids(past, output), more, output, HISTORY_COLUMNS)
             return
         zone = "UTC"
-        # One that was removed has no zone any more, but still a history.
+        # A removed schedule has no timezone any more, but still a history.
         with suppress(NotFound):
             zone = client.get_schedule(schedule)["timezone"]
         statuses = read_statuses(client, schedule, past, limit, cursor)
     if not past:
-        print("It has not fired yet; `duly schedule next` says when it will.")
+        print("It has not fired yet; `duly schedule next` shows when it will.")
         return
-    from duly.cli.schedule_tables import draw_history
+    from duly.cli.schedules.schedule_tables import print_occurrences
 
-    draw_history(past, statuses, zone)
-    say_more(more)
+    print_occurrences(past, statuses, zone)
+    print_next_cursor(more)
 
 
 @schedule.command("next")
@@ -181,25 +201,34 @@ def next_times(
     flags: WhenFlags,
     schedule: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="The schedule; without it, say when as for `create`."),
+        typer.Argument(
+            metavar="[ID]",
+            help="The schedule's id or name; without it, give a recurrence as for `create`.",
+            autocompletion=complete_schedule,
+        ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="So many times.")] = 10,
-    after: Annotated[str | None, typer.Option(metavar="TIME", help="Those after.")] = None,
+    count: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Number of fire times.")
+    ] = 10,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only fire times after this.")
+    ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Say when a schedule fires next, or when one would that is not stored."""
-    since = None if after is None else ahead("--after", after, now())
-    if (schedule is None) == (not said_anything(flags)):
+    """Show the next fire times of a schedule, or of a recurrence without storing it."""
+    since = None if after is None else parse_future("--after", after, now())
+    if (schedule is None) == (not has_any_flag(flags)):
         raise typer.BadParameter(
-            "Give the ID of a schedule, or say when, such as --daily 06:30; one of them.",
+            "Give either the ID of a schedule, or a recurrence such as --daily 06:30.",
             param_hint="ID",
         )
-    with connect() as client, pointing(flags.cron):
+    with connect() as client, marking_cron_errors(flags.cron):
         if schedule is None:
-            said = when_fields(flags)
-            require_when(said)
-            times = client.preview_schedule(count=count, after=since, **said)
-            zone = flags.timezone or "UTC"
+            fields = when_fields(flags)
+            require_when(fields)
+            add_local_timezone(fields)
+            times = client.preview_schedule(count=count, after=since, **fields)
+            zone = fields.get("timezone") or "UTC"
         else:
             times = client.next_times(schedule, count=count, after=since)
             zone = client.get_schedule(schedule)["timezone"] if output is Output.TABLE else ""
@@ -216,24 +245,27 @@ def update(
     next_run: Annotated[
         str | None,
         typer.Option(
-            "--next-run", "--next-run-at", metavar="TIME", help="Move the next run alone: 2h."
+            "--next-run",
+            "--next-run-at",
+            metavar="TIME",
+            help="Move only the next run: a time, or 2h from now.",
         ),
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change a schedule; of its task, what is said replaces what was said, field by field.
+    """Update a schedule; flags of the task replace its fields one by one.
 
-    A file takes the place of all that it submitted so far.
+    A manifest replaces the whole task or graph.
     """
-    said, task = schedule_fields(flags, command or [], now=now())
-    manifest = None if file is None else submitted_by(file, said, task)
-    changes: ScheduleChanges = {**said}  # type: ignore[typeddict-item] # next_run_at may be missing
+    fields, task = schedule_fields(flags, command or [], now=now())
+    manifest = None if file is None else apply_manifest(file, fields, task)
+    changes: ScheduleChanges = {**fields}  # type: ignore[typeddict-item] # next_run_at may be missing
     if next_run is not None:
-        changes["next_run_at"] = ahead("--next-run", next_run, now())
+        changes["next_run_at"] = parse_future("--next-run", next_run, now())
     add_bundle(flags.bundle, task, needs_command=file is not None)
     if not changes and not task:
-        raise typer.BadParameter("Say what to change, such as --daily 07:00.")
-    with connect() as client, pointing(flags.cron), explaining(manifest):
+        raise typer.BadParameter("Nothing to change. Give a flag such as --daily 07:00.")
+    with connect() as client, marking_cron_errors(flags.cron), locating_errors(manifest):
         if manifest is None and task:
             changes.update(change_task(client.get_schedule(schedule)["task"], task))
         changed = client.update_schedule(schedule, **changes)
@@ -242,137 +274,141 @@ def update(
 
 @schedule.command()
 def pause(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
-    """Let a schedule not fire until it is resumed; what it has submitted goes on."""
+    """Pause a schedule: it does not fire until it is resumed."""
     with connect() as client:
         print_changed("paused", client.pause_schedule(schedule), output)
 
 
 @schedule.command()
 def resume(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
-    """Let a paused schedule fire again, from its next fire time on."""
+    """Resume a paused schedule, from its next fire time on."""
     with connect() as client:
         print_changed("resumed", client.resume_schedule(schedule), output)
 
 
 @schedule.command()
 def run(schedule: ScheduleId, output: OutputFlag = Output.TABLE) -> None:
-    """Submit the task or graph of a schedule now, beside its fire times, and print its id."""
+    """Submit the task or graph of a schedule now, in addition to its fire times."""
     with connect() as client:
-        made = client.run_schedule(schedule)
-        ids: Mapping[str, str] = made.get("ids", {})  # type: ignore[assignment] # of a graph
-        last.remember(client.endpoint.name, [made["id"], *ids.values()][-1])
+        created = client.run_schedule(schedule)
+        ids: Mapping[str, str] = created.get("ids", {})  # type: ignore[assignment] # of a graph
+        last_task.remember(client.endpoint, [created["id"], *ids.values()][-1])
     if output is not Output.TABLE:
-        print_value(made, output)
+        print_value(created, output)
     elif ids:
-        print(f"submitted graph {made['id']}; to look at it: duly graph {made['id']}")
+        print(f"submitted graph {created['id']}; to show it: duly graph {created['id']}")
     else:
-        print(f"submitted {made['id']}")
+        print(f"submitted {created['id']}")
 
 
 @schedule.command()
 def backfill(
     schedule: ScheduleId,
-    start: Annotated[str, typer.Option(metavar="TIME", help="From 2027-01-31T06:30 on.")],
-    end: Annotated[str, typer.Option(metavar="TIME", help="Up to 2027-02-01T06:30, included.")],
+    start: Annotated[
+        str, typer.Option(metavar="TIME", help="Start of the range, such as 2027-01-31T06:30.")
+    ],
+    end: Annotated[str, typer.Option(metavar="TIME", help="End of the range, inclusive.")],
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit what past fire times in a range have not led to, and print the ids."""
-    start_at, end_at = instant("--start", start), instant("--end", end)
+    """Submit the occurrences missing in a past range, and print their ids."""
+    start_at, end_at = parse_instant("--start", start), parse_instant("--end", end)
     with connect() as client:
         ids = client.backfill_schedule(schedule, start_at, end_at)
     if output is Output.JSON:
         print_value({"ids": ids}, output)
     elif output is not Output.TABLE:
-        print_items([{"id": one} for one in ids], None, output, ("id",))
+        print_items([{"id": item} for item in ids], None, output, ("id",))
     elif ids:
-        print("\n".join(f"submitted {one}" for one in ids))
+        print("\n".join(f"submitted {item}" for item in ids))
     else:
-        print("Nothing to make up for: it has no fire time in that range.")
+        print("Nothing to backfill: no fire time in that range.")
 
 
 @schedule.command()
 def remove(schedule: ScheduleId) -> None:
-    """Remove a schedule; what it has submitted goes on."""
+    """Remove a schedule; tasks that it has submitted are not affected."""
     with connect() as client:
         client.remove_schedule(schedule)
     print(f"removed {schedule}")
 
 
-def read_history(
+def list_past(
     client: Client, schedule: str, limit: int, cursor: str | None
-) -> tuple[list[FireTime], str | None]:
-    """Return what became of fire times, and where the list goes on."""
+) -> tuple[list[Occurrence], str | None]:
+    """Return a page of past occurrences and the next cursor."""
     page = client.list_occurrences(schedule, limit=limit, cursor=cursor)
     return page["items"], page["next_cursor"]
 
 
 def read_statuses(
-    client: Client, schedule: str, past: list[FireTime], limit: int, cursor: str | None = None
+    client: Client, schedule: str, past: list[Occurrence], limit: int, cursor: str | None = None
 ) -> dict[str, str]:
-    """Return where the tasks and graphs of those fire times are, as far as they are remembered."""
+    """Return the statuses of the occurrences' tasks and graphs that are still stored."""
     statuses = {}
-    if any(one["task"] for one in past):
+    if any(item["task"] for item in past):
         page = client.list_schedule_tasks(schedule, limit=limit, cursor=cursor)
         statuses = {task["id"]: task["status"] for task in page["items"]}
-    for graph in (one["graph"] for one in past if one["graph"] is not None):
+    for graph in (item["graph"] for item in past if item["graph"] is not None):
         with suppress(NotFound):
             statuses[graph] = client.get_graph(graph)["status"]
     return statuses
 
 
-def change_task(old: dict[str, Any] | None, said: TaskFields) -> ScheduleChanges:
-    """Return the change of what a schedule submits; the name alone is of the schedule, too."""
-    if old is None and not said.keys() & set(RUNS):
-        if said.keys() == {"name"}:
+def change_task(old: dict[str, Any] | None, fields: TaskFields) -> ScheduleChanges:
+    """Return the update of a schedule's task; a name alone changes only the schedule."""
+    if old is None and not fields.keys() & set(PAYLOAD_FIELDS):
+        if fields.keys() == {"name"}:
             return {}
-        raise typer.BadParameter("It submits a graph; to change that, give the file with -f.")
-    return {"task": merge(old or {}, said)}
+        raise typer.BadParameter(
+            "This schedule submits a graph; to change it, give the manifest with -f."
+        )
+    return {"task": merge_task_fields(old or {}, fields)}
 
 
-def merge(old: dict[str, Any], new: TaskFields) -> TaskFields:
-    """Return a task with fields replaced; another thing to run takes the place of the old one."""
-    if any(name in new for name in RUNS):
-        # A bundle goes with a command only; another command is run in the same one.
-        gone = RUNS if "command" in new else (*RUNS, "artifact")
+def merge_task_fields(old: dict[str, Any], new: TaskFields) -> TaskFields:
+    """Return a task with fields replaced; a new payload replaces the old one."""
+    if any(name in new for name in PAYLOAD_FIELDS):
+        # Only commands have a bundle; a new command runs in the same bundle.
+        gone = PAYLOAD_FIELDS if "command" in new else (*PAYLOAD_FIELDS, "artifact")
         old = {name: value for name, value in old.items() if name not in gone}
     return {**old, **new}  # type: ignore[typeddict-item] # the server told it as it takes it
 
 
 def print_changed(verb: str, changed: Schedule, output: Output) -> None:
-    """Print what a change made of a schedule."""
+    """Print a schedule after a change."""
     if output is not Output.TABLE:
         print_value(changed, output, COLUMNS)
         return
-    from duly.cli.schedule_tables import say_next, say_when
+    from duly.cli.schedules.schedule_tables import format_next_run, format_recurrence
 
-    after = "" if changed["paused"] else f"; fires next {say_next(changed, now())}"
-    print(clean(f"{verb} {changed['id']}: {say_when(changed)}{after}"))
+    after = "" if changed["paused"] else f"; fires next {format_next_run(changed, now())}"
+    print(clean(f"{verb} {changed['id']}: {format_recurrence(changed)}{after}"))
 
 
 def print_times(times: list[str], zone: str, output: Output) -> None:
-    """Print fire times; for programs, each of them is its own id."""
+    """Print fire times; with --output id, the times themselves."""
     if output is Output.JSON:
         print_value({"times": times}, output)
     elif output is Output.ID:
         print("\n".join(times))
     elif output is not Output.TABLE:
-        print_items([{"time": one} for one in times], None, output, ("time",))
+        print_items([{"time": item} for item in times], None, output, ("time",))
     elif not times:
-        print("It fires no more.")
+        print("It will not fire again.")
     else:
-        from duly.cli.schedule_tables import draw_times
+        from duly.cli.schedules.schedule_tables import print_fire_times
 
-        draw_times(times, zone, now())
+        print_fire_times(times, zone, now())
 
 
-def say_more(cursor: str | None) -> None:
-    """Say that there is more than was printed."""
+def print_next_cursor(cursor: str | None) -> None:
+    """Print how to get the next page, if there is one."""
     if cursor is not None:
-        say(f"There are more: --cursor {cursor}")
+        print_notice(f"There are more: --cursor {cursor}")
 
 
-def _for_programs(past: list[FireTime], output: Output) -> list[Mapping[str, Any]]:
-    """Return fire times; by their ids those of their tasks or graphs are meant."""
+def _with_ids(past: list[Occurrence], output: Output) -> list[Mapping[str, Any]]:
+    """Return the occurrences; with --output id, the ids of their tasks or graphs."""
     if output is Output.ID:
-        return [{"id": made} for one in past if (made := one["task"] or one["graph"])]
+        return [{"id": created} for item in past if (created := item["task"] or item["graph"])]
     return [*past]

@@ -1,12 +1,12 @@
-"""The artifacts: bundles of files that were sent for tasks to be run in."""
+"""Manage artifacts: uploaded bundles of files."""
 
 from typing import Annotated
 
 import typer
 
 from duly.cli.connect import connect
-from duly.cli.output import Output, OutputFlag, print_items
-from duly.cli.text import now, say_time
+from duly.cli.output.printing import Output, OutputFlag, print_items
+from duly.cli.output.text import format_time, now
 
 artifact = typer.Typer(
     name="artifact", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -17,9 +17,11 @@ COLUMNS = ("sha256", "bytes", "created_at", "last_used_at")
 
 @artifact.command("list")
 def list_artifacts(
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+    ] = 50,
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on where a list ended.")
+        str | None, typer.Option(metavar="CURSOR", help="The next_cursor of the previous page.")
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
@@ -27,25 +29,25 @@ def list_artifacts(
     with connect() as client:
         page = client.list_artifacts(limit=limit, cursor=cursor)
     if output is not Output.TABLE:
-        named = [{"id": one["sha256"], **one} for one in page["items"]]
+        named = [{"id": item["sha256"], **item} for item in page["items"]]
         items = named if output is Output.ID else page["items"]
         print_items(items, page["next_cursor"], output, COLUMNS)
     elif not page["items"]:
         print("No artifacts.")
     else:
-        from duly.cli.tables import draw
+        from duly.cli.output.tables import print_table
 
         at = now()
-        draw(
-            ("SHA-256", "BYTES", "SENT", "LAST USED"),
+        print_table(
+            ("SHA-256", "BYTES", "UPLOADED", "LAST USED"),
             (
                 (
-                    one["sha256"],
-                    str(one["bytes"]),
-                    say_time(one["created_at"], at),
-                    say_time(one["last_used_at"], at),
+                    item["sha256"],
+                    str(item["bytes"]),
+                    format_time(item["created_at"], at),
+                    format_time(item["last_used_at"], at),
                 )
-                for one in page["items"]
+                for item in page["items"]
             ),
             right=("BYTES",),
         )
@@ -53,7 +55,7 @@ def list_artifacts(
 
 @artifact.command()
 def remove(
-    sha256: Annotated[str, typer.Argument(metavar="SHA256", help="The artifact.")],
+    sha256: Annotated[str, typer.Argument(metavar="SHA256", help="The artifact's SHA-256.")],
 ) -> None:
     """Remove an artifact that no task and no schedule needs."""
     with connect() as client:

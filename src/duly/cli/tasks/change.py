@@ -1,25 +1,35 @@
-"""Changing tasks: cancel, update and replay."""
+"""`duly cancel`, `update` and `replay`."""
 
-import sys
+import shlex
 from typing import Annotated
 
 import typer
 
-from duly.cli import last
-from duly.cli.bundle import add_bundle
-from duly.cli.connect import connect, which_task
-from duly.cli.each import OTHER, Each, TaskIds
-from duly.cli.flags import TaskFlags, with_task_flags
-from duly.cli.graph_wishes import GraphFlag, cancel_whole
-from duly.cli.output import Output, OutputFlag, print_value
-from duly.cli.request import task_fields
-from duly.cli.tasks import LabelFlag, NameFlag, SinceFlag, StatusFlag, TaskId, task_filter
-from duly.cli.text import now
-from duly.client.shapes import Task, TaskFilter
+from duly.cli import last_task
+from duly.cli.confirm import YesFlag, ask, can_ask, confirm
+from duly.cli.connect import connect, print_notice, task_or_last
+from duly.cli.graphs.graph_operations import GraphFlag, cancel_graph
+from duly.cli.output.printing import Output, OutputFlag, print_value
+from duly.cli.output.text import now
+from duly.cli.tasks.bundle import add_bundle
+from duly.cli.tasks.flags import TaskFlags, with_task_flags
+from duly.cli.tasks.for_each_task import UNCHANGED, ForEachTask, TaskIds
+from duly.cli.tasks.request import task_fields
+from duly.cli.tasks.surprises import tell_if_past
+from duly.cli.tasks.tasks import (
+    LabelFlag,
+    NameFlag,
+    OtherTenantFlag,
+    SinceFlag,
+    StatusFlag,
+    TaskId,
+    task_filter,
+)
+from duly.client.shapes.task_shapes import Task, TaskFilter
 from duly.client.sync import Client
 
 DownstreamFlag = Annotated[
-    bool, typer.Option("--downstream", help="With those that were cancelled because of it.")
+    bool, typer.Option("--downstream", help="Include the tasks that were cancelled because of it.")
 ]
 CANCELLED = {
     "cancelled": "cancelled {id}",
@@ -33,30 +43,42 @@ def cancel(
     name: NameFlag = None,
     label: LabelFlag = None,
     since: SinceFlag = None,
+    tenant: OtherTenantFlag = None,
     graph: GraphFlag = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Cancel tasks: those that wait never start, those that run are stopped."""
-    which = task_filter(status, name, label, since)
-    if bool(which) + bool(tasks) + bool(graph) > 1:
-        raise typer.BadParameter("Give IDs, a filter or a graph, not several.", param_hint="ID")
+    """Cancel tasks. Waiting tasks never start; running tasks are stopped."""
+    filters = task_filter(status, name, label, since, tenant=tenant)
+    if bool(filters) + bool(tasks) + bool(graph) > 1:
+        raise typer.BadParameter("Give only one of IDs, a filter or a graph.", param_hint="ID")
     with connect() as client:
         if graph:
-            cancel_whole(client, graph, output)
-        elif which:
-            cancel_by_filter(client, which, output, sure=yes)
+            cancel_graph(client, graph, output)
+        elif filters:
+            cancel_by_filter(client, filters, output, yes=yes)
         else:
-            each = Each(client, tasks or [which_task(client, None)], output)
-            each.do(client.cancel_task, lambda task: CANCELLED.get(task["status"], OTHER))
+            for_each = ForEachTask(client, tasks or [confirmed_last(client, yes=yes)], output)
+            for_each.do(client.cancel_task, lambda task: CANCELLED.get(task["status"], UNCHANGED))
 
 
-def cancel_by_filter(client: Client, which: TaskFilter, output: Output, *, sure: bool) -> None:
-    """Cancel all the tasks that a filter means; at a terminal, ask first."""
-    if not sure and sys.stdin.isatty() and sys.stderr.isatty():
-        said = ", ".join(f"{name} {_say(value)}" for name, value in which.items())
-        typer.confirm(f"Cancel every task with {said}?", abort=True, err=True)
-    count = client.cancel_tasks(**which)
+def confirmed_last(client: Client, *, yes: bool) -> str:
+    """Return the last task submitted from here; name it, and at a terminal ask for confirmation."""
+    task = client.get_task(task_or_last(client, None))
+    what = shlex.join(task["command"] or ()) or task["script_path"] or "a script"
+    which = f"{task['id']} ({task['name'] or what[:60]}), which is {task['status']}"
+    if not yes and can_ask():
+        ask(f"Cancel the last task, {which}?")
+    else:
+        print_notice(f"The last task submitted from here is {which}.")
+    return task["id"]
+
+
+def cancel_by_filter(client: Client, filters: TaskFilter, output: Output, *, yes: bool) -> None:
+    """Cancel every task that matches a filter, after confirmation."""
+    sentence = ", ".join(f"{name} {_format_filter_value(value)}" for name, value in filters.items())
+    confirm(f"Cancel every task with {sentence}?", yes=yes)
+    count = client.cancel_tasks(**filters)
     if output in (Output.JSON, Output.JSONL):
         print_value({"cancelled": count}, output)
     elif output is Output.TABLE:
@@ -66,14 +88,15 @@ def cancel_by_filter(client: Client, which: TaskFilter, output: Output, *, sure:
 @with_task_flags
 def update(
     flags: TaskFlags,
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id.")],
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change a task that has not started yet."""
+    """Update a task that has not started yet."""
     fields = task_fields(flags, (), now=now())
+    tell_if_past(fields, now())
     add_bundle(flags.bundle, fields, needs_command=False)
     if not fields:
-        raise typer.BadParameter("Say what to change, such as --priority 5.")
+        raise typer.BadParameter("Nothing to change. Give a flag such as --priority 5.")
     with connect() as client:
         changed = client.update_task(task, **fields)
     if output is Output.TABLE:
@@ -85,27 +108,29 @@ def update(
 def replay(
     task: TaskId = None, downstream: DownstreamFlag = False, output: OutputFlag = Output.TABLE
 ) -> None:
-    """Submit a task that has ended once more, as a new task."""
+    """Submit an ended task again, as a new task."""
     with connect() as client:
-        old = which_task(client, task)
+        old = task_or_last(client, task)
         new = client.replay_task(old, downstream=downstream)
-        last.remember(client.endpoint.name, new["id"])
-        say_replayed(client, old, new, output, downstream=downstream)
+        last_task.remember(client.endpoint, new["id"])
+        print_replayed(client, old, new, output, downstream=downstream)
 
 
-def say_replayed(client: Client, old: str, new: Task, output: Output, *, downstream: bool) -> None:
-    """Print what a replay made."""
+def print_replayed(
+    client: Client, old: str, new: Task, output: Output, *, downstream: bool
+) -> None:
+    """Print the new task of a replay."""
     if output is not Output.TABLE:
         print_value(new, output)
         return
-    said = f"submitted {new['id']}, a replay of {old}"
+    sentence = f"submitted {new['id']}, a replay of {old}"
     if downstream and new["graph"]:
         counts = client.get_graph(new["graph"])["counts"]
-        said += f", with {sum(counts.values()) - 1} that depend on it: graph {new['graph']}"
-    print(said)
+        sentence += f", with {sum(counts.values()) - 1} that depend on it: graph {new['graph']}"
+    print(sentence)
 
 
-def _say(value: object) -> str:
+def _format_filter_value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={text}" for name, text in value.items())
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)

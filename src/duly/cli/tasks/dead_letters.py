@@ -1,44 +1,47 @@
-"""The dead letters: tasks that failed for good, set aside for a person to look at."""
+"""Manage dead letters: failed tasks with no attempts left."""
 
 from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from duly.cli import last
-from duly.cli.change import DownstreamFlag, say_replayed
-from duly.cli.connect import connect, say
-from duly.cli.details import task_details
-from duly.cli.output import Output, OutputFlag, print_ids, print_items, print_value
-from duly.cli.request import moment
-from duly.cli.text import clean_lines, now
-from duly.client.shapes import Task
+from duly.cli import last_task
+from duly.cli.connect import connect, print_notice
+from duly.cli.output.printing import Output, OutputFlag, print_ids, print_items
+from duly.cli.output.text import clean_lines, now
+from duly.cli.tasks.change import DownstreamFlag, print_replayed
+from duly.cli.tasks.request import parse_since
+from duly.cli.tasks.tasks import ShowEnvFlag, print_task
+from duly.client.shapes.task_shapes import Task
 from duly.client.sync import Client
 
 dead = typer.Typer(
     name="dead", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The tasks.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The tasks' ids.")]
 ReasonFlag = Annotated[
-    str | None, typer.Option(metavar="CODE", help="Those with this code as their reason.")
+    str | None, typer.Option(metavar="CODE", help="Only those with this reason code.")
 ]
 SinceFlag = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Those that failed since: 1h, or a time.")
+    str | None,
+    typer.Option(metavar="TIME", help="Only those that failed since: 1h ago, or a time."),
 ]
-AllFlag = Annotated[bool, typer.Option("--all", help="All that the other flags mean.")]
+AllFlag = Annotated[bool, typer.Option("--all", help="All that match the filters.")]
 
 
 @dead.command("list")
 def list_dead(
     reason: ReasonFlag = None,
     since: SinceFlag = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+    ] = 50,
     everything: AllFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List the dead letters, newest first."""
-    from_then = moment("--since", since) if since else None
+    """List dead letters, newest first."""
+    from_then = parse_since("--since", since) if since else None
     with connect() as client:
         if everything:
             letters = list(client.iter_dead_letters(reason=reason, since=from_then))
@@ -49,30 +52,26 @@ def list_dead(
     if output is not Output.TABLE:
         print_items(letters, more, output)
     elif letters:
-        from duly.cli.tables import draw_tasks
+        from duly.cli.output.tables import print_tasks
 
-        draw_tasks(letters, now())
+        print_tasks(letters, now())
         if more:
-            print("There are more: --all shows them.")
+            print_notice("There are more: --all lists them.")
     else:
         print("No dead letters.")
 
 
 @dead.command()
 def show(
-    task: Annotated[str, typer.Argument(metavar="ID", help="The task.")],
+    task: Annotated[str, typer.Argument(metavar="ID", help="The task's id.")],
+    show_env: ShowEnvFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Show a dead letter: why it failed, and the end of what it wrote."""
+    """Show a dead letter with its reason and the end of its log."""
     with connect() as client:
         letter = client.get_dead_letter(task)
-    if output is not Output.TABLE:
-        print_value(letter, output)
-        return
-    from duly.cli.tables import draw_pairs
-
-    draw_pairs(task_details(letter, now()))
-    if tail := letter["log_tail"]:
+    print_task(letter, output, show_env=show_env)
+    if output is Output.TABLE and (tail := letter["log_tail"]):
         print(f"\n{clean_lines(tail)}".rstrip())
 
 
@@ -85,13 +84,13 @@ def replay(
     downstream: DownstreamFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Submit dead letters once more, as new tasks."""
+    """Submit dead letters again, as new tasks."""
     with connect() as client:
-        for old in chosen(client, tasks, reason, since, everything=everything):
+        for old in select_letters(client, tasks, reason, since, everything=everything):
             new = client.replay_dead_letter(old, downstream=downstream)
-            last.remember(client.endpoint.name, new["id"])
+            last_task.remember(client.endpoint, new["id"])
             form = Output.JSONL if output is Output.JSON and not tasks else output
-            say_replayed(client, old, new, form, downstream=downstream)
+            print_replayed(client, old, new, form, downstream=downstream)
 
 
 @dead.command()
@@ -102,9 +101,9 @@ def drop(
     everything: AllFlag = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Take tasks out of the dead letters; their history stays."""
+    """Drop tasks from the dead letters; their history is kept."""
     with connect() as client:
-        for task in chosen(client, tasks, reason, since, everything=everything):
+        for task in select_letters(client, tasks, reason, since, everything=everything):
             client.drop_dead_letter(task)
             if output is Output.TABLE:
                 print(f"dropped {task}")
@@ -112,7 +111,7 @@ def drop(
                 print_ids([{"id": task}])
 
 
-def chosen(
+def select_letters(
     client: Client,
     tasks: list[str] | None,
     reason: str | None,
@@ -120,15 +119,15 @@ def chosen(
     *,
     everything: bool,
 ) -> Iterable[str]:
-    """Return the ids that are meant, read before anything is done to them."""
+    """Return the selected ids, listed completely before the first is changed."""
     if tasks:
         if everything or reason or since:
             raise typer.BadParameter("Give IDs or a filter, not both.", param_hint="ID")
         return tasks
     if not (everything or reason or since):
-        raise typer.BadParameter("Give IDs, --reason, --since, or --all for all of them.")
-    from_then = moment("--since", since) if since else None
+        raise typer.BadParameter("Nothing was selected. Give IDs, --reason, --since, or --all.")
+    from_then = parse_since("--since", since) if since else None
     letters: list[Task] = list(client.iter_dead_letters(reason=reason, since=from_then))
     if not letters:
-        say("No dead letters.")
+        print_notice("No dead letters.")
     return [letter["id"] for letter in letters]

@@ -1,4 +1,4 @@
-"""The flags that several commands share: what describes a task, and amounts of resources."""
+"""The flags of tasks and of resources, shared by several commands."""
 
 import functools
 import inspect
@@ -9,40 +9,52 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from typer import Option
 
-MemoryFlag = Annotated[
-    str | None, Option(metavar="SIZE", help="Such as 512MiB or 2GiB; a bare number is MiB.")
+ExpiresFlag = Annotated[
+    str | None,
+    Option(
+        "--expires",
+        "--expires-in",
+        metavar="TIME",
+        help="Lifetime, counted from now: 30m, 12h, 90d.",
+    ),
 ]
-DiskFlag = Annotated[str | None, Option(metavar="SIZE", help="Disk space, written as memory is.")]
-IopsFlag = Annotated[int | None, Option(metavar="N", help="Disk accesses per second.")]
-BandwidthFlag = Annotated[int | None, Option(metavar="MBIT", help="Network, in Mbit/s.")]
+"""One flag for everything that expires: keys, join tokens and reservations."""
+MemoryFlag = Annotated[
+    str | None, Option(metavar="SIZE", help="Memory, such as 512MiB or 2GiB; a bare number is MiB.")
+]
+DiskFlag = Annotated[
+    str | None, Option(metavar="SIZE", help="Disk space, such as 10GiB; a bare number is MiB.")
+]
+IopsFlag = Annotated[int | None, Option(metavar="N", help="Disk I/O operations per second.")]
+BandwidthFlag = Annotated[int | None, Option(metavar="MBIT", help="Network bandwidth in Mbit/s.")]
 ExtraFlag = Annotated[
-    list[str] | None, Option(metavar="KIND=N", help="Other resources, such as gpu=1.")
+    list[str] | None, Option(metavar="KIND=N", help="Custom resources, such as gpu=1.")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceFlags:
-    """Amounts that were said on the command line; None is what was not said."""
+    """The flags for amounts of resources; None means not given."""
 
     cpu: Annotated[float | None, Option(metavar="CORES", help="Cores, such as 0.5.")] = None
     memory: MemoryFlag = None
     disk: DiskFlag = None
     iops: IopsFlag = None
     bandwidth: BandwidthFlag = None
-    ports: Annotated[int | None, Option(metavar="N", help="How many TCP ports.")] = None
+    ports: Annotated[int | None, Option(metavar="N", help="Number of TCP ports.")] = None
     extra: ExtraFlag = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFlags:
-    """What was said of a task on the command line; None is what was not said."""
+    """The flags of a task; None means not given."""
 
-    name: Annotated[str | None, Option(help="A name to find it by.")] = None
+    name: Annotated[str | None, Option(help="Name of the task.")] = None
     tier: Annotated[
-        str | None, Option(help="How much it gets: basic (the default), regular or premium.")
+        str | None, Option(help="Resources by tier: basic, regular or premium. [default: basic]")
     ] = None
     cpu: Annotated[
-        float | None, Option(metavar="CORES", help="Cores, such as 0.5; replaces the tier's.")
+        float | None, Option(metavar="CORES", help="Cores, such as 0.5; overrides the tier.")
     ] = None
     memory: MemoryFlag = None
     disk: DiskFlag = None
@@ -50,32 +62,55 @@ class TaskFlags:
     bandwidth: BandwidthFlag = None
     ports: Annotated[
         int | None,
-        Option(metavar="N", help="How many TCP ports; the task finds them in DULY_PORTS."),
+        Option(metavar="N", help="Number of TCP ports, passed to the task in DULY_PORTS."),
     ] = None
     extra: ExtraFlag = None
     delay_tolerance: Annotated[
-        str | None, Option(metavar="TIME", help="How long its start may be put off: 30s, 5m, 2h.")
+        str | None, Option(metavar="TIME", help="How long the start may be delayed: 30s, 5m, 2h.")
     ] = None
     category: Annotated[
-        str | None, Option(help="What kind of work it is: picks your plan's tolerance for it.")
+        str | None, Option(help="Category of work; sets the delay tolerance by your plan.")
     ] = None
     execution_cap: Annotated[
         str | None,
-        Option("--execution-cap", "--cap", metavar="TIME", help="When it is stopped: 30s, 5m, 2h."),
+        Option(
+            "--execution-cap",
+            "--cap",
+            metavar="TIME",
+            help="Longest run time of an attempt: 30s, 5m, 2h.",
+        ),
     ] = None
     max_attempts: Annotated[
         int | None,
-        Option("--max-attempts", "--attempts", metavar="N", help="The first attempt and retries."),
+        Option("--max-attempts", "--attempts", metavar="N", help="Attempts, including the first."),
+    ] = None
+    retry_delay: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Wait before the first retry; doubles with each one: 30s."),
+    ] = None
+    retry_max_delay: Annotated[
+        str | None, Option(metavar="TIME", help="Longest wait before a retry: 10m.")
+    ] = None
+    no_retry_exit: Annotated[
+        list[str] | None,
+        Option(metavar="CODE,…", help="Exit codes after which it is not retried: 3,4."),
     ] = None
     on_lost: Annotated[
-        Literal["retry", "fail"] | None, Option(help="What to do if its node is lost meanwhile.")
+        Literal["retry", "fail"] | None,
+        Option(help="What to do if its node is lost while it runs."),
     ] = None
     run_at: Annotated[
         str | None,
-        Option("--run-at", "--at", metavar="TIME", help="Not before, such as 2027-01-31T06:30."),
+        Option(
+            "--run-at",
+            "--at",
+            metavar="TIME",
+            help="Do not start before this time, such as 2027-01-31T06:30.",
+        ),
     ] = None
     run_in: Annotated[
-        str | None, Option("--in", metavar="TIME", help="Not before that much time: 10m.")
+        str | None,
+        Option("--in", metavar="TIME", help="Do not start before this much time has passed: 10m."),
     ] = None
     depends_on: Annotated[
         list[str] | None,
@@ -83,60 +118,72 @@ class TaskFlags:
             "--depends-on",
             "--after",
             metavar="ID,…",
-            help="Tasks that must succeed first; ID:failure or ID:always for other ends.",
+            help="Tasks that must succeed first; ID:failure or ID:always for other outcomes.",
         ),
     ] = None
     idempotency_key: Annotated[
         str | None,
-        Option(metavar="KEY", help="Submitted again with this key, it is the same task."),
+        Option(metavar="KEY", help="Submitting again with the same key returns the same task."),
     ] = None
     unique_key: Annotated[
-        str | None, Option(metavar="KEY", help="Only one of your live tasks may have this key.")
+        str | None, Option(metavar="KEY", help="Only one of your live tasks can have this key.")
     ] = None
     unique_while: Annotated[
         Literal["waiting", "live"] | None,
-        Option(help="Until when it keeps its unique key: until it starts, or (live) has ended."),
+        Option(help="Hold the unique key until the task starts (waiting) or ends (live)."),
     ] = None
     on_conflict: Annotated[
         Literal["refuse", "return"] | None,
-        Option(help="If the unique key is taken: refuse, or give the task that has it."),
+        Option(help="If the unique key is taken: refuse, or return the task that holds it."),
     ] = None
     env: Annotated[
         list[str] | None,
-        Option(metavar="NAME=VALUE", help="A variable; NAME alone takes the value from here."),
+        Option(
+            metavar="NAME=VALUE", help="Environment variable; NAME alone copies its local value."
+        ),
     ] = None
     env_file: Annotated[
-        Path | None, Option(metavar="FILE", help="A file with a NAME=VALUE on each line.")
+        Path | None,
+        Option(metavar="FILE", help="File of environment variables, one NAME=VALUE per line."),
     ] = None
-    label: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="To find it by.")] = None
+    stdin: Annotated[
+        str | None,
+        Option(metavar="FILE|-", help="Text for the task's standard input; - sends your own."),
+    ] = None
+    label: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="A label, for filters.")
+    ] = None
     require: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="A label that its node must have.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="A label that the node must have.")
     ] = None
     script: Annotated[
-        Path | None, Option(metavar="FILE", help="A script from here to be run, sent along.")
+        Path | None, Option(metavar="FILE", help="Local script to upload and run.")
     ] = None
     bundle: Annotated[
         Path | None,
         Option(
-            metavar="FOLDER|TAR", help="Files from here, sent along: the command is run in them."
+            metavar="FOLDER|TAR", help="Local files to upload; the command runs in their folder."
         ),
     ] = None
     script_path: Annotated[
-        str | None, Option(metavar="PATH", help="A script that is on the node already.")
+        str | None, Option(metavar="PATH", help="Script that already exists on the node.")
     ] = None
     priority: Annotated[
-        int | None, Option(metavar="N", help="Higher goes first among your tasks; 0 if not said.")
+        int | None, Option(metavar="N", help="Higher runs first among your tasks. [default: 0]")
     ] = None
     queue: Annotated[
         Literal["urgent", "off_peak"] | None,
-        Option(help="Before all others, if your plan allows it; or in quiet hours, for less."),
+        Option(
+            help="urgent: ahead of all others, if your plan allows it; off_peak: in quiet hours."
+        ),
     ] = None
     concurrency_key: Annotated[
         str | None,
-        Option(metavar="KEY", help="Of tasks with this key, only so many run at once."),
+        Option(metavar="KEY", help="Limit how many tasks with this key run at once."),
     ] = None
     concurrency_limit: Annotated[
-        int | None, Option(metavar="N", help="How many run at once under the key; 1 if not said.")
+        int | None,
+        Option(metavar="N", help="How many tasks with the key run at once. [default: 1]"),
     ] = None
 
 

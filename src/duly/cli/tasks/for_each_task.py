@@ -1,4 +1,4 @@
-"""One thing done to several tasks that are given by their ids."""
+"""Applies an action to each of several task ids, and reports every error."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,44 +6,50 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.connect import say_error
-from duly.cli.exits import code_of_error
-from duly.cli.output import Output, print_items, print_value
-from duly.client.shapes import Task
+from duly.cli.completion import complete_task
+from duly.cli.connect import print_error
+from duly.cli.exit_codes import exit_code_for_error
+from duly.cli.output.printing import Output, print_items, print_value
+from duly.cli.tasks.find_task import is_id
+from duly.client.shapes.task_shapes import Task
 from duly.client.sync import Client
 from duly.errors import DulyError, NotFound, Unreachable
 
 TaskIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID", help="The tasks; the last one submitted from here if left out."),
+    typer.Argument(
+        metavar="ID",
+        help="The tasks' ids. [default: the last task submitted from here]",
+        autocompletion=complete_task,
+    ),
 ]
-OTHER = "{id} is {status}"
+UNCHANGED = "{id} is {status}"
 
 
-class Each:
-    """The tasks of a command; one that is refused does not keep the others."""
+class ForEachTask:
+    """The tasks of a command; an error of one does not stop the others."""
 
     def __init__(self, client: Client, tasks: list[str], output: Output) -> None:
         self._client = client
         self._tasks = tasks
         self._output = output
 
-    def do(self, act: Callable[[str], Task], say: Callable[[Task], str]) -> None:
-        """Do it to each, and print what `say` says of it, a template over its fields."""
-        done: list[Task] = []
+    def do(self, act: Callable[[str], Task], describe: Callable[[Task], str]) -> None:
+        """Apply `act` to each task, and print the template that `describe` returns for it."""
+        changed: list[Task] = []
         code = 0
         for task in self._tasks:
             try:
-                done.append(self._act(act, task))
+                changed.append(self._act(act, task))
             except Unreachable:
                 raise
             except DulyError as error:
-                say_error(error)
-                code = code_of_error(error)
+                print_error(error)
+                code = exit_code_for_error(error)
                 continue
             if self._output is Output.TABLE:
-                print(say(done[-1]).format_map(done[-1]))
-        self._print(done)
+                print(describe(changed[-1]).format_map(changed[-1]))
+        self._print(changed)
         if code:
             raise typer.Exit(code)
 
@@ -51,17 +57,22 @@ class Each:
         try:
             return act(task)
         except NotFound:
-            whole = None
+            graph = None
             with suppress(DulyError):
-                whole = self._client.get_graph(task)
-            if whole is None:
+                graph = self._client.get_graph(task)
+            if graph is None and not is_id(task):
+                raise NotFound(
+                    f"There is no task {task[:60]}. Only an id selects a task to change; "
+                    "to find it: duly list --name NAME"
+                ) from None
+            if graph is None:
                 raise
-            raise NotFound(f"{task} is a graph; give it with --graph.") from None
+            raise NotFound(f"{task} is a graph; use --graph {task}.") from None
 
-    def _print(self, done: list[Task]) -> None:
+    def _print(self, changed: list[Task]) -> None:
         if self._output is Output.TABLE:
             return
-        if len(self._tasks) == 1 and done:
-            print_value(done[0], self._output)
+        if len(self._tasks) == 1 and changed:
+            print_value(changed[0], self._output)
         else:
-            print_items(done, None, self._output)
+            print_items(changed, None, self._output)

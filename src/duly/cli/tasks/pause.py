@@ -1,13 +1,26 @@
-"""Pausing tasks and graphs, and letting them go on."""
+"""`duly pause` and `duly resume`."""
 
 import typer
 
-from duly.cli.connect import connect, which_task
-from duly.cli.each import OTHER, Each, TaskIds
-from duly.cli.graph_wishes import GraphFlag, pause_whole, resume_whole, say_counts, say_paused
-from duly.cli.output import Output, OutputFlag
-from duly.cli.tasks import LabelFlag, NameFlag, SinceFlag, StatusFlag, task_filter
-from duly.client.shapes import Task, TaskFilter
+from duly.cli.connect import connect, task_or_last
+from duly.cli.graphs.graph_operations import (
+    GraphFlag,
+    describe_paused,
+    pause_graph,
+    print_counts,
+    resume_graph,
+)
+from duly.cli.output.printing import Output, OutputFlag
+from duly.cli.tasks.for_each_task import UNCHANGED, ForEachTask, TaskIds
+from duly.cli.tasks.tasks import (
+    LabelFlag,
+    NameFlag,
+    OtherTenantFlag,
+    SinceFlag,
+    StatusFlag,
+    task_filter,
+)
+from duly.client.shapes.task_shapes import Task, TaskFilter
 
 
 def pause(
@@ -16,21 +29,22 @@ def pause(
     name: NameFlag = None,
     label: LabelFlag = None,
     since: SinceFlag = None,
+    tenant: OtherTenantFlag = None,
     graph: GraphFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Pause tasks or a graph: nothing of it starts until it is resumed; what runs goes on."""
-    which = task_filter(status, name, label, since)
-    _check(tasks, which, graph)
+    """Pause tasks or a graph. Running attempts finish; nothing else starts until resumed."""
+    filters = task_filter(status, name, label, since, tenant=tenant)
+    _check(tasks, filters, graph)
     with connect() as client:
         if graph:
-            pause_whole(client, graph, output)
-        elif which:
-            paused = client.pause_tasks(**which)
-            say_counts(say_paused(paused), paused, output)
+            pause_graph(client, graph, output)
+        elif filters:
+            paused = client.pause_tasks(**filters)
+            print_counts(describe_paused(paused), paused, output)
         else:
-            each = Each(client, tasks or [which_task(client, None)], output)
-            each.do(client.pause_task, _paused)
+            for_each = ForEachTask(client, tasks or [task_or_last(client, None)], output)
+            for_each.do(client.pause_task, _paused)
 
 
 def resume(
@@ -39,30 +53,31 @@ def resume(
     name: NameFlag = None,
     label: LabelFlag = None,
     since: SinceFlag = None,
+    tenant: OtherTenantFlag = None,
     graph: GraphFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Let tasks or a graph go on that are paused."""
-    which = task_filter(status, name, label, since)
-    _check(tasks, which, graph)
+    """Resume paused tasks or a paused graph."""
+    filters = task_filter(status, name, label, since, tenant=tenant)
+    _check(tasks, filters, graph)
     with connect() as client:
         if graph:
-            resume_whole(client, graph, output)
-        elif which:
-            count = client.resume_tasks(**which)
-            said = f"resumed {count} {'task' if count == 1 else 'tasks'}"
-            say_counts(said, {"resumed": count}, output)
+            resume_graph(client, graph, output)
+        elif filters:
+            count = client.resume_tasks(**filters)
+            sentence = f"resumed {count} {'task' if count == 1 else 'tasks'}"
+            print_counts(sentence, {"resumed": count}, output)
         else:
-            each = Each(client, tasks or [which_task(client, None)], output)
-            each.do(client.resume_task, lambda _: "{id} goes on: it is {status}")
+            for_each = ForEachTask(client, tasks or [task_or_last(client, None)], output)
+            for_each.do(client.resume_task, lambda _: "resumed {id}: {status}")
 
 
-def _check(tasks: list[str] | None, which: TaskFilter, graph: str | None) -> None:
-    if bool(which) + bool(tasks) + bool(graph) > 1:
-        raise typer.BadParameter("Give IDs, a filter or a graph, not several.", param_hint="ID")
+def _check(tasks: list[str] | None, filters: TaskFilter, graph: str | None) -> None:
+    if bool(filters) + bool(tasks) + bool(graph) > 1:
+        raise typer.BadParameter("Give only one of IDs, a filter or a graph.", param_hint="ID")
 
 
 def _paused(task: Task) -> str:
     if task["status"] == "running":
-        return "{id} runs on; should it fail, it is tried again only when it is resumed"
-    return "paused {id}" if task["status"] == "paused" else OTHER
+        return "{id} keeps running; if it fails, it is retried only after it is resumed"
+    return "paused {id}" if task["status"] == "paused" else UNCHANGED

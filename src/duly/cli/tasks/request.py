@@ -1,6 +1,6 @@
-"""From flags to the request: what a person typed becomes the fields of a task.
+"""Converts flags to the fields of a task.
 
-Whatever can be told wrong without asking the server is refused here, as a usage error.
+Mistakes that can be found without the server are usage errors here.
 """
 
 import os
@@ -12,23 +12,25 @@ from pathlib import Path
 
 from typer import BadParameter
 
-from duly.cli.flags import ResourceFlags, TaskFlags
-from duly.client.shapes import (
+from duly.cli.tasks.flags import ResourceFlags, TaskFlags
+from duly.cli.tasks.task_input import read_input
+from duly.client.shapes.task_shapes import (
     Concurrency,
     DependencyFields,
     ResourceFields,
+    RetryFields,
     TaskFields,
     UniqueFields,
 )
 from duly.duration import parse_duration
 from duly.errors import Invalid
 
-LARGEST_SCRIPT = 1024 * 1024
+MAX_SCRIPT_BYTES = 1024 * 1024
 
 
 def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> TaskFields:
-    """Return the request that `flags` and `command` ask for, without what was not said."""
-    said: TaskFields = {
+    """Return the fields of a task from the flags that were given and `command`."""
+    values: TaskFields = {
         "name": flags.name,
         "command": _command(flags, command),
         "script_path": flags.script_path,
@@ -38,45 +40,53 @@ def task_fields(flags: TaskFlags, command: Sequence[str], *, now: datetime) -> T
         "delay_tolerance": _duration("--delay-tolerance", flags.delay_tolerance),
         "execution_cap": _duration("--execution-cap", flags.execution_cap),
         "max_attempts": flags.max_attempts,
+        "retry": _retry(flags) or None,
         "on_lost": flags.on_lost,
         "run_at": _run_at(flags, now),
         "depends_on": _depends_on(flags) or None,
         "idempotency_key": flags.idempotency_key,
         "env": _env(flags) or None,
-        "labels": pairs("--label", flags.label) or None,
-        "requires": pairs("--require", flags.require) or None,
+        "stdin": None if flags.stdin is None else read_input(flags.stdin),
+        "labels": parse_pairs("--label", flags.label) or None,
+        "requires": parse_pairs("--require", flags.require) or None,
         "category": flags.category,
         "priority": flags.priority,
         "queue": flags.queue,
         "concurrency": _concurrency(flags),
         "unique": _unique(flags),
     }
-    return {name: value for name, value in said.items() if value is not None}  # type: ignore[return-value]
+    return {name: value for name, value in values.items() if value is not None}  # type: ignore[return-value]
 
 
 def require_payload(fields: TaskFields, example: str = "duly submit -- echo hello") -> None:
-    """Refuse a task that says nothing, or two things, to run."""
-    given = [name for name in ("command", "source", "script_path") if name in fields]
-    if not given:
-        raise BadParameter(f"Nothing to run. Write it like: {example}")
-    if len(given) > 1:
+    """Refuse a task with no payload, or more than one."""
+    payloads = [name for name in ("command", "source", "script_path") if name in fields]
+    if not payloads:
+        raise BadParameter(f"Nothing to run. Give a command, like: {example}")
+    if len(payloads) > 1:
         raise BadParameter(
-            "Give a COMMAND, --script or --script-path, only one of them. "
-            "A script gets its input from --env."
+            "Give only one of COMMAND, --script and --script-path. "
+            "Pass input to a script with --env or --stdin."
         )
 
 
 def require_file_alone(flags: TaskFlags, command: Sequence[str] | None) -> None:
-    """Refuse flags that would say of a whole file of tasks what belongs into it."""
-    said = [one.name for one in fields(flags) if getattr(flags, one.name) is not None]
-    others = [name for name in said if name != "idempotency_key"]
+    """Refuse task flags together with a manifest."""
+    values = [
+        flag_field.name
+        for flag_field in fields(flags)
+        if getattr(flags, flag_field.name) is not None
+    ]
+    others = [name for name in values if name != "idempotency_key"]
     if command or others:
         what = f"--{others[0].replace('_', '-')}" if others else "A COMMAND"
-        raise BadParameter(f"{what} does not go with a file; write it there.", param_hint="--file")
+        raise BadParameter(
+            f"{what} cannot be combined with a file; set it in the file.", param_hint="--file"
+        )
 
 
-def pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
-    """Read NAME=VALUE texts."""
+def parse_pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
+    """Parse NAME=VALUE texts."""
     found = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -86,13 +96,13 @@ def pairs(flag: str, texts: Iterable[str] | None) -> dict[str, str]:
     return found
 
 
-def moment(flag: str, text: str) -> str | datetime:
-    """Read a duration before now, by the server's clock, or a time, by ours if it has no offset."""
-    return text if is_duration(text) else instant(flag, text)
+def parse_since(flag: str, text: str) -> str | datetime:
+    """Parse a duration back from the server's now, or a time, local if it has no offset."""
+    return text if is_duration(text) else parse_instant(flag, text)
 
 
 def is_duration(text: str) -> bool:
-    """Return whether a text is a duration, and not a time."""
+    """Return True if the text is a duration rather than a time."""
     try:
         parse_duration(text, "time")
     except Invalid:
@@ -100,44 +110,49 @@ def is_duration(text: str) -> bool:
     return True
 
 
-def duration(flag: str, text: str) -> float:
-    """Read a duration as seconds."""
+def parse_expires(text: str | None) -> float | None:
+    """Parse the flag --expires into seconds from now."""
+    return None if text is None else parse_seconds("--expires", text)
+
+
+def parse_seconds(flag: str, text: str) -> float:
+    """Parse a duration into seconds."""
     try:
         return parse_duration(text, flag).total_seconds()
     except Invalid as error:
-        raise BadParameter(error.message, param_hint=flag) from error
+        raise BadParameter(error.message.removeprefix(f"{flag}: "), param_hint=flag) from error
 
 
 def read_script(file: Path) -> str:
-    """Return the text of a script, if it is one that a node could run."""
+    """Read a script; it must be UTF-8 text of at most 1 MiB that begins with #!."""
     try:
         with file.open("rb") as opened:
-            data = opened.read(LARGEST_SCRIPT + 1)
+            data = opened.read(MAX_SCRIPT_BYTES + 1)
     except OSError as error:
         raise _bad_script(f"Cannot read {str(file)!r}: {error.strerror}.") from error
-    if len(data) > LARGEST_SCRIPT:
+    if len(data) > MAX_SCRIPT_BYTES:
         raise _bad_script(f"{str(file)!r} is larger than 1 MB.")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _bad_script(f"{str(file)!r} is not a text in UTF-8; a script must be.") from error
+        raise _bad_script(f"{str(file)!r} is not UTF-8 text; a script must be.") from error
     if not text.startswith("#!"):
         raise _bad_script(f"{str(file)!r} must begin with a line such as #!/bin/sh.")
     return text
 
 
 def refuse_local_file(command: Sequence[str], folder: Path) -> None:
-    """Refuse a file of this folder as the command: the node that runs the task does not have it."""
+    """Refuse a local file as the command: the node may not have it."""
     if is_local_file(command, folder):
         raise BadParameter(
-            f"{command[0]!r} is a file on this machine, and the node that runs the task may be "
-            f"another. Send it along: --script {command[0]}, or with its folder: --bundle FOLDER",
+            f"{command[0]!r} is a file on this machine, and the task may run on another. "
+            f"Upload it with --script {command[0]}, or its folder with --bundle FOLDER",
             param_hint="COMMAND",
         )
 
 
 def is_local_file(command: Sequence[str], folder: Path) -> bool:
-    """Say whether the program is a file of this folder, and none that every node has."""
+    """Return True if the program is a file in `folder` rather than a command in PATH."""
     program = command[0] if command else ""
     if not program or program.startswith(("/", "-")) or not _is_file(folder / program):
         return False
@@ -162,32 +177,32 @@ def _bad_script(message: str) -> BadParameter:
 
 
 def resource_fields(flags: TaskFlags | ResourceFlags) -> ResourceFields:
-    """Return the amounts that were said."""
-    asked: ResourceFields = {}
+    """Return the amounts that were given."""
+    amounts: ResourceFields = {}
     if flags.cpu is not None:
-        asked["cpu"] = flags.cpu
+        amounts["cpu"] = flags.cpu
     if flags.memory is not None:
-        asked.update(_size("memory", flags.memory))
+        amounts.update(_size("memory", flags.memory))
     if flags.disk is not None:
-        asked.update(_size("disk", flags.disk))
+        amounts.update(_size("disk", flags.disk))
     if flags.iops is not None:
-        asked["iops"] = flags.iops
+        amounts["iops"] = flags.iops
     if flags.bandwidth is not None:
-        asked["bandwidth_mbps"] = flags.bandwidth
+        amounts["bandwidth_mbps"] = flags.bandwidth
     if flags.ports is not None:
-        asked["ports"] = flags.ports
+        amounts["ports"] = flags.ports
     if flags.extra:
-        asked["extra"] = _extra(flags.extra)
-    return asked
+        amounts["extra"] = _extra(flags.extra)
+    return amounts
 
 
 def _size(kind: str, text: str) -> ResourceFields:
-    """Read a size; a bare number is in MiB, because nobody asks for 512 bytes."""
+    """Parse a size; a bare number is in MiB, because 512 bytes is never meant."""
     return {f"{kind}_mb": int(text)} if text.strip().isdecimal() else {kind: text}  # type: ignore[misc]
 
 
 def _extra(texts: Iterable[str]) -> dict[str, int]:
-    amounts = pairs("--extra", texts)
+    amounts = parse_pairs("--extra", texts)
     try:
         return {kind: int(amount) for kind, amount in amounts.items()}
     except ValueError:
@@ -203,11 +218,11 @@ def _concurrency(flags: TaskFlags) -> Concurrency | None:
 
 
 def _duration(flag: str, text: str | None) -> float | None:
-    return None if text is None else duration(flag, text)
+    return None if text is None else parse_seconds(flag, text)
 
 
 def _depends_on(flags: TaskFlags) -> list[str | DependencyFields]:
-    """Read ids, with commas or one by one, each perhaps with how that task must end."""
+    """Parse ids, comma-separated or repeated, each with an optional condition."""
     found: list[str | DependencyFields] = []
     for text in ",".join(flags.depends_on or ()).split(","):
         task, colon, on = text.strip().partition(":")
@@ -220,13 +235,33 @@ def _depends_on(flags: TaskFlags) -> list[str | DependencyFields]:
     return found
 
 
+def _retry(flags: TaskFlags) -> RetryFields:
+    retry: RetryFields = {}
+    if flags.retry_delay is not None:
+        retry["delay"] = _duration("--retry-delay", flags.retry_delay)
+    if flags.retry_max_delay is not None:
+        retry["max_delay"] = _duration("--retry-max-delay", flags.retry_max_delay)
+    if flags.no_retry_exit is not None:
+        retry["no_retry_exit_codes"] = _exit_codes(flags.no_retry_exit)
+    return retry
+
+
+def _exit_codes(texts: Iterable[str]) -> list[int]:
+    """Parse exit codes, comma-separated or repeated."""
+    codes = [text.strip() for text in ",".join(texts).split(",")]
+    try:
+        return [int(code) for code in codes if code]
+    except ValueError:
+        raise BadParameter("Write exit codes, like 3,4.", param_hint="--no-retry-exit") from None
+
+
 def _unique(flags: TaskFlags) -> UniqueFields | None:
     if flags.unique_key is None:
-        for flag, said in (
+        for flag, values in (
             ("--unique-while", flags.unique_while),
             ("--on-conflict", flags.on_conflict),
         ):
-            if said is not None:
+            if values is not None:
                 raise BadParameter("It needs --unique-key KEY.", param_hint=flag)
         return None
     unique: UniqueFields = {"key": flags.unique_key}
@@ -241,19 +276,19 @@ def _run_at(flags: TaskFlags, now: datetime) -> datetime | None:
     if flags.run_at is not None and flags.run_in is not None:
         raise BadParameter("Give --in or --run-at, not both.", param_hint="--in")
     if flags.run_in is not None:
-        return now + timedelta(seconds=duration("--in", flags.run_in))
-    return None if flags.run_at is None else instant("--run-at", flags.run_at)
+        return now + timedelta(seconds=parse_seconds("--in", flags.run_in))
+    return None if flags.run_at is None else parse_instant("--run-at", flags.run_at)
 
 
-def instant(flag: str, text: str) -> datetime:
-    """Read a time, on the clock of this machine if it has no offset."""
+def parse_instant(flag: str, text: str) -> datetime:
+    """Parse a time; without an offset it is in the local timezone."""
     try:
         at = datetime.fromisoformat(text.strip())
         return at.astimezone() if at.tzinfo is None else at
     except (ValueError, OverflowError, OSError):
         raise BadParameter(
-            f"Not a time: {text[:60]!r}. Write it like 2027-01-31T06:30 (on the clock of this "
-            "machine) or 2027-01-31T06:30Z.",
+            f"Invalid time: {text[:60]!r}. Write it like 2027-01-31T06:30 (local time) or "
+            "2027-01-31T06:30Z.",
             param_hint=flag,
         ) from None
 
@@ -264,7 +299,8 @@ def _env(flags: TaskFlags) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
             raise BadParameter(
-                f"{name!r} is not set here. Write --env {name}=VALUE.", param_hint="--env"
+                f"{name!r} is not set in this environment. Give it with --env {name}=VALUE.",
+                param_hint="--env",
             )
         env[name] = value if equals else os.environ[name]
     return env
@@ -274,7 +310,7 @@ def _read_env_file(file: Path) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a text in UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BadParameter(f"Cannot read {str(file)!r}: {why}.", param_hint="--env-file") from error
-    said = [line.strip().removeprefix("export ") for line in lines]
-    return pairs("--env-file", (line for line in said if line and not line.startswith("#")))
+    values = [line.strip().removeprefix("export ") for line in lines]
+    return parse_pairs("--env-file", (line for line in values if line and not line.startswith("#")))

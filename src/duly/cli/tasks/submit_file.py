@@ -1,4 +1,4 @@
-"""`duly submit -f`: the tasks of a file, submitted whole."""
+"""`duly submit -f`: submits a manifest atomically."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -6,49 +6,69 @@ from typing import Any
 
 import typer
 
-from duly.cli import last
-from duly.cli.connect import WHILE_WAITING, connect, ours, say
-from duly.cli.exits import OURS, REFUSED, code_of_task, describe_end
-from duly.cli.manifest import Manifest, read_manifest
-from duly.cli.manifest_bundles import send_bundles
-from duly.cli.output import Output, print_csv, print_ids, print_json, print_lines, print_value
-from duly.cli.text import clean
-from duly.client.shapes import FINAL, TaskFields
+from duly.cli import last_task
+from duly.cli.connect import (
+    WAITING_RETRIES,
+    connect,
+    connect_to_submit,
+    exit_125_on_error,
+    print_notice,
+)
+from duly.cli.entry import INTERRUPTED
+from duly.cli.exit_codes import REFUSED, describe_end, exit_code_for_task
+from duly.cli.output.printing import (
+    Output,
+    print_csv,
+    print_ids,
+    print_json,
+    print_lines,
+    print_value,
+)
+from duly.cli.output.text import clean, now
+from duly.cli.tasks.manifest import Manifest, read_manifest
+from duly.cli.tasks.manifest_bundles import upload_bundles
+from duly.cli.tasks.read_access import require_read_access
+from duly.cli.tasks.surprises import describe_earlier, tell_if_past, tell_if_unplaceable
+from duly.client.shapes.task_shapes import FINAL_STATUSES, TaskFields
 from duly.client.sync import Client
 from duly.errors import Invalid
 
-NAMED = 10
-"""How many tasks that did not end well are named."""
+MAX_NAMED_TASKS = 10
+"""How many tasks that were not done are named; the rest are counted."""
 
 
 def submit_file(name: str, key: str | None, output: Output, *, wait: bool) -> None:
-    """Submit what a file asks for; with `wait`, stay until all of it has ended."""
-    with ours() if wait else nullcontext():
-        manifest = send_bundles(read_manifest(name))
-        with connect() as client:
+    """Submit a manifest; with `wait`, wait until all of its tasks have ended."""
+    with exit_125_on_error() if wait else nullcontext():
+        manifest = read_manifest(name)
+        if wait:
+            with connect() as client:
+                require_read_access(client)
+        manifest = upload_bundles(manifest)
+        with connect_to_submit() as client:
             try:
                 submitted = _submit(client, manifest, key)
             except Invalid as error:
                 raise manifest.explain(error) from None
-            last.remember(client.endpoint.name, submitted.last)
+            last_task.remember(client.endpoint, submitted.last)
             if not wait or output is Output.TABLE:
-                _tell(submitted, output)
+                _print_submitted(submitted, output)
             if wait:
                 raise typer.Exit(_wait(client, submitted, output))
 
 
 class _Submitted:
-    """What the server answered, whatever it was asked."""
+    """The server's response to a task, a list of tasks or a graph."""
 
     def __init__(self, kind: str, answer: Mapping[str, Any], ids: Mapping[str, str]) -> None:
         self.kind = kind
         self.answer = answer
         self.ids = ids
-        """Of the tasks, by their refs or their places."""
+        """The ids of the tasks by ref or position."""
 
     @property
     def last(self) -> str:
-        """The task that the next command means, if it names none."""
+        """The task that is the default of the next command."""
         return list(self.ids.values())[-1]
 
 
@@ -60,17 +80,23 @@ def _submit(client: Client, manifest: Manifest, key: str | None) -> _Submitted:
         return _Submitted("graph", graph, graph["ids"])
     if manifest.kind == "tasks":
         ids = client.submit_many(manifest.tasks, idempotency_key=key)
-        return _Submitted("tasks", {"ids": ids}, {f"[{n}]": one for n, one in enumerate(ids)})
+        return _Submitted(
+            "tasks", {"ids": ids}, {f"[{n}]": task_id for n, task_id in enumerate(ids)}
+        )
     fields: TaskFields = {**manifest.tasks[0]}
     if key is not None:
         fields["idempotency_key"] = key
-    task = client.submit(**fields)
+    tell_if_past(fields, now())
+    task, is_new = client.submit_once(**fields)
+    if not is_new:
+        print_notice(describe_earlier(task, fields))
+    tell_if_unplaceable(client, task, fields)
     return _Submitted("task", task, {"": task["id"]})
 
 
-def _tell(submitted: _Submitted, output: Output) -> None:
+def _print_submitted(submitted: _Submitted, output: Output) -> None:
     if output is Output.TABLE:
-        _say(submitted)
+        _print_summary(submitted)
     elif submitted.kind == "task":
         print_value(submitted.answer, output)
     elif output is Output.JSON:
@@ -78,9 +104,9 @@ def _tell(submitted: _Submitted, output: Output) -> None:
     elif output is Output.ID and submitted.kind == "graph":
         print_ids([submitted.answer])
     else:
-        rows = [{"ref": ref, "id": one} for ref, one in submitted.ids.items()]
-        named = rows if submitted.kind == "graph" else [{"id": row["id"]} for row in rows]
-        _print_rows(named, output)
+        rows = [{"ref": ref, "id": task_id} for ref, task_id in submitted.ids.items()]
+        shown = rows if submitted.kind == "graph" else [{"id": row["id"]} for row in rows]
+        _print_rows(shown, output)
 
 
 def _print_rows(rows: Sequence[Mapping[str, str]], output: Output) -> None:
@@ -92,12 +118,12 @@ def _print_rows(rows: Sequence[Mapping[str, str]], output: Output) -> None:
         print_lines(rows)
 
 
-def _say(submitted: _Submitted) -> None:
+def _print_summary(submitted: _Submitted) -> None:
     count = f"{len(submitted.ids)} task{'' if len(submitted.ids) == 1 else 's'}"
     match submitted.kind:
         case "graph":
             graph = submitted.answer["id"]
-            print(f"submitted graph {graph}, {count}; to look at it: duly graph {graph}")
+            print(f"submitted graph {graph}, {count}; to show it: duly graph {graph}")
         case "tasks":
             first, final = next(iter(submitted.ids.values())), submitted.last
             print(f"submitted {count}: {first}" + (f" … {final}" if final != first else ""))
@@ -106,44 +132,44 @@ def _say(submitted: _Submitted) -> None:
 
 
 def _wait(client: Client, submitted: _Submitted, output: Output) -> int:
-    """Wait for the end of all, tell it, and return the exit code; Ctrl-C leaves them alone."""
-    client.patience = WHILE_WAITING
+    """Wait until all tasks have ended, and return the exit code; Ctrl-C detaches."""
+    client.patience = WAITING_RETRIES
     try:
         if submitted.kind == "task":
             return _wait_for_one(client, submitted.last, output)
-        ends = _ends(client, submitted)
+        ends = _final_statuses(client, submitted)
     except KeyboardInterrupt:
-        say("\nLeft to itself; it goes on. To see it: duly list")
-        return OURS
+        print_notice("\nDetached; the tasks continue. To see them: duly list")
+        return INTERRUPTED
     if output is not Output.TABLE:
-        _tell(submitted, output)
+        _print_submitted(submitted, output)
     bad = [f"{clean(ref)} {status}" for ref, status in ends if status != "done"]
-    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-    told = f": {', '.join(bad[:NAMED])}{more}" if bad else ""
-    say(f"{len(submitted.ids) - len(bad)} of {len(submitted.ids)} done{told}")
+    more = f" and {len(bad) - MAX_NAMED_TASKS} more" if len(bad) > MAX_NAMED_TASKS else ""
+    details = f": {', '.join(bad[:MAX_NAMED_TASKS])}{more}" if bad else ""
+    print_notice(f"{len(submitted.ids) - len(bad)} of {len(submitted.ids)} done{details}")
     return REFUSED if bad else 0
 
 
 def _wait_for_one(client: Client, task: str, output: Output) -> int:
     ended = client.wait(task)
-    say(describe_end(ended))
+    print_notice(describe_end(ended))
     if output is not Output.TABLE:
         print_value(ended, output)
-    return code_of_task(ended)
+    return exit_code_for_task(ended)
 
 
-def _ends(client: Client, submitted: _Submitted) -> list[tuple[str, str]]:
-    """Return how every task ended, by its ref or place, once all of them have.
+def _final_statuses(client: Client, submitted: _Submitted) -> list[tuple[str, str]]:
+    """Wait for all tasks, and return their final statuses by ref or position.
 
-    The last of a graph mostly ends last, and the graph tells of all: so now and then it is
-    asked, instead of every task.
+    The last task of a graph usually ends last, so the graph's status is read after the 1st, 2nd,
+    4th, 8th … task, which mostly replaces a request per task.
     """
     ends = []
-    for count, (ref, one) in enumerate(reversed(list(submitted.ids.items())), 1):
-        ends.append((ref, client.wait(one)["status"]))
+    for count, (ref, task_id) in enumerate(reversed(list(submitted.ids.items())), 1):
+        ends.append((ref, client.wait(task_id)["status"]))
         if submitted.kind == "graph" and not count & (count - 1):
             graph = client.get_graph(submitted.answer["id"])
-            if graph["status"] in FINAL and not graph["more"]:
+            if graph["status"] in FINAL_STATUSES and not graph["more"]:
                 return [(part["ref"] or "", part["status"]) for part in graph["tasks"]]
             if graph["status"] == "done":
                 return []

@@ -1,15 +1,16 @@
-"""Looking at tasks: list, show, wait, logs, attempts, why and result."""
+"""`duly list`, `show`, `wait`, `logs`, `attempts`, `why` and `result`."""
 
 from collections.abc import Iterable
-from signal import SIGINT
 from typing import Annotated
 
 import typer
 
-from duly.cli.connect import WHILE_WAITING, connect, ours, say, which_task
-from duly.cli.details import task_details
-from duly.cli.exits import SIGNALLED, code_of_task
-from duly.cli.output import (
+from duly.cli.completion import complete_node, complete_status, complete_task
+from duly.cli.connect import WAITING_RETRIES, connect, exit_125_on_error, print_notice
+from duly.cli.entry import INTERRUPTED
+from duly.cli.exit_codes import exit_code_for_task
+from duly.cli.output.details import task_details
+from duly.cli.output.printing import (
     Output,
     OutputFlag,
     print_items,
@@ -18,29 +19,71 @@ from duly.cli.output import (
     print_value,
     write_bytes,
 )
-from duly.cli.request import moment, pairs
-from duly.cli.submit import wait_for
-from duly.cli.text import clean, now
-from duly.client.shapes import Task, TaskFilter
+from duly.cli.output.text import clean, now
+from duly.cli.output.truncation import MAX_NOTICE_BYTES, tell_if_truncated
+from duly.cli.tasks.find_task import task_to_read
+from duly.cli.tasks.request import parse_pairs, parse_since
+from duly.cli.tasks.submit import wait_for_all
+from duly.cli.tasks.watch import watch_list
+from duly.client.shapes.task_shapes import Task, TaskFilter, TenantPage
 from duly.client.sync import Client
 
 TaskId = Annotated[
     str | None,
-    typer.Argument(metavar="ID", help="The task; the last one submitted from here if left out."),
+    typer.Argument(
+        metavar="ID",
+        help="The task's id. [default: the last task submitted from here]",
+        autocompletion=complete_task,
+    ),
+]
+ReadTaskId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="The task's id, or a name for the latest task of that name. "
+        "[default: the last task submitted from here]",
+        autocompletion=complete_task,
+    ),
+]
+ReadTaskIds = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID",
+        help="The tasks' ids, or names for the latest task of each name. "
+        "[default: the last task submitted from here]",
+        autocompletion=complete_task,
+    ),
 ]
 StatusFlag = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STATUS",
-        help="scheduled, blocked, waiting, running, paused, done, failed or cancelled; or several.",
+        help="scheduled, blocked, waiting, running, paused, done, failed, cancelled; or several.",
+        autocompletion=complete_status,
     ),
 ]
-NameFlag = Annotated[str | None, typer.Option(metavar="NAME", help="Those with this name.")]
+NameFlag = Annotated[str | None, typer.Option(metavar="NAME", help="Only those with this name.")]
 LabelFlag = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Those with this label.")
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Only those with this label.")
 ]
 SinceFlag = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Submitted since: 1h, or 2027-01-31T06:30.")
+    str | None,
+    typer.Option(metavar="TIME", help="Only those submitted since: 1h ago, or 2027-01-31T06:30."),
+]
+ShowEnvFlag = Annotated[
+    bool, typer.Option("--show-env", help="Show the values of environment variables, too.")
+]
+HIDDEN_VALUE = "(hidden)"
+"""Stands for the value of an environment variable."""
+TenantFlag = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Only this tenant's; needs the scope admin. [default: all]"),
+]
+OtherTenantFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="With a filter: those of another tenant; needs the scope admin."
+    ),
 ]
 ATTEMPT_COLUMNS = (
     "attempt",
@@ -60,22 +103,31 @@ def task_filter(
     since: str | None = None,
     user: str | None = None,
     node: str | None = None,
+    tenant: str | None = None,
 ) -> TaskFilter:
-    """Return the filter that the flags ask for, without what was not said."""
-    which: TaskFilter = {}
+    """Return the filter for the flags that were given; a tenant alone is refused."""
+    filters: TaskFilter = {}
     if status:
-        which["status"] = [part for text in status for part in text.split(",") if part]
+        filters["status"] = [part for text in status for part in text.split(",") if part]
     if name is not None:
-        which["name"] = name
+        filters["name"] = name
     if label:
-        which["labels"] = pairs("--label", label)
+        filters["labels"] = parse_pairs("--label", label)
     if since is not None:
-        which["since"] = moment("--since", since)
+        filters["since"] = parse_since("--since", since)
     if user is not None:
-        which["user"] = user
+        filters["user"] = user
     if node is not None:
-        which["node"] = node
-    return which
+        filters["node"] = node
+    if tenant is not None:
+        if not filters:
+            raise typer.BadParameter(
+                "--tenant goes with a filter, such as --name or --status. "
+                "A task with an ID is found in every tenant.",
+                param_hint="--tenant",
+            )
+        filters["tenant"] = tenant
+    return filters
 
 
 def list_tasks(
@@ -83,145 +135,215 @@ def list_tasks(
     name: NameFlag = None,
     label: LabelFlag = None,
     since: SinceFlag = None,
-    user: Annotated[str | None, typer.Option(metavar="USER", help="Those of this user.")] = None,
-    node: Annotated[str | None, typer.Option(metavar="NODE", help="Those on this node.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many.")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Go on where a list ended.")
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Only those of this user.")
     ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="Only those on this node.", autocompletion=complete_node),
+    ] = None,
+    tenant: TenantFlag = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
+    ] = 50,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all, not only the first page.")
+    ] = False,
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="The next_cursor of the previous page.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Refresh the list until interrupted.")
+    ] = False,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """List tasks, newest first."""
-    which = task_filter(status, name, label, since, user, node)
+    """List tasks, newest first.
+
+    --name also finds the refs of graphs and batches. A key with the scope admin lists those of all
+    tenants, unless --tenant names one.
+    """
+    filters = task_filter(status, name, label, since, user, node)
+    if tenant is not None:
+        filters["tenant"] = tenant
+    if watch and (everything or cursor or output is not Output.TABLE):
+        raise typer.BadParameter(
+            "It refreshes one page of a table; leave out --all, --cursor and --output.",
+            param_hint="--watch",
+        )
     with connect() as client:
+        if watch:
+            watch_list(lambda: print_task_page(client.list_tasks(limit=limit, **filters)))
+            return
         tasks: Iterable[Task]
+        page = client.list_tasks(limit=1 if everything else limit, cursor=cursor, **filters)
         if everything:
-            tasks, more = client.iter_tasks(**which), None
+            tasks, more = client.iter_tasks(**filters), None
         else:
-            page = client.list_tasks(limit=limit, cursor=cursor, **which)
             tasks, more = page["items"], page["next_cursor"]
         if output is Output.TABLE:
-            show_tasks(list(tasks), more)
+            print_task_list(list(tasks), more, with_tenant=page["tenant"] is None)
         else:
             print_items(tasks, more, output)
 
 
-def contact(client: Client, task: str | None) -> Task:
-    """Return the task that is meant; from then on, a server that restarts is waited for."""
-    found = client.get_task(which_task(client, task))
-    client.patience = WHILE_WAITING
-    return found
+def get_task_for_waiting(client: Client, task: str | None) -> Task:
+    """Return the task, and make the client wait out restarts of the server from now on."""
+    shown = client.get_task(task_to_read(client, task))
+    client.patience = WAITING_RETRIES
+    return shown
 
 
-def show_tasks(tasks: list[Task], more: str | None) -> None:
-    """Draw a list of tasks for a person."""
+def print_task_list(tasks: list[Task], more: str | None, *, with_tenant: bool = False) -> None:
+    """Print a list of tasks as a table, and how to get the rest."""
     if not tasks:
         print("No tasks.")
         return
-    from duly.cli.tables import draw_tasks
+    from duly.cli.output.tables import print_tasks
 
-    draw_tasks(tasks, now())
+    print_tasks(tasks, now(), with_tenant=with_tenant)
     if more:
-        print(f"There are more: --all shows them, --cursor {clean(more)} the next page.")
+        print_notice(f"There are more: --all lists them, --cursor {more} shows the next page.")
 
 
-def show(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
-    """Show everything about a task."""
+def print_task_page(page: TenantPage[Task]) -> None:
+    """Print one page of tasks as a table."""
+    print_task_list(page["items"], page["next_cursor"], with_tenant=page["tenant"] is None)
+
+
+def show(
+    task: ReadTaskId = None,
+    show_env: ShowEnvFlag = False,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Show everything about a task.
+
+    Of environment variables only the names are shown, because the values may be secrets.
+    """
     with connect() as client:
-        found = client.get_task(which_task(client, task))
-    if output is not Output.TABLE:
-        print_value(found, output)
-        return
-    from duly.cli.tables import draw_pairs
+        shown = client.get_task(task_to_read(client, task))
+    print_task(shown, output, show_env=show_env)
 
-    draw_pairs(task_details(found, now()))
+
+def print_task(shown: Task, output: Output, *, show_env: bool) -> None:
+    """Print a task; without `show_env`, only the names of its environment variables."""
+    if output is not Output.TABLE:
+        print_value(shown if show_env else hide_env(shown), output)
+        return
+    from duly.cli.output.tables import print_pairs
+
+    print_pairs(task_details(shown, now(), show_env=show_env))
+
+
+def hide_env(task: Task) -> Task:
+    """Return a task without the values of its environment variables, which may be secrets."""
+    return {**task, "env": task["env"] and dict.fromkeys(task["env"], HIDDEN_VALUE)}
 
 
 def wait(
-    task: TaskId = None,
+    tasks: ReadTaskIds = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after that long: 30s, 5m.")
+        str | None, typer.Option(metavar="TIME", help="Give up after this time: 30s, 5m.")
     ] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Wait until a task has ended, and exit as it did."""
-    with ours(), connect() as client:
-        wanted = contact(client, task)["id"]
-        ended = wait_for(client, wanted, timeout)
-        if output is not Output.TABLE:
-            print_value(ended, output)
-    raise typer.Exit(code_of_task(ended))
+    """Wait until tasks have ended, and exit with their exit code.
+
+    Of several tasks it is the first exit code that is not 0, in the order of the ids.
+    """
+    with exit_125_on_error(), connect() as client:
+        # All are looked up first, so that a mistyped id is found before hours of waiting.
+        ids = [get_task_for_waiting(client, task)["id"] for task in tasks or (None,)]
+        ended = wait_for_all(client, ids, timeout)
+        if output is not Output.TABLE and len(ended) == 1:
+            print_value(ended[0], output)
+        elif output is not Output.TABLE:
+            print_items(ended, None, output)
+    codes = [exit_code_for_task(task) for task in ended]
+    raise typer.Exit(next((code for code in codes if code), 0))
 
 
 def logs(
-    task: TaskId = None,
+    task: ReadTaskId = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the task has ended.")
     ] = False,
     attempt: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="This attempt, not the latest.")
+        int | None, typer.Option(min=1, metavar="N", help="The attempt. [default: the latest]")
     ] = None,
 ) -> None:
-    """Print what a task has written, byte by byte as it was."""
+    """Print the output of a task, unmodified."""
     with connect() as client:
         if not follow:
-            write_bytes(client.read_logs(which_task(client, task), attempt))
+            log = client.read_logs(task_to_read(client, task), attempt)
+            write_bytes(log)
+            tell_if_truncated(log)
             return
-        wanted = contact(client, task)["id"]
+        task_id = get_task_for_waiting(client, task)["id"]
         try:
-            for chunk in client.follow_logs(wanted, attempt):
+            end = b""
+            for chunk in client.follow_logs(task_id, attempt):
                 write_bytes(chunk)
+                end = (end + chunk)[-MAX_NOTICE_BYTES:]
+            tell_if_truncated(end)
         except KeyboardInterrupt:
-            raise typer.Exit(SIGNALLED + SIGINT) from None
+            raise typer.Exit(INTERRUPTED) from None
 
 
-def attempts(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
-    """List the attempts at a task, and how each ended."""
+def attempts(task: ReadTaskId = None, output: OutputFlag = Output.TABLE) -> None:
+    """List the attempts of a task and their outcomes."""
     with connect() as client:
-        found = client.list_attempts(which_task(client, task))
+        shown = client.list_attempts(task_to_read(client, task))
     if output is Output.ID:
         raise typer.BadParameter("Attempts have no ids of their own.", param_hint="--output")
     if output is not Output.TABLE:
-        print_items(found, None, output, ATTEMPT_COLUMNS)
-    elif found:
-        from duly.cli.tables import draw_attempts
+        print_items(shown, None, output, ATTEMPT_COLUMNS)
+    elif shown:
+        from duly.cli.output.tables import print_attempts
 
-        draw_attempts(found, now())
+        print_attempts(shown, now())
     else:
-        print("It has not been tried yet; `duly why` says what it waits for.")
+        print("No attempts yet; `duly why` explains what the task waits for.")
 
 
-def why(task: TaskId = None, output: OutputFlag = Output.TABLE) -> None:
-    """Say why a task is where it is."""
+def why(tasks: ReadTaskIds = None, output: OutputFlag = Output.TABLE) -> None:
+    """Explain why tasks have their current status."""
     with connect() as client:
-        reason = client.explain(which_task(client, task))
+        ids = [task_to_read(client, task) for task in tasks or (None,)]
+        reasons = {task_id: client.explain(task_id) for task_id in ids}
     if output is Output.TABLE:
-        print(clean(reason["message"]))
+        for task_id, reason in reasons.items():
+            prefix = f"{task_id}: " if len(reasons) > 1 else ""
+            print(clean(prefix + reason["message"]))
+        return
+    form = Output.JSON if output is Output.ID else output
+    if len(reasons) == 1:
+        print_value(reasons[ids[0]], form, ("code", "message"))
     else:
-        print_value(reason, Output.JSON if output is Output.ID else output, ("code", "message"))
+        items = [{"task": task_id, **reason} for task_id, reason in reasons.items()]
+        print_items(items, None, form, ("task", "code", "message"))
 
 
-def result(task: TaskId = None, output: OutputFlag = Output.JSON) -> None:
-    """Print the result that a task left, as JSON."""
+def result(task: ReadTaskId = None, output: OutputFlag = Output.JSON) -> None:
+    """Print the result of a task as JSON.
+
+    Exits with 1 if the task has failed or was cancelled.
+    """
     if output in (Output.CSV, Output.ID):
-        raise typer.BadParameter("A result is JSON; try json or jsonl.", param_hint="--output")
+        raise typer.BadParameter("A result is JSON; use json or jsonl.", param_hint="--output")
     with connect() as client:
-        asked = which_task(client, task)
-        found = client.get_result(asked)
-        if found is None:
-            say(_without_result(client.get_task(asked)))
+        task_id = task_to_read(client, task)
+        shown = client.get_result(task_id)
+        if shown is None:
+            print_notice(_why_no_result(client.get_task(task_id)))
     if output is Output.JSONL:
-        print_lines([found])
+        print_lines([shown])
     else:
-        print_json(found)
+        print_json(shown)
 
 
-def _without_result(task: Task) -> str:
-    """Say why the result of a task is null."""
+def _why_no_result(task: Task) -> str:
+    """Return why the result of a task is null."""
     reason = task["reason"]
     if reason is not None and reason["code"] == "result_not_kept":
         return reason["message"]
-    if task["status"] != "done":
-        return f"The task is {task['status']}, and has no result for that."
-    return "The task left no result, or null."
+    return "The task left no result, or its result is null."

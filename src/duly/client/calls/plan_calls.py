@@ -1,115 +1,115 @@
-"""The calls of the API about plans, tiers and limits, and their methods for both clients."""
+"""The calls about plans, tiers and limits, and their methods for both clients."""
 
 from typing import Any, TypeVar, Unpack
 
 from duly.client.call import Call, encode, parse_json
-from duly.client.calls import _for, _get, _page, _segment
-from duly.client.plan_shapes import Limits, Plan, PlanFields, Tier
-from duly.client.shapes import Page, ResourceFields
+from duly.client.calls.task_calls import _get, _page_query, _path_segment, _tenant_query
+from duly.client.shapes.plan_shapes import Limits, Plan, PlanFields, Tier
+from duly.client.shapes.task_shapes import Page, ResourceFields
 
 T = TypeVar("T")
 
 
 def list_plans(limit: int | None, cursor: str | None) -> Call[Page[Plan]]:
-    """Ask for a page of the plans."""
-    return _get("/v1/plans", _page(limit, cursor))
+    """List a page of plans."""
+    return _get("/v1/plans", _page_query(limit, cursor))
 
 
 def get_plan(name: str) -> Call[Plan]:
-    """Ask for one plan."""
-    return _get(f"/v1/plans/{_segment(name)}")
+    """Get a plan."""
+    return _get(f"/v1/plans/{_path_segment(name)}")
 
 
 def create_plan(name: str, fields: PlanFields) -> Call[Plan]:
-    """Make a plan. Sent twice, the second would find it there."""
+    """Create a plan. Not repeatable: a second request would conflict."""
     return Call("POST", "/v1/plans", parse_json, body=encode({"name": name, **fields}))
 
 
 def update_plan(name: str, fields: PlanFields) -> Call[Plan]:
-    """Change a plan."""
-    path = f"/v1/plans/{_segment(name)}"
+    """Update a plan."""
+    path = f"/v1/plans/{_path_segment(name)}"
     return Call("PATCH", path, parse_json, body=encode(fields), repeatable=True)
 
 
 def remove_plan(name: str) -> Call[None]:
     """Remove a plan that no tenant has."""
-    return Call("DELETE", f"/v1/plans/{_segment(name)}", lambda body: None)
+    return Call("DELETE", f"/v1/plans/{_path_segment(name)}", lambda body: None)
 
 
 def list_tiers(tenant: str | None) -> Call[Page[Tier]]:
-    """Ask for the tiers that a tenant knows."""
-    return _get("/v1/tiers", _for(tenant))
+    """List the tiers that a tenant can name."""
+    return _get("/v1/tiers", _tenant_query(tenant))
 
 
 def get_tier(name: str, tenant: str | None) -> Call[Tier]:
-    """Ask for one tier."""
-    return _get(_tier(name), _for(tenant))
+    """Get a tier."""
+    return _get(_tier_path(name), _tenant_query(tenant))
 
 
 def create_tier(
     name: str, resources: ResourceFields, tenant: str | None, *, everyone: bool
 ) -> Call[Tier]:
-    """Say what a name stands for. Sent twice, the second would find it there."""
+    """Define a tier. Not repeatable: a second request would conflict."""
     body: dict[str, Any] = {"name": name, "resources": resources, "everyone": everyone}
-    return Call("POST", "/v1/tiers", parse_json, query=_for(tenant), body=encode(body))
+    return Call("POST", "/v1/tiers", parse_json, query=_tenant_query(tenant), body=encode(body))
 
 
 def update_tier(
     name: str, resources: ResourceFields, tenant: str | None, *, everyone: bool
 ) -> Call[Tier]:
-    """Change what a name stands for."""
+    """Change the resources of a tier."""
     body = encode({"resources": resources, "everyone": everyone})
-    path, query = _tier(name), _for(tenant)
+    path, query = _tier_path(name), _tenant_query(tenant)
     return Call("PATCH", path, parse_json, query=query, body=body, repeatable=True)
 
 
 def remove_tier(name: str, tenant: str | None, *, everyone: bool) -> Call[None]:
-    """Take back what was said of a name."""
-    query = (*_for(tenant), *((("everyone", "true"),) if everyone else ()))
-    return Call("DELETE", _tier(name), lambda body: None, query=query)
+    """Remove the definition of a tier."""
+    query = (*_tenant_query(tenant), *((("everyone", "true"),) if everyone else ()))
+    return Call("DELETE", _tier_path(name), lambda body: None, query=query)
 
 
 def limits(tenant: str | None = None) -> Call[Limits]:
-    """Ask what a tenant may have, and what is left."""
-    return _get("/v1/limits", _for(tenant))
+    """Get a tenant's limits and how much of them is left."""
+    return _get("/v1/limits", _tenant_query(tenant))
 
 
-def _tier(name: str) -> str:
-    return f"/v1/tiers/{_segment(name)}"
+def _tier_path(name: str) -> str:
+    return f"/v1/tiers/{_path_segment(name)}"
 
 
 class PlanMethods:
-    """What a client can do about plans, tiers and limits."""
+    """Methods for plans, tiers and limits."""
 
     def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
 
     def list_plans(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Plan]:
-        """Return a page of the plans; without the scope admin, the own one."""
+        """Return a page of plans; without the scope `admin`, only the caller's own."""
         return self._send(list_plans(limit, cursor))
 
     def get_plan(self, name: str) -> Plan:
-        """Return what a plan grants."""
+        """Return a plan."""
         return self._send(get_plan(name))
 
     def create_plan(self, name: str, **fields: Unpack[PlanFields]) -> Plan:
-        """Make a plan; what is left out has no limit."""
+        """Create a plan; limits that are left out are unlimited."""
         return self._send(create_plan(name, fields))
 
     def update_plan(self, name: str, **fields: Unpack[PlanFields]) -> Plan:
-        """Change a plan for every tenant that has it; None takes a limit away."""
+        """Update a plan for every tenant that has it; None removes a limit."""
         return self._send(update_plan(name, fields))
 
     def remove_plan(self, name: str) -> None:
-        """Remove a plan that no tenant has."""
+        """Remove a plan; raises Conflict while a tenant has it."""
         self._send(remove_plan(name))
 
     def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
-        """Return the tiers that the tenant knows."""
+        """Return the tiers that the tenant's tasks can name."""
         return self._send(list_tiers(tenant))
 
     def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
-        """Return what the name of a tier stands for."""
+        """Return a tier."""
         return self._send(get_tier(name, tenant))
 
     def create_tier(
@@ -120,7 +120,7 @@ class PlanMethods:
         tenant: str | None = None,
         everyone: bool = False,
     ) -> Tier:
-        """Say what a name stands for: for the tenant, or for everyone."""
+        """Define a tier for the tenant, or for all tenants with `everyone`."""
         return self._send(create_tier(name, resources, tenant, everyone=everyone))
 
     def update_tier(
@@ -131,20 +131,20 @@ class PlanMethods:
         tenant: str | None = None,
         everyone: bool = False,
     ) -> Tier:
-        """Change what a name stands for, kind by kind."""
+        """Change the resources of a tier, kind by kind."""
         return self._send(update_tier(name, resources, tenant, everyone=everyone))
 
     def remove_tier(self, name: str, *, tenant: str | None = None, everyone: bool = False) -> None:
-        """Take back what was said of a name."""
+        """Remove the definition of a tier."""
         self._send(remove_tier(name, tenant, everyone=everyone))
 
     def limits(self, *, tenant: str | None = None) -> Limits:
-        """Return what the tenant may have, and what is left of it."""
+        """Return the tenant's limits and how much of them is left."""
         return self._send(limits(tenant))
 
 
 class AsyncPlanMethods:
-    """The same with `await`."""
+    """The same methods with `await`."""
 
     async def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
@@ -152,31 +152,31 @@ class AsyncPlanMethods:
     async def list_plans(
         self, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Plan]:
-        """Return a page of the plans; without the scope admin, the own one."""
+        """Return a page of plans; without the scope `admin`, only the caller's own."""
         return await self._send(list_plans(limit, cursor))
 
     async def get_plan(self, name: str) -> Plan:
-        """Return what a plan grants."""
+        """Return a plan."""
         return await self._send(get_plan(name))
 
     async def create_plan(self, name: str, **fields: Unpack[PlanFields]) -> Plan:
-        """Make a plan; what is left out has no limit."""
+        """Create a plan; limits that are left out are unlimited."""
         return await self._send(create_plan(name, fields))
 
     async def update_plan(self, name: str, **fields: Unpack[PlanFields]) -> Plan:
-        """Change a plan for every tenant that has it; None takes a limit away."""
+        """Update a plan for every tenant that has it; None removes a limit."""
         return await self._send(update_plan(name, fields))
 
     async def remove_plan(self, name: str) -> None:
-        """Remove a plan that no tenant has."""
+        """Remove a plan; raises Conflict while a tenant has it."""
         await self._send(remove_plan(name))
 
     async def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
-        """Return the tiers that the tenant knows."""
+        """Return the tiers that the tenant's tasks can name."""
         return await self._send(list_tiers(tenant))
 
     async def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
-        """Return what the name of a tier stands for."""
+        """Return a tier."""
         return await self._send(get_tier(name, tenant))
 
     async def create_tier(
@@ -187,7 +187,7 @@ class AsyncPlanMethods:
         tenant: str | None = None,
         everyone: bool = False,
     ) -> Tier:
-        """Say what a name stands for: for the tenant, or for everyone."""
+        """Define a tier for the tenant, or for all tenants with `everyone`."""
         return await self._send(create_tier(name, resources, tenant, everyone=everyone))
 
     async def update_tier(
@@ -198,15 +198,15 @@ class AsyncPlanMethods:
         tenant: str | None = None,
         everyone: bool = False,
     ) -> Tier:
-        """Change what a name stands for, kind by kind."""
+        """Change the resources of a tier, kind by kind."""
         return await self._send(update_tier(name, resources, tenant, everyone=everyone))
 
     async def remove_tier(
         self, name: str, *, tenant: str | None = None, everyone: bool = False
     ) -> None:
-        """Take back what was said of a name."""
+        """Remove the definition of a tier."""
         await self._send(remove_tier(name, tenant, everyone=everyone))
 
     async def limits(self, *, tenant: str | None = None) -> Limits:
-        """Return what the tenant may have, and what is left of it."""
+        """Return the tenant's limits and how much of them is left."""
         return await self._send(limits(tenant))

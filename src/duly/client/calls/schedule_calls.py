@@ -1,113 +1,115 @@
-"""The calls of the API about schedules, and their methods for both clients."""
+"""The calls about schedules, and their methods for both clients."""
 
 from typing import Any, TypeVar, Unpack
 
-from duly.client.call import Call, encode, instant, parse_json
-from duly.client.calls import _get, _page, _segment
-from duly.client.graph_shapes import GraphIds
-from duly.client.schedule_shapes import FireTime, Schedule, ScheduleChanges, ScheduleFields
-from duly.client.shapes import Instant, Page, Task
+from duly.client.call import Call, encode, format_instant, parse_json
+from duly.client.calls.task_calls import _get, _page_query, _path_segment
+from duly.client.shapes.graph_shapes import GraphIds
+from duly.client.shapes.schedule_shapes import Occurrence, Schedule, ScheduleChanges, ScheduleFields
+from duly.client.shapes.task_shapes import Instant, Page, Task
 
 T = TypeVar("T")
 
 
 def create_schedule(fields: ScheduleFields) -> Call[Schedule]:
-    """Make a schedule. Sent twice, there would be two."""
-    said = {name: value for name, value in fields.items() if value is not None}
-    return Call("POST", "/v1/schedules", parse_json, body=encode(said))
+    """Create a schedule. Not repeatable: there would be two."""
+    body = encode({name: value for name, value in fields.items() if value is not None})
+    return Call("POST", "/v1/schedules", parse_json, body=body)
 
 
 def list_schedules(
     user: str | None, due_before: Instant | None, limit: int | None, cursor: str | None
 ) -> Call[Page[Schedule]]:
-    """Ask for a page of the schedules that are meant."""
+    """List a page of the schedules that match the filters."""
     query = [] if user is None else [("user", user)]
     if due_before is not None:
-        query.append(("due_before", instant(due_before, "due_before")))
-    return _get("/v1/schedules", [*query, *_page(limit, cursor)])
+        query.append(("due_before", format_instant(due_before, "due_before")))
+    return _get("/v1/schedules", [*query, *_page_query(limit, cursor)])
 
 
 def get_schedule(schedule: str) -> Call[Schedule]:
-    """Ask for one schedule."""
-    return _get(_schedule(schedule))
+    """Get a schedule."""
+    return _get(_schedule_path(schedule))
 
 
 def update_schedule(schedule: str, fields: ScheduleChanges) -> Call[Schedule]:
-    """Change a schedule."""
-    return Call("PATCH", _schedule(schedule), parse_json, body=encode(fields), repeatable=True)
+    """Update a schedule."""
+    return Call("PATCH", _schedule_path(schedule), parse_json, body=encode(fields), repeatable=True)
 
 
 def pause_schedule(schedule: str) -> Call[Schedule]:
-    """Let a schedule not fire."""
-    return Call("POST", _schedule(schedule, "pause"), parse_json, repeatable=True)
+    """Pause a schedule."""
+    return Call("POST", _schedule_path(schedule, "pause"), parse_json, repeatable=True)
 
 
 def resume_schedule(schedule: str) -> Call[Schedule]:
-    """Let a schedule fire again."""
-    return Call("POST", _schedule(schedule, "resume"), parse_json, repeatable=True)
+    """Resume a schedule."""
+    return Call("POST", _schedule_path(schedule, "resume"), parse_json, repeatable=True)
 
 
 def remove_schedule(schedule: str) -> Call[None]:
     """Remove a schedule."""
-    return Call("DELETE", _schedule(schedule), lambda body: None)
+    return Call("DELETE", _schedule_path(schedule), lambda body: None)
 
 
 def run_schedule(schedule: str) -> Call[Task | GraphIds]:
-    """Submit its task or graph now. Sent twice, it would be submitted twice."""
-    return Call("POST", _schedule(schedule, "run"), parse_json)
+    """Submit the schedule's task or graph now. Not repeatable: it would be submitted twice."""
+    return Call("POST", _schedule_path(schedule, "run"), parse_json)
 
 
 def backfill_schedule(schedule: str, start_at: Instant, end_at: Instant) -> Call[list[str]]:
-    """Make up for fire times. Sent twice, the second answer would know of no task."""
+    """Submit missed occurrences. Not repeatable: a second response would list no tasks."""
     body = encode({"start_at": start_at, "end_at": end_at})
-    path = _schedule(schedule, "backfill")
-    return Call("POST", path, lambda answer: list(parse_json(answer)["ids"]), body=body)
+    path = _schedule_path(schedule, "backfill")
+    return Call("POST", path, lambda response: list(parse_json(response)["ids"]), body=body)
 
 
 def list_schedule_tasks(schedule: str, limit: int | None, cursor: str | None) -> Call[Page[Task]]:
-    """Ask for a page of what a schedule has submitted."""
-    return _get(_schedule(schedule, "tasks"), _page(limit, cursor))
+    """List a page of the tasks that a schedule has submitted."""
+    return _get(_schedule_path(schedule, "tasks"), _page_query(limit, cursor))
 
 
-def list_occurrences(schedule: str, limit: int | None, cursor: str | None) -> Call[Page[FireTime]]:
-    """Ask for a page of what became of fire times."""
-    return _get(_schedule(schedule, "occurrences"), _page(limit, cursor))
+def list_occurrences(
+    schedule: str, limit: int | None, cursor: str | None
+) -> Call[Page[Occurrence]]:
+    """List a page of a schedule's past occurrences."""
+    return _get(_schedule_path(schedule, "occurrences"), _page_query(limit, cursor))
 
 
 def next_times(schedule: str, count: int | None, after: Instant | None) -> Call[list[str]]:
-    """Ask when a schedule fires next."""
+    """Get the next fire times of a schedule."""
     query = [] if count is None else [("count", str(count))]
     if after is not None:
-        query.append(("after", instant(after, "after")))
-    return _get(_schedule(schedule, "next"), query, read=_times)
+        query.append(("after", format_instant(after, "after")))
+    return _get(_schedule_path(schedule, "next"), query, read=_read_times)
 
 
 def preview_schedule(
     count: int | None, after: Instant | None, fields: ScheduleFields
 ) -> Call[list[str]]:
-    """Ask when a schedule would fire."""
-    said: dict[str, Any] = {**fields, "count": count, "after": after}
-    body = encode({name: value for name, value in said.items() if value is not None})
-    return Call("POST", "/v1/schedules/preview", _times, body=body, repeatable=True)
+    """Get the fire times that a schedule would have."""
+    request: dict[str, Any] = {**fields, "count": count, "after": after}
+    body = encode({name: value for name, value in request.items() if value is not None})
+    return Call("POST", "/v1/schedules/preview", _read_times, body=body, repeatable=True)
 
 
-def _schedule(schedule: str, part: str = "") -> str:
-    path = f"/v1/schedules/{_segment(schedule)}"
+def _schedule_path(schedule: str, part: str = "") -> str:
+    path = f"/v1/schedules/{_path_segment(schedule)}"
     return f"{path}/{part}" if part else path
 
 
-def _times(body: bytes) -> list[str]:
+def _read_times(body: bytes) -> list[str]:
     return list(parse_json(body)["times"])
 
 
 class ScheduleMethods:
-    """What a client can do about schedules."""
+    """Methods for schedules."""
 
     def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
 
     def create_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
-        """Make a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
+        """Create a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
         return self._send(create_schedule(fields))
 
     def list_schedules(
@@ -118,53 +120,59 @@ class ScheduleMethods:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Schedule]:
-        """Return a page of the schedules, newest first."""
+        """Return a page of schedules, newest first."""
         return self._send(list_schedules(user, due_before, limit, cursor))
 
     def get_schedule(self, schedule: str) -> Schedule:
-        """Return a schedule as it is now."""
+        """Return a schedule."""
         return self._send(get_schedule(schedule))
 
     def update_schedule(self, schedule: str, **fields: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule, perhaps only its next run; None brings a default back."""
+        """Update a schedule, or only its `next_run_at`; None resets a field to its default."""
         return self._send(update_schedule(schedule, fields))
 
     def pause_schedule(self, schedule: str) -> Schedule:
-        """Let a schedule not fire until it is resumed."""
+        """Pause a schedule: it does not fire until it is resumed."""
         return self._send(pause_schedule(schedule))
 
     def resume_schedule(self, schedule: str) -> Schedule:
-        """Let a paused schedule fire again, from its next fire time on."""
+        """Resume a paused schedule, from its next fire time on."""
         return self._send(resume_schedule(schedule))
 
     def remove_schedule(self, schedule: str) -> None:
-        """Remove a schedule; what it has submitted goes on."""
+        """Remove a schedule; tasks that it has submitted are not affected."""
         self._send(remove_schedule(schedule))
 
     def run_schedule(self, schedule: str) -> Task | GraphIds:
-        """Submit its task now, beside its fire times; of a graph the ids are returned."""
+        """Submit the schedule's task now, in addition to its fire times.
+
+        Returns the task, or for a graph the ids of its tasks.
+        """
         return self._send(run_schedule(schedule))
 
     def backfill_schedule(self, schedule: str, start_at: Instant, end_at: Instant) -> list[str]:
-        """Submit what past fire times in a range have not led to; return the ids."""
+        """Submit the occurrences missing between two past times, and return their ids."""
         return self._send(backfill_schedule(schedule, start_at, end_at))
 
     def list_schedule_tasks(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Task]:
-        """Return a page of what a schedule has submitted, the newest fire time first."""
+        """Return a page of the tasks that a schedule has submitted, newest fire time first."""
         return self._send(list_schedule_tasks(schedule, limit, cursor))
 
     def list_occurrences(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
-    ) -> Page[FireTime]:
-        """Return a page of fire times, newest first: each with its task or graph, or why not."""
+    ) -> Page[Occurrence]:
+        """Return a page of past occurrences, newest first.
+
+        Each has the task or graph that it submitted, or the reason why there is none.
+        """
         return self._send(list_occurrences(schedule, limit, cursor))
 
     def next_times(
         self, schedule: str, *, count: int | None = None, after: Instant | None = None
     ) -> list[str]:
-        """Return when a schedule fires next, ten times unless told."""
+        """Return the next `count` fire times of a schedule, by default ten."""
         return self._send(next_times(schedule, count, after))
 
     def preview_schedule(
@@ -174,18 +182,18 @@ class ScheduleMethods:
         after: Instant | None = None,
         **fields: Unpack[ScheduleFields],
     ) -> list[str]:
-        """Return when a schedule would fire, and store nothing."""
+        """Return the fire times that such a schedule would have, without creating it."""
         return self._send(preview_schedule(count, after, fields))
 
 
 class AsyncScheduleMethods:
-    """The same with `await`."""
+    """The same methods with `await`."""
 
     async def _send(self, call: Call[T]) -> T:
         raise NotImplementedError
 
     async def create_schedule(self, **fields: Unpack[ScheduleFields]) -> Schedule:
-        """Make a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
+        """Create a schedule: `create_schedule(daily="06:30", task={"command": ["./report"]})`."""
         return await self._send(create_schedule(fields))
 
     async def list_schedules(
@@ -196,55 +204,61 @@ class AsyncScheduleMethods:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Page[Schedule]:
-        """Return a page of the schedules, newest first."""
+        """Return a page of schedules, newest first."""
         return await self._send(list_schedules(user, due_before, limit, cursor))
 
     async def get_schedule(self, schedule: str) -> Schedule:
-        """Return a schedule as it is now."""
+        """Return a schedule."""
         return await self._send(get_schedule(schedule))
 
     async def update_schedule(self, schedule: str, **fields: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule, perhaps only its next run; None brings a default back."""
+        """Update a schedule, or only its `next_run_at`; None resets a field to its default."""
         return await self._send(update_schedule(schedule, fields))
 
     async def pause_schedule(self, schedule: str) -> Schedule:
-        """Let a schedule not fire until it is resumed."""
+        """Pause a schedule: it does not fire until it is resumed."""
         return await self._send(pause_schedule(schedule))
 
     async def resume_schedule(self, schedule: str) -> Schedule:
-        """Let a paused schedule fire again, from its next fire time on."""
+        """Resume a paused schedule, from its next fire time on."""
         return await self._send(resume_schedule(schedule))
 
     async def remove_schedule(self, schedule: str) -> None:
-        """Remove a schedule; what it has submitted goes on."""
+        """Remove a schedule; tasks that it has submitted are not affected."""
         await self._send(remove_schedule(schedule))
 
     async def run_schedule(self, schedule: str) -> Task | GraphIds:
-        """Submit its task now, beside its fire times; of a graph the ids are returned."""
+        """Submit the schedule's task now, in addition to its fire times.
+
+        Returns the task, or for a graph the ids of its tasks.
+        """
         return await self._send(run_schedule(schedule))
 
     async def backfill_schedule(
         self, schedule: str, start_at: Instant, end_at: Instant
     ) -> list[str]:
-        """Submit what past fire times in a range have not led to; return the ids."""
+        """Submit the occurrences missing between two past times, and return their ids."""
         return await self._send(backfill_schedule(schedule, start_at, end_at))
 
     async def list_schedule_tasks(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Task]:
-        """Return a page of what a schedule has submitted, the newest fire time first."""
+        """Return a page of the tasks that a schedule has submitted, newest fire time first."""
         return await self._send(list_schedule_tasks(schedule, limit, cursor))
 
     async def list_occurrences(
         self, schedule: str, *, limit: int | None = None, cursor: str | None = None
-    ) -> Page[FireTime]:
-        """Return a page of fire times, newest first: each with its task or graph, or why not."""
+    ) -> Page[Occurrence]:
+        """Return a page of past occurrences, newest first.
+
+        Each has the task or graph that it submitted, or the reason why there is none.
+        """
         return await self._send(list_occurrences(schedule, limit, cursor))
 
     async def next_times(
         self, schedule: str, *, count: int | None = None, after: Instant | None = None
     ) -> list[str]:
-        """Return when a schedule fires next, ten times unless told."""
+        """Return the next `count` fire times of a schedule, by default ten."""
         return await self._send(next_times(schedule, count, after))
 
     async def preview_schedule(
@@ -254,5 +268,5 @@ class AsyncScheduleMethods:
         after: Instant | None = None,
         **fields: Unpack[ScheduleFields],
     ) -> list[str]:
-        """Return when a schedule would fire, and store nothing."""
+        """Return the fire times that such a schedule would have, without creating it."""
         return await self._send(preview_schedule(count, after, fields))

@@ -1,15 +1,15 @@
-"""Every call of the API, described once for both clients."""
+"""The calls about tasks, nodes and resources, described once for both clients."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from duly.client.call import READ_TIMEOUT, Call, encode, instant, parse_json
-from duly.client.shapes import (
+from duly.client.call import READ_TIMEOUT_SECONDS, Call, encode, format_instant, parse_json
+from duly.client.shapes.task_shapes import (
     Allocation,
     Attempt,
-    Cancelled,
+    CancelCount,
     DeadLetter,
     Duration,
     Node,
@@ -22,160 +22,167 @@ from duly.client.shapes import (
     Task,
     TaskFields,
     TaskFilter,
+    TenantPage,
     TokenUses,
-    UsageTold,
+    UsageReport,
 )
 from duly.errors import Invalid
 
-PAGE = 500
-"""How many items are asked for at once when all are wanted."""
-LONGEST_WAIT = 25.0
-"""Seconds that a server holds an answer back for a task to end."""
-SEVERAL = frozenset({"status", "label"})
-"""The filters that may be given more than once."""
-BATCH_TIMEOUT = 300.0
-"""A hundred thousand tasks take the server a while, and it says nothing before the commit."""
+PAGE_SIZE = 500
+"""The page size of methods that fetch a whole list."""
+MAX_LONG_POLL_SECONDS = 25.0
+"""The longest that a server delays its response while it waits for a task to end."""
+REPEATABLE_FILTERS = frozenset({"status", "label"})
+"""The filters that accept several values."""
+BATCH_TIMEOUT_SECONDS = 300.0
+"""A batch of 100,000 tasks takes a while, and the server sends nothing before the commit."""
 
 
 def submit(task: TaskFields) -> Call[Task]:
-    """Store a task; one without an idempotency key gets one, so that it can be sent again."""
+    """Submit a task; without an idempotency key it gets a random one, which makes it retryable."""
     fields = {name: value for name, value in task.items() if value is not None}
     fields.setdefault("idempotency_key", uuid.uuid4().hex)
     return Call("POST", "/v1/tasks", parse_json, body=encode(fields), repeatable=True)
 
 
 def submit_many(tasks: Iterable[TaskFields], key: str | None) -> Call[list[str]]:
-    """Store all of the tasks or none; the answer is their ids, in order."""
+    """Submit all of the tasks or none; the response has their ids, in order."""
     return Call(
         "POST",
         "/v1/tasks/batch",
         lambda body: list(parse_json(body)["ids"]),
         body=encode({"tasks": list(tasks)}),
-        headers={"Idempotency-Key": _header(key or uuid.uuid4().hex)},
+        headers={"Idempotency-Key": _header_value(key or uuid.uuid4().hex)},
         repeatable=True,
-        timeout=BATCH_TIMEOUT,
+        timeout=BATCH_TIMEOUT_SECONDS,
     )
 
 
-def list_tasks(which: TaskFilter, limit: int | None, cursor: str | None) -> Call[Page[Task]]:
-    """Ask for a page of the tasks that are meant."""
-    return _get("/v1/tasks", [*_filter(which), *_page(limit, cursor)])
+def list_tasks(
+    filters: TaskFilter, limit: int | None, cursor: str | None
+) -> Call[TenantPage[Task]]:
+    """List a page of the tasks that match the filters."""
+    query = [*_filter_query(filters), *_page_query(limit, cursor)]
+    return _get("/v1/tasks", [*query, *_tenant_query(filters.get("tenant"))])
 
 
 def get_task(task: str, wait: float = 0.0) -> Call[Task]:
-    """Ask for a task, and let the server wait up to that many seconds for its end."""
-    seconds = min(wait, LONGEST_WAIT)
+    """Get a task; the server waits up to `wait` seconds for its end (long poll)."""
+    seconds = min(wait, MAX_LONG_POLL_SECONDS)
     query = [("wait", f"{seconds:g}")] if seconds > 0 else []
-    return _get(_task(task), query, timeout=READ_TIMEOUT + seconds)
+    return _get(_task_path(task), query, timeout=READ_TIMEOUT_SECONDS + seconds)
 
 
 def update_task(task: str, fields: TaskFields) -> Call[Task]:
-    """Change a task that has not started."""
-    return Call("PATCH", _task(task), parse_json, body=encode(fields), repeatable=True)
+    """Update a task that has not started."""
+    return Call("PATCH", _task_path(task), parse_json, body=encode(fields), repeatable=True)
 
 
 def cancel_task(task: str) -> Call[Task]:
-    """End a task, whether it has started or not."""
-    return Call("POST", _task(task, "cancel"), parse_json, repeatable=True)
+    """Cancel a task, whether it has started or not."""
+    return Call("POST", _task_path(task, "cancel"), parse_json, repeatable=True)
 
 
-def cancel_tasks(which: TaskFilter) -> Call[Cancelled]:
-    """End the tasks that are meant; the answer is how many. Sent twice, it would miscount."""
-    return _to_all("cancel", which)
+def cancel_tasks(filters: TaskFilter) -> Call[CancelCount]:
+    """Cancel the tasks that match the filters. Not repeatable: the count would be wrong."""
+    return _bulk_action("cancel", filters)
 
 
-def _to_all(verb: str, which: TaskFilter) -> Call[Any]:
+def _bulk_action(verb: str, filters: TaskFilter) -> Call[Any]:
     body: dict[str, Any] = {}
-    for name, value in _filter(which):
+    for name, value in _filter_query(filters):
         body.setdefault(name, []).append(value)
     return Call(
         "POST",
         f"/v1/tasks/{verb}",
         parse_json,
-        body=encode({name: v if name in SEVERAL else v[0] for name, v in body.items()}),
+        query=_tenant_query(filters.get("tenant")),
+        body=encode({name: v if name in REPEATABLE_FILTERS else v[0] for name, v in body.items()}),
     )
 
 
 def replay_task(task: str, *, downstream: bool) -> Call[Task]:
-    """Submit a task that has ended once more, as a new one."""
-    return _replay(_task(task, "replay"), downstream=downstream)
+    """Submit an ended task again as a new one."""
+    return _replay(_task_path(task, "replay"), downstream=downstream)
 
 
 def _replay(path: str, *, downstream: bool) -> Call[Task]:
     if not downstream:
         return Call("POST", path, parse_json)
-    return Call("POST", path, parse_json, body=encode({"downstream": True}), timeout=BATCH_TIMEOUT)
+    return Call(
+        "POST", path, parse_json, body=encode({"downstream": True}), timeout=BATCH_TIMEOUT_SECONDS
+    )
 
 
 def list_attempts(task: str) -> Call[list[Attempt]]:
-    """Ask how often a task was tried, and how each attempt ended."""
-    return _get(_task(task, "attempts"), read=lambda body: list(parse_json(body)["items"]))
+    """List the attempts of a task."""
+    return _get(_task_path(task, "attempts"), read=lambda body: list(parse_json(body)["items"]))
 
 
 def explain(task: str) -> Call[Reason]:
-    """Ask why a task is where it is."""
-    return _get(_task(task, "why"))
+    """Get the reason for a task's status."""
+    return _get(_task_path(task, "why"))
 
 
 def get_result(task: str) -> Call[Any]:
-    """Ask for the JSON that a task left behind."""
-    return _get(_task(task, "result"))
+    """Get a task's result."""
+    return _get(_task_path(task, "result"))
 
 
 def read_logs(task: str, attempt: int | None, *, follow: bool = False) -> Call[bytes]:
-    """Ask for what an attempt has written, the latest unless one is named."""
+    """Read or follow the log of an attempt, by default of the latest."""
     query = [("attempt", str(attempt))] if attempt is not None else []
     if follow:
         query.append(("follow", "true"))
-    timeout = None if follow else READ_TIMEOUT
-    return _get(_task(task, "logs"), query, read=bytes, timeout=timeout)
+    timeout = None if follow else READ_TIMEOUT_SECONDS
+    return _get(_task_path(task, "logs"), query, read=bytes, timeout=timeout)
 
 
 def list_dead_letters(
     reason: str | None, since: Any, limit: int | None, cursor: str | None
 ) -> Call[Page[Task]]:
-    """Ask for a page of the tasks that failed for good."""
+    """List a page of dead letters."""
     query = [("reason", reason)] if reason else []
     if since is not None:
-        query.append(("since", instant(since, "since")))
-    return _get("/v1/dead-letters", [*query, *_page(limit, cursor)])
+        query.append(("since", format_instant(since, "since")))
+    return _get("/v1/dead-letters", [*query, *_page_query(limit, cursor)])
 
 
 def get_dead_letter(task: str) -> Call[DeadLetter]:
-    """Ask for one dead letter."""
-    return _get(f"/v1/dead-letters/{_segment(task)}")
+    """Get a dead letter."""
+    return _get(f"/v1/dead-letters/{_path_segment(task)}")
 
 
 def replay_dead_letter(task: str, *, downstream: bool) -> Call[Task]:
-    """Submit a dead letter once more, as a new task."""
-    return _replay(f"/v1/dead-letters/{_segment(task)}/replay", downstream=downstream)
+    """Submit a dead letter again as a new task."""
+    return _replay(f"/v1/dead-letters/{_path_segment(task)}/replay", downstream=downstream)
 
 
 def drop_dead_letter(task: str) -> Call[None]:
-    """Take a task out of the dead letters."""
-    return Call("DELETE", f"/v1/dead-letters/{_segment(task)}", lambda body: None)
+    """Drop a task from the dead letters."""
+    return Call("DELETE", f"/v1/dead-letters/{_path_segment(task)}", lambda body: None)
 
 
 def list_nodes(limit: int | None, cursor: str | None) -> Call[Page[Node]]:
-    """Ask for a page of the nodes."""
-    return _get("/v1/nodes", _page(limit, cursor))
+    """List a page of nodes."""
+    return _get("/v1/nodes", _page_query(limit, cursor))
 
 
 def list_servers() -> Call[Page[Server]]:
-    """Ask for the servers, and what each of them leads."""
+    """List the servers with the duties that each leads."""
     return _get("/v1/servers")
 
 
 def get_node(node: str) -> Call[Node]:
-    """Ask for one node."""
-    return _get(f"/v1/nodes/{_segment(node)}")
+    """Get a node."""
+    return _get(f"/v1/nodes/{_path_segment(node)}")
 
 
 def drain_node(node: str, *, drain: bool) -> Call[Node]:
-    """Let a node take no more tasks, or take them again."""
+    """Drain or undrain a node."""
     return Call(
         "PUT",
-        f"/v1/nodes/{_segment(node)}",
+        f"/v1/nodes/{_path_segment(node)}",
         parse_json,
         body=encode({"drain": drain}),
         repeatable=True,
@@ -183,10 +190,10 @@ def drain_node(node: str, *, drain: bool) -> Call[Node]:
 
 
 def set_capacity(node: str, capacity: ResourceFields | None) -> Call[Node]:
-    """Say what a node has, kind by kind; None leaves it to its agent again."""
+    """Override the capacity that a node's agent reports; None removes the override."""
     return Call(
         "PUT",
-        f"/v1/nodes/{_segment(node)}",
+        f"/v1/nodes/{_path_segment(node)}",
         parse_json,
         body=encode({"capacity": capacity}),
         repeatable=True,
@@ -194,26 +201,30 @@ def set_capacity(node: str, capacity: ResourceFields | None) -> Call[Node]:
 
 
 def remove_node(node: str) -> Call[None]:
-    """Take a node away for good."""
-    return Call("DELETE", f"/v1/nodes/{_segment(node)}", lambda body: None)
+    """Remove a node permanently."""
+    return Call("DELETE", f"/v1/nodes/{_path_segment(node)}", lambda body: None)
 
 
 def create_node_token(expires_in: Duration | None, uses: TokenUses | None) -> Call[NodeToken]:
-    """Ask for a token with which new nodes may join."""
-    asked = {"expires_in": expires_in, "uses": uses}
-    body = encode({name: value for name, value in asked.items() if value is not None})
+    """Create a join token for new nodes."""
+    fields = {"expires_in": expires_in, "uses": uses}
+    body = encode({name: value for name, value in fields.items() if value is not None})
     return Call("POST", "/v1/node-tokens", parse_json, body=body)
 
 
-def list_resources(limit: int | None, cursor: str | None) -> Call[Page[Allocation]]:
-    """Ask for a page of who has what of the nodes."""
-    return _get("/v1/resources", _page(limit, cursor))
+def list_resources(
+    limit: int | None, cursor: str | None, node: str | None, tenant: str | None
+) -> Call[TenantPage[Allocation]]:
+    """List a page of allocations."""
+    on_node = [] if node is None else [("node", node)]
+    query = [*on_node, *_page_query(limit, cursor), *_tenant_query(tenant)]
+    return _get("/v1/resources", query)
 
 
 def reserve(
     resources: ResourceFields, node: str | None, expires_in: Duration | None
 ) -> Call[Allocation]:
-    """Keep part of a node free of tasks. Sent twice, it would be reserved twice."""
+    """Reserve resources on a node. Not repeatable: there would be two reservations."""
     body = encode({"resources": resources, "node": node, "expires_in": expires_in})
     return Call("POST", "/v1/resources", parse_json, body=body)
 
@@ -221,36 +232,36 @@ def reserve(
 def update_reservation(
     reservation: str, resources: ResourceFields | None, expires_in: Duration | None
 ) -> Call[Allocation]:
-    """Change what is reserved, or for how long."""
+    """Change the amounts of a reservation, or its expiry."""
     fields: dict[str, Any] = {"resources": resources}
     if expires_in is not None:
         fields["expires_in"] = expires_in
-    path = f"/v1/resources/{_segment(reservation)}"
+    path = f"/v1/resources/{_path_segment(reservation)}"
     return Call("PUT", path, parse_json, body=encode(fields), repeatable=True)
 
 
 def release(reservation: str) -> Call[None]:
-    """Give back what is reserved."""
-    return Call("DELETE", f"/v1/resources/{_segment(reservation)}", lambda body: None)
+    """Release a reservation."""
+    return Call("DELETE", f"/v1/resources/{_path_segment(reservation)}", lambda body: None)
 
 
 def usage(
     since: str | None, until: str | None, by: str | Sequence[str], tenant: str | None
-) -> Call[UsageTold]:
-    """Ask what was used from one day to another, and what it costs."""
-    query = [("by", ",".join(_several(by)))] if by else []
-    plain = {"since": since, "until": until, "tenant": tenant}
-    query += [(name, value) for name, value in plain.items() if value is not None]
+) -> Call[UsageReport]:
+    """Get usage and its price for a range of days."""
+    query = [("by", ",".join(_as_sequence(by)))] if by else []
+    optional_filters = {"since": since, "until": until, "tenant": tenant}
+    query += [(name, value) for name, value in optional_filters.items() if value is not None]
     return _get("/v1/usage", query)
 
 
-def status() -> Call[Status]:
-    """Ask for the whole at a glance."""
-    return _get("/v1/status")
+def status(tenant: str | None) -> Call[Status]:
+    """Get an overview of the installation."""
+    return _get("/v1/status", _tenant_query(tenant))
 
 
 def healthz() -> Call[bool]:
-    """Ask whether a server is there at all."""
+    """Check whether a server responds."""
     return _get("/healthz", read=lambda body: True)
 
 
@@ -259,52 +270,52 @@ def _get(
     query: Iterable[tuple[str, str]] = (),
     *,
     read: Any = parse_json,
-    timeout: float | None = READ_TIMEOUT,
+    timeout: float | None = READ_TIMEOUT_SECONDS,
 ) -> Call[Any]:
     return Call("GET", path, read, query=tuple(query), repeatable=True, timeout=timeout)
 
 
-def _task(task: str, part: str = "") -> str:
-    path = f"/v1/tasks/{_segment(task)}"
+def _task_path(task: str, part: str = "") -> str:
+    path = f"/v1/tasks/{_path_segment(task)}"
     return f"{path}/{part}" if part else path
 
 
-def _segment(text: str) -> str:
-    """Quote an id, so that whatever it holds stays one segment of the path."""
+def _path_segment(text: str) -> str:
+    """Percent-encode an id, so that it stays a single segment of the path."""
     if not text or text in (".", ".."):
-        raise Invalid("id", f"Not an id: {text!r}.")
+        raise Invalid("id", f"Invalid id: {text!r}.")
     return quote(text, safe="")
 
 
-def _header(text: str) -> str:
+def _header_value(text: str) -> str:
     if not text.isascii() or not text.isprintable():
-        raise Invalid("idempotency_key", "The key of a batch may hold printable ASCII only.")
+        raise Invalid("idempotency_key", "The key of a batch must be printable ASCII.")
     return text
 
 
-def _filter(which: TaskFilter) -> list[tuple[str, str]]:
-    query = [("status", status) for status in _several(which.get("status"))]
-    query += [("label", f"{name}={value}") for name, value in (which.get("labels") or {}).items()]
-    plain: Mapping[str, str | None] = {
-        "name": which.get("name"),
-        "user": which.get("user"),
-        "node": which.get("node"),
+def _filter_query(filters: TaskFilter) -> list[tuple[str, str]]:
+    query = [("status", status) for status in _as_sequence(filters.get("status"))]
+    query += [("label", f"{name}={value}") for name, value in (filters.get("labels") or {}).items()]
+    optional_filters: Mapping[str, str | None] = {
+        "name": filters.get("name"),
+        "user": filters.get("user"),
+        "node": filters.get("node"),
     }
-    query += [(name, value) for name, value in plain.items() if value is not None]
-    since = which.get("since")
-    return query if since is None else [*query, ("since", instant(since, "since"))]
+    query += [(name, value) for name, value in optional_filters.items() if value is not None]
+    since = filters.get("since")
+    return query if since is None else [*query, ("since", format_instant(since, "since"))]
 
 
-def _several(value: str | Sequence[str] | None) -> Sequence[str]:
+def _as_sequence(value: str | Sequence[str] | None) -> Sequence[str]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
 
 
-def _page(limit: int | None, cursor: str | None) -> list[tuple[str, str]]:
+def _page_query(limit: int | None, cursor: str | None) -> list[tuple[str, str]]:
     query = [] if limit is None else [("limit", str(limit))]
     return query if cursor is None else [*query, ("cursor", cursor)]
 
 
-def _for(tenant: str | None) -> tuple[tuple[str, str], ...]:
+def _tenant_query(tenant: str | None) -> tuple[tuple[str, str], ...]:
     return () if tenant is None else (("tenant", tenant),)

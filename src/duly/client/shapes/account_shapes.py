@@ -1,13 +1,13 @@
-"""The shapes of tenants, users, keys, logins and the audit log, as types for JSON."""
+"""JSON types of tenants, users, keys, logins and the audit log."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from duly.client.shapes import Duration, Instant
+from duly.client.shapes.task_shapes import Duration, Instant
 
 
 class Tenant(TypedDict):
-    """Who submits and is billed."""
+    """A tenant: submits tasks and is billed for them."""
 
     id: str
     name: str
@@ -19,7 +19,7 @@ class Tenant(TypedDict):
 
 
 class User(TypedDict):
-    """Somebody of a tenant."""
+    """A user of a tenant."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class User(TypedDict):
 
 
 class Key(TypedDict):
-    """A key, without what opens anything."""
+    """The metadata of an API key, without its secret."""
 
     id: str
     prefix: str
@@ -49,13 +49,13 @@ class Key(TypedDict):
 
 
 class NewKey(Key):
-    """A key that was just made: the only time it is told."""
+    """A newly created key with its secret, which no other response has."""
 
     key: str
 
 
 class AuditEntry(TypedDict):
-    """Who did what to what; `tenant` is whom it concerns."""
+    """An entry of the audit log; `tenant` is the tenant that the action concerns."""
 
     id: str
     at: str
@@ -67,7 +67,7 @@ class AuditEntry(TypedDict):
 
 
 class KeyFilter(TypedDict, total=False):
-    """Which keys are meant; all that is given must hold."""
+    """Filters for keys, combined with and."""
 
     user: str | None
     service: str | None
@@ -76,7 +76,7 @@ class KeyFilter(TypedDict, total=False):
 
 
 class KeyFields(TypedDict, total=False):
-    """What may be said of a new key beside its scopes."""
+    """Optional fields of a new key."""
 
     user: str | None
     service: str | None
@@ -85,7 +85,7 @@ class KeyFields(TypedDict, total=False):
 
 
 class KeyChange(TypedDict, total=False):
-    """What may be changed about a key; None is no name, or no end."""
+    """Fields of a key that can be changed; None clears the name or the expiry."""
 
     scopes: Sequence[str]
     name: str | None
@@ -93,7 +93,7 @@ class KeyChange(TypedDict, total=False):
 
 
 class AuditFilter(TypedDict, total=False):
-    """Which entries are meant; `since` is a time, or how long ago, as "1h"."""
+    """Filters for audit entries; `since` is a time, or a duration back from now such as "1h"."""
 
     actor: str | None
     action: str | None

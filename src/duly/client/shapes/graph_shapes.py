@@ -1,34 +1,34 @@
-"""The shapes of graphs, as types for JSON."""
+"""JSON types of graphs."""
 
 from typing import TypedDict
 
-from duly.client.shapes import Dependency
+from duly.client.shapes.task_shapes import Dependency
 
 
 class GraphIds(TypedDict):
-    """The id of a graph that was submitted, and those of its tasks by their refs."""
+    """The id of a submitted graph, and the ids of its tasks by ref."""
 
     id: str
     ids: dict[str, str]
 
 
-class PausedGraph(TypedDict):
-    """How many tasks were paused, and how many run on; with `more` others are left."""
+class PauseCounts(TypedDict):
+    """How many tasks were paused and how many keep running; `more`: repeat for the rest."""
 
     paused: int
     running: int
     more: bool
 
 
-class ResumedGraph(TypedDict):
-    """How many tasks of a graph may go on again; with `more` others are left."""
+class ResumeCount(TypedDict):
+    """How many tasks were resumed; `more`: repeat for the rest."""
 
     resumed: int
     more: bool
 
 
-class GraphPart(TypedDict):
-    """A task as a part of a graph."""
+class GraphTask(TypedDict):
+    """A task of a graph."""
 
     id: str
     ref: str | None
@@ -38,7 +38,7 @@ class GraphPart(TypedDict):
 
 
 class Graph(TypedDict):
-    """A graph, and the first thousand of its tasks, upstreams before dependants."""
+    """A graph and the first thousand of its tasks, in topological order."""
 
     id: str
     name: str | None
@@ -46,18 +46,18 @@ class Graph(TypedDict):
     user: str | None
     status: str
     submitted_at: str
-    wish: str | None
+    pending_operation: str | None
     counts: dict[str, int]
-    tasks: list[GraphPart]
+    tasks: list[GraphTask]
     more: bool
 
 
 class TaskGraph(TypedDict):
-    """What is around a task: what it waits for, what waits for it, directly or by others."""
+    """A task's upstream and downstream tasks, direct and indirect."""
 
     id: str
     graph: str | None
     dependencies: list[str]
     dependents: list[str]
-    tasks: list[GraphPart]
+    tasks: list[GraphTask]
     more: bool

@@ -1,13 +1,13 @@
-"""What clients say and hear about plans, tiers and limits; None is no limit."""
+"""JSON types of plans, tiers and limits; a limit of None is unlimited."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from duly.client.shapes import Amounts, Duration, ResourceFields
+from duly.client.shapes.task_shapes import Amounts, Duration, ResourceFields
 
 
 class PlanFields(TypedDict, total=False):
-    """What may be said of a plan; what is left out has no limit, or stays as it is."""
+    """Fields of a plan to create or update; absent ones are unlimited, or unchanged."""
 
     price_class: str | None
     price_per_task: float | None
@@ -36,7 +36,7 @@ class PlanFields(TypedDict, total=False):
 
 
 class Plan(TypedDict):
-    """What a plan grants; durations are seconds."""
+    """A plan; durations are in seconds."""
 
     name: str
     price_class: str
@@ -68,7 +68,7 @@ class Plan(TypedDict):
 
 
 class Tier(TypedDict):
-    """What the name of a tier stands for, and who said so: duly, everyone or tenant."""
+    """A tier; `defined_by` is duly, everyone or tenant."""
 
     name: str
     resources: Amounts
@@ -77,7 +77,7 @@ class Tier(TypedDict):
 
 
 class Rate(TypedDict):
-    """How many tasks may still be submitted now, and in how many seconds all of the burst."""
+    """The submission rate limit: what is left now, and the seconds until the burst is full."""
 
     tasks_per_hour: int
     burst: int
@@ -86,7 +86,7 @@ class Rate(TypedDict):
 
 
 class Count(TypedDict):
-    """How many there may be, are, and may come."""
+    """A limit on a number, and how much of it is used and left."""
 
     limit: int | None
     used: int
@@ -94,7 +94,7 @@ class Count(TypedDict):
 
 
 class ResourceCount(TypedDict):
-    """What may be in use at once, is, and is left."""
+    """A limit on resources in use, and how much of it is used and left."""
 
     limit: dict[str, Any] | None
     used: Amounts
@@ -102,20 +102,20 @@ class ResourceCount(TypedDict):
 
 
 class Cap(TypedDict):
-    """How long an attempt may run, in seconds."""
+    """The default and the longest execution cap, in seconds."""
 
     default: float
     longest: float | None
 
 
 class Tolerance(Cap):
-    """How long a start may be put off, in seconds."""
+    """The default and the longest delay tolerance, and those per category, in seconds."""
 
     categories: dict[str, float]
 
 
 class Limits(TypedDict):
-    """What a tenant may have, and what is left of it."""
+    """A tenant's limits and how much of them is left."""
 
     tenant: str
     plan: str

@@ -1,13 +1,13 @@
-"""What clients say and hear about schedules."""
+"""JSON types of schedules."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Required, TypedDict
 
-from duly.client.shapes import Duration, Instant, Reason, TaskFields
+from duly.client.shapes.task_shapes import Duration, Instant, Reason, TaskFields
 
 
 class RecurrenceFields(TypedDict, total=False):
-    """When a schedule fires; of run_at, daily, weekly, monthly, annually, every and cron, one."""
+    """When a schedule fires: exactly one of run_at, daily, weekly, …, every and cron."""
 
     run_at: Instant | None
     daily: str | None
@@ -24,7 +24,7 @@ class RecurrenceFields(TypedDict, total=False):
 
 
 class GraphFields(TypedDict, total=False):
-    """What may be said of a graph; its tasks are a mapping by their refs, or a list of tasks."""
+    """A graph to submit; `tasks` is a mapping from ref to task, or a list of tasks."""
 
     name: str | None
     defaults: TaskFields | None
@@ -32,7 +32,7 @@ class GraphFields(TypedDict, total=False):
 
 
 class ScheduleFields(RecurrenceFields, total=False):
-    """What may be said of a schedule; `task` or `graph` is submitted at each of its fire times."""
+    """A schedule to create; its `task` or `graph` is submitted at each fire time."""
 
     name: str | None
     task: TaskFields | None
@@ -42,13 +42,13 @@ class ScheduleFields(RecurrenceFields, total=False):
 
 
 class ScheduleChanges(ScheduleFields, total=False):
-    """What may be changed of a schedule; None brings a default back."""
+    """Fields of a schedule that can be changed; None resets a field to its default."""
 
     next_run_at: Instant | None
 
 
 class Schedule(TypedDict):
-    """A schedule as the server tells it; durations are seconds."""
+    """A schedule; durations are in seconds."""
 
     id: str
     name: str | None
@@ -77,8 +77,8 @@ class Schedule(TypedDict):
     updated_at: str
 
 
-class FireTime(TypedDict):
-    """What became of a fire time; missed ones in a row are one, from `fire_at` to `last_at`."""
+class Occurrence(TypedDict):
+    """The outcome of a fire time; consecutive missed ones are merged, `fire_at` to `last_at`."""
 
     fire_at: str
     last_at: str

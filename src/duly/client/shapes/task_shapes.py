@@ -1,7 +1,7 @@
-"""The shapes of what the API takes and answers, as types for JSON.
+"""JSON types of tasks, nodes, servers and pages.
 
-They cost nothing at run time: a `Task` is the dictionary that the server sent,
-so whatever it adds later is there too.
+They cost nothing at run time: a `Task` is the dictionary that the server sent, so fields that a
+newer server adds are present too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 Duration = float | str | timedelta
 """Seconds, "5m", "PT5M", or a timedelta."""
 Instant = str | datetime
-"""RFC 3339, or a datetime that knows its offset."""
+"""RFC 3339, or a timezone-aware datetime."""
 
-FINAL = frozenset({"done", "failed", "cancelled"})
-"""The statuses that no task leaves; repeated here to spare clients the import of the model."""
+FINAL_STATUSES = frozenset({"done", "failed", "cancelled"})
+"""The terminal statuses; repeated here so that clients need not import the model."""
 
 
 class ResourceFields(TypedDict, total=False):
-    """Amounts that replace those of the tier, kind by kind."""
+    """Amounts of resources, by kind; in a task they override its tier."""
 
     cpu: float | None
     memory_mb: int | None
@@ -44,7 +44,7 @@ class Amounts(TypedDict):
 
 
 class Concurrency(TypedDict):
-    """How many attempts of the tenant may run at once under a key."""
+    """The limit of the tenant's concurrent attempts with one key."""
 
     key: str
     limit: int
@@ -58,28 +58,44 @@ UniqueFields = TypedDict(
         "on_conflict": NotRequired[Literal["refuse", "return"] | None],
     },
 )
-"""What is to be there once among the tenant's live tasks."""
+"""A key that must be unique among the tenant's live tasks."""
 
 UniqueKey = TypedDict("UniqueKey", {"key": str, "while": str})
-"""The key that a task holds, or held, alone."""
+"""The unique key that a task holds, or held."""
 
 
 class DependencyFields(TypedDict):
-    """A task that must end first, and how: success unless said, failure or always."""
+    """An upstream task and the condition on its end: success (default), failure or always."""
 
     task: str
     on: NotRequired[str | None]
 
 
 class Dependency(TypedDict):
-    """A task that must end first, and how."""
+    """An upstream task and the condition on its end."""
 
     task: str
     on: str
 
 
+class RetryFields(TypedDict, total=False):
+    """How a task is retried; what is left out follows the server's settings."""
+
+    delay: Duration | None
+    max_delay: Duration | None
+    no_retry_exit_codes: Sequence[int] | None
+
+
+class RetryTerms(TypedDict):
+    """How a task asked to be retried; delays are in seconds."""
+
+    delay: float | None
+    max_delay: float | None
+    no_retry_exit_codes: list[int]
+
+
 class TaskFields(TypedDict, total=False):
-    """What a client may say of a task; what is left out gets the plan's default."""
+    """A task to submit; fields that are left out get the plan's defaults."""
 
     name: str | None
     command: Sequence[str] | None
@@ -91,10 +107,12 @@ class TaskFields(TypedDict, total=False):
     delay_tolerance: Duration | None
     execution_cap: Duration | None
     max_attempts: int | None
+    retry: RetryFields | None
     on_lost: Literal["retry", "fail"] | None
     run_at: Instant | None
     idempotency_key: str | None
     env: Mapping[str, str] | None
+    stdin: str | None
     labels: Mapping[str, str] | None
     requires: Mapping[str, str] | None
     category: str | None
@@ -107,7 +125,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class Artifact(TypedDict):
-    """A bundle that was uploaded, and when somebody last needed it."""
+    """An uploaded bundle."""
 
     sha256: str
     bytes: int
@@ -116,10 +134,11 @@ class Artifact(TypedDict):
 
 
 class TaskFilter(TypedDict, total=False):
-    """Which tasks are meant; all that is given must hold.
+    """Filters for tasks, combined with and.
 
-    `status` may be one or several; `labels` must all be there; `since` is the time of submission,
-    or how long ago it may be at most, as "1h"; `node` is the name of a node.
+    `status` is one or several; `labels` must all match; `since` is the earliest submission time, or
+    a duration back from now such as "1h"; `node` is a node's name. `tenant` is another tenant, or
+    for lists the only one, and needs the scope `admin`.
     """
 
     status: str | Sequence[str] | None
@@ -128,10 +147,11 @@ class TaskFilter(TypedDict, total=False):
     since: Instant | None
     user: str | None
     node: str | None
+    tenant: str | None
 
 
 class Reason(TypedDict):
-    """One sentence for people and a code for programs."""
+    """A sentence for people and a code for programs."""
 
     code: str
     message: str
@@ -139,7 +159,7 @@ class Reason(TypedDict):
 
 
 class Usage(TypedDict):
-    """What an attempt used."""
+    """The resources that an attempt used."""
 
     cpu_seconds: float
     peak_memory_mb: float
@@ -147,7 +167,7 @@ class Usage(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far a running attempt said that it had come, from 0 to 1, and when."""
+    """The progress that a running attempt reported, from 0 to 1."""
 
     fraction: float
     text: str | None
@@ -155,7 +175,7 @@ class Progress(TypedDict):
 
 
 class Task(TypedDict):
-    """A task as the server tells it; times are RFC 3339, durations are seconds."""
+    """A task; times are RFC 3339, durations are in seconds."""
 
     id: str
     name: str | None
@@ -174,6 +194,7 @@ class Task(TypedDict):
     failures: int
     losses: int
     max_attempts: int
+    retry: RetryTerms | None
     on_lost: str
     tier: str | None
     resources: Amounts
@@ -207,6 +228,7 @@ class Task(TypedDict):
     source: str | None
     artifact: str | None
     env: dict[str, str] | None
+    stdin: str | None
 
 
 class Attempt(TypedDict):
@@ -224,14 +246,14 @@ class Attempt(TypedDict):
 
 
 class DeadLetter(Task):
-    """A task that failed for good, with its last attempt and the end of its log."""
+    """A task that failed with no attempts left, its last attempt and the end of its log."""
 
     last_attempt: Attempt | None
     log_tail: str
 
 
-class Cancelled(TypedDict):
-    """How many tasks were cancelled; with `more` there are others left, for another call."""
+class CancelCount(TypedDict):
+    """How many tasks were cancelled; `more`: repeat for the rest."""
 
     cancelled: int
     more: bool
@@ -242,7 +264,7 @@ TokenUses = int | Literal["unlimited"]
 
 
 class NodeToken(TypedDict):
-    """What a new node joins with; it is told only this once."""
+    """A join token for new nodes; no other response has the token."""
 
     token: str
     expires_at: str
@@ -265,18 +287,21 @@ class Node(TypedDict):
 
 
 class Duty(TypedDict):
-    """What a server leads, and in which term."""
+    """A duty that a server leads, and its term."""
 
     name: str
     term: int
 
 
 class Server(TypedDict):
-    """One of the servers."""
+    """A server."""
 
     id: str
     name: str
     status: str
+    host: str
+    address: str | None
+    pid: int | None
     version: str
     started_at: str
     last_heartbeat_at: str
@@ -284,7 +309,7 @@ class Server(TypedDict):
 
 
 class Allocation(TypedDict):
-    """Part of a node that a tenant has: for a task that runs, or reserved."""
+    """Resources of a node that a tenant has: a running task's, or a reservation."""
 
     id: str
     kind: str
@@ -296,7 +321,7 @@ class Allocation(TypedDict):
 
 
 class UsageRow(TypedDict):
-    """What was used in one place; what was not told apart is None."""
+    """Usage of one group; keys that it is not grouped by are None."""
 
     day: str | None
     tenant: str | None
@@ -311,8 +336,8 @@ class UsageRow(TypedDict):
     price: str
 
 
-class UsageTold(TypedDict):
-    """What was used from one day to another, both included."""
+class UsageReport(TypedDict):
+    """Usage for a range of days, both inclusive."""
 
     since: str
     until: str
@@ -322,7 +347,7 @@ class UsageTold(TypedDict):
 
 
 class Drift(TypedDict):
-    """How many things of one kind are not as they should be."""
+    """Inconsistencies of one kind that the self-audit found."""
 
     kind: str
     count: int
@@ -331,7 +356,7 @@ class Drift(TypedDict):
 
 
 class Audit(TypedDict):
-    """What the self-audit has found."""
+    """The findings of the last self-audit."""
 
     completed_at: str | None
     history_completed_at: str | None
@@ -341,14 +366,14 @@ class Audit(TypedDict):
 
 
 class Database(TypedDict):
-    """What is known of the database, and whether it keeps the tenants of requests apart."""
+    """The database's version, and whether row-level security isolates tenants."""
 
     version: str
     row_security: bool
 
 
 class TaskCounts(TypedDict):
-    """How many tasks are in each status; final ones of the last hours."""
+    """How many tasks are in each status; ended ones of the last `window_hours`."""
 
     scheduled: int
     blocked: int
@@ -366,30 +391,48 @@ class NodeCounts(TypedDict):
     ready: int
     draining: int
     drained: int
+    stopped: int
     lost: int
 
 
-class Status(TypedDict):
-    """The whole of Duly at a glance."""
+class TenantTasks(TypedDict):
+    """How many tasks of one tenant are in each status."""
 
-    version: str
-    server: str
-    database: Database
+    tenant: str
     tasks: TaskCounts
-    nodes: NodeCounts
-    capacity: Amounts
-    free: Amounts
+
+
+class Status(TypedDict):
+    """An overview of the installation; what concerns all of it is None without the scope admin."""
+
+    version: str | None
+    server: str
+    tenant: str | None
+    database: Database | None
+    tasks: TaskCounts
+    tenants: list[TenantTasks] | None
+    nodes: NodeCounts | None
+    capacity: Amounts | None
+    free: Amounts | None
     leader: str | None
     time: str
     window_hours: int
-    audit: Audit
+    audit: Audit | None
 
 
 T = TypeVar("T")
 
 
 class Page(TypedDict, Generic[T]):
-    """Part of a list, newest first; `next_cursor` asks for the rest."""
+    """A page of a list, newest first; pass `next_cursor` as `cursor` for the next one."""
 
     items: list[T]
     next_cursor: str | None
+
+
+class TenantPage(TypedDict, Generic[T]):
+    """A page of a list; `tenant` is whose items they are, None if those of all tenants."""
+
+    items: list[T]
+    next_cursor: str | None
+    tenant: str | None

@@ -1,7 +1,6 @@
-"""The agent as a part of `duly up`: what it is told, and how it is started.
+"""The agent as a child process of `duly up`: its options and how it is started.
 
-Apart from the agent itself, because `duly up` needs only this: the agent and what it
-imports would cost the server's process 12 MB.
+Separate from `agent.py`, because importing the agent would cost the process of `duly up` 12 MB.
 """
 
 from pathlib import Path
@@ -9,15 +8,15 @@ from pathlib import Path
 import msgspec
 
 from duly.errors import ConfigError
-from duly.launch.part import Part
+from duly.launch.local.child_process import ChildProcess
 
 ISOLATIONS = ("process",)
 UP_PORTS = (20_000, 20_999)
-"""Ports that `duly up` gives to tasks: below those that the kernel hands out by itself."""
+"""The ports that `duly up` assigns to tasks: below the kernel's ephemeral range."""
 
 
 class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent was told; of what it has, None means what the machine has."""
+    """The flags of an agent; an amount of None means all that the machine has."""
 
     url: str
     data: str
@@ -39,17 +38,17 @@ class AgentFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_isolation(name: str) -> None:
-    """Raise ConfigError for a level of isolation that this version cannot give."""
+    """Raise ConfigError for a level of isolation that this version does not support."""
     if name not in ISOLATIONS:
         raise ConfigError(
-            f"There is no isolation {name!r} in this version of Duly; use --isolation process."
+            f"This version of Duly does not support isolation {name!r}; use --isolation process."
         )
 
 
 def agent_part(
     *, url: str, data: Path, join_token_file: Path, isolation: str, verbose: bool
-) -> Part:
-    """Return the agent of `duly up`, which offers all that this machine has."""
+) -> ChildProcess:
+    """Return the agent of `duly up`, which offers all of this machine's resources."""
     flags = AgentFlags(
         url=url,
         data=str(data),
@@ -58,4 +57,4 @@ def agent_part(
         port_range=UP_PORTS,
         verbose=verbose,
     )
-    return Part("agent", "duly.launch.agent", lambda: flags, is_essential=True)
+    return ChildProcess("agent", "duly.launch.agent", lambda: flags, is_essential=True)

@@ -1,8 +1,8 @@
-"""A part of `duly up` that is a process of its own: the agent, the pages.
+"""Supervises a child process of `duly up`: the agent or the dashboard.
 
-What it needs to know, secrets included, goes through its standard input: arguments
-and environments can be read by others. It ends with us however we end, and is
-started again when it ends by itself. It is in no terminal's way: Ctrl-C is for us.
+Options, secrets included, are passed on standard input, because other users can read arguments and
+environments. The child dies with its parent, is restarted with backoff when it exits, and has its
+own session, so Ctrl-C reaches only the parent.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from duly import alarm
+from duly import timers
 from duly.clock import monotonic
 from duly.errors import ConfigError
-from duly.private_file import close_to_others
+from duly.private_file import restrict_umask
 
 log = logging.getLogger(__name__)
 
 STARTED = b"started\n"
-"""What a part writes to its standard output when it does its work."""
+"""The line that a child writes to stdout when it has started."""
 SECRETS = ("DULY_KEY", "DULY_DATABASE")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 STEADY = 60.0
-"""Seconds after which a part that ends is taken to have been healthy."""
+"""A child that ran this long was healthy: its restart backoff is reset."""
 HURRIED_PATIENCE = 5.0
 PR_SET_PDEATHSIG = 1
 
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 
 class Message(msgspec.Struct, Generic[T]):
-    """What a part is told when it starts."""
+    """The message on a child's standard input."""
 
     parent: int
     options: T
 
 
-class Part:
-    """One such process, seen from the process that keeps it."""
+class ChildProcess:
+    """A child process, seen from its parent."""
 
     def __init__(
         self, name: str, module: str, options: Callable[[], Any], *, is_essential: bool = False
@@ -59,10 +59,10 @@ class Part:
         self.started = asyncio.Event()
 
     async def keep(self) -> None:
-        """Start it, and start it again whenever it ends, until it is stopped.
+        """Start the process, and restart it whenever it exits, until it is stopped.
 
-        Raises ConfigError for an essential part that has ended before it ever did its work:
-        what is wrong then does not get better by itself.
+        Raises ConfigError if an essential child exits before it has started once: a restart
+        would not help.
         """
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
@@ -72,16 +72,16 @@ class Part:
                 return
             if self._is_essential and not self.started.is_set():
                 raise ConfigError(
-                    f"The {self._name} did not start ({_describe(code)}); what it said stands "
-                    "above. `duly doctor` tells what this machine lacks."
+                    f"The {self._name} did not start ({_describe(code)}); see its output above. "
+                    "Run `duly doctor` to check this machine."
                 )
             pause = FIRST_PAUSE if monotonic() - began > STEADY else pause
-            log.warning("The %s ended (%s); it is started again.", self._name, _describe(code))
-            await alarm.wait_for(self._stopping, pause)
+            log.warning("The %s exited (%s); restarting it.", self._name, _describe(code))
+            await timers.wait_for(self._stopping, pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def stop(self, patience: float, hurry: asyncio.Event) -> None:
-        """Ask it to end, again when somebody hurries, and kill it when that does not help."""
+        """Send SIGTERM, a second one when `hurry` is set, and SIGKILL if that does not help."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -90,14 +90,14 @@ class Part:
         if not await _ends(process, patience, hurry):
             _signal(process, signal.SIGTERM)
             if not await _ends(process, HURRIED_PATIENCE, None):
-                log.warning("The %s does not end, and is killed.", self._name)
+                log.warning("The %s does not stop; killing it.", self._name)
                 _signal(process, signal.SIGKILL)
         await process.wait()
 
     async def _run(self) -> int:
         message = msgspec.json.encode(Message(os.getpid(), self._options()))
         self._process = process = await asyncio.create_subprocess_exec(
-            # -P: a folder named duly where we were started is not the Duly that is meant.
+            # -P: do not import from a folder named duly in the working directory.
             *(sys.executable, "-P", "-m", self._module),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -119,8 +119,10 @@ class Part:
 
 
 @asynccontextmanager
-async def kept(part: Part, patience: float, hurry: asyncio.Event) -> AsyncIterator[Part]:
-    """Keep `part` running for as long as the block lasts, then stop it."""
+async def kept(
+    part: ChildProcess, patience: float, hurry: asyncio.Event
+) -> AsyncIterator[ChildProcess]:
+    """Keep `part` running until the block ends, then stop it."""
     async with asyncio.TaskGroup() as group:
         group.create_task(part.keep())
         try:
@@ -130,17 +132,17 @@ async def kept(part: Part, patience: float, hurry: asyncio.Event) -> AsyncIterat
 
 
 def receive(kind: type[T]) -> T:
-    """Read, inside the part, what it was told; from now on it dies with its parent."""
-    close_to_others()
+    """In the child: read the options, and arrange to die with the parent."""
+    restrict_umask()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message[kind])  # type: ignore[valid-type]
     if os.getppid() != message.parent:
-        raise SystemExit(1)  # it was gone before we could tie ourselves to it
+        raise SystemExit(1)  # The parent died before prctl.
     return message.options
 
 
 def say_started() -> None:
-    """Tell the parent, inside the part, that the work has begun."""
+    """In the child: notify the parent that the child has started."""
     sys.stdout.buffer.write(STARTED)
     sys.stdout.flush()
 
@@ -148,7 +150,7 @@ def say_started() -> None:
 async def _ends(
     process: asyncio.subprocess.Process, patience: float, hurry: asyncio.Event | None
 ) -> bool:
-    """Wait until it has ended; False when patience runs out or somebody hurries."""
+    """Wait for the exit; return False after `patience` seconds or when `hurry` is set."""
     async with asyncio.TaskGroup() as group:
         waits: list[asyncio.Task[Any]] = [group.create_task(process.wait())]
         if hurry is not None:

@@ -1,7 +1,6 @@
-"""The folder that holds everything of one `duly up`, and the right to use it.
+"""The data folder of a `duly up`, and the lock on it.
 
-The right is a lock that the kernel takes back when its holder dies, however it dies,
-so a killed `duly up` never stands in the way of the next one.
+The kernel releases the lock when its holder dies, so a killed `duly up` never blocks the next one.
 """
 
 import fcntl
@@ -16,18 +15,18 @@ LOCK = "up.lock"
 
 
 def default_data() -> Path:
-    """Return where the data is kept unless somebody says otherwise."""
+    """Return the default data folder."""
     try:
         return Path("~/.local/share/duly").expanduser()
     except RuntimeError as error:
         raise ConfigError(
-            "This user has no home folder; say where Duly may keep its data with --data."
+            "This user has no home folder; choose a data folder with --data."
         ) from error
 
 
 @contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Hold `folder` for as long as the block lasts; raises ConfigError if another process does."""
+    """Lock `folder` until the block ends; raises ConfigError if another process holds it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -45,7 +44,7 @@ def claim(folder: Path) -> Iterator[None]:
 
 
 def is_claimed(folder: Path) -> bool:
-    """Say whether a `duly up` runs on `folder`; raises OSError if that cannot be seen."""
+    """Return True if a `duly up` runs on `folder`; raises OSError if it cannot be checked."""
     try:
         lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -65,7 +64,7 @@ def _lock(folder: Path, lock: int) -> None:
     except BlockingIOError as error:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
         raise ConfigError(
-            f"Duly is already up on {folder} (pid {holder}). Use that one, stop it with "
-            f"`kill {holder}`, or start another one with another --data and --port.",
+            f"Duly is already up on {folder} (pid {holder}). Use it, stop it with "
+            f"`kill {holder}`, or start another with a different --data and --port.",
             pid=holder,
         ) from error

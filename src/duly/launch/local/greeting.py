@@ -1,4 +1,4 @@
-"""What `duly up` says when it is ready: where it is, what it can do, what to try."""
+"""The lines that `duly up` prints when it is ready."""
 
 import shlex
 import shutil
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def isolation_line(isolation: str, *, is_root: bool) -> str:
-    """Say which isolation tasks have, and as whom they run."""
+    """Return the line about the isolation of tasks and the user that they run as."""
     whose = "each as an unprivileged user of its own" if is_root else "as the user who started this"
     return f"isolation: {isolation} (tasks run {whose})"
 
 
 def pages_line(link: str, *, address: str, file: Path, is_terminal: bool) -> str:
-    """Say how to open the pages; the link itself is only for a terminal, not for a log."""
+    """Return the line with the dashboard's link; the link itself only on a terminal."""
     if is_terminal:
         return f"pages: {link} (works once, for 5 minutes; `{_program()} link` prints another)"
     return (
@@ -23,7 +23,7 @@ def pages_line(link: str, *, address: str, file: Path, is_terminal: bool) -> str
 
 
 def commands(*, url: str, key_file: Path, is_configured: bool) -> list[str]:
-    """Return commands to paste; without a configuration file, they say where the server is."""
+    """Return commands to paste; without a config file they begin with the environment."""
     duly = _program()
     lines = [
         f"{duly} run -- echo hello",
@@ -37,7 +37,7 @@ def commands(*, url: str, key_file: Path, is_configured: bool) -> list[str]:
 
 
 def _program() -> str:
-    """Return how this very program can be called from the shell that started it."""
+    """Return the command that starts this program from the user's shell."""
     here = Path(sys.argv[0])
     found = shutil.which("duly")
     if found is None or not here.exists() or not Path(found).samefile(here):

@@ -1,25 +1,29 @@
-"""Ports to listen on, looked at before anything else is started."""
+"""Chooses and checks the ports to listen on, before anything is started."""
 
 import socket
 
 from duly.errors import ConfigError
 
 TRIES = 100
+LOOPBACK_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
+NOWHERE_BY_LOOPBACK = {"127.0.0.1": "192.0.2.1", "::1": "2001:db8::1"}
+"""Addresses for documentation: they are routed like any other, and belong to nobody."""
+UNENCRYPTED = "Keys and tasks cross the network unencrypted; use only a trusted network."
 
 
 def choose_port(host: str, port: int, *, count: int) -> int:
-    """Return `port` if it and the `count` - 1 after it are free; for 0, one that is.
+    """Return `port` if it and the next `count` - 1 ports are free; for 0, any such port.
 
-    Raises ConfigError otherwise. Somebody else may still be faster; then the one who
-    listens says so. This is for the message, which is better at the beginning.
+    Raises ConfigError otherwise. The check may race with other processes, in which case listening
+    fails later; it is here to report the common case early.
     """
     if port == 0:
         for _ in range(TRIES):
             candidate = _any_port(host)
             if all(_is_free(host, candidate + step) is None for step in range(count)):
                 return candidate
-        raise ConfigError(f"No {count} ports in a row are free on {host}.")
-    _any_port(host)  # If there is none, the address is wrong and not the port.
+        raise ConfigError(f"There are no {count} consecutive free ports on {host}.")
+    _any_port(host)  # If this fails, the address is wrong rather than the port.
     for wanted in range(port, port + count):
         problem = _is_free(host, wanted)
         if problem is not None:
@@ -32,22 +36,42 @@ def choose_port(host: str, port: int, *, count: int) -> int:
 
 
 def url_of(host: str, port: int, *, scheme: str = "http") -> str:
-    """Return the URL under which whoever listens on `host` is reached."""
+    """Return the URL of a server on `host`; IPv6 addresses are bracketed."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def local_name(host: str) -> str:
-    """Return the address by which this machine reaches its own `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104
+    """Return the address at which this machine reaches `host`: loopback for wildcards."""
+    return LOOPBACK_BY_WILDCARD.get(host, host)
+
+
+def public_name(host: str) -> str:
+    """Return the address at which other machines reach `host`.
+
+    For a wildcard that is the address of the interface with the default route; without such an
+    interface, loopback.
+    """
+    if host not in LOOPBACK_BY_WILDCARD:
+        return host
+    loopback = LOOPBACK_BY_WILDCARD[host]
+    family = socket.AF_INET6 if ":" in loopback else socket.AF_INET
+    try:
+        # Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((NOWHERE_BY_LOOPBACK[loopback], 9))
+            address: str = probe.getsockname()[0]
+            return address
+    except OSError:
+        return loopback
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether nobody but this machine can connect to `host`."""
+    """Return True if only this machine can connect to `host`."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _is_free(host: str, port: int) -> str | None:
-    """Say why one cannot listen there; None means that one can."""
+    """Return why the port cannot be bound; None if it can."""
     try:
         with _listener(host, port):
             return None

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL for as long as `duly up` runs: started, watched, stopped."""
+"""Starts, supervises and stops the embedded PostgreSQL of `duly up`."""
 
 import asyncio
 import logging
@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from duly import alarm
+from duly import timers
 from duly.errors import ConfigError
-from duly.store.embedded import EmbeddedPostgres
+from duly.store.embedded.embedded_postgres import EmbeddedPostgres
 
 log = logging.getLogger(__name__)
 
 PAUSE = 1.0
-"""Seconds between two tries to start it again."""
+"""Seconds between two attempts to restart PostgreSQL."""
 TRIM_INTERVAL = 60.0
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def embedded_postgres(folder: Path) -> AsyncIterator[str]:
-    """Give the DSN of the PostgreSQL in `folder`, which runs until the block ends."""
+    """Yield the DSN of the PostgreSQL in `folder`, which runs until the block ends."""
     postgres = EmbeddedPostgres(folder)
     try:
         dsn = await _in_thread(postgres.start)
@@ -38,11 +38,11 @@ async def embedded_postgres(folder: Path) -> AsyncIterator[str]:
 
 
 async def _keep(postgres: EmbeddedPostgres) -> None:
-    """Start it again when it ends without us: killed, or out of memory."""
+    """Restart PostgreSQL when it exits unexpectedly, such as when out of memory."""
     while True:
         pid = postgres.running_pid()
         if pid is None or await _ends(pid, TRIM_INTERVAL):
-            log.warning("PostgreSQL ended by itself; it is started again.")
+            log.warning("PostgreSQL exited unexpectedly; restarting it.")
             try:
                 await _in_thread(postgres.start)
             except ConfigError as error:
@@ -52,7 +52,7 @@ async def _keep(postgres: EmbeddedPostgres) -> None:
 
 
 async def _ends(pid: int, within: float) -> bool:
-    """Say whether a process ends `within` so many seconds, as soon as it does."""
+    """Return True as soon as a process exits, or False after `within` seconds."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -60,7 +60,7 @@ async def _ends(pid: int, within: float) -> bool:
     loop, gone = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(handle, gone.set)
     try:
-        await alarm.wait_for(gone, within)
+        await timers.wait_for(gone, within)
         return gone.is_set()
     finally:
         loop.remove_reader(handle)
@@ -68,9 +68,9 @@ async def _ends(pid: int, within: float) -> bool:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function that blocks; being cancelled, wait for it all the same.
+    """Call a blocking function in a thread; if cancelled, still wait for its end.
 
-    Otherwise a Ctrl-C during the start would leave a server behind that nobody stops.
+    Otherwise a Ctrl-C during the start would leave an orphaned PostgreSQL behind.
     """
     call = asyncio.get_running_loop().run_in_executor(None, function)
     try:

@@ -1,7 +1,7 @@
-"""The file by which clients of this user find the Duly of this machine.
+"""Writes the config file by which this user's clients find the server of `duly up`.
 
-`duly up` writes it so that nothing needs to be set. It belongs to the user all the
-same: one that was written by hand, or for another data folder, is left alone.
+The file belongs to the user: one that was written by hand, or for another data folder, is never
+overwritten.
 """
 
 import json
@@ -11,12 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from duly.client.endpoint import config_file
-from duly.launch.data_folder import default_data
+from duly.launch.local.data_folder import default_data
 from duly.private_file import write_private
 
 
 class Written(StrEnum):
-    """What became of the file."""
+    """The result of writing the config file."""
 
     WRITTEN = "written"
     KEPT = "kept"
@@ -26,7 +26,7 @@ class Written(StrEnum):
 def write_user_config(
     environment: Mapping[str, str], *, url: str, key: str, data: Path
 ) -> tuple[Written, str]:
-    """Point this user's clients at `url`; return what became of it, and the file or the reason."""
+    """Point this user's clients at `url`; return the result with the file or the error."""
     try:
         file = config_file(environment)
         if not _is_ours(file, data):
@@ -39,7 +39,7 @@ def write_user_config(
 
 
 def find_data(environment: Mapping[str, str]) -> Path:
-    """Return the data folder of the `duly up` that this user's file is of, or the usual one."""
+    """Return the data folder that the user's config file names, or the default."""
     try:
         values = tomllib.loads(config_file(environment).read_text(encoding="utf-8"))
     except (OSError, RuntimeError, tomllib.TOMLDecodeError, UnicodeDecodeError):
@@ -49,7 +49,7 @@ def find_data(environment: Mapping[str, str]) -> Path:
 
 
 def _is_ours(file: Path, data: Path) -> bool:
-    """Say whether there is no file yet, or one that was written for the same data folder."""
+    """Return True if there is no file yet, or one written for the same data folder."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def _is_ours(file: Path, data: Path) -> bool:
 
 def _text(url: str, key: str, data: Path) -> str:
     values = {"url": url, "key": key, "data": str(data)}
-    # A string in JSON is one in TOML, too, as long as it is not forced into ASCII.
+    # A JSON string is also a TOML string unless it is forced into ASCII.
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
-    note = "# Written by `duly up`, and again at every start. Without `data` it is yours."
+    note = "# Written by `duly up` at every start. Remove the line `data` to keep your changes."
     return "\n".join([note, *lines, ""])

@@ -1,7 +1,7 @@
-"""What a plan makes of a request: its default where nothing is asked, its bound where something is.
+"""Applies a plan to a request: its default to a missing value, its bound to a given one.
 
-Pure functions of the plan and of one thing that is asked for. Every refusal names the field, the
-bound and the plan that sets it, so that whoever is refused knows what to ask for instead.
+Pure functions of the plan and one requested value. Every refusal names the field, the bound and the
+plan that sets it, so that the client knows what to request instead.
 """
 
 from collections.abc import Collection
@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from duly.duration import format_duration, parse_duration
 from duly.errors import Invalid
-from duly.model.queue import ASKABLE, Queue
-from duly.model.resources import KINDS, NOTHING, TIERS, Resources, describe
+from duly.model.queue import REQUESTABLE, Queue
+from duly.model.resources import KINDS, NO_RESOURCES, TIERS, Resources, format_amount
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
 
-DELAY_TOLERANCE = timedelta(minutes=5)
-OFF_PEAK_TOLERANCE = timedelta(hours=12)
-"""What a task has that asks for `off_peak`: there is a quiet hour in every half day."""
-EXECUTION_CAP = timedelta(hours=24)
-USUAL = "basic"
-"""The tier of a task that names none, if the plan has it."""
-SAID_AS = {"cpu_milli": "cpu", "memory_mb": "memory", "disk_mb": "disk"}
+DEFAULT_DELAY_TOLERANCE = timedelta(minutes=5)
+DEFAULT_OFF_PEAK_TOLERANCE = timedelta(hours=12)
+"""The default of a task that requests `off_peak`: every half day has a quiet hour."""
+DEFAULT_EXECUTION_CAP = timedelta(hours=24)
+DEFAULT_TIER = "basic"
+"""The tier of a task that names none, if the plan includes it."""
+SHORT_NAMES = {"cpu_milli": "cpu", "memory_mb": "memory", "disk_mb": "disk"}
 
 
 def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
@@ -41,10 +41,10 @@ def execution_cap(asked: float | str | None, plan: Plan) -> timedelta:
 def delay_tolerance(
     asked: float | str | None, category: str | None, plan: Plan, queue: Queue | None = None
 ) -> timedelta:
-    """Return how long the start may be put off: as asked, as its category says, or by default."""
+    """Return how long the start may be delayed: as requested, by category, or by default."""
     default = plan.delay_tolerance
     if queue is Queue.OFF_PEAK:
-        default = max(default, OFF_PEAK_TOLERANCE)
+        default = max(default, DEFAULT_OFF_PEAK_TOLERANCE)
     if category is not None:
         if category not in plan.tolerances:
             raise _unknown_category(category, plan)
@@ -59,9 +59,9 @@ def delay_tolerance(
 
 
 def queue(asked: str, plan: Plan) -> Queue:
-    """Return the queue that is asked for; raises Invalid if there is none, or none for the plan."""
-    if asked not in ASKABLE:
-        raise Invalid("queue", f"queue is {_either(ASKABLE)}, or null, not {asked[:40]!r}.")
+    """Return the requested queue; raises Invalid if it does not exist or the plan excludes it."""
+    if asked not in REQUESTABLE:
+        raise Invalid("queue", f"queue is {_either(REQUESTABLE)}, or null, not {asked[:40]!r}.")
     found = Queue(asked)
     if plan.queues is None or found in plan.queues:
         return found
@@ -74,15 +74,15 @@ def queue(asked: str, plan: Plan) -> Queue:
 
 
 def tier(asked: str | None, plan: Plan) -> str:
-    """Return the tier that is meant; without one, `basic` or else the first that the plan has."""
-    # Almost every task of almost every plan.
-    if plan.tiers is None and (asked or USUAL) in plan.known_tiers:
-        return asked or USUAL
+    """Return the requested tier; by default `basic`, or else the first that the plan includes."""
+    # The common case: almost every task of almost every plan.
+    if plan.tiers is None and (asked or DEFAULT_TIER) in plan.known_tiers:
+        return asked or DEFAULT_TIER
     allowed = allowed_tiers(plan)
     if asked is None:
         if not allowed:
             raise Invalid("tier", f"No tier that the plan {plan.name!r} includes exists any more.")
-        return USUAL if USUAL in allowed else allowed[0]
+        return DEFAULT_TIER if DEFAULT_TIER in allowed else allowed[0]
     if asked in allowed:
         return asked
     if asked in plan.known_tiers:
@@ -95,30 +95,30 @@ def tier(asked: str | None, plan: Plan) -> str:
 
 
 def allowed_tiers(plan: Plan) -> list[str]:
-    """Return the names of the tiers that exist and that the plan includes."""
+    """Return the names of the existing tiers that the plan includes."""
     if plan.tiers is None:
         return list(plan.known_tiers)
     return [name for name in plan.tiers if name in plan.known_tiers]
 
 
 def check_resources(resources: Resources, plan: Plan, what: str = "the task") -> None:
-    """Refuse what could never run, because it is more than the plan grants at once."""
+    """Refuse resources that could never run, because the plan grants less at once."""
     for kind, most in (plan.max_resources or {}).items():
         amount = getattr(resources, kind) if kind in KINDS else resources.extra.get(kind, 0)
         if amount > most:
-            name = SAID_AS.get(kind, kind if kind in KINDS else f"extra.{kind}")
+            name = SHORT_NAMES.get(kind, kind if kind in KINDS else f"extra.{kind}")
             raise Invalid(
                 f"resources.{name}",
-                f"The plan {plan.name!r} grants at most {describe(kind, most)} at once; "
-                f"{what} asks for {describe(kind, amount)}.",
+                f"The plan {plan.name!r} grants at most {format_amount(kind, most)} at once; "
+                f"{what} asks for {format_amount(kind, amount)}.",
             )
 
 
 def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
-    """Return `plan`, as wide as what `spec` was granted in all that is not `changed`.
+    """Return `plan`, widened to what `spec` was granted in all fields that are not `changed`.
 
-    A plan may have shrunk since. What a task has, it keeps; only what is asked for now is bound
-    by what the plan says now.
+    The plan may have shrunk since. A task keeps what it was granted; the current plan bounds only
+    what is requested now.
     """
     wide = replace(
         keep_names(plan, spec),
@@ -126,7 +126,7 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
         max_result_bytes=spec.payload.result_limit,
         cpu_quota=spec.payload.cpu_quota,
     )
-    # A name that is given again must be one that exists.
+    # A name that is given anew must exist.
     if "category" in changed:
         wide = replace(wide, tolerances=plan.tolerances)
     if "tier" in changed:
@@ -147,7 +147,7 @@ def keep_granted(plan: Plan, spec: TaskSpec, changed: Collection[str]) -> Plan:
 
 
 def keep_names(plan: Plan, spec: TaskSpec) -> Plan:
-    """Return `plan` with the tier and the category of `spec`, which may be gone since."""
+    """Return `plan` with the tier and category of `spec`, which may have been removed since."""
     tiers, tolerances, category = plan.known_tiers, plan.tolerances, spec.payload.category
     if spec.tier is not None and spec.tier not in tiers:
         tiers = {**tiers, spec.tier: spec.resources}
@@ -156,24 +156,24 @@ def keep_names(plan: Plan, spec: TaskSpec) -> Plan:
     return replace(plan, known_tiers=tiers, tolerances=tolerances)
 
 
-def usual(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
-    """Return, for what `spec` has from its plan, what it would have from a plan without limits.
+def without_plan_defaults(spec: TaskSpec, plan: Plan) -> dict[str, Any]:
+    """Return the fields that `spec` has from its plan, with the values of a plan without limits.
 
-    So it can be compared with another one that was submitted before the plan was changed.
+    With them, `spec` can be compared with a task submitted before the plan was changed.
     """
     category = spec.payload.category
-    default = tier(None, plan) if allowed_tiers(plan) else USUAL
+    default = tier(None, plan) if allowed_tiers(plan) else DEFAULT_TIER
     same: dict[str, Any] = {}
     if spec.execution_cap == execution_cap(None, plan):
-        same["execution_cap"] = EXECUTION_CAP
+        same["execution_cap"] = DEFAULT_EXECUTION_CAP
     known = category is None or category in plan.tolerances
     if known and spec.delay_tolerance == delay_tolerance(None, category, plan, spec.queue):
-        same["delay_tolerance"] = DELAY_TOLERANCE
+        same["delay_tolerance"] = DEFAULT_DELAY_TOLERANCE
     named = spec.tier or default
     if spec.resources == plan.known_tiers.get(named):
-        same["resources"] = TIERS.get(USUAL if named == default else named, NOTHING)
+        same["resources"] = TIERS.get(DEFAULT_TIER if named == default else named, NO_RESOURCES)
     if spec.tier == default:
-        same["tier"] = USUAL
+        same["tier"] = DEFAULT_TIER
     return same
 
 

@@ -1,6 +1,6 @@
-"""Amounts as a client writes them: cores, sizes such as "512MiB", and other kinds by name.
+"""Resources as clients write them: cores, sizes such as "512MiB", and custom kinds by name.
 
-They replace those of a tier, or of whatever else there is to begin with, kind by kind.
+They replace the amounts of a tier, or of another base, kind by kind.
 """
 
 import re
@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.resources import KINDS, Resources, in_field
-from duly.model.resources import field as field_of
+from duly.model.resources import KINDS, Resources, field_amount
+from duly.model.resources import field_name as field_of
 
 MAX_AMOUNT = 1_000_000_000
 MAX_CORES = 100_000
-EXTRA_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
+EXTRA_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+SIZE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE | re.ASCII)
 SIZE_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-SAID_AS = {"cpu": "cpu_milli", "memory": "memory_mb", "disk": "disk_mb"}
+KINDS_BY_FIELD = {"cpu": "cpu_milli", "memory": "memory_mb", "disk": "disk_mb"}
 
 
 class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -35,12 +35,12 @@ class ResourcesRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     extra: dict[str, int] | None = None
 
 
-def amounts_of(
+def apply_amounts(
     asked: ResourcesRequest | None, base: Resources, field: str = "resources"
 ) -> Resources:
-    """Return `base` with the kinds replaced that are asked for; raises Invalid for a bad one.
+    """Return `base` with the requested kinds replaced; raises Invalid for a bad amount.
 
-    `field` is where in the request the amounts are.
+    `field` is the place of the amounts in the request.
     """
     if asked is None:
         return base
@@ -57,33 +57,33 @@ def amounts_of(
     )
 
 
-def told_amounts(kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return amounts by kind in the words of a request: cpu in cores, kinds of one's own apart."""
+def amounts_to_json(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return amounts by kind as in a request: cpu in cores, custom kinds under `extra`."""
     told: dict[str, Any] = {}
     for kind, amount in kinds.items():
         if kind in ResourcesRequest.__struct_fields__ or kind in KINDS:
-            told[field_of(kind)] = in_field(kind, amount)
+            told[field_of(kind)] = field_amount(kind, amount)
         else:
             told.setdefault("extra", {})[kind] = amount
     return told
 
 
-def told_resources(resources: Resources) -> dict[str, Any]:
-    """Return the kinds of which there is any, in the words of a request."""
-    return told_amounts({kind: amount for kind, amount in resources.items() if amount})
+def resources_to_json(resources: Resources) -> dict[str, Any]:
+    """Return the nonzero amounts, as in a request."""
+    return amounts_to_json({kind: amount for kind, amount in resources.items() if amount})
 
 
-def kinds_of(asked: ResourcesRequest, field: str = "resources") -> dict[str, Any]:
-    """Return only what is asked for, by kind, as it replaces part of a stored capacity."""
-    whole = amounts_of(asked, Resources(), field)
+def requested_kinds(asked: ResourcesRequest, field: str = "resources") -> dict[str, Any]:
+    """Return only the requested amounts, by kind, to replace part of a stored capacity."""
+    whole = apply_amounts(asked, Resources(), field)
     named = {name for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    kinds = {SAID_AS.get(name, name) for name in named}
+    kinds = {KINDS_BY_FIELD.get(name, name) for name in named}
     return {kind: getattr(whole, kind) for kind in (*KINDS, "extra") if kind in kinds}
 
 
 def parse_size(value: str, field: str) -> int:
-    """Read "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
-    match = SIZE.fullmatch(value.strip()) if len(value) <= 40 else None
+    """Parse "512MiB", "2 GB" or "100000" (bytes) as whole mebibytes, rounded up."""
+    match = SIZE_PATTERN.fullmatch(value.strip()) if len(value) <= 40 else None
     if match is None:
         raise Invalid(field, f'{field} is not a size: {value[:40]!r}. Write it like "512MiB".')
     unit = (match[2] or "B")[0].lower()
@@ -93,7 +93,7 @@ def parse_size(value: str, field: str) -> int:
 def _cpu(value: float | None, field: str, default: int) -> int:
     if value is None:
         return default
-    # The comparison also refuses NaN, which is neither below nor above anything.
+    # The comparison also refuses NaN.
     if not 0 < value <= MAX_CORES:
         raise Invalid(
             field,
@@ -119,11 +119,11 @@ def _amount(value: int | None, field: str, default: int) -> int:
 
 
 def check_extra(extra: dict[str, int], field: str = "resources.extra") -> dict[str, int]:
-    """Return the kinds of which there is any; refuses names and amounts that cannot be."""
+    """Return the nonzero kinds; raises Invalid for a bad name or amount."""
     if len(extra) > 20:
         raise Invalid(field, f"{field} may have at most 20 kinds.")
     for name, amount in extra.items():
-        if not EXTRA_NAME.fullmatch(name) or name in KINDS:
+        if not EXTRA_NAME_PATTERN.fullmatch(name) or name in KINDS:
             raise Invalid(field, f"Not a name of a resource: {name[:60]!r}.")
         _amount(amount, f"{field}.{name}", 0)
     return {name: amount for name, amount in sorted(extra.items()) if amount}

@@ -1,4 +1,4 @@
-"""What a client may ask for as a graph: tasks that name each other, and what all have in common."""
+"""The request for a graph: tasks that depend on each other by ref, and their common defaults."""
 
 from collections.abc import Mapping, Sized
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.request import MAX_NAME, TaskRequest, check_text
+from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_text
 
-OWN = ("ref", "depends_on", "idempotency_key", "unique")
-"""What every task says for itself."""
+PER_TASK_FIELDS = ("ref", "depends_on", "idempotency_key", "unique")
+"""Fields that each task sets itself, never the defaults."""
 
 
 class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/graphs; tasks are a list, or an object by their refs."""
+    """The body of POST /v1/graphs; tasks are a list, or an object keyed by ref."""
 
     name: str | None = None
     defaults: TaskRequest | None = None
@@ -21,9 +21,9 @@ class GraphRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def graph_name(name: str | None) -> str | None:
-    """Return the name of a graph; raises Invalid for one that is empty or too long."""
-    if name is not None and not 1 <= len(check_text(name, "name")) <= MAX_NAME:
-        raise Invalid("name", f"name has 1 to {MAX_NAME} characters.")
+    """Return the name of a graph; raises Invalid if it is empty or too long."""
+    if name is not None and not 1 <= len(check_text(name, "name")) <= MAX_NAME_CHARS:
+        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARS} characters.")
     return name
 
 
@@ -32,18 +32,18 @@ def named_tasks(asked: GraphRequest) -> list[TaskRequest]:
     return _tasks(asked, {})
 
 
-def whole_tasks(asked: GraphRequest) -> list[TaskRequest]:
-    """Return the tasks of a graph, each with its ref and with what all have in common."""
+def tasks_with_defaults(asked: GraphRequest) -> list[TaskRequest]:
+    """Return the tasks of a graph, each with its ref and the defaults."""
     return _tasks(asked, common_fields(asked.defaults))
 
 
 def _tasks(asked: GraphRequest, common: Mapping[str, Any]) -> list[TaskRequest]:
-    check_any(asked.tasks)
+    check_not_empty(asked.tasks)
     by_ref = asked.tasks.items() if isinstance(asked.tasks, dict) else enumerate(asked.tasks)
-    return [whole_task(task, place, common) for place, task in by_ref]
+    return [apply_defaults(task, place, common) for place, task in by_ref]
 
 
-def whole_task(task: TaskRequest, place: str | int, common: Mapping[str, Any]) -> TaskRequest:
+def apply_defaults(task: TaskRequest, place: str | int, common: Mapping[str, Any]) -> TaskRequest:
     """Return a task with its ref and the `common` fields; `place` is its ref, or its index."""
     if isinstance(place, str):
         if task.ref not in (None, place):
@@ -57,17 +57,17 @@ def whole_task(task: TaskRequest, place: str | int, common: Mapping[str, Any]) -
     return task
 
 
-def check_any(tasks: Sized) -> None:
+def check_not_empty(tasks: Sized) -> None:
     """Raise Invalid if there is no task."""
     if not tasks:
         raise Invalid("tasks", "tasks is empty; give at least one.")
 
 
 def common_fields(defaults: TaskRequest | None) -> dict[str, Any]:
-    """Return what all tasks of a graph have that do not say otherwise."""
+    """Return the fields that the defaults set; raises Invalid for one that is set per task."""
     if defaults is None:
         return {}
-    for name in OWN:
+    for name in PER_TASK_FIELDS:
         if getattr(defaults, name) is not None:
             raise Invalid(f"defaults.{name}", f"{name} is for each task to say.")
     return {

@@ -1,31 +1,33 @@
-"""What tenants, users, services and keys may be called.
+"""Rules for the names of tenants, users, services and keys.
 
-A name goes into addresses, tables and the audit log, where `tenant/user` must mean one
-thing: so neither a slash nor a colon, and never digits alone, which would be an id.
+A name appears in URLs, tables and the audit log, where `tenant/user` must be unambiguous: so it has
+neither a slash nor a colon, and is never digits alone, which would be an id.
 """
 
 import re
 
 from duly.errors import Invalid
 
-LONGEST = 63
-TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+MAX_NAME_CHARS = 63
+TENANT_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+USER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 
 
 def check_tenant(name: str, field: str = "name") -> str:
-    """Return the name of a tenant; raises Invalid when it can be none."""
-    return _check(name, field, TENANT, "letters, digits, '.', '_' and '-'")
+    """Return the name of a tenant; raises Invalid if it is not allowed."""
+    return _check(name, field, TENANT_PATTERN, "letters, digits, '.', '_' and '-'")
 
 
 def check_user(name: str, field: str = "name") -> str:
-    """Return the name of a user or of a service; raises Invalid when it can be none."""
-    return _check(name, field, USER, "letters, digits, '.', '_', '-', '+' and '@'")
+    """Return the name of a user or a service; raises Invalid if it is not allowed."""
+    return _check(name, field, USER_PATTERN, "letters, digits, '.', '_', '-', '+' and '@'")
 
 
 def _check(name: str, field: str, form: re.Pattern[str], holds: str) -> str:
-    if len(name) > LONGEST:
-        raise Invalid(field, f"{field} may have at most {LONGEST} characters, not {len(name)}.")
+    if len(name) > MAX_NAME_CHARS:
+        raise Invalid(
+            field, f"{field} may have at most {MAX_NAME_CHARS} characters, not {len(name)}."
+        )
     if not form.fullmatch(name):
         raise Invalid(field, f"{field} holds {holds} and begins with a letter or a digit.")
     if name.isdecimal():

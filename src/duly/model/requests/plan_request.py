@@ -1,7 +1,7 @@
-"""What an administrator may say of a plan, and how it becomes a `Plan`.
+"""The request for a plan, and its conversion into a `Plan`.
 
-As with tasks, decoding settles types and unknown fields, and this settles meaning: what
-is left open gets a default, bounds must be possible, and what is said twice must agree.
+As with tasks, decoding checks types and unknown fields, and this module checks the meaning: a
+missing field gets a default, bounds must be possible, and related fields must be consistent.
 """
 
 from collections.abc import Mapping
@@ -11,27 +11,32 @@ from typing import Any
 
 import msgspec
 
-from duly.duration import LONGEST, format_duration, parse_duration
+from duly.duration import MAX_DURATION, format_duration, parse_duration
 from duly.errors import Invalid
-from duly.model.allowance import DELAY_TOLERANCE, EXECUTION_CAP
-from duly.model.amounts import ResourcesRequest, check_extra, kinds_of, told_amounts
-from duly.model.plan_names import check_name
-from duly.model.queue import ASKABLE
+from duly.model.queue import REQUESTABLE
+from duly.model.requests.allowance import DEFAULT_DELAY_TOLERANCE, DEFAULT_EXECUTION_CAP
+from duly.model.requests.amounts import (
+    ResourcesRequest,
+    amounts_to_json,
+    check_extra,
+    requested_kinds,
+)
+from duly.model.requests.plan_names import check_name
 from duly.model.tenant import Plan
 
-MOST = 2_000_000_000
-"""Of whatever is counted."""
-MOST_BYTES = 10**15
-MOST_PER_HOUR = 10**12
-HIGHEST_PRICE = 1_000_000
-SHORTEST_RETENTION = timedelta(days=1)
-"""Whole days are forgotten, and yesterday is counted again by the audit of the books."""
-MOST_NAMES = 50
+MAX_COUNT = 2_000_000_000
+"""The upper bound of every count."""
+MAX_BYTES = 10**15
+MAX_TASKS_PER_HOUR = 10**12
+MAX_PRICE = 1_000_000
+MIN_RETENTION = timedelta(days=1)
+"""History is deleted in whole days, and the audit recounts yesterday's usage."""
+MAX_NAMES = 50
 """Tiers or categories in one plan."""
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/plans. What is left out or null has no limit, or the usual default."""
+    """The body of POST /v1/plans. A missing or null field means no limit, or the default."""
 
     name: str
     price_class: str | None = None
@@ -61,11 +66,11 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def plan_from(request: PlanRequest) -> Plan:
-    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field."""
-    rate = _integer(request.tasks_per_hour, "tasks_per_hour", 1, MOST_PER_HOUR)
-    burst = _integer(request.burst, "burst", 1, MOST_PER_HOUR)
+    """Check `request` and fill in the defaults; raises Invalid for the first bad field."""
+    rate = _integer(request.tasks_per_hour, "tasks_per_hour", 1, MAX_TASKS_PER_HOUR)
+    burst = _integer(request.burst, "burst", 1, MAX_TASKS_PER_HOUR)
     _check_rate(rate, burst)
-    longest_cap = _duration(request.max_execution_cap, "max_execution_cap") or LONGEST
+    longest_cap = _duration(request.max_execution_cap, "max_execution_cap") or MAX_DURATION
     longest_tolerance = _duration(request.max_delay_tolerance, "max_delay_tolerance", zero=True)
     return Plan(
         name=check_name(request.name),
@@ -88,31 +93,29 @@ def plan_from(request: PlanRequest) -> Plan:
         max_execution_cap=longest_cap,
         weight=_integer(request.weight, "weight", 1, 1000) or 1,
         retention=_retention(request.retention),
-        max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MOST_BYTES),
-        max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MOST_BYTES),
-        max_artifact_bytes=_integer(
-            request.max_artifact_bytes, "max_artifact_bytes", 0, MOST_BYTES
-        ),
-        artifact_bytes=_integer(request.artifact_bytes, "artifact_bytes", 0, MOST_BYTES),
+        max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MAX_BYTES),
+        max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MAX_BYTES),
+        max_artifact_bytes=_integer(request.max_artifact_bytes, "max_artifact_bytes", 0, MAX_BYTES),
+        artifact_bytes=_integer(request.artifact_bytes, "artifact_bytes", 0, MAX_BYTES),
         cpu_quota=bool(request.cpu_quota),
     )
 
 
 def change_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan:
-    """Return `plan` with the given fields changed, checked as a whole; null takes a bound away."""
+    """Return `plan` with the given fields changed, checked as a whole; null removes a bound."""
     if changes.get("name", plan.name) != plan.name:
         raise Invalid(
             "name",
             "A plan keeps its name; create another one, and give it to the tenants of this one.",
         )
     new = plan_from(msgspec.convert({**_as_request(plan), **changes}, PlanRequest))
-    # What was not named stays as it is, to the last digit of a price.
+    # Unchanged fields stay as they are, to the last digit of a price.
     fields = (field for field in Plan.__struct_fields__ if field not in changes)
     return msgspec.structs.replace(new, **{field: getattr(plan, field) for field in fields})
 
 
 def check_retention(asked: timedelta | None, history: timedelta) -> None:
-    """Refuse to promise more than the server keeps: `history` is dropped for all at once."""
+    """Refuse more than the server keeps: `history` is deleted for all tenants at once."""
     if asked is not None and asked > history:
         raise Invalid(
             "retention",
@@ -128,10 +131,10 @@ def _as_request(plan: Plan) -> dict[str, Any]:
         if isinstance(value, timedelta):
             value = value.total_seconds()
         fields[name] = float(value) if isinstance(value, Decimal) else value
-    if plan.max_execution_cap >= LONGEST:
+    if plan.max_execution_cap >= MAX_DURATION:
         fields["max_execution_cap"] = None
     if plan.max_resources is not None:
-        fields["max_resources"] = told_amounts(plan.max_resources)
+        fields["max_resources"] = amounts_to_json(plan.max_resources)
     return fields
 
 
@@ -146,13 +149,13 @@ def _check_rate(rate: int | None, burst: int | None) -> None:
 
 def _delay_tolerance(asked: float | str | None, longest: timedelta | None) -> timedelta:
     if asked is None:
-        return DELAY_TOLERANCE if longest is None else min(DELAY_TOLERANCE, longest)
+        return DEFAULT_DELAY_TOLERANCE if longest is None else min(DEFAULT_DELAY_TOLERANCE, longest)
     return _within(parse_duration(asked, "delay_tolerance"), "delay_tolerance", longest)
 
 
 def _tolerances(asked: dict[str, float | str], longest: timedelta | None) -> dict[str, float]:
-    if len(asked) > MOST_NAMES:
-        raise Invalid("tolerances", f"A plan may have at most {MOST_NAMES} categories.")
+    if len(asked) > MAX_NAMES:
+        raise Invalid("tolerances", f"A plan may have at most {MAX_NAMES} categories.")
     found = {}
     for category, text in asked.items():
         field = f"tolerances.{check_name(category, 'tolerances')}"
@@ -162,20 +165,20 @@ def _tolerances(asked: dict[str, float | str], longest: timedelta | None) -> dic
 
 def _within(tolerance: timedelta, field: str, longest: timedelta | None) -> timedelta:
     if longest is not None and tolerance > longest:
-        raise _beyond(field, tolerance, "max_delay_tolerance", longest)
+        raise _exceeds_bound(field, tolerance, "max_delay_tolerance", longest)
     return tolerance
 
 
 def _execution_cap(asked: float | str | None, longest: timedelta) -> timedelta:
     cap = _duration(asked, "execution_cap")
     if cap is None:
-        return min(EXECUTION_CAP, longest)
+        return min(DEFAULT_EXECUTION_CAP, longest)
     if cap > longest:
-        raise _beyond("execution_cap", cap, "max_execution_cap", longest)
+        raise _exceeds_bound("execution_cap", cap, "max_execution_cap", longest)
     return cap
 
 
-def _beyond(field: str, value: timedelta, bound: str, longest: timedelta) -> Invalid:
+def _exceeds_bound(field: str, value: timedelta, bound: str, longest: timedelta) -> Invalid:
     return Invalid(
         field,
         f"{field} is a default, and may not exceed {bound}: "
@@ -194,16 +197,16 @@ def _duration(value: float | str | None, field: str, *, zero: bool = False) -> t
 
 def _retention(asked: float | str | None) -> timedelta | None:
     found = _duration(asked, "retention")
-    if found is not None and found < SHORTEST_RETENTION:
+    if found is not None and found < MIN_RETENTION:
         raise Invalid(
             "retention",
-            f"retention is at least {format_duration(SHORTEST_RETENTION)}, because whole days are "
+            f"retention is at least {format_duration(MIN_RETENTION)}, because whole days are "
             "forgotten; null is as long as the server keeps history.",
         )
     return found
 
 
-def _integer(value: int | None, field: str, low: int, high: int = MOST) -> int | None:
+def _integer(value: int | None, field: str, low: int, high: int = MAX_COUNT) -> int | None:
     if value is not None and not low <= value <= high:
         raise Invalid(
             field, f"{field} is a whole number from {low} to {high}, or null, not {value}."
@@ -213,8 +216,8 @@ def _integer(value: int | None, field: str, low: int, high: int = MOST) -> int |
 
 def _price(value: float | None, field: str) -> Decimal:
     # The comparison also refuses NaN.
-    if value is not None and not 0 <= value <= HIGHEST_PRICE:
-        raise Invalid(field, f"{field} must be between 0 and {HIGHEST_PRICE}, not {value}.")
+    if value is not None and not 0 <= value <= MAX_PRICE:
+        raise Invalid(field, f"{field} must be between 0 and {MAX_PRICE}, not {value}.")
     return Decimal(str(value or 0))
 
 
@@ -223,18 +226,18 @@ def _names(names: list[str] | None, field: str) -> tuple[str, ...] | None:
         return None
     if not names:
         raise Invalid(field, f"{field} is empty, so that nothing could run; null allows all.")
-    if len(names) > MOST_NAMES:
-        raise Invalid(field, f"{field} may have at most {MOST_NAMES} names.")
+    if len(names) > MAX_NAMES:
+        raise Invalid(field, f"{field} may have at most {MAX_NAMES} names.")
     return tuple(dict.fromkeys(check_name(name, field) for name in names))
 
 
 def _queues(names: list[str] | None) -> tuple[str, ...] | None:
     for name in names or ():
-        if name not in ASKABLE:
+        if name not in REQUESTABLE:
             raise Invalid(
                 "queues",
-                f"No task can ask for a queue {name[:60]!r}; name some of {', '.join(ASKABLE)}, or"
-                " none of them.",
+                f"Tasks cannot request the queue {name[:60]!r}; list any of "
+                f"{', '.join(REQUESTABLE)}, or none.",
             )
     return None if names is None else tuple(dict.fromkeys(names))
 
@@ -243,8 +246,8 @@ def _resources(asked: ResourcesRequest | None) -> dict[str, int] | None:
     if asked is None:
         return None
     try:
-        kinds = kinds_of(asked)
-        # Not what `kinds_of` returns: none at all of a kind is a bound too.
+        kinds = requested_kinds(asked)
+        # Not from `requested_kinds`, which drops zeros: zero of a kind is a bound too.
         extra = {} if asked.extra is None else {**asked.extra} | check_extra(asked.extra)
     except Invalid as error:
         field = f"max_{error.field}"

@@ -1,8 +1,7 @@
-"""How people write a recurrence, and how it becomes a `Recurrence`.
+"""The recurrence fields of a request, and their conversion into a `Recurrence`.
 
-Exactly one of the ways is given: `run_at`, `daily`, `weekly`, `monthly`, `annually`,
-`every` or `cron`. What was written is kept, so that an answer says it in the same words,
-and read again whenever it is needed.
+Exactly one rule is given: `run_at`, `daily`, `weekly`, `monthly`, `annually`, `every` or `cron`.
+It is stored as written, so that responses repeat it verbatim, and parsed whenever it is needed.
 """
 
 import re
@@ -18,30 +17,32 @@ from duly.errors import Invalid
 from duly.model.cron import MONTHS, parse_cron
 from duly.model.recurrence import (
     Calendar,
-    Clock,
-    Every,
-    Kind,
-    Once,
+    FixedInterval,
+    OneTime,
     Recurrence,
+    RecurrenceKind,
     Rule,
     ShortMonth,
+    TimesOfDay,
 )
 
-WAYS = {"run_at": Kind.ONCE} | {kind.value: kind for kind in Kind if kind is not Kind.ONCE}
-SHORTEST = timedelta(seconds=1)
+RULE_FIELDS = {"run_at": RecurrenceKind.ONCE} | {
+    kind.value: kind for kind in RecurrenceKind if kind is not RecurrenceKind.ONCE
+}
+MIN_INTERVAL = timedelta(seconds=1)
 MAX_JITTER = timedelta(days=1)
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
-ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}", re.ASCII)
+WEEKDAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+TIME_PATTERN = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
+ZONE_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}", re.ASCII)
 NOT_ZONES = ("posix/", "right/", "posixrules", "localtime")
-"""Files that lie beside the zones on many machines, but not on all, and are none of IANA's. The
-clock of `right/` counts leap seconds, which ours does not."""
-LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-MONTHLY = frozenset({Kind.MONTHLY, Kind.ANNUALLY})
+"""Files beside the zones on many machines, but not on all, which are not IANA zones. The clock of
+`right/` counts leap seconds, which ours does not."""
+DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+SHORT_MONTH_KINDS = frozenset({RecurrenceKind.MONTHLY, RecurrenceKind.ANNUALLY})
 
 
 class RecurrenceRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields of a schedule that say when it fires."""
+    """The fields of a schedule that define when it fires."""
 
     run_at: str | None = None
     daily: str | None = None
@@ -57,18 +58,18 @@ class RecurrenceRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     short_month: str | None = None
 
 
-def read_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence:
-    """Read what was asked for; raises Invalid for the first field that cannot be.
+def parse_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence:
+    """Convert a request into a `Recurrence`; raises Invalid for the first bad field.
 
     An interval without `start_at` counts from `now`.
     """
-    way, written = _way(request)
+    way, written = _rule_field(request)
     zone = _zone(request.timezone)
     start_at = None if request.start_at is None else parse_time(request.start_at, "start_at")
     end_at = None if request.end_at is None else parse_time(request.end_at, "end_at")
     if start_at is not None and end_at is not None and end_at < start_at:
         raise Invalid("end_at", "end_at must not be before start_at.")
-    kind = WAYS[way]
+    kind = RULE_FIELDS[way]
     short_month = _short_month(request.short_month, kind)
     return Recurrence(
         kind=kind,
@@ -81,73 +82,77 @@ def read_recurrence(request: RecurrenceRequest, *, now: datetime) -> Recurrence:
     )
 
 
-def _way(request: RecurrenceRequest) -> tuple[str, float | str]:
-    given = [(name, value) for name in WAYS if (value := getattr(request, name)) is not None]
+def _rule_field(request: RecurrenceRequest) -> tuple[str, float | str]:
+    given = [(name, value) for name in RULE_FIELDS if (value := getattr(request, name)) is not None]
     if len(given) != 1:
         problem = " and ".join(name for name, _ in given) or "nothing"
         raise Invalid(
             given[-1][0] if given else "cron",
-            f"The schedule says {problem}; give exactly one of {', '.join(WAYS)}.",
+            f"The schedule says {problem}; give exactly one of {', '.join(RULE_FIELDS)}.",
         )
     return given[0]
 
 
-def _rule(kind: Kind, written: float | str, short_month: ShortMonth, *, anchor: datetime) -> Rule:
-    if kind is Kind.EVERY:
+def _rule(
+    kind: RecurrenceKind, written: float | str, short_month: ShortMonth, *, anchor: datetime
+) -> Rule:
+    if kind is RecurrenceKind.EVERY:
         interval = parse_duration(written, "every")
-        if interval < SHORTEST:
+        if interval < MIN_INTERVAL:
             raise Invalid("every", "every must be at least 1 s.")
-        return Every(interval, anchor)
+        return FixedInterval(interval, anchor)
     text = str(written).strip().lower()
     match kind:
-        case Kind.ONCE:
-            return Once(parse_time(str(written), "run_at"))
-        case Kind.DAILY:
-            return Calendar(clock=_clock(text, "daily"))
-        case Kind.WEEKLY:
-            names, clock = _days_at(text, "weekly", "mon,thu@06:30")
-            return Calendar(clock=clock, weekdays=_sorted(_weekday(name) for name in names))
-        case Kind.MONTHLY:
-            names, clock = _days_at(text, "monthly", "31@06:30")
+        case RecurrenceKind.ONCE:
+            return OneTime(parse_time(str(written), "run_at"))
+        case RecurrenceKind.DAILY:
+            return Calendar(times=_time_of_day(text, "daily"))
+        case RecurrenceKind.WEEKLY:
+            names, times = _days_at(text, "weekly", "mon,thu@06:30")
+            return Calendar(times=times, weekdays=_sorted(_weekday(name) for name in names))
+        case RecurrenceKind.MONTHLY:
+            names, times = _days_at(text, "monthly", "31@06:30")
             days = _sorted(_day(name, "monthly", 31) for name in names)
-            return Calendar(clock=clock, days=days, short_month=short_month)
-        case Kind.ANNUALLY:
+            return Calendar(times=times, days=days, short_month=short_month)
+        case RecurrenceKind.ANNUALLY:
             return _annually(text, short_month)
-        case Kind.CRON:
+        case RecurrenceKind.CRON:
             return parse_cron(str(written))
 
 
 def _annually(text: str, short_month: ShortMonth) -> Calendar:
-    names, clock = _days_at(text, "annually", "12-24@06:30")
+    names, times = _days_at(text, "annually", "12-24@06:30")
     month_name, dash, day_name = names[0].partition("-")
     month = MONTHS.index(month_name) + 1 if month_name in MONTHS else 0
     if month_name.isascii() and month_name.isdecimal() and len(month_name) <= 2:
         month = int(month_name)
     if len(names) != 1 or not dash or not 1 <= month <= 12:
         raise Invalid("annually", 'annually is a month, a day and a time, like "12-24@06:30".')
-    day = _day(day_name, "annually", LENGTHS[month - 1])
-    return Calendar(clock=clock, months=(month,), days=(day,), short_month=short_month)
+    day = _day(day_name, "annually", DAYS_IN_MONTH[month - 1])
+    return Calendar(times=times, months=(month,), days=(day,), short_month=short_month)
 
 
-def _days_at(text: str, field: str, example: str) -> tuple[list[str], Clock]:
+def _days_at(text: str, field: str, example: str) -> tuple[list[str], TimesOfDay]:
     days, at, time = text.partition("@")
     if not at:
         raise Invalid(field, f'{field} is days and a time, like "{example}".')
-    return [day.strip() for day in days.split(",")], _clock(time, field)
+    return [day.strip() for day in days.split(",")], _time_of_day(time, field)
 
 
-def _clock(text: str, field: str) -> Clock:
-    found = TIME.fullmatch(text.strip())
+def _time_of_day(text: str, field: str) -> TimesOfDay:
+    found = TIME_PATTERN.fullmatch(text.strip())
     hour, minute, second = (int(part or 0) for part in found.groups()) if found else (24, 0, 0)
     if hour > 23 or minute > 59 or second > 59:
         raise Invalid(field, f'{field} has no time of day like "06:30": {text[:40]!r}.')
-    return Clock((hour,), (minute,), (second,))
+    return TimesOfDay((hour,), (minute,), (second,))
 
 
 def _weekday(name: str) -> int:
-    if name not in DAYS:
-        raise Invalid("weekly", f"weekly knows the days {', '.join(DAYS)}, not {name[:40]!r}.")
-    return DAYS.index(name)
+    if name not in WEEKDAY_NAMES:
+        raise Invalid(
+            "weekly", f"weekly knows the days {', '.join(WEEKDAY_NAMES)}, not {name[:40]!r}."
+        )
+    return WEEKDAY_NAMES.index(name)
 
 
 def _day(name: str, field: str, most: int) -> int:
@@ -160,10 +165,10 @@ def _sorted(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _short_month(asked: str | None, kind: Kind) -> ShortMonth:
+def _short_month(asked: str | None, kind: RecurrenceKind) -> ShortMonth:
     if asked is None:
         return ShortMonth.LAST
-    if kind not in MONTHLY:
+    if kind not in SHORT_MONTH_KINDS:
         raise Invalid("short_month", "short_month is for monthly and annually; leave it out.")
     try:
         return ShortMonth(asked)
@@ -192,7 +197,7 @@ def _zone(name: str | None) -> str:
 
 @lru_cache(maxsize=1000)
 def _is_zone(name: str) -> bool:
-    if not ZONE.fullmatch(name) or name.startswith(NOT_ZONES):
+    if not ZONE_PATTERN.fullmatch(name) or name.startswith(NOT_ZONES):
         return False
     try:
         ZoneInfo(name)

@@ -1,7 +1,7 @@
-"""What a client may ask for as a schedule, and how its task becomes one of a fire time.
+"""The request for a schedule, and how its task becomes an occurrence.
 
-The task, or the graph, is kept as it was asked for, not as the plan completed it: every
-occurrence gets what the plan says when it fires, as if the tenant submitted it then.
+The task or graph is stored as requested, not as completed by the plan: every occurrence gets what
+the plan says when it fires, as if the tenant submitted it then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
-from duly.model.graph_request import GraphRequest, graph_name, named_tasks
 from duly.model.queue import Queue
-from duly.model.recurrence_request import WAYS, RecurrenceRequest
-from duly.model.request import MAX_NAME, TaskRequest, check_text, complete
+from duly.model.requests.graph_request import GraphRequest, graph_name, named_tasks
+from duly.model.requests.recurrence_request import RULE_FIELDS, RecurrenceRequest
+from duly.model.requests.task_request import MAX_NAME_CHARS, TaskRequest, check_text, complete
 from duly.model.schedule import Misfire, Overlap
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
@@ -32,19 +32,20 @@ NOT_IN_A_GRAPH = {
     "idempotency_key": NOT_IN_A_TEMPLATE["idempotency_key"],
     "unique": "overlap says what is done while an earlier occurrence has not ended",
 }
-MOST_TASKS = 10_000
-"""How many tasks the graph of a schedule may have: one transaction stores them all."""
-MOST_DEPENDENCIES = 50_000
-"""And how many dependencies between them."""
-TIMES = ("run_at", "start_at", "end_at")
-Submitted = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
-"""The task and the graph of a schedule, of which there is one, as it keeps them."""
+MAX_GRAPH_TASKS = 10_000
+"""Tasks in the graph of a schedule: one transaction stores them all."""
+MAX_GRAPH_DEPENDENCIES = 50_000
+"""Dependencies in the graph of a schedule."""
+TIME_FIELDS = ("run_at", "start_at", "end_at")
+TaskOrGraph = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""The task and the graph of a schedule as stored; one of them is None."""
 
 
 class ScheduleRequest(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /v1/schedules.
 
-    Exactly one field says when: run_at, daily, …, cron; and one says what: task or graph.
+    Exactly one field defines when it fires (run_at, daily, …, cron), and exactly one what it
+    submits (task or graph).
     """
 
     name: str | None = None
@@ -55,7 +56,7 @@ class ScheduleRequest(RecurrenceRequest, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ScheduleChange(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/schedules/{id}; what is left out stays."""
+    """The body of PATCH /v1/schedules/{id}; fields that are left out stay unchanged."""
 
     name: str | None = None
     task: TaskRequest | None = None
@@ -65,27 +66,31 @@ class ScheduleChange(RecurrenceRequest, forbid_unknown_fields=True, kw_only=True
     next_run_at: str | None = None
 
 
-RECURRENCE = RecurrenceRequest.__struct_fields__
+RECURRENCE_FIELDS = RecurrenceRequest.__struct_fields__
 
 
-def written_of(request: RecurrenceRequest) -> dict[str, Any]:
-    """Return the recurrence as a schedule keeps it: what was given, with times in UTC."""
-    given = {name: value for name in RECURRENCE if (value := getattr(request, name)) is not None}
-    for name in TIMES:
+def recurrence_fields(request: RecurrenceRequest) -> dict[str, Any]:
+    """Return the recurrence as a schedule stores it: the given fields, with times in UTC."""
+    given = {
+        name: value for name in RECURRENCE_FIELDS if (value := getattr(request, name)) is not None
+    }
+    for name in TIME_FIELDS:
         if name in given:
             given[name] = parse_time(given[name], name).astimezone(UTC).isoformat()
     return given
 
 
-def rewritten(written: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recurrence with fields changed; another way to say it takes the place of the old."""
+def update_recurrence_fields(
+    written: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a recurrence with fields changed; a new rule replaces the old one."""
     kept = dict(written)
-    ways = {name for name in WAYS if changes.get(name) is not None}
+    ways = {name for name in RULE_FIELDS if changes.get(name) is not None}
     if ways:
-        kept = {name: value for name, value in kept.items() if name not in WAYS}
+        kept = {name: value for name, value in kept.items() if name not in RULE_FIELDS}
         if not ways & {"monthly", "annually"}:
             kept.pop("short_month", None)
-    for name in RECURRENCE:
+    for name in RECURRENCE_FIELDS:
         if name in changes:
             kept.pop(name, None)
             if changes[name] is not None:
@@ -93,25 +98,25 @@ def rewritten(written: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     return kept
 
 
-def name_of(name: str | None) -> str | None:
-    """Return the name of a schedule; raises Invalid for one that is empty or too long."""
-    if name is not None and not 1 <= len(name.strip()) <= len(name) <= MAX_NAME:
-        raise Invalid("name", f"name has 1 to {MAX_NAME} characters; leave it out instead.")
+def check_schedule_name(name: str | None) -> str | None:
+    """Return the name of a schedule; raises Invalid if it is empty or too long."""
+    if name is not None and not 1 <= len(name.strip()) <= len(name) <= MAX_NAME_CHARS:
+        raise Invalid("name", f"name has 1 to {MAX_NAME_CHARS} characters; leave it out instead.")
     return None if name is None else check_text(name, "name")
 
 
-def misfire_of(asked: str | None) -> Misfire:
-    """Return what is done about missed fire times; the last is made up for unless told."""
+def parse_misfire(asked: str | None) -> Misfire:
+    """Return the policy for missed fire times; by default, the last one is made up for."""
     return _choice(asked, Misfire, "misfire", Misfire.ONCE)
 
 
-def overlap_of(asked: str | None) -> Overlap:
-    """Return what is done about overlap; nothing is started beside another unless told."""
+def parse_overlap(asked: str | None) -> Overlap:
+    """Return the policy for overlap; by default, none starts while another is live."""
     return _choice(asked, Overlap, "overlap", Overlap.SKIP)
 
 
 def check_template(task: Mapping[str, Any], plan: Plan) -> None:
-    """Raise Invalid when a task could not be submitted now, or not by a schedule."""
+    """Raise Invalid if a task could not be submitted now, or not by a schedule."""
     request = msgspec.convert(task, TaskRequest)
     for field, why in NOT_IN_A_TEMPLATE.items():
         if getattr(request, field) is not None:
@@ -125,12 +130,15 @@ def check_template(task: Mapping[str, Any], plan: Plan) -> None:
 
 
 def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
-    """Raise Invalid when tasks of a graph could never be submitted together by a schedule."""
-    if len(tasks) > MOST_TASKS:
-        raise TooLarge(f"The graph of a schedule has at most {MOST_TASKS} tasks.", field="tasks")
-    if sum(len(task.depends_on or ()) for task in tasks) > MOST_DEPENDENCIES:
+    """Raise Invalid if a schedule could never submit the tasks of a graph together."""
+    if len(tasks) > MAX_GRAPH_TASKS:
         raise TooLarge(
-            f"The graph of a schedule has at most {MOST_DEPENDENCIES} dependencies.", field="tasks"
+            f"The graph of a schedule has at most {MAX_GRAPH_TASKS} tasks.", field="tasks"
+        )
+    if sum(len(task.depends_on or ()) for task in tasks) > MAX_GRAPH_DEPENDENCIES:
+        raise TooLarge(
+            f"The graph of a schedule has at most {MAX_GRAPH_DEPENDENCIES} dependencies.",
+            field="tasks",
         )
     for most, limit in ((plan.burst, "burst"), (plan.max_waiting, "max_waiting")):
         if most is not None and len(tasks) > most:
@@ -157,46 +165,46 @@ def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
                 )
 
 
-def template_of(request: TaskRequest) -> dict[str, Any]:
-    """Return a task as a schedule keeps it: what was given."""
-    return _given(msgspec.to_builtins(request))
+def task_template(request: TaskRequest) -> dict[str, Any]:
+    """Return a task as a schedule stores it: the given fields."""
+    return _without_nulls(msgspec.to_builtins(request))
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given, also of fields that have fields of their own."""
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not null, recursively."""
     return {
-        name: _given(value) if isinstance(value, dict) else value
+        name: _without_nulls(value) if isinstance(value, dict) else value
         for name, value in fields.items()
         if value is not None
     }
 
 
-def submitted_of(task: TaskRequest | None, graph: GraphRequest | None) -> Submitted:
-    """Return what a schedule keeps of the one that was given, a task or a graph."""
+def schedule_template(task: TaskRequest | None, graph: GraphRequest | None) -> TaskOrGraph:
+    """Return the task or graph as a schedule stores it; raises Invalid unless one is given."""
     if task is None and graph is None:
         raise Invalid("task", "A schedule needs something to submit; give a task or a graph.")
     if task is not None and graph is not None:
         raise Invalid("graph", "A schedule submits a task or a graph; give one of them.")
     if task is not None:
-        return template_of(task), None
-    return None, None if graph is None else _graph_template_of(graph)
+        return task_template(task), None
+    return None, None if graph is None else _graph_template(graph)
 
 
-def _graph_template_of(request: GraphRequest) -> dict[str, Any]:
-    """Return a graph as a schedule keeps it: what was given, with the tasks as a list."""
+def _graph_template(request: GraphRequest) -> dict[str, Any]:
+    """Return a graph as a schedule stores it: the given fields, with the tasks as a list."""
     try:
-        kept: dict[str, Any] = {"tasks": [template_of(task) for task in named_tasks(request)]}
+        kept: dict[str, Any] = {"tasks": [task_template(task) for task in named_tasks(request)]}
         if request.name is not None:
             kept["name"] = graph_name(request.name)
     except Invalid as error:
         raise Invalid(f"graph.{error.field}", f"graph: {error.message}") from None
     if request.defaults is not None:
-        kept["defaults"] = template_of(request.defaults)
+        kept["defaults"] = task_template(request.defaults)
     return kept
 
 
-def occurring(spec: TaskSpec, start_at: datetime | None) -> TaskSpec:
-    """Return a task as one of a fire time."""
+def as_occurrence(spec: TaskSpec, start_at: datetime | None) -> TaskSpec:
+    """Return a task as an occurrence that starts at `start_at`."""
     return msgspec.structs.replace(spec, run_at=start_at, queue=spec.queue or Queue.PERIODIC)
 
 

@@ -1,9 +1,8 @@
-"""What a client may ask for, and how it becomes a complete `TaskSpec`.
+"""The request for a task, and its completion into a `TaskSpec`.
 
-Decoding (`TaskRequest`) settles types and unknown fields; `complete` settles
-meaning: what the plan says (`model/allowance.py`), bounds, and text that PostgreSQL
-or a process could not take. Every refusal names the field and says what to write
-instead.
+Decoding (`TaskRequest`) checks types and unknown fields; `complete` checks the meaning: what the
+plan allows (`model/requests/allowance.py`), bounds, and text that PostgreSQL or a process could not
+take. Every refusal names the field and says what to write instead.
 """
 
 import re
@@ -15,69 +14,76 @@ import msgspec
 
 from duly.duration import parse_time
 from duly.errors import Invalid, TooLarge
-from duly.model import allowance
-from duly.model.amounts import ResourcesRequest, amounts_of
 from duly.model.artifact import check_sha256
-from duly.model.graph import DependencyRequest, check_ref, dependencies
-from duly.model.queue import ASKABLE, Queue
+from duly.model.graph import DependencyRequest, check_ref, parse_dependencies
+from duly.model.queue import REQUESTABLE, Queue
+from duly.model.requests import allowance
+from duly.model.requests.amounts import ResourcesRequest, apply_amounts
+from duly.model.requests.retry_request import (
+    RetryRequest,
+    complete_retry,
+    retry_as_request,
+)
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import Lasts, OnConflict, OnLost, Payload, TaskSpec, Unique
+from duly.model.task import OnConflict, OnLost, Payload, TaskSpec, Unique, UniqueWhile
 from duly.model.tenant import Plan
 
-MAX_NAME = 200
-MAX_LABEL = 100
+MAX_NAME_CHARS = 200
+MAX_LABEL_CHARS = 100
 MAX_LABELS = 50
-MAX_KEY = 200
-MAX_ENV = 1000
+MAX_KEY_CHARS = 200
+MAX_ENV_VARIABLES = 1000
 MAX_ENV_BYTES = 256 * 1024
 MAX_VARIABLE_BYTES = 128 * 1024 - 2
 """Linux takes no single variable of more than 128 KiB, its `=` and closing NUL included."""
 MAX_PATH_FOLDERS = 256
-"""Different folders in a task's PATH: its node looks for the program in one after the other."""
+"""Different folders in a task's PATH: its node searches them for the program one by one."""
 MAX_ARGUMENTS = 10_000
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """Linux takes no single argument of more than 128 KiB, its closing NUL included."""
 MAX_COMMAND_BYTES = 1024 * 1024
 MAX_SOURCE_BYTES = 1024 * 1024
+MAX_STDIN_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1000
 MAX_PRIORITY = 1_000_000
 MAX_CONCURRENCY = 1_000_000
-FIXED = ("idempotency_key", "ref", "depends_on")
-"""What a task keeps once it is stored."""
-WAYS = ("command", "script_path", "source")
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+IMMUTABLE_FIELDS = ("idempotency_key", "ref", "depends_on")
+"""Fields that cannot be changed once a task is stored."""
+PAYLOAD_FIELDS = ("command", "script_path", "source")
+ENV_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ConcurrencyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How many attempts of the tenant may run at once under a key."""
+    """How many of the tenant's attempts with the same key may run at once."""
 
     key: str
     limit: int
 
 
 class UniqueRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is to be there once among the tenant's live tasks."""
+    """A key that at most one task of the tenant holds at a time."""
 
     key: str
-    lasts: str | None = msgspec.field(default=None, name="while")
+    holds_while: str | None = msgspec.field(default=None, name="while")
     on_conflict: str | None = None
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tasks. What is left out or null gets the plan's default."""
+    """The body of POST /v1/tasks. A missing or null field gets the plan's default."""
 
     name: str | None = None
     command: list[str] | None = None
     script_path: str | None = None
     source: str | None = None
     artifact: str | None = None
-    """The SHA-256, in hex, of a bundle that was uploaded before; goes with a command."""
+    """The SHA-256, in hex, of a bundle that was uploaded before; requires a command."""
     tier: str | None = None
     resources: ResourcesRequest | None = None
     delay_tolerance: float | str | None = None
     execution_cap: float | str | None = None
     max_attempts: int | None = None
+    retry: RetryRequest | None = None
     on_lost: str | None = None
     run_at: str | None = None
     idempotency_key: str | None = None
@@ -85,15 +91,17 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     labels: dict[str, str] | None = None
     requires: dict[str, str] | None = None
     category: str | None = None
-    """What kind of work it is; picks a default for delay_tolerance."""
+    """The kind of work; selects a default for delay_tolerance."""
     priority: int | None = None
     queue: str | None = None
-    """`urgent` or `off_peak`; the others follow from what the task is."""
+    """`urgent` or `off_peak`; the other queues follow from the task itself."""
     concurrency: ConcurrencyRequest | None = None
     unique: UniqueRequest | None = None
     ref: str | None = None
-    """What other tasks of the same request call it in their depends_on."""
+    """The task's name in the depends_on of other tasks of the same request."""
     depends_on: list[str | DependencyRequest] | None = None
+    stdin: str | None = None
+    """Text that every attempt reads from its standard input."""
 
 
 def complete(
@@ -103,28 +111,28 @@ def complete(
     replay_of: int | None = None,
     terms: Mapping[str, Any] | None = None,
 ) -> TaskSpec:
-    """Check `request` and fill in what it leaves open; raises Invalid for the first bad field.
+    """Check `request` and fill in the defaults; raises Invalid for the first bad field.
 
-    `terms` are what `terms_of` says of it, where that is known already.
+    `terms` is the result of `shared_terms`, if it is already known.
     """
     if terms is None:
-        terms = terms_of(request, plan)
+        terms = shared_terms(request, plan)
     return TaskSpec(
-        name=_text(request.name, "name", MAX_NAME),
+        name=_text(request.name, "name", MAX_NAME_CHARS),
         payload=_payload(request, plan),
         run_at=None if request.run_at is None else parse_time(request.run_at, "run_at"),
-        idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY),
+        idempotency_key=_text(request.idempotency_key, "idempotency_key", MAX_KEY_CHARS),
         labels=check_labels(request.labels) if request.labels else {},
         replay_of=replay_of,
         unique=None if request.unique is None else _unique(request.unique),
         ref=check_ref(request.ref),
-        depends_on=dependencies(request.depends_on) if request.depends_on else [],
+        depends_on=parse_dependencies(request.depends_on) if request.depends_on else [],
         **terms,
     )
 
 
-def terms_of(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
-    """Return what many tasks have in common: how, where and when they are to be run."""
+def shared_terms(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
+    """Return the fields that many tasks have in common: how, where and when they run."""
     tier = allowance.tier(request.tier, plan)
     queue = None if request.queue is None else allowance.queue(request.queue, plan)
     return {
@@ -143,15 +151,15 @@ def terms_of(request: TaskRequest, plan: Plan) -> Mapping[str, Any]:
     }
 
 
-TERMS = attrgetter(
+TERM_FIELDS = attrgetter(
     *("tier", "resources", "delay_tolerance", "category", "execution_cap", "max_attempts"),
     *("on_lost", "requires", "priority", "queue", "concurrency"),
 )
-"""All of a request that `terms_of` looks at."""
+"""All fields of a request that `shared_terms` reads."""
 
 
 class Completer:
-    """Completes the requests of one batch: terms like those of the one before are known."""
+    """Completes the requests of one batch, and reuses the previous one's terms if equal."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -159,25 +167,26 @@ class Completer:
         self._terms: Mapping[str, Any] = {}
 
     def complete(self, request: TaskRequest) -> TaskSpec:
-        """Do what the function of the same name does."""
-        asked = TERMS(request)
+        """Check and complete one request, like the function `complete`."""
+        asked = TERM_FIELDS(request)
         if asked != self._asked:
-            self._terms = terms_of(request, self._plan)
+            self._terms = shared_terms(request, self._plan)
             self._asked = asked
         return complete(request, self._plan, terms=self._terms)
 
 
 def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
-    """Return `spec` with the fields of a request changed, checked like a new one.
+    """Return `spec` with the fields of a request changed, checked like a new task.
 
-    Resources change kind by kind, unless a tier is named: then they are the tier's. So does a
-    category bring its tolerance, and `off_peak` its own. What is not changed stays, though the
-    plan may have shrunk.
+    `retry` changes part by part. Resources change kind by kind, unless a tier is named: then they
+    are the tier's. Likewise, a category brings its tolerance, and `off_peak` its own. Unchanged
+    fields stay, even if the plan has shrunk.
     """
-    for field in FIXED:
+    for field in IMMUTABLE_FIELDS:
         if field in changes:
             raise Invalid(field, f"{field} cannot be changed; submit a new task.")
-    fields = {**_as_request(spec), **changes}
+    fields_before = _as_request(spec)
+    fields = {**fields_before, **changes}
     ways = {"command", "script_path", "source"} & changes.keys()
     if ways:
         fields.update({way: changes.get(way) for way in ("command", "script_path", "source")})
@@ -191,6 +200,8 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
             if name in changes["resources"]:
                 kept.pop(f"{name}_mb")
         fields["resources"] = {**kept, **changes["resources"]}
+    if changes.get("retry"):
+        fields["retry"] = {**(fields_before["retry"] or {}), **changes["retry"]}
     if "category" in changes or _leaves_peak(spec, changes):
         fields["delay_tolerance"] = changes.get("delay_tolerance")
     request = msgspec.convert(fields, TaskRequest)
@@ -199,27 +210,27 @@ def revise(spec: TaskSpec, changes: Mapping[str, Any], plan: Plan) -> TaskSpec:
     revised = msgspec.structs.replace(
         new,
         idempotency_key=spec.idempotency_key,
-        # What a schedule has produced stays that, whatever else is changed.
+        # An occurrence of a schedule remains one, whatever else is changed.
         queue=new.queue or (Queue.PERIODIC if spec.queue is Queue.PERIODIC else None),
     )
-    return _with_inputs_of(spec, revised)
+    return _with_upstreams_of(spec, revised)
 
 
 def _leaves_peak(spec: TaskSpec, changes: Mapping[str, Any]) -> bool:
-    """Say whether a change of the queue brings another tolerance: `off_peak` has its own."""
+    """Return True if a change of queue changes the tolerance: `off_peak` has its own."""
     asked = changes.get("queue", spec.queue)
     return asked != spec.queue and Queue.OFF_PEAK in (asked, spec.queue)
 
 
-def repeat(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
-    """Return what a replay of `spec` asks for, now; raises Invalid when the plan has shrunk."""
+def replayed(spec: TaskSpec, plan: Plan, *, replay_of: int) -> TaskSpec:
+    """Return a replay of `spec`, to run now; raises Invalid if the plan has shrunk too far."""
     request = msgspec.convert({**_as_request(spec), "run_at": None}, TaskRequest)
     fresh = complete(request, allowance.keep_names(plan, spec), replay_of=replay_of)
-    return msgspec.structs.replace(_with_inputs_of(spec, fresh), ref=spec.ref)
+    return msgspec.structs.replace(_with_upstreams_of(spec, fresh), ref=spec.ref)
 
 
-def _with_inputs_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:
-    """Return `spec`, which has the upstreams of `old`: a request made of that one names none."""
+def _with_upstreams_of(old: TaskSpec, spec: TaskSpec) -> TaskSpec:
+    """Return `spec` marked as having upstreams, like `old`: a request made from it names none."""
     if not old.payload.has_upstreams:
         return spec
     payload = msgspec.structs.replace(spec.payload, has_upstreams=True)
@@ -234,18 +245,20 @@ def _as_request(spec: TaskSpec) -> dict[str, Any]:
         "source": spec.payload.source,
         "artifact": spec.payload.artifact,
         "env": spec.payload.env,
+        "stdin": spec.payload.stdin,
         "tier": spec.tier,
         "resources": _resources_as_request(spec.resources),
         "delay_tolerance": spec.delay_tolerance.total_seconds(),
         "execution_cap": spec.execution_cap.total_seconds(),
         "max_attempts": spec.max_attempts,
+        "retry": retry_as_request(spec.payload.retry),
         "on_lost": spec.on_lost.value,
         "run_at": None if spec.run_at is None else spec.run_at.isoformat(),
         "labels": spec.labels,
         "requires": spec.requires,
         "category": spec.payload.category,
         "priority": spec.priority,
-        "queue": spec.queue if spec.queue in ASKABLE else None,
+        "queue": spec.queue if spec.queue in REQUESTABLE else None,
         "concurrency": msgspec.to_builtins(spec.concurrency),
         "unique": None if spec.unique is None else msgspec.to_builtins(spec.unique),
     }
@@ -257,7 +270,7 @@ def _resources_as_request(resources: Resources) -> dict[str, Any]:
 
 
 def check_text(text: str, field: str) -> str:
-    """Return `text`, unless it holds what neither PostgreSQL nor a process can take."""
+    """Return `text`; raises Invalid if neither PostgreSQL nor a process could take it."""
     if "\0" in text:
         raise Invalid(field, f"{field} contains a NUL character; take it out.")
     if text.isascii():
@@ -299,22 +312,22 @@ def _on_lost(value: str | None) -> OnLost:
 def _concurrency(asked: ConcurrencyRequest | None) -> Concurrency | None:
     if asked is None:
         return None
-    key = _text(asked.key, "concurrency.key", MAX_KEY) or ""
+    key = _text(asked.key, "concurrency.key", MAX_KEY_CHARS) or ""
     limit = _integer(asked.limit, "concurrency.limit", 1, MAX_CONCURRENCY, default=1)
     return Concurrency(key, limit)
 
 
 def _unique(asked: UniqueRequest) -> Unique:
-    key = _text(asked.key, "unique.key", MAX_KEY)
+    key = _text(asked.key, "unique.key", MAX_KEY_CHARS)
     try:
         return Unique(
             key or "",
-            Lasts(asked.lasts or Lasts.LIVE),
+            UniqueWhile(asked.holds_while or UniqueWhile.LIVE),
             OnConflict(asked.on_conflict or OnConflict.REFUSE),
         )
     except ValueError:
         field, words = "unique.while", '"waiting" or "live"'
-        if asked.lasts in (None, *Lasts):
+        if asked.holds_while in (None, *UniqueWhile):
             field, words = "unique.on_conflict", '"refuse" or "return"'
         raise Invalid(field, f"{field} is {words}.") from None
 
@@ -322,7 +335,7 @@ def _unique(asked: UniqueRequest) -> Unique:
 def _payload(request: TaskRequest, plan: Plan) -> Payload:
     ways = (request.command, request.script_path, request.source)
     if ways.count(None) != len(ways) - 1:
-        given = [name for name, way in zip(WAYS, ways, strict=True) if way is not None]
+        given = [name for name, way in zip(PAYLOAD_FIELDS, ways, strict=True) if way is not None]
         problem = "says nothing to run" if not given else f"says {' and '.join(given)}"
         raise Invalid(
             given[-1] if given else "command",
@@ -349,6 +362,8 @@ def _payload(request: TaskRequest, plan: Plan) -> Payload:
         result_limit=plan.max_result_bytes,
         cpu_quota=plan.cpu_quota,
         has_upstreams=bool(request.depends_on),
+        stdin=None if request.stdin is None else _check_stdin(request.stdin),
+        retry=complete_retry(request.retry),
     )
 
 
@@ -383,19 +398,31 @@ def _check_source(source: str) -> None:
         raise TooLarge(f"source may have at most {MAX_SOURCE_BYTES} bytes.", field="source")
 
 
+def _check_stdin(text: str) -> str:
+    check_text(text, "stdin")
+    size = len(text.encode())
+    if size > MAX_STDIN_BYTES:
+        raise Invalid(
+            "stdin",
+            f"stdin may have at most {MAX_STDIN_BYTES} bytes, not {size}; send more as a file of a "
+            "bundle.",
+        )
+    return text
+
+
 def _check_artifact(request: TaskRequest) -> None:
-    """Refuse what is no hash; whether there is such an artifact is known where it is stored."""
+    """Refuse an invalid hash; whether the artifact exists is checked where it is stored."""
     if request.command is None:
         raise Invalid("artifact", "An artifact goes with a command, which is run in it.")
     check_sha256(request.artifact or "", "artifact")
 
 
 def _env(env: dict[str, str]) -> dict[str, str]:
-    if len(env) > MAX_ENV:
-        raise Invalid("env", f"env may have at most {MAX_ENV} variables.")
+    if len(env) > MAX_ENV_VARIABLES:
+        raise Invalid("env", f"env may have at most {MAX_ENV_VARIABLES} variables.")
     total = 0
     for name, value in env.items():
-        if not ENV_NAME.fullmatch(name) or len(name) > 200:
+        if not ENV_NAME_PATTERN.fullmatch(name) or len(name) > 200:
             raise Invalid("env", f"env has a name that no shell takes: {name[:60]!r}.")
         if name.startswith("DULY_"):
             raise Invalid("env", f"env may not set {name[:60]}: names in DULY_ are Duly's own.")
@@ -414,20 +441,20 @@ def _env(env: dict[str, str]) -> dict[str, str]:
 
 
 def check_labels(labels: dict[str, str], field: str = "labels") -> dict[str, str]:
-    """Return `labels`, unless there are too many of them, or one is empty or too long."""
+    """Return `labels`; raises Invalid if they are too many, or one is empty or too long."""
     if len(labels) > MAX_LABELS:
         raise Invalid(field, f"{field} may have at most {MAX_LABELS} entries.")
     for name, value in labels.items():
-        if not name.strip() or len(name) > MAX_LABEL or len(value) > MAX_LABEL:
-            raise Invalid(field, f"A label has 1 to {MAX_LABEL} characters: {name[:60]!r}.")
+        if not name.strip() or len(name) > MAX_LABEL_CHARS or len(value) > MAX_LABEL_CHARS:
+            raise Invalid(field, f"A label has 1 to {MAX_LABEL_CHARS} characters: {name[:60]!r}.")
         check_text(name, field)
         check_text(value, f"{field}.{name}")
     return labels
 
 
 def _resources(request: TaskRequest, tier: str, plan: Plan) -> Resources:
-    resources = amounts_of(request.resources, plan.known_tiers[tier])
-    # Nothing would be no limit to the kernel, and the task could take all there is.
+    resources = apply_amounts(request.resources, plan.known_tiers[tier])
+    # To the kernel, 0 is no limit: the task could take all the memory.
     if resources.memory_mb == 0:
         raise Invalid("resources.memory", "resources.memory must be above 0, at least 1 MiB.")
     if plan.max_resources:

@@ -1,20 +1,20 @@
-"""What may be said of a tier, and how it becomes the amounts that its name stands for."""
+"""The request for a tier, and its conversion into the resources that its name stands for."""
 
 import msgspec
 
 from duly.errors import Invalid
-from duly.model.allowance import check_resources
-from duly.model.amounts import ResourcesRequest, amounts_of
-from duly.model.plan_names import check_name
-from duly.model.resources import NOTHING, Resources
+from duly.model.requests.allowance import check_resources
+from duly.model.requests.amounts import ResourcesRequest, apply_amounts
+from duly.model.requests.plan_names import check_name
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.tenant import Plan
 
-MOST_TIERS = 100
-"""Of one tenant, or for everybody."""
+MAX_TIERS = 100
+"""Of one tenant, or for everyone."""
 
 
 class TierRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tiers; for `everyone`, by an administrator alone."""
+    """The body of POST /v1/tiers; only an administrator may set `everyone`."""
 
     name: str
     resources: ResourcesRequest
@@ -22,18 +22,18 @@ class TierRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TierChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of PATCH /v1/tiers/{id}: amounts, which change kind by kind."""
+    """The body of PATCH /v1/tiers/{id}: resources, which change kind by kind."""
 
     resources: ResourcesRequest
     everyone: bool = False
 
 
 def tier_from(
-    name: str, asked: ResourcesRequest, base: Resources = NOTHING, *, plan: Plan | None
+    name: str, asked: ResourcesRequest, base: Resources = NO_RESOURCES, *, plan: Plan | None
 ) -> Resources:
-    """Return what `name` is to stand for; within `plan`, unless it is for everybody."""
+    """Return the resources of the tier `name`; within `plan`, unless it is for everyone."""
     check_name(name)
-    resources = amounts_of(asked, base)
+    resources = apply_amounts(asked, base)
     for kind, said in (("cpu_milli", "cpu"), ("memory_mb", "memory")):
         if not getattr(resources, kind):
             raise Invalid(f"resources.{said}", f"A tier has {said}; say how much, above 0.")

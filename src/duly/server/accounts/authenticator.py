@@ -1,9 +1,8 @@
-"""Tells who is calling, from the key alone.
+"""Authenticates callers and nodes by their keys, with a short-lived cache.
 
-Answers are remembered for a moment, so that a busy client costs no query for each
-request, and never beyond the end of a key. What is changed on any server is forgotten on all as
-soon as they hear of it; and where they do not, a key that is revoked is refused after that moment
-all the same.
+The cache spares a busy client a query per request; an entry never outlives its key. A change on
+any server sends a hint that invalidates the caches of all. Where the hint is lost, a revoked key
+is refused once the cache's TTL has passed.
 """
 
 from datetime import timedelta
@@ -12,90 +11,90 @@ from typing import TypeVar
 from duly import clock
 from duly.errors import Unauthenticated
 from duly.model.tenant import Credential
-from duly.server.news import News
-from duly.store import nodes, tenants
+from duly.server.cluster.hints import Hint
+from duly.store.accounts import tenants
+from duly.store.accounts.tenants import digest
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
-from duly.store.tenants import digest
+from duly.store.fleet import nodes
 
 V = TypeVar("V")
-REMEMBERED = timedelta(seconds=3)
-MOST = 10_000
-"""How many keys are remembered at once; beyond that the oldest are forgotten."""
+CACHE_TTL = timedelta(seconds=3)
+MAX_CACHED_KEYS = 10_000
+"""Beyond this many entries the oldest are evicted."""
 
 
 class Authenticator:
-    """Looks keys up, and remembers them for a moment."""
+    """Looks up keys, and caches their credentials."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: dict[bytes, tuple[float, Credential]] = {}
+        self._credentials: dict[bytes, tuple[float, Credential]] = {}
         self._nodes: dict[bytes, tuple[float, int]] = {}
-        self._changes = 0
-        """How often there was something to forget."""
+        self._invalidations = 0
 
-    def hear(self, told: News) -> None:
-        """Forget who was known, if that may have changed."""
-        if told.credentials:
-            self._changes += 1
-            self._known.clear()
+    def on_hint(self, hint: Hint) -> None:
+        """Invalidate the cached credentials if the hint says that some have changed."""
+        if hint.credentials:
+            self._invalidations += 1
+            self._credentials.clear()
 
-    def recall(self, key: str) -> Credential | None:
-        """Return who holds `key`, if that was asked a moment ago: then nobody has to wait."""
-        return _recall(self._known, digest(key))
+    def get_cached(self, key: str) -> Credential | None:
+        """Return the credential of `key` if it is cached, without a query."""
+        return _get(self._credentials, digest(key))
 
-    def recall_node(self, key: str) -> int | None:
-        """Return the node that holds `key`, if that was asked a moment ago."""
-        return _recall(self._nodes, digest(key))
+    def get_cached_node(self, key: str) -> int | None:
+        """Return the id of the node that holds `key` if it is cached, without a query."""
+        return _get(self._nodes, digest(key))
 
     async def authenticate(self, key: str) -> Credential:
-        """Return who holds `key`; raises Unauthenticated when nobody does."""
+        """Return the credential of `key`; raises Unauthenticated when it is not valid."""
         hashed = digest(key)
-        if (remembered := _recall(self._known, hashed)) is not None:
-            return remembered
-        async with self._database.connection(Lane.CALLER) as conn:
-            # Of many who come at once, the first has asked while the others waited.
-            if (remembered := _recall(self._known, hashed)) is not None:
-                return remembered
-            seen, asked = self._changes, clock.monotonic()
+        if (cached := _get(self._credentials, hashed)) is not None:
+            return cached
+        async with self._database.connection(ConnectionClass.AUTHENTICATION) as conn:
+            # A concurrent request may have filled the cache while this one waited.
+            if (cached := _get(self._credentials, hashed)) is not None:
+                return cached
+            invalidations, read_at = self._invalidations, clock.monotonic()
             credential = await tenants.by_key(conn, key)
         if credential is None:
-            self._known.pop(hashed, None)
+            self._credentials.pop(hashed, None)
             raise Unauthenticated("The key is not valid; it is unknown, expired or revoked.")
-        # What was read before a change was heard of may be from before that change.
-        if seen == self._changes:
-            _remember(self._known, hashed, credential, asked, _at_most(credential.lasts))
+        # A row read before an invalidation may predate the change that caused it.
+        if invalidations == self._invalidations:
+            _put(self._credentials, hashed, credential, read_at, _ttl(credential.expires_in))
         return credential
 
     async def authenticate_node(self, key: str) -> int:
         """Return the id of the node that holds `key`; raises Unauthenticated when none does."""
         hashed = digest(key)
-        if (remembered := _recall(self._nodes, hashed)) is not None:
-            return remembered
-        async with self._database.connection(Lane.LEASE) as conn:
-            asked = clock.monotonic()
+        if (cached := _get(self._nodes, hashed)) is not None:
+            return cached
+        async with self._database.connection(ConnectionClass.LEASE) as conn:
+            read_at = clock.monotonic()
             node = await nodes.by_key(conn, hashed)
         if node is None or node.is_removed:
             self._nodes.pop(hashed, None)
             raise Unauthenticated("The node's key is not valid; join with a token again.")
-        _remember(self._nodes, hashed, node.id, asked, REMEMBERED)
+        _put(self._nodes, hashed, node.id, read_at, CACHE_TTL)
         return node.id
 
 
-def _recall(known: dict[bytes, tuple[float, V]], hashed: bytes) -> V | None:
-    remembered = known.get(hashed)
-    return remembered[1] if remembered and clock.monotonic() < remembered[0] else None
+def _get(cache: dict[bytes, tuple[float, V]], hashed: bytes) -> V | None:
+    entry = cache.get(hashed)
+    return entry[1] if entry and clock.monotonic() < entry[0] else None
 
 
-def _at_most(lasts: timedelta | None) -> timedelta:
-    """Return for how long a key is remembered: a moment, and never beyond its end."""
-    return REMEMBERED if lasts is None else min(REMEMBERED, lasts)
+def _ttl(lasts: timedelta | None) -> timedelta:
+    """Return how long a credential is cached: never beyond the end of its key."""
+    return CACHE_TTL if lasts is None else min(CACHE_TTL, lasts)
 
 
-def _remember(
-    known: dict[bytes, tuple[float, V]], hashed: bytes, value: V, asked: float, lasts: timedelta
+def _put(
+    cache: dict[bytes, tuple[float, V]], hashed: bytes, value: V, read_at: float, ttl: timedelta
 ) -> None:
-    """Remember an answer from when it was asked for: so old it may be already."""
-    while len(known) >= MOST:
-        known.pop(next(iter(known)))
-    known[hashed] = (asked + lasts.total_seconds(), value)
+    """Cache a value; its TTL counts from before it was read, as it may be that old already."""
+    while len(cache) >= MAX_CACHED_KEYS:
+        cache.pop(next(iter(cache)))
+    cache[hashed] = (read_at + ttl.total_seconds(), value)

@@ -1,4 +1,4 @@
-"""Makes, changes and revokes the keys of a tenant, and writes down who did."""
+"""Creates, changes and revokes the keys of a tenant, with an entry in the audit log."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -7,19 +7,24 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duly.errors import Conflict, Forbidden, Invalid
-from duly.model.names import check_user
+from duly.model.requests.names import check_user
 from duly.model.tenant import Credential, Scope
-from duly.policy.grants import OF_A_TENANT, grantable
-from duly.server.administrators import check_grant, check_reach, keeping_one, unknown
-from duly.server.herald import Herald
-from duly.server.news import News
-from duly.store import audit_log, keys, tenants, users
+from duly.policy.grants import TENANT_SCOPES, grantable
+from duly.server.accounts.administrators import (
+    check_grant,
+    check_reach,
+    keeping_an_administrator,
+    unknown_in_tenant,
+)
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.store.accounts import audit_log, keys, tenants, users
+from duly.store.accounts.keys import ChangedKey, LockedKey, NewKey
 from duly.store.database import Connection, Database
-from duly.store.keys import ChangedKey, LockedKey, NewKey
 
 
 class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key is to be; without a user or a service nobody in particular holds it."""
+    """The fields of a new key; without a user or a service it belongs to the tenant as a whole."""
 
     scopes: frozenset[Scope]
     user: str | None = None
@@ -29,7 +34,7 @@ class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be different about a key: what is unset stays, null is no name, or no end."""
+    """Changes to a key: unset fields stay; null removes the name or the expiry."""
 
     scopes: frozenset[Scope] | UnsetType = UNSET
     name: str | UnsetType | None = UNSET
@@ -37,38 +42,39 @@ class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keys:
-    """What whoever manages a tenant does to its keys."""
+    """The operations of a tenant's manager on its keys."""
 
-    def __init__(self, database: Database, herald: Herald) -> None:
+    def __init__(self, database: Database, server_bus: ServerBus) -> None:
         self._database = database
-        self._herald = herald
+        self._server_bus = server_bus
 
-    async def create(self, credential: Credential, asked: KeyRequest) -> tuple[int, str]:
-        """Make a key, and return its id and itself: the only time it is known."""
-        if asked.user is not None and asked.service is not None:
+    async def create(self, credential: Credential, request: KeyRequest) -> tuple[int, str]:
+        """Create a key, and return its id and its secret, which is not stored."""
+        if request.user is not None and request.service is not None:
             raise Invalid("service", "A key belongs to a user or to a service, not to both.")
-        if asked.service is not None:
-            check_user(asked.service, "service")
-        _check_scopes(credential, asked.scopes)
+        if request.service is not None:
+            check_user(request.service, "service")
+        _check_scopes(credential, request.scopes)
         async with self._database.writing_for(credential.tenant_id) as conn:
             await tenants.hold(conn, credential.tenant_id)
             user_id = None
-            if asked.user is not None:
-                user_id = await _ensure_user(conn, credential, asked.user, asked.scopes)
-            made, key = await keys.add(
+            if request.user is not None:
+                user_id = await _ensure_user(conn, credential, request.user, request.scopes)
+            key_id, secret = await keys.add(
                 conn,
                 NewKey(
                     tenant_id=credential.tenant_id,
                     user_id=user_id,
-                    service=asked.service,
-                    name=asked.name,
-                    scopes=asked.scopes,
-                    lasts=asked.lasts,
+                    service=request.service,
+                    name=request.name,
+                    scopes=request.scopes,
+                    lasts=request.lasts,
                     created_by=credential.actor,
                 ),
             )
-            await _record(conn, credential, "create", key[: tenants.PREFIX], _told(made, asked))
-        return made, key
+            details = _audit_details(key_id, request)
+            await _record(conn, credential, "create", secret[: tenants.KEY_PREFIX_LENGTH], details)
+        return key_id, secret
 
     async def update(
         self,
@@ -78,13 +84,13 @@ class Keys:
         key_id: int | None = None,
         prefix: str | None = None,
     ) -> int:
-        """Change a key that can be used, on every server in a moment, and return its id."""
+        """Change a usable key, with immediate effect on every server; return its id."""
         if change.scopes is not UNSET:
             _check_scopes(credential, change.scopes)
-        async with keeping_one(self._database, credential.tenant_id) as conn:
+        async with keeping_an_administrator(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, key_id, prefix)
             check_reach(credential, old.scopes, "key")
-            # Or one could act as a user for whom one may make no key.
+            # Otherwise a caller could act as a user for whom it may not create keys.
             check_reach(credential, old.user_scopes or frozenset(), "user")
             _check_usable(old)
             new = await keys.change(
@@ -96,32 +102,34 @@ class Keys:
             )
             if details := _changed(old, new):
                 await _record(conn, credential, "update", old.prefix, details)
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
         return old.id
 
     async def revoke(
         self, credential: Credential, *, key_id: int | None = None, prefix: str | None = None
     ) -> None:
-        """Let a key open nothing any more, on every server in a moment."""
-        async with keeping_one(self._database, credential.tenant_id) as conn:
+        """Revoke a key, with immediate effect on every server."""
+        async with keeping_an_administrator(self._database, credential.tenant_id) as conn:
             key = await _lock(conn, credential, key_id, prefix)
             check_reach(credential, key.scopes, "key")
             if key.revoked_at is None:
                 await keys.revoke(conn, key.id)
                 await _record(conn, credential, "revoke", key.prefix, {"id": str(key.id)})
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
 
 
 async def _lock(
     conn: Connection, credential: Credential, key_id: int | None, prefix: str | None
 ) -> LockedKey:
-    found = await keys.lock(conn, credential.tenant_id, key_id=key_id, prefix=prefix)
-    if not found:
-        # No more than a prefix: what was given may be a whole key.
-        raise unknown(credential, "key", key_id if prefix is None else prefix[: tenants.PREFIX])
-    if len(found) > 1:
-        raise Conflict("More than one key begins like this; name it by its id.")
-    return found[0]
+    matches = await keys.lock(conn, credential.tenant_id, key_id=key_id, prefix=prefix)
+    if not matches:
+        # Echo no more than a prefix: the caller may have passed a whole key.
+        raise unknown_in_tenant(
+            credential, "key", key_id if prefix is None else prefix[: tenants.KEY_PREFIX_LENGTH]
+        )
+    if len(matches) > 1:
+        raise Conflict("More than one key begins with this prefix; name it by its id.")
+    return matches[0]
 
 
 def _check_scopes(credential: Credential, scopes: frozenset[Scope]) -> None:
@@ -131,55 +139,55 @@ def _check_scopes(credential: Credential, scopes: frozenset[Scope]) -> None:
 
 
 def _check_usable(key: LockedKey) -> None:
-    """Refuse to change what has ended, or ends with something else; raises Conflict."""
+    """Refuse to change a key that has ended or belongs to a login; raises Conflict."""
     if key.revoked_at is not None or key.has_expired:
         how = "has expired" if key.revoked_at is None else "is revoked"
-        raise Conflict(f"The key {how}, and stays so; create another one.")
+        raise Conflict(f"The key {how} and cannot be changed; create another one.")
     if key.is_login:
-        raise Conflict("The key was got by logging in, and ends with that; create another one.")
+        raise Conflict("The key belongs to a login and ends with it; create another one.")
 
 
 async def _ensure_user(
     conn: Connection, credential: Credential, name: str, scopes: frozenset[Scope]
 ) -> int:
-    """Return the id of a user; one that is new may do as much as its key, and more cannot hurt."""
+    """Return the id of a user, created if missing with at least the scopes of its key."""
     check_user(name, "user")
-    if (found := await users.lock(conn, credential.tenant_id, name=name)) is not None:
-        if wider := found.reach - grantable(credential.scopes):
+    if (user := await users.lock(conn, credential.tenant_id, name=name)) is not None:
+        if wider := user.reach - grantable(credential.scopes):
             raise Forbidden(
-                f"{name!r} has the scope {min(wider).value!r}, which your key has not; "
-                "whoever has it makes keys for this user.",
+                f"{name!r} has the scope {min(wider).value!r}, which your key lacks; "
+                "only a key with that scope can create keys for this user.",
                 scope=min(wider).value,
             )
-        return found.id
-    may = scopes | (OF_A_TENANT & grantable(credential.scopes))
-    made = await users.add(conn, credential.tenant_id, name, may)
-    if made is None:
-        raise Conflict(f"The user {name!r} is being created by somebody else; try again.")
+        return user.id
+    granted = scopes | (TENANT_SCOPES & grantable(credential.scopes))
+    user_id = await users.add(conn, credential.tenant_id, name, granted)
+    if user_id is None:
+        raise Conflict(f"The user {name!r} is being created by another request; try again.")
     await audit_log.record(
         conn,
         credential=credential,
         action="user.create",
         target=name,
         tenant_id=credential.tenant_id,
-        details={"scopes": sorted(may), "password": False},
+        details={"scopes": sorted(granted), "password": False},
     )
-    return made
+    return user_id
 
 
-def _told(key_id: int, asked: KeyRequest) -> Mapping[str, object]:
-    """Return what the audit log says of a key that was made."""
+def _audit_details(key_id: int, request: KeyRequest) -> Mapping[str, object]:
+    """Return the details of a new key for the audit log."""
     return {
         "id": str(key_id),
-        "scopes": sorted(asked.scopes),
-        "user": asked.user,
-        "service": asked.service,
-        "expires_in": None if asked.lasts is None else asked.lasts.total_seconds(),
+        "scopes": sorted(request.scopes),
+        "user": request.user,
+        "service": request.service,
+        "expires_in": None if request.lasts is None else request.lasts.total_seconds(),
     }
 
 
 def _changed(old: LockedKey, new: ChangedKey) -> Mapping[str, object]:
-    """Return what is different, each as it was and as it is."""
+    """Return the changed fields, each with its old and new value."""
     fields = (
         ("name", old.name, new.name),
         ("scopes", sorted(old.scopes), sorted(new.scopes)),

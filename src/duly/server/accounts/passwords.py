@@ -1,8 +1,7 @@
-"""Hashes passwords, slowly on purpose, and never more than a few at once.
+"""Hashes and verifies passwords with Argon2, a bounded number at a time.
 
-Argon2 takes memory and tens of milliseconds of a core for each guess, which is what makes
-guessing dear. So it runs in threads of its own, beside the event loop, two at a time; when
-too many wait, the next one is sent away.
+Argon2 takes memory and tens of milliseconds of a core on purpose, to make guessing expensive. So
+it runs in two threads beside the event loop; beyond a short queue, callers are refused.
 """
 
 import asyncio
@@ -18,40 +17,40 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 T = TypeVar("T")
-SHORTEST = 8
-LONGEST = 1000
-"""Characters: longer ones would cost more to hash than they are worth."""
-AT_ONCE = 2
-"""Each takes 32 MiB while it lasts."""
-MOST_WAITING = 16
+MIN_PASSWORD_LENGTH = 8
+MAX_PASSWORD_LENGTH = 1000
+"""Characters: longer ones cost more to hash than they gain."""
+MAX_CONCURRENT_HASHES = 2
+"""Each takes 32 MiB while it runs."""
+MAX_QUEUED_HASHES = 16
 RETRY_AFTER = timedelta(seconds=2)
 
 
 class Passwords:
-    """Turns passwords into what is stored, and compares them with it."""
+    """Hashes passwords and verifies them against stored hashes."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="passwords")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_HASHES, thread_name_prefix="passwords")
         self._waiting = 0
 
     async def hash(self, password: str) -> str:
-        """Return what is stored of a password; raises Invalid when it is none."""
+        """Return the hash of a new password; raises Invalid when it is too short or too long."""
         check_password(password)
         return await self._run(lambda: _hasher().hash(password))
 
     async def matches(self, password: str, hashed: str | None) -> bool:
-        """Say whether a password is the one; without one to compare with, it takes as long."""
-        given = password if len(password) <= LONGEST else ""
-        right = await self._run(lambda: _verify(hashed or _nobodys(), given))
-        return right and hashed is not None and given == password
+        """Return whether a password matches; takes as long when there is no hash to compare."""
+        given = password if len(password) <= MAX_PASSWORD_LENGTH else ""
+        is_match = await self._run(lambda: _verify(hashed or _dummy_hash(), given))
+        return is_match and hashed is not None and given == password
 
-    def check_room(self) -> None:
-        """Send away who would have to wait for too many others; raises Unavailable."""
-        if self._waiting >= AT_ONCE + MOST_WAITING:
+    def check_capacity(self) -> None:
+        """Refuse a caller when the queue is full; raises Unavailable."""
+        if self._waiting >= MAX_CONCURRENT_HASHES + MAX_QUEUED_HASHES:
             raise Unavailable("Too many passwords are being checked; try again.", RETRY_AFTER)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        self.check_room()
+        self.check_capacity()
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -60,22 +59,25 @@ class Passwords:
 
 
 def check_password(password: str) -> None:
-    """Refuse what is too easy to guess, or too long to be hashed; raises Invalid."""
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise Invalid("password", f"password has {SHORTEST} to {LONGEST} characters.")
+    """Refuse a password that is too easy to guess or too long to hash; raises Invalid."""
+    if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
+        raise Invalid(
+            "password",
+            f"password must have {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH} characters.",
+        )
 
 
 @cache
 def _hasher() -> "PasswordHasher":
-    # Here, because most servers never see a password.
+    # Imported lazily, because most servers never check a password.
     from argon2 import PasswordHasher
 
     return PasswordHasher(time_cost=3, memory_cost=32 * 1024, parallelism=1)
 
 
 @cache
-def _nobodys() -> str:
-    """Return a hash that nobody's password has, to be compared with all the same."""
+def _dummy_hash() -> str:
+    """Return a hash to verify against when the user is unknown, so that timing does not tell."""
     return _hasher().hash("")
 
 

@@ -1,7 +1,7 @@
-"""Changes plans and tiers, and writes down who did.
+"""Creates, changes and removes plans and tiers, with an entry in the audit log.
 
-What a plan grants is read with the caller's key, which every server remembers for a moment.
-They are told of a change; whoever does not hear of it knows it when that moment is over.
+A plan is read together with the caller's key, which every server caches for a few seconds. A
+change sends a hint that invalidates these caches; a server that misses it follows after the TTL.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,56 +14,61 @@ import msgspec
 
 from duly.config import RetentionSettings
 from duly.errors import Conflict, Invalid, NotFound
-from duly.model.amounts import ResourcesRequest, told_amounts, told_resources
-from duly.model.numerals import plain
-from duly.model.plan_request import change_plan, check_retention
+from duly.model.numerals import format_number
+from duly.model.requests.amounts import ResourcesRequest, amounts_to_json, resources_to_json
+from duly.model.requests.plan_request import change_plan, check_retention
+from duly.model.requests.tier_request import MAX_TIERS, tier_from
 from duly.model.resources import TIERS, Resources
 from duly.model.tenant import Credential, Plan
-from duly.model.tier_request import MOST_TIERS, tier_from
-from duly.server.herald import Herald
-from duly.server.news import News
-from duly.store import audit_log, plans, tiers
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.store.accounts import audit_log, plans, tiers
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database
-from duly.store.lanes import Lane
 
-ALWAYS = "unlimited"
-"""The plan of the tenant that `duly up` begins with."""
-MOST_SHOWN = 5
-"""Names of tenants in a refusal."""
-NOBODY = 0
+PERMANENT_PLAN = "unlimited"
+"""The plan of the tenant that `duly up` creates; it cannot be removed."""
+MAX_TENANTS_SHOWN = 5
+"""Tenants that an error message names."""
+NO_TENANT = 0
 """The id of no tenant."""
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What is said of tiers by whom a change is for, and what names stand for in all."""
+class TierDefinitions(msgspec.Struct, frozen=True):
+    """The tiers defined at the level of a change, and those in effect, by name.
 
-    here: Mapping[str, Resources]
-    known: Mapping[str, Resources]
+    The level is one tenant or everyone; a tenant's own tiers override everyone's.
+    """
+
+    defined: Mapping[str, Resources]
+    effective: Mapping[str, Resources]
 
 
-class PlanKeeper:
-    """Makes, changes and removes plans and tiers."""
+class Plans:
+    """The operations on plans and tiers."""
 
-    def __init__(self, database: Database, herald: Herald, settings: RetentionSettings) -> None:
+    def __init__(
+        self, database: Database, server_bus: ServerBus, settings: RetentionSettings
+    ) -> None:
         self._database = database
-        self._herald = herald
+        self._server_bus = server_bus
         self._settings = settings
 
     async def create_plan(self, credential: Credential, plan: Plan) -> None:
         """Store a new plan."""
         check_retention(plan.retention, self._settings.history)
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_tiers(conn, plan)
             if not await plans.add(conn, plan):
                 raise Conflict(f"There is a plan {plan.name!r} already; update it instead.")
-            grants = {"grants": _granted(plan)}
-            await _record(conn, credential, "plan.create", plan.name, grants)
+            details = {"grants": _grants(plan)}
+            await _record(conn, credential, "plan.create", plan.name, details)
 
     async def update_plan(
         self, credential: Credential, name: str, changes: Mapping[str, Any]
     ) -> None:
         """Change what a plan grants, for every tenant that has it."""
-        async with self._database.transaction(Lane.GUEST) as conn:
+        async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             old = await self._lock(conn, name)
             plan = change_plan(old, changes)
             if "retention" in changes:
@@ -72,18 +77,18 @@ class PlanKeeper:
                 await _check_tiers(conn, plan)
             await plans.change(conn, plan)
             await _record(conn, credential, "plan.update", name, _changed(old, plan))
-        # What waited for a limit may run now.
-        self._herald.announce(News(work=True, pairs=None, credentials=True))
+        # Tasks that waited for a limit may run now.
+        self._server_bus.broadcast(Hint(work=True, subqueues=None, credentials=True))
 
     async def remove_plan(self, credential: Credential, name: str) -> None:
         """Remove a plan that no tenant has."""
-        if name == ALWAYS:
-            raise Conflict(f"The plan {ALWAYS!r} cannot be removed; it can be changed.")
-        async with self._database.transaction(Lane.GUEST) as conn:
+        if name == PERMANENT_PLAN:
+            raise Conflict(f"The plan {PERMANENT_PLAN!r} cannot be removed; it can be changed.")
+        async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             plan = await self._lock(conn, name)
             _check_unused(name, *await plans.tenants_of(conn, name))
             await plans.remove(conn, name)
-            await _record(conn, credential, "plan.remove", name, {"grants": _granted(plan)})
+            await _record(conn, credential, "plan.remove", name, {"grants": _grants(plan)})
 
     async def _lock(self, conn: Connection, name: str) -> Plan:
         plan = await plans.lock(conn, name)
@@ -92,27 +97,27 @@ class PlanKeeper:
         return plan
 
     async def create_tier(
-        self, credential: Credential, name: str, asked: ResourcesRequest, *, everyone: bool
+        self, credential: Credential, name: str, request: ResourcesRequest, *, everyone: bool
     ) -> None:
-        """Say what a name stands for, of which that was not said here yet."""
+        """Define a tier that is not yet defined for the tenant, or for everyone."""
 
-        def decide(tiers: Said) -> Resources:
-            if name in tiers.here:
+        def decide(tiers: TierDefinitions) -> Resources:
+            if name in tiers.defined:
                 raise Conflict(f"There is a tier {name!r} already; update it instead.")
-            return tier_from(name, asked, plan=None if everyone else credential.plan)
+            return tier_from(name, request, plan=None if everyone else credential.plan)
 
         await self._put(credential, name, decide, "tier.create", everyone=everyone)
 
     async def update_tier(
-        self, credential: Credential, name: str, asked: ResourcesRequest, *, everyone: bool
+        self, credential: Credential, name: str, request: ResourcesRequest, *, everyone: bool
     ) -> None:
-        """Change what a name stands for, kind by kind, from whatever it stands for now."""
+        """Change some resources of a tier; the others stay as they are in effect now."""
 
-        def decide(tiers: Said) -> Resources:
-            if name not in tiers.known:
+        def decide(tiers: TierDefinitions) -> Resources:
+            if name not in tiers.effective:
                 raise _no_tier(name)
-            base = tiers.known[name]
-            return tier_from(name, asked, base, plan=None if everyone else credential.plan)
+            base = tiers.effective[name]
+            return tier_from(name, request, base, plan=None if everyone else credential.plan)
 
         await self._put(credential, name, decide, "tier.update", everyone=everyone)
 
@@ -120,66 +125,70 @@ class PlanKeeper:
         self,
         credential: Credential,
         name: str,
-        decide: Callable[[Said], Resources],
+        decide: Callable[[TierDefinitions], Resources],
         action: str,
         *,
         everyone: bool,
     ) -> None:
         tenant_id = None if everyone else credential.tenant_id
         async with self._writing(tenant_id) as conn:
-            said = await _lock_tiers(conn, tenant_id)
-            resources = decide(said)
-            if name not in said.here and len(said.here) >= MOST_TIERS:
-                raise Conflict(f"There may be at most {MOST_TIERS} tiers; remove one first.")
+            definitions = await _lock_tiers(conn, tenant_id)
+            resources = decide(definitions)
+            if name not in definitions.defined and len(definitions.defined) >= MAX_TIERS:
+                raise Conflict(f"There may be at most {MAX_TIERS} tiers; remove one first.")
             await tiers.put(conn, tenant_id, name, resources)
-            details = {"everyone": everyone, "resources": told_resources(resources)}
+            details = {"everyone": everyone, "resources": resources_to_json(resources)}
             await _record(conn, credential, action, name, details, tenant_id)
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
 
     def _writing(self, tenant_id: int | None) -> AbstractAsyncContextManager[Connection]:
-        """Lend a transaction that reaches the rows of one tenant, if it is one tenant's change."""
+        """Open a transaction, confined to the rows of one tenant unless the change is global."""
         if tenant_id is None:
-            return self._database.transaction(Lane.GUEST)
+            return self._database.transaction(ConnectionClass.CLIENT)
         return self._database.writing_for(tenant_id)
 
     async def remove_tier(self, credential: Credential, name: str, *, everyone: bool) -> None:
-        """Take back what was said of a name, so that it means what it meant before."""
+        """Remove the definition of a tier, so that the next wider one is in effect again."""
         tenant_id = None if everyone else credential.tenant_id
         async with self._writing(tenant_id) as conn:
-            said = await _lock_tiers(conn, tenant_id)
+            definitions = await _lock_tiers(conn, tenant_id)
             if not await tiers.remove(conn, tenant_id, name):
-                raise _nothing_to_remove(name, said)
-            named = [] if not everyone or name in TIERS else await tiers.plans_with(conn, name)
-            if named:
+                raise _nothing_to_remove(name, definitions)
+            users = [] if not everyone or name in TIERS else await tiers.plans_with(conn, name)
+            if users:
                 raise Conflict(
-                    f"The tier {name!r} is named by the plans {', '.join(named)}; "
+                    f"The tier {name!r} is used by the plans {', '.join(users)}; "
                     "take it out of their tiers first.",
-                    plans=named,
+                    plans=users,
                 )
             await _record(conn, credential, "tier.remove", name, {"everyone": everyone}, tenant_id)
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
 
 
-def _granted(plan: Plan) -> dict[str, Any]:
-    """Return what a plan says, for the audit log: a plan that is gone can be made again."""
-    said = {name: getattr(plan, name) for name in plans.FIELDS}
-    return {name: _told(name, value) for name, value in said.items() if value not in (None, {})}
+def _grants(plan: Plan) -> dict[str, Any]:
+    """Return all fields of a plan for the audit log, so that a removed plan can be recreated."""
+    fields = {name: getattr(plan, name) for name in plans.FIELDS}
+    return {
+        name: _as_requested(name, value)
+        for name, value in fields.items()
+        if value not in (None, {})
+    }
 
 
-def _told(name: str, value: Any) -> Any:
-    """Return a field of a plan as a request says it."""
+def _as_requested(name: str, value: Any) -> Any:
+    """Return a field of a plan in the form that a request has."""
     if name == "max_resources":
-        return told_amounts(value)
+        return amounts_to_json(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Decimal):
-        return plain(value)
+        return format_number(value)
     return msgspec.to_builtins(value)
 
 
 def _changed(old: Plan, new: Plan) -> dict[str, Any]:
-    """Return what is different, each as it was and as it is."""
-    before, after = _granted(old), _granted(new)
+    """Return the changed fields, each with its old and new value."""
+    before, after = _grants(old), _grants(new)
     return {
         name: [before.get(name), after.get(name)]
         for name in plans.FIELDS
@@ -188,50 +197,52 @@ def _changed(old: Plan, new: Plan) -> dict[str, Any]:
 
 
 async def _check_tiers(conn: Connection, plan: Plan) -> None:
-    """Refuse a plan with a tier that does not exist: nothing could ever run in it."""
+    """Refuse a plan with a tier that does not exist: no task could ever run in it."""
     if plan.tiers is None:
         return
-    there = [*TIERS, *(tier.name for tier in await tiers.read(conn, NOBODY))]
+    existing = [*TIERS, *(tier.name for tier in await tiers.read(conn, NO_TENANT))]
     for name in plan.tiers:
-        if name not in there:
+        if name not in existing:
             raise Invalid(
                 "tiers",
                 f"There is no tier {name!r} for everyone; there are "
-                f"{', '.join(dict.fromkeys(there))}.",
+                f"{', '.join(dict.fromkeys(existing))}.",
             )
 
 
-def _check_unused(name: str, tenants: Sequence[str], gone: Sequence[str]) -> None:
+def _check_unused(name: str, tenants: Sequence[str], removed: Sequence[str]) -> None:
     if tenants:
-        shown = ", ".join(tenants[:MOST_SHOWN]) + (", …" if len(tenants) > MOST_SHOWN else "")
+        shown = ", ".join(tenants[:MAX_TENANTS_SHOWN]) + (
+            ", …" if len(tenants) > MAX_TENANTS_SHOWN else ""
+        )
         raise Conflict(
-            f"The plan {name!r} is that of {len(tenants)} "
-            f"{'tenant' if len(tenants) == 1 else 'tenants'} ({shown}); give them another one "
+            f"The plan {name!r} is used by {len(tenants)} "
+            f"{'tenant' if len(tenants) == 1 else 'tenants'} ({shown}); give them another plan "
             "first: duly tenant update NAME --plan PLAN.",
             tenants=len(tenants),
         )
-    if gone:
+    if removed:
         raise Conflict(
-            f"The plan {name!r} was that of a tenant that was removed ({gone[0]}), whose history "
-            "is counted by it; it stays.",
+            f"The plan {name!r} cannot be removed: the usage history of a removed tenant "
+            f"({removed[0]}) refers to it.",
             tenants=0,
         )
 
 
-async def _lock_tiers(conn: Connection, tenant_id: int | None) -> Said:
-    """Return what is said of tiers, which nobody else can change here until the commit."""
+async def _lock_tiers(conn: Connection, tenant_id: int | None) -> TierDefinitions:
+    """Lock the tier definitions of a tenant, or of everyone, until the commit; return them."""
     await tiers.lock(conn, tenant_id)
-    found = await tiers.read(conn, NOBODY if tenant_id is None else tenant_id)
-    everyones = {tier.name: tier.resources for tier in found if not tier.is_own}
-    own = {tier.name: tier.resources for tier in found if tier.is_own}
-    return Said(everyones if tenant_id is None else own, {**TIERS, **everyones, **own})
+    rows = await tiers.read(conn, NO_TENANT if tenant_id is None else tenant_id)
+    everyones = {tier.name: tier.resources for tier in rows if not tier.is_own}
+    own = {tier.name: tier.resources for tier in rows if tier.is_own}
+    return TierDefinitions(everyones if tenant_id is None else own, {**TIERS, **everyones, **own})
 
 
-def _nothing_to_remove(name: str, said: Said) -> Conflict | NotFound:
-    if name not in said.known:
+def _nothing_to_remove(name: str, definitions: TierDefinitions) -> Conflict | NotFound:
+    if name not in definitions.effective:
         return _no_tier(name)
-    whose = "Duly's own" if said.known[name] == TIERS.get(name) else "everybody's"
-    return Conflict(f"The tier {name!r} is {whose}, as it is; there is nothing to take back.")
+    whose = "Duly's own" if definitions.effective[name] == TIERS.get(name) else "everyone's"
+    return Conflict(f"The tier {name!r} is {whose} and not redefined here; nothing to remove.")
 
 
 def _no_tier(name: str) -> NotFound:

@@ -1,58 +1,58 @@
-"""Makes, changes, suspends and removes tenants, and writes down who did."""
+"""Creates, changes, suspends and removes tenants, with an entry in the audit log."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from duly.errors import Conflict, Invalid
-from duly.model.names import check_tenant
+from duly.model.requests.names import check_tenant
 from duly.model.tenant import Credential
-from duly.server.administrators import keeping_one
-from duly.server.herald import Herald
-from duly.server.news import News
-from duly.store import audit_log, tenants
+from duly.server.accounts.administrators import keeping_an_administrator
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.store.accounts import audit_log, tenants
+from duly.store.accounts.tenants import Tenant
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database, Taken
-from duly.store.lanes import Lane
-from duly.store.tenants import Tenant
 
-HOME = "default"
-"""The tenant of the installation itself, to which `duly up` and `duly db init` give keys."""
-FIRST_PLAN = "free"
-"""What a tenant gets if nobody says more: a limit that nobody asked for is easily lifted."""
-MANY = 1000
-"""How many live tasks are counted at most."""
+DEFAULT_TENANT = "default"
+"""The installation's own tenant, for which `duly up` and `duly db init` create keys."""
+DEFAULT_PLAN = "free"
+"""The plan of a new tenant if none is given: a limit is easily lifted later."""
+MAX_COUNTED_TASKS = 1000
+"""Live tasks are counted up to this number."""
 
 
 class Tenants:
-    """What an administrator does to tenants."""
+    """The operations of administrators on tenants."""
 
-    def __init__(self, database: Database, herald: Herald) -> None:
+    def __init__(self, database: Database, server_bus: ServerBus) -> None:
         self._database = database
-        self._herald = herald
+        self._server_bus = server_bus
 
     async def create(self, credential: Credential, name: str, plan: str | None) -> int:
-        """Make a tenant, and return its id."""
+        """Create a tenant, and return its id."""
         check_tenant(name)
-        plan = FIRST_PLAN if plan is None else plan
-        async with self._database.transaction(Lane.GUEST) as conn:
+        plan = DEFAULT_PLAN if plan is None else plan
+        async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_plan(conn, plan)
-            made = await tenants.add(conn, name, plan)
-            if made is None:
-                raise _taken(name)
-            await _record(conn, credential, "create", made, name, {"plan": plan})
-        return made
+            tenant_id = await tenants.add(conn, name, plan)
+            if tenant_id is None:
+                raise _name_taken(name)
+            await _record(conn, credential, "create", tenant_id, name, {"plan": plan})
+        return tenant_id
 
     async def update(
         self, credential: Credential, tenant_id: int, *, name: str | None, plan: str | None
     ) -> None:
-        """Give a tenant another name or plan."""
+        """Change the name or the plan of a tenant."""
         if name is not None:
             check_tenant(name)
         try:
-            async with self._database.transaction(Lane.GUEST) as conn:
+            async with self._database.transaction(ConnectionClass.CLIENT) as conn:
                 old = await _lock(conn, tenant_id)
                 if name not in (None, old.name):
-                    _refuse_home(old, "renamed")
+                    _refuse_default_tenant(old, "renamed")
                 if plan not in (None, old.plan):
                     await _check_plan(conn, plan or "")
                 new_name, new_plan = name or old.name, plan or old.plan
@@ -69,55 +69,56 @@ class Tenants:
                 }
                 await _record(conn, credential, "update", old.id, old.name, changed)
         except Taken:
-            raise _taken(name or "") from None
-        self._herald.announce(News(work=True, credentials=True))
+            raise _name_taken(name or "") from None
+        self._server_bus.broadcast(Hint(work=True, credentials=True))
 
     async def suspend(self, credential: Credential, tenant_id: int) -> None:
-        """Let a tenant look and do nothing else; nothing of it starts from now on."""
-        async with keeping_one(self._database) as conn:
+        """Suspend a tenant: it can only read, and none of its tasks start."""
+        async with keeping_an_administrator(self._database) as conn:
             old = await _lock(conn, tenant_id)
-            _refuse_home(old, "suspended")
+            _refuse_default_tenant(old, "suspended")
             if old.suspended_at is None:
                 await tenants.suspend(conn, tenant_id)
                 await _record(conn, credential, "suspend", old.id, old.name, {})
-        self._herald.announce(News(work=True, credentials=True))
+        self._server_bus.broadcast(Hint(work=True, credentials=True))
 
     async def resume(self, credential: Credential, tenant_id: int) -> None:
-        """Let a suspended tenant go on where it was."""
-        async with self._database.transaction(Lane.GUEST) as conn:
+        """Resume a suspended tenant where it stopped."""
+        async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             old = await _lock(conn, tenant_id)
             if old.suspended_at is not None:
                 await tenants.resume(conn, tenant_id)
                 await _record(conn, credential, "resume", old.id, old.name, {})
-        self._herald.announce(News(work=True, pairs=None, credentials=True))
+        self._server_bus.broadcast(Hint(work=True, subqueues=None, credentials=True))
 
     async def remove(self, credential: Credential, tenant_id: int) -> None:
-        """Remove a tenant that has nothing left to do, with its users and keys, for good."""
-        async with keeping_one(self._database) as conn:
-            old = _there(await tenants.lock_for_good(conn, tenant_id))
-            _refuse_home(old, "removed")
-            if count := await tenants.count_live(conn, tenant_id, up_to=MANY):
-                raise _busy(old, count)
-            gone = await tenants.remove(conn, tenant_id)
-            told = msgspec.to_builtins(gone)
-            await _record(conn, credential, "remove", old.id, old.name, told)
-        self._herald.announce(News(work=bool(gone.reservations), credentials=True))
+        """Remove a tenant without live tasks, with its users and keys, for good."""
+        async with keeping_an_administrator(self._database) as conn:
+            old = _existing(await tenants.lock_for_removal(conn, tenant_id))
+            _refuse_default_tenant(old, "removed")
+            if count := await tenants.count_live(conn, tenant_id, up_to=MAX_COUNTED_TASKS):
+                raise _has_live_tasks(old, count)
+            removed = await tenants.remove(conn, tenant_id)
+            # The name may be given again, so the entry has the id as well.
+            details = {"id": str(old.public_id), **msgspec.to_builtins(removed)}
+            await _record(conn, credential, "remove", old.id, old.name, details)
+        self._server_bus.broadcast(Hint(work=bool(removed.reservations), credentials=True))
 
 
 async def _lock(conn: Connection, tenant_id: int) -> Tenant:
-    return _there(await tenants.lock(conn, tenant_id))
+    return _existing(await tenants.lock(conn, tenant_id))
 
 
-def _there(found: Tenant | None) -> Tenant:
-    if found is None:
-        raise tenants.gone()
-    return found
+def _existing(tenant: Tenant | None) -> Tenant:
+    if tenant is None:
+        raise tenants.not_found()
+    return tenant
 
 
 async def _check_plan(conn: Connection, plan: str) -> None:
-    known = await tenants.plans(conn)
-    if plan not in known:
-        raise Invalid("plan", f"There is no plan {plan[:60]!r}; there are {', '.join(known)}.")
+    names = await tenants.plans(conn)
+    if plan not in names:
+        raise Invalid("plan", f"There is no plan {plan[:60]!r}; there are {', '.join(names)}.")
 
 
 async def _record(
@@ -138,21 +139,25 @@ async def _record(
     )
 
 
-def _refuse_home(tenant: Tenant, what: str) -> None:
-    if tenant.name == HOME:
-        raise Conflict(f"The tenant {HOME!r} is the installation's own and cannot be {what}.")
+def _refuse_default_tenant(tenant: Tenant, action: str) -> None:
+    if tenant.name == DEFAULT_TENANT:
+        raise Conflict(
+            f"The tenant {DEFAULT_TENANT!r} is the installation's own and cannot be {action}."
+        )
 
 
-def _taken(name: str) -> Conflict:
-    return Conflict(
-        f"There is, or was, a tenant {name!r}; the name of one that was removed is not given again."
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"There is a tenant {name!r} already. Choose another name.")
+
+
+def _has_live_tasks(tenant: Tenant, count: int) -> Conflict:
+    many = (
+        f"{count} or more tasks"
+        if count == MAX_COUNTED_TASKS
+        else f"{count} task{'s' * (count != 1)}"
     )
-
-
-def _busy(tenant: Tenant, count: int) -> Conflict:
-    many = f"{count} or more tasks" if count == MANY else f"{count} task{'s' * (count != 1)}"
     return Conflict(
-        f"{tenant.name!r} has {many} that have not ended. Suspend it, so that nothing new comes "
+        f"{tenant.name!r} has {many} that have not ended. Suspend it to stop new submissions "
         f"(`duly tenant suspend {tenant.name}`), cancel them (POST /v1/tasks/cancel?tenant="
         f"{tenant.name}) or let them end, then remove it.",
         live=count,

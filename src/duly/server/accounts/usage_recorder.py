@@ -1,9 +1,11 @@
-"""Writes down what was used, while this server leads.
+"""Records the usage of ended attempts in the usage ledger, while this server leads.
 
-Attempts are booked in the order of their numbers. A number is drawn before its attempt is
-committed, so the last one that was given out says little about what can be seen. So: read
-it, draw a line behind everybody who may hold it or a lower one, and wait until they are
-through. What is below it then is all there will ever be.
+Attempts are recorded in the order of their numbers, up to a watermark. A number is drawn before
+its attempt commits, so lower numbers than the last one may still appear. So the recorder reads
+the last number, notes the transactions that may hold it or a lower one, and waits until they
+have ended. After that no number up to the watermark can appear any more.
+
+Decision: docs/adr/0015-usage-ledger.md.
 """
 
 import asyncio
@@ -13,24 +15,25 @@ from datetime import timedelta
 from duly import clock
 from duly.config import UsageSettings
 from duly.policy.price import TARIFF
-from duly.server.cluster_manager import ClusterManager
+from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.service import Service
-from duly.store import servers, usage
+from duly.store.accounts import usage
 from duly.store.database import Connection, Database
-from duly.store.servers import Term
+from duly.store.fleet import servers
+from duly.store.fleet.servers import Term
 
 log = logging.getLogger(__name__)
-BATCH = 5000
-"""Attempts that are booked in one transaction, at most."""
-SHARE = 4
-"""A pause is at least so many times as long as what was done before it."""
-TRIES = 10
-PATIENCE = 0.005
-"""Seconds before looking again whether others are through; doubled each time."""
+ATTEMPTS_PER_BATCH = 5000
+"""The most attempts recorded in one transaction."""
+MIN_PAUSE_FACTOR = 4
+"""A pause lasts at least this many times as long as the tick before it."""
+MAX_SETTLE_CHECKS = 10
+FIRST_SETTLE_DELAY_SECONDS = 0.005
+"""The delay before checking again whether those transactions have ended; doubled each time."""
 
 
-class Bookkeeper(Service):
-    """Keeps the books of usage close behind what happens."""
+class UsageRecorder(Service):
+    """Keeps the usage ledger up to date, shortly behind the attempts."""
 
     def __init__(
         self, database: Database, settings: UsageSettings, cluster_manager: ClusterManager
@@ -39,48 +42,48 @@ class Bookkeeper(Service):
         self._database = database
         self._cluster_manager = cluster_manager
         self._took = 0.0
-        self._waits = False
+        self._is_blocked = False
 
     def pause(self) -> timedelta:
-        """Rest longer when there was much to do."""
-        return max(self._interval, timedelta(seconds=SHARE * self._took))
+        """Wait longer after a long tick."""
+        return max(self._interval, timedelta(seconds=MIN_PAUSE_FACTOR * self._took))
 
     async def tick(self) -> bool:
-        """Book what can be booked, a batch at a time."""
+        """Record all settled attempts, a batch at a time."""
         term = self._cluster_manager.term
         if term is None:
             return False
         began_at = clock.monotonic()
-        # One connection, and so one server: after a failover transaction ids mean something else.
+        # On one connection, so that a failover in between fails: transaction ids differ after it.
         async with self._database.connection() as conn:
-            marks = await usage.read_marks(conn)
+            marks = await usage.read_watermarks(conn)
             if marks.given > marks.booked_to and await self._is_settled(conn):
-                while await self._book(conn, term, marks.given):
+                while await self._record_batch(conn, term, marks.given):
                     pass
             elif marks.given < marks.booked_to:
-                await usage.raise_entries(conn)
+                await usage.advance_entry_sequence(conn)
         self._took = clock.monotonic() - began_at
         return False
 
     async def _is_settled(self, conn: Connection) -> bool:
-        """Wait until all have ended who have drawn a number so far; give up after a while."""
-        line = await usage.draw_line(conn)
-        for attempt in range(TRIES):
-            if await usage.is_over(conn, line):
-                self._waits = False
+        """Wait until the transactions that drew a number so far have ended; False on timeout."""
+        horizon = await usage.next_transaction_id(conn)
+        for check in range(MAX_SETTLE_CHECKS):
+            if await usage.have_ended_before(conn, horizon):
+                self._is_blocked = False
                 return True
-            await asyncio.sleep(PATIENCE * 2**attempt)
-        if not self._waits:
-            log.warning("the books of usage wait for a transaction that has been open for long")
-        self._waits = True
+            await asyncio.sleep(FIRST_SETTLE_DELAY_SECONDS * 2**check)
+        if not self._is_blocked:
+            log.warning("the usage ledger waits for a long-running transaction")
+        self._is_blocked = True
         return False
 
-    async def _book(self, conn: Connection, term: Term, settled: int) -> bool:
-        """Book one batch of what is settled; return whether there is more."""
+    async def _record_batch(self, conn: Connection, term: Term, settled: int) -> bool:
+        """Record one batch of settled attempts; return whether there is more."""
         async with conn.transaction():
             await servers.hold(conn, term)
-            above = await usage.lock_books(conn)
-            up_to = min(settled, above + BATCH)
+            above = await usage.lock_ledger(conn)
+            up_to = min(settled, above + ATTEMPTS_PER_BATCH)
             if up_to > above:
-                await usage.book(conn, TARIFF, above=above, up_to=up_to)
+                await usage.record(conn, TARIFF, above=above, up_to=up_to)
         return up_to < settled

@@ -1,24 +1,24 @@
-"""Makes, changes and removes the users of a tenant, and writes down who did."""
+"""Creates, changes and removes the users of a tenant, with an entry in the audit log."""
 
 from duly.errors import Conflict
-from duly.model.names import check_user
+from duly.model.requests.names import check_user
 from duly.model.tenant import Credential, Scope
-from duly.policy.grants import OF_A_TENANT, grantable
-from duly.server.administrators import check_grant, check_reach, keeping_one
-from duly.server.herald import Herald
-from duly.server.news import News
-from duly.server.passwords import Passwords
-from duly.store import audit_log, tenants, users
+from duly.policy.grants import TENANT_SCOPES, grantable
+from duly.server.accounts.administrators import check_grant, check_reach, keeping_an_administrator
+from duly.server.accounts.passwords import Passwords
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.store.accounts import audit_log, tenants, users
+from duly.store.accounts.users import User
 from duly.store.database import Connection, Database
-from duly.store.users import User
 
 
 class Users:
-    """What whoever manages a tenant does to its users."""
+    """The operations of a tenant's manager on its users."""
 
-    def __init__(self, database: Database, herald: Herald, passwords: Passwords) -> None:
+    def __init__(self, database: Database, server_bus: ServerBus, passwords: Passwords) -> None:
         self._database = database
-        self._herald = herald
+        self._server_bus = server_bus
         self._passwords = passwords
 
     async def create(
@@ -29,20 +29,20 @@ class Users:
         scopes: frozenset[Scope] | None,
         password: str | None,
     ) -> int:
-        """Make a user of the caller's tenant, and return its id."""
+        """Create a user of the caller's tenant, and return its id."""
         check_user(name)
         if scopes is None:
-            scopes = OF_A_TENANT & grantable(credential.scopes)
+            scopes = TENANT_SCOPES & grantable(credential.scopes)
         check_grant(credential, scopes)
         hashed = None if password is None else await self._passwords.hash(password)
         async with self._database.writing_for(credential.tenant_id) as conn:
             await tenants.hold(conn, credential.tenant_id)
-            made = await users.add(conn, credential.tenant_id, name, scopes, hashed)
-            if made is None:
+            user_id = await users.add(conn, credential.tenant_id, name, scopes, hashed)
+            if user_id is None:
                 raise Conflict(f"There is a user {name!r} already.")
             details = {"scopes": sorted(scopes), "password": password is not None}
             await _record(conn, credential, "create", name, **details)
-        return made
+        return user_id
 
     async def update(
         self,
@@ -52,11 +52,11 @@ class Users:
         scopes: frozenset[Scope] | None,
         password: str | None,
     ) -> None:
-        """Change what a user may do, or its password; it ends what began with the old one."""
+        """Change the scopes or the password of a user; a new password ends its logins."""
         if scopes is not None:
             check_grant(credential, scopes)
         hashed = None if password is None else await self._passwords.hash(password)
-        async with keeping_one(self._database, credential.tenant_id) as conn:
+        async with keeping_an_administrator(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, user_id)
             details: dict[str, object] = {}
             if scopes is not None and scopes != old.scopes:
@@ -68,25 +68,25 @@ class Users:
                 details["password"] = True
             if details:
                 await _record(conn, credential, "update", old.name, **details)
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
 
     async def remove(self, credential: Credential, user_id: int) -> None:
         """Remove a user, and revoke its keys."""
-        async with keeping_one(self._database, credential.tenant_id) as conn:
+        async with keeping_an_administrator(self._database, credential.tenant_id) as conn:
             old = await _lock(conn, credential, user_id)
             count = await users.remove(conn, old.id)
             await _record(conn, credential, "remove", old.name, keys=count)
-        self._herald.announce(News(credentials=True))
+        self._server_bus.broadcast(Hint(credentials=True))
 
 
 async def _lock(conn: Connection, credential: Credential, user_id: int) -> User:
     await tenants.hold(conn, credential.tenant_id)
-    found = await users.lock(conn, credential.tenant_id, user_id=user_id)
-    if found is None:
-        raise users.gone()
-    # A key of the user goes, or is narrowed, with it.
-    check_reach(credential, found.reach, "user")
-    return found
+    user = await users.lock(conn, credential.tenant_id, user_id=user_id)
+    if user is None:
+        raise users.not_found()
+    # The user's keys are revoked or narrowed with it.
+    check_reach(credential, user.reach, "user")
+    return user
 
 
 async def _record(

@@ -1,62 +1,62 @@
-"""Refuses submissions before anything is stored, by what is known here of a tenant's limits.
+"""Refuses submissions over a tenant's limits before anything is stored.
 
-Every way to submit goes through it: one task, a batch, a graph, a replay. It costs next to
-nothing and is not exact. The rate is charged for certain where tasks are stored
+Every submission passes it: a task, a batch, a graph, a replay. It decides from this server's
+caches, so it is cheap but not exact; the tokens of the rate limit are taken where tasks are stored
 (`rate_limiter.py`).
 """
 
 from collections.abc import Awaitable, Callable
 
 from duly.model.tenant import Credential
-from duly.server.backlog import Backlog
-from duly.server.rate_limiter import RateLimiter
+from duly.server.admission.backlog_limit import BacklogLimit
+from duly.server.admission.rate_limiter import RateLimiter
 
 
 class AdmissionControl:
-    """Asks the rate limiter and the backlog on behalf of whoever submits."""
+    """Checks the rate limit and the backlog limit of the tenant that submits."""
 
-    def __init__(self, rate_limiter: RateLimiter, backlog: Backlog) -> None:
+    def __init__(self, rate_limiter: RateLimiter, backlog: BacklogLimit) -> None:
         self._rate_limiter = rate_limiter
         self._backlog = backlog
 
-    def enter(
+    def admit(
         self,
         credential: Credential,
         tasks: int,
-        is_known: Callable[[], Awaitable[bool]],
+        is_duplicate: Callable[[], Awaitable[bool]],
         *,
         certainly_new: int,
-    ) -> "Entry":
-        """Let tasks in for as long as the block lasts that stores them; raises LimitExceeded.
+    ) -> "AdmissionPermit":
+        """Return a permit to store tasks, to be held while storing them; raises LimitExceeded.
 
-        What was submitted before is free: the rate is asked for those that are `certainly_new`,
-        and `is_known` says whether the others need no room.
+        Duplicates are free: only tasks that are `certainly_new` are checked against the rate, and
+        `is_duplicate` is called before the backlog limit refuses a submission.
         """
         if certainly_new:
             self._rate_limiter.check(credential, certainly_new)
-        return Entry(self._backlog, credential, tasks, is_known)
+        return AdmissionPermit(self._backlog, credential, tasks, is_duplicate)
 
 
-class Entry:
-    """A submission that holds its place in the backlog while it is being stored."""
+class AdmissionPermit:
+    """Counts tasks against the backlog limit while they are being stored."""
 
     def __init__(
         self,
-        backlog: Backlog,
+        backlog: BacklogLimit,
         credential: Credential,
         tasks: int,
-        is_known: Callable[[], Awaitable[bool]],
+        is_duplicate: Callable[[], Awaitable[bool]],
     ) -> None:
         self._backlog = backlog
         self._credential = credential
         self._tasks = tasks
-        self._is_known = is_known
+        self._is_duplicate = is_duplicate
         self.stored = 0
-        """How many of its tasks were stored; whoever has entered says so."""
+        """How many of the tasks were stored; set by the holder of the permit."""
 
-    async def __aenter__(self) -> "Entry":
-        await self._backlog.enter(self._credential, self._tasks, self._is_known)
+    async def __aenter__(self) -> "AdmissionPermit":
+        await self._backlog.acquire(self._credential, self._tasks, self._is_duplicate)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._backlog.leave(self._credential, self._tasks, self.stored)
+        self._backlog.release(self._credential, self._tasks, self.stored)

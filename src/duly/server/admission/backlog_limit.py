@@ -1,10 +1,10 @@
-"""Keeps the number of tasks that wait to what a tenant's plan lets wait.
+"""Limits the number of waiting tasks of a tenant to its plan's `max_waiting`.
 
-The number is counted in the database, from the rows that are there, so that nothing
-can be forgotten in it. Each server counts anew at most once a second, and adds what it
-has let in since: a tenant can be over its limit by what other servers let in meanwhile,
-and by its own tasks that come back to be tried again. Of a backlog so long that counting
-takes its time, it is counted more seldom: at most a twentieth of the time goes into it.
+The backlog is counted from the rows in the database, so no counter can drift. Each server
+recounts a tenant at most once a second and adds the tasks that it has admitted since; a tenant can
+exceed its limit by the tasks that other servers admit in between, and by its own retries. A backlog
+so long that counting is slow is recounted less often: counting takes at most a twentieth of the
+time.
 """
 
 import asyncio
@@ -14,104 +14,106 @@ from datetime import timedelta
 from duly import telemetry
 from duly.errors import Invalid, LimitExceeded
 from duly.model.tenant import Credential, Plan
-from duly.server.pace import Pace
-from duly.store import backlog
+from duly.server.duty_cycle import DutyCycle
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
+from duly.store.tasks import backlog
 
-LOOK = timedelta(seconds=1)
-"""From one count to the next, at least."""
-MOST = 10_000
-"""How many tenants are remembered at once; beyond that the oldest are forgotten."""
+MIN_RECOUNT_INTERVAL = timedelta(seconds=1)
+"""Between two counts of one tenant."""
+MAX_CACHED_TENANTS = 10_000
+"""Beyond that the oldest count without tasks in flight is evicted."""
 RETRY_AFTER = timedelta(seconds=5)
 
 
-class Count:
-    """How many tasks of a tenant waited, and what this server has let in since then."""
+class TenantBacklog:
+    """The last count of a tenant's waiting tasks, and those that this server has admitted since."""
 
-    __slots__ = ("before", "counted", "counting", "let_in", "on_their_way", "pace")
+    __slots__ = ("admitted", "admitted_at_count", "count_done", "counted", "in_flight", "recount")
 
     def __init__(self) -> None:
         self.counted = 0
-        self.before = 0
-        """How many this server had let in when it began to count."""
-        self.let_in = 0
-        self.on_their_way = 0
-        self.pace = Pace(LOOK)
-        self.counting: asyncio.Event | None = None
-        """What those wait for who come while somebody counts."""
+        self.admitted = 0
+        """Tasks that this server has stored since it started counting this tenant."""
+        self.admitted_at_count = 0
+        """The value of `admitted` when the last count began."""
+        self.in_flight = 0
+        """Tasks that are being stored."""
+        self.recount = DutyCycle(MIN_RECOUNT_INTERVAL)
+        self.count_done: asyncio.Event | None = None
+        """Set at the end of the count that is under way; other submissions wait for it."""
 
     @property
-    def waiting(self) -> int:
-        """Return how many there are, as far as is known here."""
-        return self.counted + self.let_in - self.before + self.on_their_way
+    def estimate(self) -> int:
+        """Return the number of waiting tasks as far as this server knows."""
+        return self.counted + self.admitted - self.admitted_at_count + self.in_flight
 
 
-class Backlog:
-    """Lets tasks in while there is room for them in their tenant's backlog."""
+class BacklogLimit:
+    """Admits tasks while their tenant's backlog has room for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._counts: dict[int, Count] = {}
+        self._backlogs: dict[int, TenantBacklog] = {}
 
-    async def enter(
-        self, credential: Credential, tasks: int, is_known: Callable[[], Awaitable[bool]]
+    async def acquire(
+        self, credential: Credential, tasks: int, is_duplicate: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Make room for tasks that are about to be stored, or raise LimitExceeded.
+        """Count tasks that are about to be stored as waiting, or raise LimitExceeded.
 
-        `is_known` is asked when there is none: what was submitted before needs no room. Whoever
-        has entered must `leave`, whatever becomes of it.
+        `is_duplicate` is called if there is no room, because a duplicate needs none. The caller
+        must `release` the tasks, whether they were stored or not.
         """
         limit = credential.plan.max_waiting
         if limit is None:
             return
-        count = self._counts.get(credential.tenant_id)
-        if count is None:
-            self._forget()
-            count = self._counts[credential.tenant_id] = Count()
-        while count.pace.is_due:
-            if count.counting is None:
-                await self._count(credential.tenant_id, count, limit)
+        tenant = self._backlogs.get(credential.tenant_id)
+        if tenant is None:
+            self._evict()
+            tenant = self._backlogs[credential.tenant_id] = TenantBacklog()
+        while tenant.recount.is_due:
+            if tenant.count_done is None:
+                await self._count(credential.tenant_id, tenant, limit)
             else:
-                await count.counting.wait()
-        if count.waiting + tasks > limit and not await is_known():
-            raise refusal(credential.plan, tasks)
-        count.on_their_way += tasks
+                await tenant.count_done.wait()
+        if tenant.estimate + tasks > limit and not await is_duplicate():
+            raise backlog_exceeded(credential.plan, tasks)
+        tenant.in_flight += tasks
 
-    def leave(self, credential: Credential, tasks: int, stored: int) -> None:
-        """Say how many of the tasks that had entered were stored."""
-        count = self._counts.get(credential.tenant_id)
-        if count is not None and credential.plan.max_waiting is not None:
-            count.on_their_way -= tasks
-            count.let_in += stored
+    def release(self, credential: Credential, tasks: int, stored: int) -> None:
+        """End the storing of acquired tasks, of which `stored` were stored."""
+        tenant = self._backlogs.get(credential.tenant_id)
+        if tenant is not None and credential.plan.max_waiting is not None:
+            tenant.in_flight -= tasks
+            tenant.admitted += stored
 
-    async def _count(self, tenant_id: int, count: Count, limit: int) -> None:
-        count.counting = asyncio.Event()
+    async def _count(self, tenant_id: int, tenant: TenantBacklog, limit: int) -> None:
+        tenant.count_done = asyncio.Event()
         try:
-            async with self._database.connection(Lane.GUEST) as conn:
-                # What is stored while we count may be counted twice, and never not at all.
-                before = count.let_in
-                with count.pace.step():
+            async with self._database.connection(ConnectionClass.CLIENT) as conn:
+                # Tasks that are stored during the count may count twice, but are never missed.
+                admitted = tenant.admitted
+                with tenant.recount.step():
                     counted = await backlog.count_waiting(conn, tenant_id, most=limit + 1)
-                    count.counted, count.before = counted, before
+                    tenant.counted, tenant.admitted_at_count = counted, admitted
         finally:
-            count.counting.set()
-            count.counting = None
+            tenant.count_done.set()
+            tenant.count_done = None
 
-    def _forget(self) -> None:
-        if len(self._counts) >= MOST:
-            idle = (tenant for tenant, one in self._counts.items() if not one.on_their_way)
-            self._counts.pop(next(idle, 0), None)
+    def _evict(self) -> None:
+        if len(self._backlogs) >= MAX_CACHED_TENANTS:
+            idle = (key for key, tenant in self._backlogs.items() if not tenant.in_flight)
+            self._backlogs.pop(next(idle, 0), None)
 
 
-def say_exceeded(plan: Plan) -> str:
-    """Return the sentence that says how many tasks may wait."""
+def exceeded_message(plan: Plan) -> str:
+    """Return the sentence that names the limit."""
     tasks = "1 task" if plan.max_waiting == 1 else f"{plan.max_waiting} tasks"
     return f"Limit exceeded: at most {tasks} may wait in the plan {plan.name!r}."
 
 
-def refusal(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
-    """Return what a tenant is told that has too many tasks waiting."""
+def backlog_exceeded(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
+    """Return the error for a submission over the limit, and count the refusal."""
     telemetry.TASKS_REFUSED.labels("max_waiting").inc()
     if plan.max_waiting is not None and tasks > plan.max_waiting:
         return Invalid(
@@ -122,7 +124,7 @@ def refusal(plan: Plan, tasks: int) -> LimitExceeded | Invalid:
             max_waiting=plan.max_waiting,
         )
     return LimitExceeded(
-        f"{say_exceeded(plan)} Try again when some have started.",
+        f"{exceeded_message(plan)} Try again when some have started.",
         RETRY_AFTER,
         limit="max_waiting",
         max_waiting=plan.max_waiting,

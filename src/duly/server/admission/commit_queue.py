@@ -1,8 +1,7 @@
-"""Requests that wait for their commit, in the order in which they came.
+"""Queues the submissions that wait for the next group commit, in order of arrival.
 
-Who could not be served because its tenant's bucket was held by somebody else goes
-back into the line, and its tenant is passed over for a moment: the others do not wait
-for it.
+A submission whose tenant's bucket was locked by another transaction is requeued, and its tenant
+backs off for a few milliseconds: other tenants do not wait for it.
 """
 
 import asyncio
@@ -10,104 +9,108 @@ from collections.abc import Iterable
 
 import msgspec
 
-from duly.store.tasks import NewTask, Stored
+from duly.store.tasks.tasks import NewTask, StoredTask
 
-REST = 0.005
-"""Seconds for which a tenant is passed over; a commit holds a bucket for about as long."""
+TENANT_BACKOFF_SECONDS = 0.005
+"""About as long as a commit holds the lock of a bucket."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A task that is stored; `created` is False when it was there before."""
+    """A task that is stored; `created` is False for a duplicate of an earlier submission."""
 
     id: int
     created: bool
-    stored: Stored | None = None
+    stored: StoredTask | None = None
 
 
-class Waiting(msgspec.Struct):
-    """A request that waits for its commit."""
+class CommitRequest(msgspec.Struct):
+    """A task that waits for its commit, and the future that its submitter awaits."""
 
     task: NewTask
-    answer: "asyncio.Future[Admitted]"
+    result: "asyncio.Future[Admitted]"
 
     def resolve(self, admitted: Admitted) -> None:
-        """Answer; the client may have gone away meanwhile, and the task is stored all the same."""
-        if not self.answer.done():
-            self.answer.set_result(admitted)
+        """Set the result; it is dropped if the client is gone, and the task stays stored."""
+        if not self.result.done():
+            self.result.set_result(admitted)
 
     def refuse(self, error: Exception) -> None:
-        """Answer with an error, unless there was an answer before."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        """Set an error as the result, unless there is a result already."""
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
-class Line:
-    """The requests that wait, by the id of their task."""
+class CommitQueue:
+    """The waiting requests by the id of their task, and the tenants that back off."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiting] = {}
-        self._resting: dict[int, float] = {}
+        self._requests: dict[int, CommitRequest] = {}
+        self._backoff_until: dict[int, float] = {}
 
-    def join(self, task: NewTask) -> Waiting:
-        """Put a task into the line."""
-        request = Waiting(task, asyncio.get_running_loop().create_future())
-        self._waiting[task.id] = request
+    def push(self, task: NewTask) -> CommitRequest:
+        """Queue a task for the next commit."""
+        request = CommitRequest(task, asyncio.get_running_loop().create_future())
+        self._requests[task.id] = request
         return request
 
-    def __contains__(self, request: Waiting) -> bool:
-        return request.task.id in self._waiting
+    def __contains__(self, request: CommitRequest) -> bool:
+        return request.task.id in self._requests
 
-    def leave(self, task_id: int) -> bool:
-        """Take a task out of the line; False when it is not there any more."""
-        return self._waiting.pop(task_id, None) is not None
+    def remove(self, task_id: int) -> bool:
+        """Remove a task; return False if it is not queued any more."""
+        return self._requests.pop(task_id, None) is not None
 
-    def rejoin(self, requests: Iterable[Waiting], *, rest: float = REST) -> None:
-        """Put requests back that could not be served, and let their tenants rest."""
-        until = asyncio.get_running_loop().time() + rest
+    def requeue(
+        self, requests: Iterable[CommitRequest], *, backoff: float = TENANT_BACKOFF_SECONDS
+    ) -> None:
+        """Queue requests again that could not be committed, and make their tenants back off."""
+        until = asyncio.get_running_loop().time() + backoff
         for request in requests:
-            # Who has given up meanwhile is not waited for.
-            if not request.answer.done():
-                self._waiting[request.task.id] = request
-                if rest:
-                    self._resting[request.task.tenant_id] = until
+            # A request that has timed out meanwhile is dropped.
+            if not request.result.done():
+                self._requests[request.task.id] = request
+                if backoff:
+                    self._backoff_until[request.task.tenant_id] = until
 
-    def take(self, most: int) -> list[Waiting]:
-        """Take the next requests out of the line, without those of tenants that rest.
+    def pop_group(self, limit: int) -> list[CommitRequest]:
+        """Remove and return the next requests, without those of tenants that back off.
 
-        Of those who ask for the same unique key one is taken: the next one is to find it held.
+        A group has one request per unique key: the next one must find the key held.
         """
-        self._wake()
-        taken: list[int] = []
+        self._end_backoffs()
+        group: list[int] = []
         keys: set[tuple[int, str]] = set()
-        for task_id, request in self._waiting.items():
+        for task_id, request in self._requests.items():
             task = request.task
-            if task.tenant_id in self._resting:
+            if task.tenant_id in self._backoff_until:
                 continue
             if task.spec.unique is not None:
                 key = task.tenant_id, task.spec.unique.key
                 if key in keys:
                     continue
                 keys.add(key)
-            taken.append(task_id)
-            if len(taken) == most:
+            group.append(task_id)
+            if len(group) == limit:
                 break
-        return [self._waiting.pop(task_id) for task_id in taken]
+        return [self._requests.pop(task_id) for task_id in group]
 
     @property
-    def is_ready(self) -> bool:
-        """Say whether somebody can be served now."""
+    def has_ready(self) -> bool:
+        """Return True if a request can be committed now."""
         return any(
-            request.task.tenant_id not in self._resting for request in self._waiting.values()
+            request.task.tenant_id not in self._backoff_until for request in self._requests.values()
         )
 
     @property
-    def rest(self) -> float | None:
-        """Return the seconds until a tenant that rests can be served; None if none does."""
-        if not self._resting:
+    def seconds_to_backoff_end(self) -> float | None:
+        """Return the seconds until the first tenant ends its backoff; None without backoffs."""
+        if not self._backoff_until:
             return None
-        return max(0.0, min(self._resting.values()) - asyncio.get_running_loop().time())
+        return max(0.0, min(self._backoff_until.values()) - asyncio.get_running_loop().time())
 
-    def _wake(self) -> None:
-        if self._resting:
+    def _end_backoffs(self) -> None:
+        if self._backoff_until:
             now = asyncio.get_running_loop().time()
-            self._resting = {one: until for one, until in self._resting.items() if until > now}
+            self._backoff_until = {
+                tenant_id: until for tenant_id, until in self._backoff_until.items() if until > now
+            }

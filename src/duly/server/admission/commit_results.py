@@ -1,50 +1,53 @@
-"""Tells clients what a commit has made of their requests."""
+"""Resolves the requests of a group commit by what the commit did."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 
 from duly.errors import Conflict, KeyReused
-from duly.server import repeats, unique
-from duly.server.line import Admitted, Waiting
-from duly.server.rate_limiter import count_refused, refusal
-from duly.store import tenants
-from duly.store.tasks import Inserted, Stored
+from duly.server.admission import idempotency, unique_keys
+from duly.server.admission.commit_queue import Admitted, CommitRequest
+from duly.server.admission.rate_limiter import count_refused, rate_exceeded
+from duly.store.accounts import tenants
+from duly.store.tasks.tasks import InsertResult, StoredTask
 
 
-def answer(
-    request: Waiting,
-    fresh: Mapping[int, Stored],
-    known: repeats.Known,
-    done: Inserted,
+def resolve_request(
+    request: CommitRequest,
+    stored: Mapping[int, StoredTask],
+    earlier: idempotency.SubmissionsByKey,
+    inserted: InsertResult,
 ) -> bool:
-    """Answer a request by what its commit did; False when it did nothing, for no fault of it."""
+    """Resolve or refuse a request; return False if it must be committed again.
+
+    `stored` are the stored tasks by id, `earlier` the submissions that have used the same keys.
+    """
     task = request.task
-    if task.id in fresh:
-        request.resolve(Admitted(task.id, True, fresh[task.id]))
+    if task.id in stored:
+        request.resolve(Admitted(task.id, True, stored[task.id]))
         return True
     try:
-        seen = repeats.same_task(task, known)
+        duplicate = idempotency.find_duplicate(task, earlier)
     except KeyReused as error:
         request.refuse(error)
         return True
-    if seen is not None:
-        request.resolve(Admitted(seen.task_id, False))
+    if duplicate is not None:
+        request.resolve(Admitted(duplicate.task_id, False))
         return True
-    if task.spec.unique is not None and task.id in done.held:
+    if task.spec.unique is not None and task.id in inserted.held:
         try:
-            holder = unique.settle(task.spec.unique, done.held[task.id])
+            holder = unique_keys.resolve_conflict(task.spec.unique, inserted.held[task.id])
         except Conflict as error:
             request.refuse(error)
         else:
             request.resolve(Admitted(holder, False))
         return True
-    if task.tenant_id in done.gone:
-        request.refuse(tenants.gone())
+    if task.tenant_id in inserted.gone:
+        request.refuse(tenants.not_found())
         return True
-    bucket = done.buckets.get(task.tenant_id)
-    if task.is_limited and bucket is not None and bucket.whole < 1:
+    bucket = inserted.buckets.get(task.tenant_id)
+    if task.is_limited and bucket is not None and bucket.whole_tokens < 1:
         count_refused()
-        request.refuse(refusal(bucket.rate, timedelta(seconds=bucket.seconds_until(1))))
+        request.refuse(rate_exceeded(bucket.rate, timedelta(seconds=bucket.seconds_until(1))))
         return True
-    # Its bucket or its tenant was held by somebody else, or its key was released a moment ago.
+    # Its bucket or its tenant was locked by another transaction, or its key was just released.
     return False

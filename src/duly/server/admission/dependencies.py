@@ -1,9 +1,8 @@
-"""Links tasks that are submitted together, or after others, by what they depend on.
+"""Resolves the dependencies of tasks that are submitted together, and stores their edges.
 
-Names are settled before anything is stored: what nobody has, and what goes round in
-circles, is refused. Edges are stored with the tasks, in the same transaction; those to
-tasks that were there before come last, because these can neither start nor end from then
-until the commit.
+Refs are resolved before anything is stored: unknown refs and cycles are refused. Edges are stored
+in the transaction that stores the tasks. Edges to tasks of earlier submissions come last, because
+inserting them locks those tasks, which then can neither start nor end until the commit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,95 +12,99 @@ import msgspec
 
 from duly.errors import Invalid
 from duly.model import graph
-from duly.model.graph import NOTHING, Ahead, Upstream
+from duly.model.graph import NOTHING_INHERITED, InheritedUrgency, Upstream
 from duly.model.task import TaskSpec
 from duly.policy import graph_order
-from duly.policy.graph_order import Wish
-from duly.store import edges, inputs
+from duly.policy.graph_order import TaskTiming
 from duly.store.database import Connection
-from duly.store.edges import NewEdge
-from duly.store.tasks import NewTask
+from duly.store.tasks import edges, inputs
+from duly.store.tasks.edges import NewEdge
+from duly.store.tasks.tasks import NewTask
 
-CHUNK = 2000
-"""How many edges go into one statement."""
-SHOWN = 5
-"""How many unknown tasks are named."""
+MAX_EDGES_PER_INSERT = 2000
+MAX_IDS_IN_MESSAGE = 5
 
 
-class Part(NamedTuple):
-    """What a task is among those that it is submitted with."""
+class GraphPosition(NamedTuple):
+    """The place of a task among the tasks submitted with it."""
 
-    edges: int = 0
-    """How many it waits for."""
+    upstream_count: int = 0
     has_dependants: bool = False
-    ahead: Ahead = NOTHING
+    inherited: InheritedUrgency = NOTHING_INHERITED
 
 
-ALONE = Part()
+STANDALONE = GraphPosition()
+"""The position of a task without dependencies."""
 
 
-class Links(msgspec.Struct, frozen=True):
-    """What tasks that come together depend on, by their places in the request."""
+class DependencyLinks(msgspec.Struct, frozen=True):
+    """The resolved dependencies of tasks submitted together, by their index in the request."""
 
     upstreams: list[list[Upstream]]
-    order: list[int]
-    """The places so that upstreams come first."""
-    ahead: list[Ahead]
+    topological_order: list[int]
+    """The indexes of the tasks, upstreams first."""
+    ahead: list[InheritedUrgency]
 
-    def part_of(self, place: int) -> Part:
-        """Return what a task is among them."""
-        ahead = self.ahead[place]
-        return Part(len(self.upstreams[place]), ahead.path > 0, ahead)
+    def position_of(self, index: int) -> GraphPosition:
+        """Return the position of one task."""
+        ahead = self.ahead[index]
+        return GraphPosition(len(self.upstreams[index]), ahead.remaining_path > 0, ahead)
 
-    def as_asked(self, ids: Sequence[int]) -> list[int]:
-        """Return ids, which are in the order of the links, in the order of the request."""
-        found = [0] * len(ids)
-        for place, one in zip(self.order, ids, strict=True):
-            found[place] = one
-        return found
+    def in_request_order(self, ids: Sequence[int]) -> list[int]:
+        """Return ids, given in topological order, in the order of the request."""
+        ordered = [0] * len(ids)
+        for index, task_id in zip(self.topological_order, ids, strict=True):
+            ordered[index] = task_id
+        return ordered
 
 
-def link(specs: Sequence[TaskSpec]) -> Links | None:
-    """Find out what tasks depend on; None if none of them does on anything.
+def resolve(specs: Sequence[TaskSpec]) -> DependencyLinks | None:
+    """Resolve what each task depends on; None if there are no dependencies.
 
     Raises Invalid, or TooLarge when there are too many dependencies.
     """
     refs = graph.index_refs(spec.ref for spec in specs)
     if not any(spec.depends_on for spec in specs):
         return None
-    graph.check_number(len(spec.depends_on) for spec in specs)
-    upstreams = _find(specs, refs)
-    inner = [[one.index for one in ones if one.index is not None] for ones in upstreams]
-    order = graph.sort(inner, lambda index: specs[index].ref or str(index))
-    wishes = [Wish(spec.delay_tolerance, spec.run_at) for spec in specs]
-    return Links(upstreams, order, graph_order.look_ahead(inner, order, wishes))
+    graph.check_dependency_count(len(spec.depends_on) for spec in specs)
+    upstreams = _resolve_upstreams(specs, refs)
+    inner = [
+        [upstream.index for upstream in row if upstream.index is not None] for row in upstreams
+    ]
+    order = graph.topological_order(inner, lambda index: specs[index].ref or str(index))
+    timings = [TaskTiming(spec.delay_tolerance, spec.run_at) for spec in specs]
+    return DependencyLinks(upstreams, order, graph_order.inherit_urgency(inner, order, timings))
 
 
-def _find(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> list[list[Upstream]]:
-    """Find what each task depends on among those that come with it, or before them."""
-    found = []
+def _resolve_upstreams(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> list[list[Upstream]]:
+    """Return the upstreams of each task, in the same request by index or earlier ones by id."""
+    upstreams = []
     for index, spec in enumerate(specs):
         where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
-        found.append([graph.find(one, refs, where) for one in spec.depends_on])
-    return found
+        upstreams.append([graph.resolve(dependency, refs, where) for dependency in spec.depends_on])
+    return upstreams
 
 
-async def attach(
-    conn: Connection, tenant_id: int, links: Links, new: Sequence[NewTask], ids: Sequence[int]
+async def store_edges(
+    conn: Connection,
+    tenant_id: int,
+    links: DependencyLinks,
+    new: Sequence[NewTask],
+    ids: Sequence[int],
 ) -> None:
-    """Store the edges of tasks that were stored just now; those that were known have theirs.
+    """Store the edges of the tasks that this transaction has stored; duplicates have theirs.
 
-    `new` and `ids` are in the order of the links. Raises Invalid when a task depends on one that
-    its tenant does not have.
+    `new` and `ids` are in topological order. Raises Invalid when a task depends on one that its
+    tenant does not have.
     """
-    asked = links.as_asked(ids)
-    fresh = {task.id for task, stored in zip(new, ids, strict=True) if task.id == stored}
+    request_ids = links.in_request_order(ids)
+    stored = {task.id for task, task_id in zip(new, ids, strict=True) if task.id == task_id}
     older: list[NewEdge] = []
     between: list[NewEdge] = []
-    for edge in _edges(links, asked, fresh):
-        # A task that comes with them may be an older one, too: its key was seen before.
-        (between if edge.upstream in fresh else older).append(edge)
-        if len(between) == CHUNK:
+    for edge in _new_edges(links, request_ids, stored):
+        # An upstream of the same request may be an older task, too, if it is a duplicate.
+        (between if edge.upstream in stored else older).append(edge)
+        if len(between) == MAX_EDGES_PER_INSERT:
             await edges.insert(conn, tenant_id, between)
             between = []
     if between:
@@ -110,24 +113,25 @@ async def attach(
         return
     unknown = await edges.attach(conn, tenant_id, older)
     if unknown:
-        raise _unknown(sorted(unknown))
-    refs = {stored: task.spec.ref for task, stored in zip(new, ids, strict=True)}
-    called = [(one.dependant, one.upstream, refs[one.upstream]) for one in older if one.by_ref]
-    if called:
-        await inputs.name_by_ref(conn, called)
+        raise _unknown_upstreams(sorted(unknown))
+    refs = {task_id: task.spec.ref for task, task_id in zip(new, ids, strict=True)}
+    by_ref = [(edge.dependant, edge.upstream, refs[edge.upstream]) for edge in older if edge.by_ref]
+    if by_ref:
+        await inputs.name_by_ref(conn, by_ref)
 
 
-def _edges(links: Links, ids: Sequence[int], fresh: set[int]) -> Iterator[NewEdge]:
-    """Yield the edges of fresh tasks."""
-    for place in links.order:
-        if ids[place] not in fresh:
+def _new_edges(links: DependencyLinks, ids: Sequence[int], stored: set[int]) -> Iterator[NewEdge]:
+    """Yield the edges of the tasks in `stored`; `ids` are in the order of the request."""
+    for index in links.topological_order:
+        if ids[index] not in stored:
             continue
-        for one in links.upstreams[place]:
-            upstream = one.id if one.index is None else ids[one.index]
-            yield NewEdge(ids[place], upstream, one.on, one.index is not None)
+        for upstream in links.upstreams[index]:
+            upstream_id = upstream.id if upstream.index is None else ids[upstream.index]
+            yield NewEdge(ids[index], upstream_id, upstream.on, upstream.index is not None)
 
 
-def _unknown(ids: Sequence[int]) -> Invalid:
-    named = ", ".join(str(one) for one in ids[:SHOWN])
-    rest = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-    return Invalid("depends_on", f"There is no task {named}{rest} to depend on.")
+def _unknown_upstreams(ids: Sequence[int]) -> Invalid:
+    names = ", ".join(str(task_id) for task_id in ids[:MAX_IDS_IN_MESSAGE])
+    more = len(ids) - MAX_IDS_IN_MESSAGE
+    rest = f" and {more} more" if more > 0 else ""
+    return Invalid("depends_on", f"There is no task {names}{rest} to depend on.")

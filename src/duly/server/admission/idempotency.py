@@ -1,4 +1,8 @@
-"""What was submitted before under the same idempotency key."""
+"""Finds earlier submissions with the same idempotency key.
+
+A repeated submission returns the tasks of the first one. Two submissions under one key must have
+the same body; their hashes are compared.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -6,79 +10,86 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from duly.errors import KeyReused
-from duly.model.allowance import usual
+from duly.model.requests.allowance import without_plan_defaults
 from duly.model.task import OnConflict, TaskSpec
 from duly.model.tenant import Credential, Plan
-from duly.store import tasks
 from duly.store.database import Connection, Database, confirm
-from duly.store.tasks import NewTask, Stored, Submission
+from duly.store.tasks import tasks
+from duly.store.tasks.tasks import NewTask, StoredTask, Submission
 
-Known = Mapping[tuple[int, str], Submission]
-"""What keys stand for, by tenant and key."""
+SubmissionsByKey = Mapping[tuple[int, str], Submission]
+"""Earlier submissions by tenant and idempotency key."""
 
 
-def hash_of(spec: TaskSpec, plan: Plan) -> bytes:
-    """Return what two submissions under one idempotency key must agree on.
+def hash_spec(spec: TaskSpec, plan: Plan) -> bytes:
+    """Return the hash on which two submissions under one idempotency key must agree.
 
-    What is as the plan has it counts as not asked for, because the plan may change between the
-    two. What is not asked for is left out if earlier versions did not know of it: a key that was
-    given to one of them stands for the same task.
+    A value that equals the plan's default counts as not set, because the plan may change between
+    the two. Unset fields that earlier versions did not have are left out, so that a key that was
+    used with such a version still matches.
     """
     payload = msgspec.structs.replace(
         spec.payload, log_limit=None, result_limit=None, cpu_quota=False, has_upstreams=False
     )
-    asked = usual(spec, plan)
-    plain = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **asked)
-    body = msgspec.json.encode(plain, order="deterministic")
-    # No text can look like these: its quotes would be escaped.
-    for younger in (
+    defaults = without_plan_defaults(spec, plan)
+    normalized = msgspec.structs.replace(spec, payload=payload, idempotency_key=None, **defaults)
+    body = msgspec.json.encode(normalized, order="deterministic")
+    # Text in the body cannot match these: its quotes are escaped.
+    for unset_field in (
         b',"concurrency":null',
         b',"unique":null',
         b',"ref":null',
         b',"depends_on":[]',
         b',"queue":null',
     ):
-        body = body.replace(younger, b"")
+        body = body.replace(unset_field, b"")
     return hashlib.sha256(body).digest()
 
 
-def hash_of_batch(new: Sequence[NewTask], plan: Plan) -> bytes:
-    """Return what two batches under one idempotency key must agree on."""
-    whole = hashlib.sha256()
+def hash_batch(new: Sequence[NewTask], plan: Plan) -> bytes:
+    """Return the hash on which two batches under one idempotency key must agree."""
+    digest = hashlib.sha256()
     for task in new:
-        whole.update(hash_of(task.spec, plan))
-    return whole.digest()
+        digest.update(hash_spec(task.spec, plan))
+    return digest.digest()
 
 
-async def read_known(conn: Connection, new: Sequence[NewTask], stored: Sequence[Stored]) -> Known:
-    """Read what the keys stand for that were seen before, and make sure of it."""
+async def read_earlier(
+    conn: Connection, new: Sequence[NewTask], stored: Sequence[StoredTask]
+) -> SubmissionsByKey:
+    """Return the earlier submissions of tasks that were not stored, once they are durable."""
     if len(stored) == len(new):
         return {}
-    fresh = {one.id for one in stored}
+    stored_ids = {task.id for task in stored}
     keys = [
         (task.tenant_id, task.spec.idempotency_key)
         for task in new
-        if task.id not in fresh and task.spec.idempotency_key is not None
+        if task.id not in stored_ids and task.spec.idempotency_key is not None
     ]
-    known = await tasks.read_submissions(conn, keys) if keys else {}
-    if known:
+    earlier = await tasks.read_submissions(conn, keys) if keys else {}
+    if earlier:
         await confirm(conn)
-    return known
+    return earlier
 
 
-async def read_batch(conn: Connection, tenant_id: int, key: str, body_hash: bytes) -> list[int]:
-    """Return the tasks of the batch that was submitted under `key`, and make sure of it."""
-    found = await tasks.read_submissions(conn, [(tenant_id, key)])
+async def read_earlier_batch(
+    conn: Connection, tenant_id: int, key: str, body_hash: bytes
+) -> list[int]:
+    """Return the tasks of the earlier batch under `key`, once they are durable.
+
+    Raises KeyReused if the key belongs to a different submission.
+    """
+    submissions = await tasks.read_submissions(conn, [(tenant_id, key)])
     await confirm(conn)
-    seen = found.get((tenant_id, key))
-    if seen is None or seen.batch is None or seen.body_hash != body_hash:
+    earlier = submissions.get((tenant_id, key))
+    if earlier is None or earlier.batch is None or earlier.body_hash != body_hash:
         raise KeyReused(f"The idempotency key {key!r} belongs to another submission.")
-    return seen.batch
+    return earlier.batch
 
 
-async def is_known(database: Database, credential: Credential, spec: TaskSpec) -> bool:
-    """Say whether nothing will be stored: it was submitted before, or is held and asked for."""
-    if await is_seen(database, credential, spec.idempotency_key):
+async def is_duplicate(database: Database, credential: Credential, spec: TaskSpec) -> bool:
+    """Return True if `spec` stores no task: its key was used, or it asks for a key's holder."""
+    if await is_key_used(database, credential, spec.idempotency_key):
         return True
     if spec.unique is None or spec.unique.on_conflict is not OnConflict.RETURN:
         return False
@@ -86,27 +97,27 @@ async def is_known(database: Database, credential: Credential, spec: TaskSpec) -
         return await tasks.read_holder(conn, credential.tenant_id, spec.unique.key) is not None
 
 
-async def is_seen(database: Database, credential: Credential, key: str | None) -> bool:
-    """Say whether an idempotency key was seen before."""
+async def is_key_used(database: Database, credential: Credential, key: str | None) -> bool:
+    """Return True if an idempotency key was used before."""
     if key is None:
         return False
     async with database.reading_for(credential.tenant_id) as conn:
         return bool(await tasks.read_submissions(conn, [(credential.tenant_id, key)]))
 
 
-def same_task(task: NewTask, known: Known) -> Submission | None:
-    """Return what the task's key stands for, if it is known.
+def find_duplicate(task: NewTask, earlier: SubmissionsByKey) -> Submission | None:
+    """Return the earlier submission of the same task, if there is one.
 
-    Raises KeyReused when that is something else.
+    Raises KeyReused if the task's key belongs to a different submission.
     """
     key = task.spec.idempotency_key
-    seen = None if key is None else known.get((task.tenant_id, key))
-    if seen is None:
+    duplicate = None if key is None else earlier.get((task.tenant_id, key))
+    if duplicate is None:
         return None
-    if seen.body_hash != task.body_hash or seen.batch is not None:
+    if duplicate.body_hash != task.body_hash or duplicate.batch is not None:
         raise KeyReused(
-            f"The idempotency key {key!r} belongs to task {seen.task_id}, which asks for "
+            f"The idempotency key {key!r} belongs to task {duplicate.task_id}, which asks for "
             "something else.",
-            task=str(seen.task_id),
+            task=str(duplicate.task_id),
         )
-    return seen
+    return duplicate

@@ -1,10 +1,10 @@
-"""Makes of what is asked for a task that can be stored: with its id, and with who asks."""
+"""Builds the row of a task from its spec, its id and the credential that submits it."""
 
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
-from duly.server import repeats
-from duly.server.linker import ALONE, Part
-from duly.store.tasks import NewTask
+from duly.server.admission import idempotency
+from duly.server.admission.dependencies import STANDALONE, GraphPosition
+from duly.store.tasks.tasks import NewTask
 
 
 def new_task(
@@ -14,20 +14,22 @@ def new_task(
     shape_id: int,
     *,
     is_limited: bool = False,
-    part: Part = ALONE,
+    position: GraphPosition = STANDALONE,
     graph_id: int | None = None,
 ) -> NewTask:
-    """Return a task to be stored; `part` says what it is among those it is submitted with."""
+    """Return a task to be stored, at its `position` among the tasks submitted with it."""
     return NewTask(
         id=task_id,
         tenant_id=credential.tenant_id,
         user_id=credential.user_id,
         shape_id=shape_id,
         spec=spec,
-        body_hash=b"" if spec.idempotency_key is None else repeats.hash_of(spec, credential.plan),
+        body_hash=b""
+        if spec.idempotency_key is None
+        else idempotency.hash_spec(spec, credential.plan),
         is_limited=is_limited,
-        blocked_by=part.edges,
-        has_dependants=part.has_dependants,
+        blocked_by=position.upstream_count,
+        has_dependants=position.has_dependants,
         graph_id=graph_id,
-        ahead=part.ahead,
+        inherited=position.inherited,
     )

@@ -1,9 +1,11 @@
-"""Keeps every tenant to the rate of its plan.
+"""Limits the rate of each tenant's submissions with a token bucket.
 
-The tokens are in the database: a commit that stores tasks takes them in the same
-transaction, so that the limit is exact over any number of servers, restarts and
-failovers. What a commit leaves is remembered here for a moment, because nobody but
-time adds to it: a bucket that was seen empty is refused without asking again.
+The bucket is in the database: the transaction that stores tasks takes their tokens, so the limit
+is exact over any number of servers, restarts and failovers. Each server caches the buckets that
+its commits leave for a moment. Only time adds tokens, so a tenant whose cached bucket is empty is
+refused without a query.
+
+Decision: docs/adr/0012-buckets-charged-on-insert.md.
 """
 
 from collections.abc import Mapping
@@ -18,133 +20,136 @@ from duly.model.bucket import Bucket, Rate
 from duly.model.tenant import Credential, Plan
 from duly.policy import admission
 from duly.policy.admission import Admit, Refuse, RefuseForGood
-from duly.store import buckets
+from duly.store.accounts import buckets
 from duly.store.database import Connection
 
-REMEMBERED = 1.0
-"""Seconds for which a bucket is not looked at again, however slowly it fills."""
-MOST = 10_000
-"""How many buckets are remembered at once; beyond that the oldest are forgotten."""
+CACHE_SECONDS = 1.0
+"""How long submissions are refused from the cache, however slowly the bucket fills."""
+MAX_CACHED_BUCKETS = 10_000
+"""Beyond that the oldest are evicted."""
 
-REFUSED = telemetry.TASKS_REFUSED.labels("tasks_per_hour")
+REFUSED_BY_RATE = telemetry.TASKS_REFUSED.labels("tasks_per_hour")
 
 
-class Remembered(msgspec.Struct):
-    """A bucket, and when it was seen by this process's own clock."""
+class CachedBucket(msgspec.Struct):
+    """A bucket, and when a commit left it so, by this process's monotonic clock."""
 
     bucket: Bucket
-    seen: float
+    cached_at: float
 
     def tokens_at(self, now: float) -> float:
-        """Return how many tokens there are if nobody has taken any since."""
-        return self.bucket.tokens_after(max(0.0, now - self.seen))
+        """Return the number of tokens if none was taken since."""
+        return self.bucket.tokens_after(max(0.0, now - self.cached_at))
 
 
-class Left(msgspec.Struct, frozen=True):
-    """What is left to a tenant, as far as this server knows."""
+class RemainingTokens(msgspec.Struct, frozen=True):
+    """The tokens in a tenant's bucket, as far as this server knows."""
 
     rate: Rate
     tokens: float
 
 
 class RateLimiter:
-    """Refuses what cannot be admitted, and charges what is stored in a transaction."""
+    """Refuses submissions from cached buckets, and charges stored tasks in a transaction."""
 
     def __init__(self) -> None:
-        self._remembered: dict[int, Remembered] = {}
+        self._cache: dict[int, CachedBucket] = {}
         self._empty_until = 0.0
-        """Nobody is refused from memory after that."""
+        """Until then some cached bucket may be empty."""
 
     def check(self, credential: Credential, tasks: int = 1) -> None:
-        """Refuse at once what a bucket that was just seen has no tokens for.
+        """Raise LimitExceeded if the cached bucket has too few tokens, or Invalid if it never can.
 
-        Only for tasks that are certainly new: repeats are free, so whoever shows an idempotency
-        key has to be looked up first.
+        Only for tasks that are certainly new: duplicates are free, so a submission with an
+        idempotency key has to be looked up first.
         """
-        error = self.refusal(credential, tasks)
+        error = self.violation(credential, tasks)
         if error is not None:
             if isinstance(error, LimitExceeded):
                 count_refused()
             raise error
 
-    def refusal(self, credential: Credential, tasks: int = 1) -> LimitExceeded | Invalid | None:
-        """Return what `check` would raise, for a caller who counts by itself what it refuses."""
+    def violation(self, credential: Credential, tasks: int = 1) -> LimitExceeded | Invalid | None:
+        """Return the error that `check` would raise, for a caller that counts its own refusals."""
         plan = credential.plan
-        # What is stored one by one, by far the most, is asked about twice: early, and for certain.
-        if plan.burst is None or (tasks == 1 and self.is_calm):
+        # Single tasks, by far the most submissions, are checked again by their commit.
+        if plan.burst is None or (tasks == 1 and self.has_no_empty_bucket):
             return None
         if tasks > plan.burst:
-            return refusal_for_good(plan, tasks)
-        left = self._short_of(credential, tasks)
-        if left is None:
+            return burst_exceeded(plan, tasks)
+        remaining = self._too_few_tokens(credential, tasks)
+        if remaining is None:
             return None
-        after = (tasks - left.tokens) / left.rate.per_second
-        return refusal(left.rate, timedelta(seconds=after))
+        seconds = (tasks - remaining.tokens) / remaining.rate.per_second
+        return rate_exceeded(remaining.rate, timedelta(seconds=seconds))
 
     @property
-    def is_calm(self) -> bool:
-        """Say whether nobody's bucket is known to be empty, which is quickly found out."""
+    def has_no_empty_bucket(self) -> bool:
+        """Return True if no cached bucket of any tenant is empty: a cheap check to do first."""
         return clock.monotonic() > self._empty_until
 
-    def _short_of(self, credential: Credential, tasks: int) -> Left | None:
-        """Return what is left where that is known to be too little; made for speed."""
-        remembered = self._remembered.get(credential.tenant_id)
-        if remembered is None:
+    def _too_few_tokens(self, credential: Credential, tasks: int) -> RemainingTokens | None:
+        """Return the remaining tokens if they are known to be too few; None otherwise."""
+        cached = self._cache.get(credential.tenant_id)
+        if cached is None:
             return None
-        now, rate, plan = clock.monotonic(), remembered.bucket.rate, credential.plan
-        if now - remembered.seen > REMEMBERED:
+        now, rate, plan = clock.monotonic(), cached.bucket.rate, credential.plan
+        if now - cached.cached_at > CACHE_SECONDS:
             return None
         if rate.burst != plan.burst or rate.tasks_per_hour != plan.tasks_per_hour:
             return None
-        tokens = remembered.tokens_at(now)
-        return Left(rate, tokens) if int(tokens) < tasks else None
+        tokens = cached.tokens_at(now)
+        return RemainingTokens(rate, tokens) if int(tokens) < tasks else None
 
-    def note(self, seen: Mapping[int, Bucket | None]) -> None:
-        """Remember what a commit left in buckets, by tenant."""
-        at = clock.monotonic()
-        for tenant_id, bucket in seen.items():
-            self._remembered.pop(tenant_id, None)
+    def observe(self, buckets_left: Mapping[int, Bucket | None]) -> None:
+        """Cache the buckets that a commit has left, by tenant."""
+        now = clock.monotonic()
+        for tenant_id, bucket in buckets_left.items():
+            self._cache.pop(tenant_id, None)
             if bucket is not None:
-                self._remembered[tenant_id] = Remembered(bucket, at)
-                if bucket.whole < 1:
-                    self._empty_until = at + REMEMBERED
-        while len(self._remembered) > MOST:
-            self._remembered.pop(next(iter(self._remembered)))
+                self._cache[tenant_id] = CachedBucket(bucket, now)
+                if bucket.whole_tokens < 1:
+                    self._empty_until = now + CACHE_SECONDS
+        while len(self._cache) > MAX_CACHED_BUCKETS:
+            self._cache.pop(next(iter(self._cache)))
 
-    def left(self, credential: Credential) -> Left | None:
-        """Return what is left in a tenant's bucket, as far as this server has seen."""
-        remembered = self._remembered.get(credential.tenant_id)
-        if remembered is None or credential.plan.burst is None:
+    def remaining(self, credential: Credential) -> RemainingTokens | None:
+        """Return the tokens in a tenant's bucket, as far as this server knows."""
+        cached = self._cache.get(credential.tenant_id)
+        if cached is None or credential.plan.burst is None:
             return None
-        return Left(remembered.bucket.rate, remembered.tokens_at(clock.monotonic()))
+        return RemainingTokens(cached.bucket.rate, cached.tokens_at(clock.monotonic()))
 
     async def lock(self, conn: Connection, credential: Credential) -> Bucket | None:
-        """Lock the bucket of a tenant, before any idempotency key; None if it has no rate."""
+        """Lock and fill a tenant's bucket; None if its plan has no rate.
+
+        Call it before locking any idempotency key: the order of locks prevents deadlocks.
+        """
         if rate_of(credential.plan) is None:
             return None
-        found = await buckets.lock(conn, credential.tenant_id)
-        return None if found is None else admission.fill(found.bucket, found.now)
+        locked = await buckets.lock(conn, credential.tenant_id)
+        return None if locked is None else admission.refill(locked.bucket, locked.now)
 
     async def charge(
         self, conn: Connection, credential: Credential, bucket: Bucket, tasks: int
     ) -> Bucket:
-        """Take tokens out of a locked bucket for all of the tasks, or raise LimitExceeded."""
-        left = self.require(credential, bucket, tasks)
+        """Store a locked bucket without the tokens of all the tasks, or raise LimitExceeded."""
+        left = self.deduct(credential, bucket, tasks)
         if tasks:
-            await buckets.settle(conn, credential.tenant_id, left)
+            await buckets.write(conn, credential.tenant_id, left)
         return left
 
-    def require(self, credential: Credential, bucket: Bucket, tasks: int) -> Bucket:
-        """Return what is left of a locked bucket after so many tasks, or raise LimitExceeded."""
+    def deduct(self, credential: Credential, bucket: Bucket, tasks: int) -> Bucket:
+        """Return a locked bucket without the tokens of the tasks, or raise LimitExceeded."""
         match admission.decide(bucket, tasks):
             case Admit(left):
                 return left
             case RefuseForGood():
-                raise refusal_for_good(credential.plan, tasks, bucket.rate)
-            case Refuse(after):
-                self.note({credential.tenant_id: bucket})
+                raise burst_exceeded(credential.plan, tasks, bucket.rate)
+            case Refuse(retry_after):
+                self.observe({credential.tenant_id: bucket})
                 count_refused()
-                raise refusal(bucket.rate, after)
+                raise rate_exceeded(bucket.rate, retry_after)
 
 
 def rate_of(plan: Plan) -> Rate | None:
@@ -155,30 +160,30 @@ def rate_of(plan: Plan) -> Rate | None:
 
 
 def count_refused(requests: int = 1) -> None:
-    """Count requests that were refused because a bucket was empty."""
-    REFUSED.inc(requests)
+    """Count requests that were refused for an empty bucket."""
+    REFUSED_BY_RATE.inc(requests)
 
 
-def say_exceeded(tasks_per_hour: int | None, burst: int | None) -> str:
-    """Return the sentence that says how many tasks a plan admits."""
+def exceeded_message(tasks_per_hour: int | None, burst: int | None) -> str:
+    """Return the sentence that names the limit."""
     tasks = "1 task" if tasks_per_hour == 1 else f"{tasks_per_hour} tasks"
     return f"Limit exceeded: {tasks} per hour, and at most {burst} at once."
 
 
-def refusal(rate: Rate, after: timedelta) -> LimitExceeded:
-    """Return what a tenant is told whose bucket is empty."""
+def rate_exceeded(rate: Rate, retry_after: timedelta) -> LimitExceeded:
+    """Return the error for a bucket with too few tokens."""
     return LimitExceeded(
-        f"{say_exceeded(rate.tasks_per_hour, rate.burst)} "
-        f"Try again in {max(1, ceil(after.total_seconds()))} s.",
-        after,
+        f"{exceeded_message(rate.tasks_per_hour, rate.burst)} "
+        f"Try again in {max(1, ceil(retry_after.total_seconds()))} s.",
+        retry_after,
         limit="tasks_per_hour",
         tasks_per_hour=rate.tasks_per_hour,
         burst=rate.burst,
     )
 
 
-def refusal_for_good(plan: Plan, tasks: int, rate: Rate | None = None) -> Invalid:
-    """Return what a tenant is told whose batch no bucket of its plan can ever hold."""
+def burst_exceeded(plan: Plan, tasks: int, rate: Rate | None = None) -> Invalid:
+    """Return the error for a batch larger than the burst, and count the refusal."""
     telemetry.TASKS_REFUSED.labels("burst").inc()
     burst = plan.burst if rate is None else rate.burst
     return Invalid(

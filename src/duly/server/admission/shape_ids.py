@@ -1,88 +1,86 @@
-"""The numbers of shapes: what a task needs and requires, told apart once for all tasks."""
+"""Caches the ids of shapes: what placement looks at in a task, interned once for all tasks."""
 
 from collections.abc import Mapping, Sequence
 
 from duly.model.shape import Shape
 from duly.model.task import TaskSpec
 from duly.server.offload import offload
-from duly.store import tasks
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database, confirm
-from duly.store.lanes import Lane
+from duly.store.tasks import tasks
 
 
-class ShapeBook:
-    """Remembers the numbers of the shapes that this server has seen."""
+class ShapeIds:
+    """The ids of the shapes that this server has seen, by shape key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._numbers: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
 
-    def recall(self, spec: TaskSpec) -> int | None:
-        """Return the shape of `spec`, if this server has seen it."""
-        return self._numbers.get(tasks.shape_key(spec.shape))
+    def get(self, spec: TaskSpec) -> int | None:
+        """Return the cached shape id of `spec`, if there is one."""
+        return self._ids.get(tasks.shape_key(spec.shape))
 
-    async def learn(self, specs: Sequence[TaskSpec]) -> list[int]:
-        """Return the shape of each of `specs`; new ones are stored, and remembered once certain."""
-        keys = await offload(len(specs), _keys, specs)
-        if not all(key in self._numbers for key in keys):
-            async with self._database.connection(Lane.GUEST) as conn:
-                # Of many who come at once, the first have learned it while the others waited.
-                unknown = self._unknown(keys, specs)
-                learned = {}
-                if unknown:
-                    learned = await tasks.intern_shapes(conn, unknown)
+    async def get_or_create(self, specs: Sequence[TaskSpec]) -> list[int]:
+        """Return the shape id of each spec; new shapes are stored, and cached once durable."""
+        keys = await offload(len(specs), _shape_keys, specs)
+        if not all(key in self._ids for key in keys):
+            async with self._database.connection(ConnectionClass.CLIENT) as conn:
+                # Concurrent callers may have cached the shapes while this one waited.
+                missing = self._missing(keys, specs)
+                created = {}
+                if missing:
+                    created = await tasks.intern_shapes(conn, missing)
                     await confirm(conn)
-            self._numbers.update(learned)
-        return [self._numbers[key] for key in keys]
+            self._ids.update(created)
+        return [self._ids[key] for key in keys]
 
-    async def find(self, conn: Connection, spec: TaskSpec) -> int:
-        """Return the shape of `spec`; a new one is not remembered, for it may be rolled back."""
+    async def intern(self, conn: Connection, spec: TaskSpec) -> int:
+        """Return the shape id of `spec`; a new one is not cached, as it may be rolled back."""
         key = tasks.shape_key(spec.shape)
-        if key in self._numbers:
-            return self._numbers[key]
+        if key in self._ids:
+            return self._ids[key]
         return (await tasks.intern_shapes(conn, {key: spec.shape}))[key]
 
-    async def find_all(
+    async def intern_all(
         self, conn: Connection, specs: Sequence[TaskSpec]
     ) -> tuple[list[int], dict[str, int]]:
-        """Return the shape of each of `specs`, and the new ones by key.
+        """Return the shape id of each spec, and the ids that are not cached by key.
 
-        Those are to be remembered once they are committed.
+        The caller passes the latter to `put` after the commit.
         """
-        keys = await offload(len(specs), _keys, specs)
-        unknown = self._unknown(keys, specs)
-        found = await tasks.intern_shapes(conn, unknown) if unknown else {}
-        return [found.get(key) or self._numbers[key] for key in keys], found
+        keys = await offload(len(specs), _shape_keys, specs)
+        missing = self._missing(keys, specs)
+        interned = await tasks.intern_shapes(conn, missing) if missing else {}
+        return [interned.get(key) or self._ids[key] for key in keys], interned
 
-    def remember(self, numbers: Mapping[str, int]) -> None:
-        """Take in what `find_all` found that was new, after the commit."""
-        self._numbers.update(numbers)
+    def put(self, ids: Mapping[str, int]) -> None:
+        """Cache ids from `intern_all`. Call it after the commit."""
+        self._ids.update(ids)
 
-    def _unknown(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
+    def _missing(self, keys: Sequence[str], specs: Sequence[TaskSpec]) -> dict[str, Shape]:
         return {
-            key: spec.shape
-            for key, spec in zip(keys, specs, strict=True)
-            if key not in self._numbers
+            key: spec.shape for key, spec in zip(keys, specs, strict=True) if key not in self._ids
         }
 
 
-def _keys(specs: Sequence[TaskSpec]) -> list[str]:
-    """Return the key of each shape; the tasks of a batch mostly share what makes it."""
+def _shape_keys(specs: Sequence[TaskSpec]) -> list[str]:
+    """Return the key of each shape; most tasks of a batch share the shape of the one before."""
     keys: list[str] = []
-    before: TaskSpec | None = None
+    previous: TaskSpec | None = None
     for spec in specs:
-        if before is None or not _have_one_shape(spec, before):
+        if previous is None or not _share_shape(spec, previous):
             key = tasks.shape_key(spec.shape)
         keys.append(key)
-        before = spec
+        previous = spec
     return keys
 
 
-def _have_one_shape(one: TaskSpec, other: TaskSpec) -> bool:
-    """Say whether two tasks have the very same values; equal ones would take longer to compare."""
+def _share_shape(first: TaskSpec, second: TaskSpec) -> bool:
+    """Return True if two specs share the same objects; comparing values would take longer."""
     return (
-        one.resources is other.resources
-        and one.requires is other.requires
-        and one.concurrency is other.concurrency
-        and one.queue is other.queue
+        first.resources is second.resources
+        and first.requires is second.requires
+        and first.concurrency is second.concurrency
+        and first.queue is second.queue
     )

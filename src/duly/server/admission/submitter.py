@@ -1,9 +1,8 @@
-"""Admits tasks: gives them an id, stores them, and answers after the commit.
+"""Stores submitted tasks by group commit, and returns their ids after the commit.
 
-Requests that arrive together are committed together: whoever comes while a commit
-is under way joins the next one, so the cost of a commit is shared without anybody
-waiting for a timer. One bad row must not take the others down with it, so a batch
-that PostgreSQL refuses is cut in halves until the guilty row stands alone.
+Requests that arrive during a commit share the next one, so the cost of a commit is shared and no
+request waits for a timer. One bad row must not fail the others of its group: a group that
+PostgreSQL refuses is bisected until the bad row is alone.
 """
 
 import asyncio
@@ -18,49 +17,50 @@ from duly.config import RequestSettings
 from duly.errors import Invalid, KeyReused, Unavailable
 from duly.model.task import TaskSpec
 from duly.model.tenant import Credential
-from duly.server import bundles, linker, repeats, unique
-from duly.server.admission_control import AdmissionControl
-from duly.server.answers import answer
-from duly.server.batches import BatchStore, StoredBatch
-from duly.server.cluster_manager import ClusterManager
-from duly.server.line import Admitted, Line, Waiting
-from duly.server.linker import ALONE, Links
-from duly.server.minting import new_task
+from duly.server.admission import dependencies, idempotency, unique_keys
+from duly.server.admission.admission_control import AdmissionControl
+from duly.server.admission.batches import BatchStore, StoredBatch
+from duly.server.admission.commit_queue import Admitted, CommitQueue, CommitRequest
+from duly.server.admission.commit_results import resolve_request
+from duly.server.admission.dependencies import STANDALONE, DependencyLinks
+from duly.server.admission.new_task import new_task
+from duly.server.admission.rate_limiter import RateLimiter, rate_of
+from duly.server.admission.shape_ids import ShapeIds
+from duly.server.artifacts import artifact_references
+from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.offload import offload
-from duly.server.rate_limiter import RateLimiter, rate_of
+from duly.server.scheduling.leader_nudge import LeaderNudge
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
-from duly.server.shape_book import ShapeBook
-from duly.server.waker import Waker
-from duly.store import edges, tasks
 from duly.store.database import Connection, Database, Taken, Unstorable, confirm
-from duly.store.edges import NewGraph
-from duly.store.tasks import NewTask
+from duly.store.tasks import edges, tasks
+from duly.store.tasks.edges import NewGraph
+from duly.store.tasks.tasks import NewTask
 
-GROUP = 500
-"""How many requests share one commit, at most."""
-TOO_LATE = "The database is too slow to store the task now; nothing was stored. Try again."
-UNKNOWN = (
+MAX_GROUP_SIZE = 500
+"""Tasks in one commit."""
+COMMIT_TIMED_OUT = "The database is too slow to store the task now; nothing was stored. Try again."
+COMMIT_UNCERTAIN = (
     "The database did not answer, so it is not known whether the task was stored. "
     "Submit it again with the same idempotency key."
 )
 
-MINTED_TWICE = "An id was minted twice"
-UNKNOWN_REPLAY = (
+DUPLICATE_ID = "An id was minted twice"
+REPLAY_UNCERTAIN = (
     "The database did not answer, so it is not known whether the tasks were replayed. "
-    "Look at the list of tasks before you do it again: a replay tells what it is a replay of."
+    "Before you replay them again, check the list of tasks: a replay names its original."
 )
-UNKNOWN_BATCH = (
+BATCH_UNCERTAIN = (
     "The database did not answer, so it is not known whether the batch was stored. "
     "Submit it again with the same Idempotency-Key."
 )
 
-Note = Callable[[Connection, Sequence[int]], Awaitable[None]]
-"""What else is written with tasks, given their ids."""
+TransactionStep = Callable[[Connection, Sequence[int]], Awaitable[None]]
+"""A step in the transaction that stores tasks, given their ids."""
 
 
 class Submitter(Service):
-    """Commits what clients submit."""
+    """Stores submissions: single tasks by group commit, batches and graphs on their own."""
 
     def __init__(
         self,
@@ -68,154 +68,163 @@ class Submitter(Service):
         settings: RequestSettings,
         cluster_manager: ClusterManager,
         sequencer: Sequencer,
-        waker: Waker,
+        leader_nudge: LeaderNudge,
         rate_limiter: RateLimiter,
         admission: AdmissionControl,
-        shapes: ShapeBook,
+        shapes: ShapeIds,
     ) -> None:
         super().__init__(settings.timeout)
         self._database = database
-        self._seconds = settings.timeout.total_seconds()
+        self._timeout_seconds = settings.timeout.total_seconds()
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
-        self._waker = waker
+        self._leader_nudge = leader_nudge
         self._rate_limiter = rate_limiter
         self._batches = BatchStore(rate_limiter)
         self._admission = admission
         self._shapes = shapes
-        self._line = Line()
+        self._queue = CommitQueue()
 
     async def submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        """Store one task, together with whatever else is being submitted.
+        """Store one task in the next group commit.
 
-        Who has waited in vain is taken out of the line: nothing is stored for nobody.
+        A request that times out is removed from the queue, so that no task is stored after its
+        client was told that it was not.
         """
         if spec.depends_on or spec.payload.artifact is not None:
-            return await self._submit_apart(credential, spec)
-        known = partial(repeats.is_known, self._database, credential, spec)
-        certain = int(spec.idempotency_key is None)
-        async with self._admission.enter(credential, 1, known, certainly_new=certain) as entry:
-            admitted = await self._submit(credential, spec)
-            entry.stored = int(admitted.created)
+            return await self._submit_alone(credential, spec)
+        is_duplicate = partial(idempotency.is_duplicate, self._database, credential, spec)
+        certainly_new = int(spec.idempotency_key is None)
+        async with self._admission.admit(
+            credential, 1, is_duplicate, certainly_new=certainly_new
+        ) as permit:
+            admitted = await self._enqueue(credential, spec)
+            permit.stored = int(admitted.created)
         return admitted
 
-    async def _submit_apart(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        """Store a task in a transaction of its own, because it holds the rows of other things.
+    async def _submit_alone(self, credential: Credential, spec: TaskSpec) -> Admitted:
+        """Store a task in a transaction of its own, as a batch of one.
 
-        These are what it waits for, and the artifact that it needs.
+        It locks other rows, those of its upstreams and its artifact, and must not make a group
+        wait for them.
         """
-        known = partial(repeats.is_known, self._database, credential, spec)
-        batch = await self._admit_batch(credential, [spec], None, known)
-        return Admitted(batch.ids[0], bool(batch.fresh))
+        is_duplicate = partial(idempotency.is_duplicate, self._database, credential, spec)
+        batch = await self._admit_batch(credential, [spec], None, is_duplicate)
+        return Admitted(batch.ids[0], bool(batch.new_count))
 
-    async def _submit(self, credential: Credential, spec: TaskSpec) -> Admitted:
-        shape_id = self._shapes.recall(spec)
+    async def _enqueue(self, credential: Credential, spec: TaskSpec) -> Admitted:
+        """Push a task onto the commit queue, and wait for its commit."""
+        shape_id = self._shapes.get(spec)
         if shape_id is None:
-            shape_id = await self._learn(spec)
+            shape_id = await self._create_shape(spec)
         is_limited = rate_of(credential.plan) is not None
-        request = self._line.join(
+        request = self._queue.push(
             new_task(self._sequencer.mint(), credential, spec, shape_id, is_limited=is_limited)
         )
-        # A timer alone: `asyncio.timeout` would cost several times as much for every request.
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._give_up, request)
+        # A plain timer: `asyncio.timeout` would cost several times as much for every request.
+        timer = asyncio.get_running_loop().call_later(
+            self._timeout_seconds, self._time_out, request
+        )
         self.nudge()
         try:
-            return await request.answer
+            return await request.result
         finally:
             timer.cancel()
 
-    async def _learn(self, spec: TaskSpec) -> int:
+    async def _create_shape(self, spec: TaskSpec) -> int:
         try:
-            async with asyncio.timeout(self._seconds):
-                (shape_id,) = await self._shapes.learn([spec])
+            async with asyncio.timeout(self._timeout_seconds):
+                (shape_id,) = await self._shapes.get_or_create([spec])
         except TimeoutError:
-            raise Unavailable(TOO_LATE) from None
+            raise Unavailable(COMMIT_TIMED_OUT) from None
         return shape_id
 
-    def _give_up(self, request: Waiting) -> None:
-        is_waiting = self._line.leave(request.task.id)
-        request.refuse(Unavailable(TOO_LATE if is_waiting else UNKNOWN))
+    def _time_out(self, request: CommitRequest) -> None:
+        was_queued = self._queue.remove(request.task.id)
+        request.refuse(Unavailable(COMMIT_TIMED_OUT if was_queued else COMMIT_UNCERTAIN))
 
     def pause(self) -> timedelta:
-        """Return how long to wait for a nudge: not longer than a tenant is passed over."""
-        rest = self._line.rest
-        return self.interval if rest is None else timedelta(seconds=rest)
+        """Return how long to wait for a nudge: until the first tenant's backoff ends."""
+        seconds = self._queue.seconds_to_backoff_end
+        return self.interval if seconds is None else timedelta(seconds=seconds)
 
     async def tick(self) -> bool:
-        """Commit everything that waits, up to one group."""
-        group = self._line.take(GROUP)
+        """Commit the next group of waiting requests."""
+        group = self._queue.pop_group(MAX_GROUP_SIZE)
         try:
             if group:
                 with telemetry.timed(telemetry.COMMIT_SECONDS):
                     await self._commit(group)
         finally:
-            # Whatever went wrong, nobody is left waiting for an answer that will not come.
+            # Whatever went wrong, no request is left without a result.
             for request in group:
-                if request not in self._line:
-                    request.refuse(Unavailable(UNKNOWN))
-        return self._line.is_ready
+                if request not in self._queue:
+                    request.refuse(Unavailable(COMMIT_UNCERTAIN))
+        return self._queue.has_ready
 
-    async def _commit(self, group: Sequence[Waiting]) -> None:
-        """Store a group, cut in halves around what cannot be stored."""
+    async def _commit(self, group: Sequence[CommitRequest]) -> None:
+        """Store a group, bisecting it around a task that cannot be stored."""
         new = [request.task for request in group]
         try:
-            self._waker.expect(new)
+            self._leader_nudge.announce_expected(new)
             async with self._database.connection() as conn:
-                done = await tasks.insert(conn, new, server=self._cluster_manager.number)
-                known = await repeats.read_known(conn, new, done.stored)
+                inserted = await tasks.insert(conn, new, server=self._cluster_manager.number)
+                earlier = await idempotency.read_earlier(conn, new, inserted.stored)
         except Unstorable as error:
-            if isinstance(error, Taken) and unique.is_conflict(error):
-                # Who was faster has committed by now, and is seen by the next statement.
-                self._line.rejoin(group, rest=0)
+            if isinstance(error, Taken) and unique_keys.is_key_conflict(error):
+                # The winner of the race has committed by now, and the next insert sees it.
+                self._queue.requeue(group, backoff=0)
             else:
-                await self._isolate(group, error)
+                await self._bisect(group, error)
         except Unavailable:
             await self._recover(group)
         else:
-            self._rate_limiter.note(done.buckets)
-            self._waker.wake(new, done.stored)
-            fresh = {one.id: one for one in done.stored}
-            self._line.rejoin(
-                request for request in group if not answer(request, fresh, known, done)
+            self._rate_limiter.observe(inserted.buckets)
+            self._leader_nudge.announce_stored(new, inserted.stored)
+            stored = {task.id: task for task in inserted.stored}
+            self._queue.requeue(
+                request
+                for request in group
+                if not resolve_request(request, stored, earlier, inserted)
             )
 
-    async def _isolate(self, group: Sequence[Waiting], error: Unstorable) -> None:
+    async def _bisect(self, group: Sequence[CommitRequest], error: Unstorable) -> None:
         if len(group) > 1:
             middle = len(group) // 2
             await self._commit(group[:middle])
             await self._commit(group[middle:])
         elif isinstance(error, Taken):
-            # Another server minted this id while it believed to hold our number.
+            # Another server minted this id, believing that it held the number of this one.
             request = group[0]
             request.task = msgspec.structs.replace(request.task, id=self._sequencer.mint())
             await self._commit([request])
         else:
             group[0].refuse(Invalid("task", f"The database cannot store this task: {error}"))
 
-    async def _recover(self, group: Sequence[Waiting]) -> None:
-        """Find out what became of a group whose answer was lost."""
+    async def _recover(self, group: Sequence[CommitRequest]) -> None:
+        """Resolve a group whose commit got no response, by reading which tasks were stored."""
         ids = [request.task.id for request in group]
         try:
             async with self._database.connection() as conn:
-                stored = {one.id: one for one in await tasks.read_admitted(conn, ids)}
+                stored = {task.id: task for task in await tasks.read_admitted(conn, ids)}
                 if stored:
                     await confirm(conn)
         except Unavailable:
             stored = {}
         new = [request.task for request in group if request.task.id in stored]
-        self._waker.wake(new, list(stored.values()))
+        self._leader_nudge.announce_stored(new, list(stored.values()))
         for request in group:
             if request.task.id in stored:
                 request.resolve(Admitted(request.task.id, True, stored[request.task.id]))
             else:
-                request.refuse(Unavailable(UNKNOWN))
+                request.refuse(Unavailable(COMMIT_UNCERTAIN))
 
     async def submit_batch(
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
     ) -> list[int]:
         """Store many tasks, all or none, and return their ids in order."""
-        known = partial(repeats.is_seen, self._database, credential, key)
-        return (await self._admit_batch(credential, specs, key, known)).ids
+        is_duplicate = partial(idempotency.is_key_used, self._database, credential, key)
+        return (await self._admit_batch(credential, specs, key, is_duplicate)).ids
 
     async def submit_graph(
         self,
@@ -225,32 +234,34 @@ class Submitter(Service):
         *,
         key: str | None = None,
     ) -> tuple[int, list[int]]:
-        """Store tasks as a whole with an id of its own; return that, and theirs in order."""
+        """Store tasks as a graph; return its id, and the ids of the tasks in order."""
         graph = NewGraph(self._sequencer.mint(), name)
-        known = partial(repeats.is_seen, self._database, credential, key)
-        batch = await self._admit_batch(credential, specs, key, known, graph)
-        if batch.fresh:
+        is_duplicate = partial(idempotency.is_key_used, self._database, credential, key)
+        batch = await self._admit_batch(credential, specs, key, is_duplicate, graph)
+        if batch.new_count:
             return graph.id, batch.ids
         async with self._database.reading_for(credential.tenant_id) as conn:
-            stored = await edges.read_graph_of(conn, credential.tenant_id, batch.ids[0])
-        if stored is None:
-            raise KeyReused("The idempotency key belongs to another submission, not of a graph.")
-        return stored, batch.ids
+            graph_id = await edges.read_graph_of(conn, credential.tenant_id, batch.ids[0])
+        if graph_id is None:
+            raise KeyReused("The idempotency key belongs to a submission that is not a graph.")
+        return graph_id, batch.ids
 
     async def submit_linked(
         self,
         credential: Credential,
         specs: Sequence[TaskSpec],
-        links: Links | None,
+        links: DependencyLinks | None,
         graph: NewGraph | None,
-        note: Note,
+        last_step: TransactionStep,
     ) -> list[int]:
-        """Store tasks that are linked already, all or none; `note` is part of the transaction."""
-        known = partial(repeats.is_seen, self._database, credential, None)
-        many = len(specs)
-        async with self._admission.enter(credential, many, known, certainly_new=many) as entry:
-            batch = await self._submit_batch(credential, specs, None, links, graph, note)
-            entry.stored = batch.fresh
+        """Store tasks with resolved dependencies, all or none; `last_step` ends the transaction."""
+        is_duplicate = partial(idempotency.is_key_used, self._database, credential, None)
+        size = len(specs)
+        async with self._admission.admit(
+            credential, size, is_duplicate, certainly_new=size
+        ) as permit:
+            batch = await self._store_batch(credential, specs, None, links, graph, last_step)
+            permit.stored = batch.new_count
         return batch.ids
 
     async def _admit_batch(
@@ -258,79 +269,86 @@ class Submitter(Service):
         credential: Credential,
         specs: Sequence[TaskSpec],
         key: str | None,
-        known: Callable[[], Awaitable[bool]],
+        is_duplicate: Callable[[], Awaitable[bool]],
         graph: NewGraph | None = None,
     ) -> StoredBatch:
-        many = len(specs)
-        links = await offload(many, linker.link, specs)
-        certain = 0 if key is not None else sum(not one.has_key for one in specs)
-        async with self._admission.enter(credential, many, known, certainly_new=certain) as entry:
-            batch = await self._submit_batch(credential, specs, key, links, graph)
-            entry.stored = batch.fresh
+        size = len(specs)
+        links = await offload(size, dependencies.resolve, specs)
+        certainly_new = 0 if key is not None else sum(not spec.has_key for spec in specs)
+        async with self._admission.admit(
+            credential, size, is_duplicate, certainly_new=certainly_new
+        ) as permit:
+            batch = await self._store_batch(credential, specs, key, links, graph)
+            permit.stored = batch.new_count
         return batch
 
-    async def _submit_batch(
+    async def _store_batch(
         self,
         credential: Credential,
         specs: Sequence[TaskSpec],
         key: str | None,
-        links: Links | None,
+        links: DependencyLinks | None,
         graph: NewGraph | None,
-        note: Note | None = None,
+        last_step: TransactionStep | None = None,
     ) -> StoredBatch:
         if links is not None:
-            specs = [specs[place] for place in links.order]
-        shapes = await self._shapes.learn(specs)
+            specs = [specs[index] for index in links.topological_order]
+        shapes = await self._shapes.get_or_create(specs)
         ids = self._sequencer.mint_many(len(specs))
-        new = await offload(len(ids), _new_batch, ids, credential, specs, shapes, links, graph)
+        new = await offload(len(ids), _new_tasks, ids, credential, specs, shapes, links, graph)
         server = self._cluster_manager.number
         try:
             async with self._database.writing_for(credential.tenant_id) as conn:
-                stored = await self._batches.store(conn, credential, new, key=key, server=server)
-                if links is not None and stored.fresh:
-                    await linker.attach(conn, credential.tenant_id, links, new, stored.ids)
-                if stored.fresh:
-                    await bundles.hold(conn, credential.tenant_id, new, stored.ids)
-                if graph is not None and stored.fresh:
-                    await edges.insert_graph(conn, graph, credential, stored.ids)
-                if note is not None:
-                    await note(conn, stored.ids if links is None else links.as_asked(stored.ids))
+                batch = await self._batches.store(conn, credential, new, key=key, server=server)
+                if links is not None and batch.new_count:
+                    await dependencies.store_edges(
+                        conn, credential.tenant_id, links, new, batch.ids
+                    )
+                if batch.new_count:
+                    await artifact_references.add(conn, credential.tenant_id, new, batch.ids)
+                if graph is not None and batch.new_count:
+                    await edges.insert_graph(conn, graph, credential, batch.ids)
+                if last_step is not None:
+                    ids = batch.ids if links is None else links.in_request_order(batch.ids)
+                    await last_step(conn, ids)
         except Taken as error:
-            why = "A unique key was just taken" if unique.is_conflict(error) else MINTED_TWICE
-            raise Unavailable(f"{why}; nothing was stored. Submit the batch again.") from error
+            is_key_taken = unique_keys.is_key_conflict(error)
+            reason = "A unique key was just taken" if is_key_taken else DUPLICATE_ID
+            raise Unavailable(f"{reason}; nothing was stored. Submit the batch again.") from error
         except Unavailable as error:
-            pairs = {(task.tenant_id, task.shape_id) for task in new}
-            self._waker.announce(pairs, due=True)
-            raise Unavailable(UNKNOWN_BATCH if note is None else UNKNOWN_REPLAY) from error
+            subqueues = {(task.tenant_id, task.shape_id) for task in new}
+            self._leader_nudge.announce_ready(subqueues, due=True)
+            message = BATCH_UNCERTAIN if last_step is None else REPLAY_UNCERTAIN
+            raise Unavailable(message) from error
         except Unstorable as error:
             raise Invalid("tasks", f"The database cannot store this batch: {error}") from error
-        if stored.bucket is not None:
-            self._rate_limiter.note({credential.tenant_id: stored.bucket})
-        self._waker.wake_batch(new, stored.since)
+        if batch.bucket is not None:
+            self._rate_limiter.observe({credential.tenant_id: batch.bucket})
+        self._leader_nudge.announce_batch(new, batch.earliest_start_by)
         if links is not None:
-            stored = msgspec.structs.replace(stored, ids=links.as_asked(stored.ids))
-        return stored
+            batch = msgspec.structs.replace(batch, ids=links.in_request_order(batch.ids))
+        return batch
 
 
-def _new_batch(
+def _new_tasks(
     ids: Sequence[int],
     credential: Credential,
     specs: Sequence[TaskSpec],
     shapes: Sequence[int],
-    links: Links | None,
+    links: DependencyLinks | None,
     graph: NewGraph | None,
 ) -> list[NewTask]:
-    """Return tasks in their order; with `links` that is the order of the links."""
+    """Return the tasks of `specs`, which are in topological order if there are `links`."""
     graph_id = None if graph is None else graph.id
-    places = range(len(specs)) if links is None else links.order
+    indexes = range(len(specs)) if links is None else links.topological_order
     return [
         new_task(
             task_id,
             credential,
             spec,
             shape_id,
-            part=ALONE if links is None else links.part_of(place),
+            position=STANDALONE if links is None else links.position_of(index),
             graph_id=graph_id,
         )
-        for task_id, place, spec, shape_id in zip(ids, places, specs, shapes, strict=True)
+        for task_id, index, spec, shape_id in zip(ids, indexes, specs, shapes, strict=True)
     ]

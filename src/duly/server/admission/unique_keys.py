@@ -1,6 +1,6 @@
-"""Unique keys: what whoever asks for one that is held is told.
+"""Resolves submissions whose unique key is held by another live task.
 
-Which task holds a key is decided by an index of the live tasks; see `live_unique`.
+A unique index of the live tasks, `live_unique`, decides which task holds a key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,25 @@ from contextlib import contextmanager
 from duly.errors import Conflict, Invalid
 from duly.model.task import OnConflict, Unique
 from duly.store.database import Taken
-from duly.store.tasks import NewTask
+from duly.store.tasks.tasks import NewTask
 
-INDEX = "live_unique"
-
-
-def is_conflict(error: Taken) -> bool:
-    """Say whether two who asked for the same key at once met at the index."""
-    return bool(error.details.get("index") == INDEX)
+UNIQUE_KEY_INDEX = "live_unique"
 
 
-def settle(unique: Unique, holder: int) -> int:
-    """Return the task that holds the key, if that is what was asked for; else raise Conflict."""
+def is_key_conflict(error: Taken) -> bool:
+    """Return True if two transactions inserted the same unique key concurrently."""
+    return bool(error.details.get("index") == UNIQUE_KEY_INDEX)
+
+
+def resolve_conflict(unique: Unique, holder: int) -> int:
+    """Return the task that holds the key if the submission asks for that; else raise Conflict."""
     if unique.on_conflict is OnConflict.RETURN:
         return holder
-    raise conflict(unique, holder)
+    raise conflict_error(unique, holder)
 
 
-def conflict(unique: Unique, holder: int) -> Conflict:
-    """Return what is told when a key is held."""
+def conflict_error(unique: Unique, holder: int) -> Conflict:
+    """Return the error for a unique key that `holder` holds."""
     return Conflict(
         f"Task {holder} has the unique key {unique.key!r}.",
         task=str(holder),
@@ -36,23 +36,23 @@ def conflict(unique: Unique, holder: int) -> Conflict:
 
 
 @contextmanager
-def decided() -> Iterator[None]:
-    """Turn the index's own word, in a race that no look could have foreseen, into a Conflict."""
+def violations_as_conflicts() -> Iterator[None]:
+    """Raise Conflict when a concurrent transaction takes the unique key first."""
     try:
         yield
     except Taken as error:
-        if is_conflict(error):
+        if is_key_conflict(error):
             raise Conflict("Another task has just taken the unique key.") from error
         raise
 
 
 def check_distinct(new: Sequence[NewTask]) -> None:
-    """Refuse a batch that asks for a key twice."""
-    seen: dict[str, int] = {}
+    """Refuse a batch with two tasks of one unique key."""
+    first_index: dict[str, int] = {}
     for index, task in enumerate(new):
         unique = task.spec.unique
-        if unique is not None and seen.setdefault(unique.key, index) != index:
-            first = seen[unique.key]
+        if unique is not None and first_index.setdefault(unique.key, index) != index:
+            first = first_index[unique.key]
             raise Invalid(
                 f"tasks[{index}].unique.key",
                 f"tasks[{first}] and tasks[{index}] have the same unique key {unique.key[:60]!r}.",

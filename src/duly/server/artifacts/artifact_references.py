@@ -1,6 +1,7 @@
-"""Lets tasks and schedules hold on to the artifacts that they need.
+"""Records which tasks and schedules use an artifact, so that it is kept.
 
-It is done in the transaction that stores them. Whoever has no artifact pays nothing for it.
+References are written in the transaction that stores the task or schedule. Those without an
+artifact cost nothing.
 """
 
 import logging
@@ -9,23 +10,22 @@ from typing import Any
 
 from duly.errors import UnknownArtifact
 from duly.model.artifact import check_sha256
-from duly.model.schedule import Template
+from duly.model.schedule import ScheduleTemplate
 from duly.model.task import TaskSpec
-from duly.store import artifacts
 from duly.store.database import Connection
-from duly.store.tasks import NewTask
+from duly.store.tasks import artifacts
+from duly.store.tasks.tasks import NewTask
 
 log = logging.getLogger(__name__)
-CHUNK = 2000
-"""Uses that go into one statement."""
+USES_PER_STATEMENT = 2000
+"""References written by one statement."""
 
 
-async def hold(
-    conn: Connection, tenant_id: int, new: Sequence[NewTask], ids: Sequence[int]
-) -> None:
-    """Let tasks that were just stored hold their artifacts; those known before hold theirs.
+async def add(conn: Connection, tenant_id: int, new: Sequence[NewTask], ids: Sequence[int]) -> None:
+    """Add the references of newly stored tasks; repeated submissions have theirs already.
 
-    `ids` are what the tasks are stored as. Raises UnknownArtifact when there is none of a hash.
+    `ids` are the ids under which the tasks are stored: a repeated one has another id than its
+    new task. Raises UnknownArtifact when the tenant has no artifact of a hash.
     """
     needed = {
         task.id: task.spec.payload.artifact
@@ -34,70 +34,73 @@ async def hold(
     }
     if needed:
         fresh = needed.keys() & ids
-        await _hold(conn, tenant_id, [(bytes.fromhex(needed[one]), one) for one in sorted(fresh)])
+        await _add(conn, tenant_id, [(bytes.fromhex(needed[task]), task) for task in sorted(fresh)])
 
 
-async def change(
+async def update(
     conn: Connection, tenant_id: int, task_id: int, old: TaskSpec, new: TaskSpec
 ) -> None:
-    """Let a task that is locked for a change hold what it needs from now on."""
+    """Replace the reference of a task whose row is locked for an update."""
     before, after = old.payload.artifact, new.payload.artifact
     if before == after:
         return
     if before is not None:
         await artifacts.drop_uses(conn, tenant_id, task_id)
     if after is not None:
-        await _hold(conn, tenant_id, [(bytes.fromhex(after), task_id)])
+        await _add(conn, tenant_id, [(bytes.fromhex(after), task_id)])
 
 
-async def hold_for_schedule(
-    conn: Connection, template: Template, before: Template | None = None
+async def add_for_schedule(
+    conn: Connection, template: ScheduleTemplate, before: ScheduleTemplate | None = None
 ) -> None:
-    """Let a schedule hold what the tasks that it submits will need, and nothing of `before`."""
-    named = _named(template)
-    earlier = set() if before is None else _named(before)
+    """Add the references of a schedule's tasks, replacing those of its template `before`."""
+    named = _named_hashes(template)
+    earlier = set() if before is None else _named_hashes(before)
     if named == earlier:
         return
     if earlier:
         await artifacts.drop_uses(conn, template.tenant_id, template.id)
-    # What is said for all tasks of a graph, and by each of them otherwise, nobody has looked at.
-    uses = [(check_sha256(one, "artifact"), template.id) for one in sorted(named)]
-    await _hold(conn, template.tenant_id, uses)
+    # A graph's default that every task overrides has not been validated elsewhere.
+    uses = [(check_sha256(sha256, "artifact"), template.id) for sha256 in sorted(named)]
+    await _add(conn, template.tenant_id, uses)
 
 
-async def hold_for_occurrences(conn: Connection, new: Iterable[NewTask]) -> None:
-    """Let the tasks of schedules, of any tenants, hold what their schedules hold as well.
+async def add_for_occurrences(conn: Connection, new: Iterable[NewTask]) -> None:
+    """Add the references of the tasks of schedules, of any tenants.
 
-    So it is there; and if it were not, the others would fire all the same.
+    Their schedules reference the same artifacts, so these exist; if one did not, it must not
+    keep other schedules from firing, so it is only logged.
     """
     uses: dict[int, list[tuple[bytes, int]]] = {}
     for task in new:
         if task.spec.payload.artifact is not None:
             needed = bytes.fromhex(task.spec.payload.artifact)
             uses.setdefault(task.tenant_id, []).append((needed, task.id))
-    for tenant_id, several in sorted(uses.items()):
-        unknown = await artifacts.use(conn, tenant_id, several)
-        for one in unknown:
-            log.error("a schedule names an artifact that is gone", extra={"sha256": one.hex()})
+    for tenant_id, tenant_uses in sorted(uses.items()):
+        unknown = await artifacts.add_uses(conn, tenant_id, tenant_uses)
+        for sha256 in unknown:
+            log.error("a schedule uses an artifact that is gone", extra={"sha256": sha256.hex()})
 
 
-def _named(template: Template) -> set[str]:
+def _named_hashes(template: ScheduleTemplate) -> set[str]:
     """Return the hashes that a template names, in a task or anywhere in a graph."""
-    found: list[Mapping[str, Any]] = [template.task or {}]
+    requests: list[Mapping[str, Any]] = [template.task or {}]
     if template.graph is not None:
-        found += [*template.graph["tasks"], template.graph.get("defaults") or {}]
-    return {one["artifact"] for one in found if one.get("artifact") is not None}
+        requests += [*template.graph["tasks"], template.graph.get("defaults") or {}]
+    return {request["artifact"] for request in requests if request.get("artifact") is not None}
 
 
-async def _hold(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]]) -> None:
-    for first in range(0, len(uses), CHUNK):
-        unknown = await artifacts.use(conn, tenant_id, uses[first : first + CHUNK])
+async def _add(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]]) -> None:
+    for first in range(0, len(uses), USES_PER_STATEMENT):
+        unknown = await artifacts.add_uses(
+            conn, tenant_id, uses[first : first + USES_PER_STATEMENT]
+        )
         if unknown:
             raise unknown_artifact(min(unknown).hex())
 
 
 def unknown_artifact(sha256: str) -> UnknownArtifact:
-    """Return what is told when a tenant has no such artifact."""
+    """Return the error for an artifact that the tenant does not have."""
     return UnknownArtifact(
         "artifact",
         f"There is no artifact {sha256}; upload it first: PUT /v1/artifacts/{sha256}.",

@@ -1,8 +1,10 @@
-"""Takes in the artifacts of tenants, hands them out, and removes them.
+"""Uploads, downloads and removes the artifacts of tenants.
 
-The bytes come first and their row after them; on the way out it is the other way round. So
-whoever finds a row finds its bytes, and what a crash leaves behind is bytes without a row,
-which `curator.py` sweeps up.
+An upload stores the bytes before their row; a removal deletes the row before the bytes. So a row
+always has its bytes, and a crash can only leave bytes without a row, which `artifact_gc.py`
+deletes.
+
+Decision: docs/adr/0025-artifacts-and-bundles.md.
 """
 
 import hashlib
@@ -23,24 +25,31 @@ from duly.errors import (
     TooLarge,
     Unavailable,
 )
-from duly.model.artifact import LEAST_BYTES
+from duly.model.artifact import MIN_ACCOUNTED_BYTES
 from duly.model.tenant import Credential, Plan
-from duly.server.archive import FAILURES, PART, Archive, gone, lost
-from duly.server.reports import is_possible
-from duly.server.room import TenantRooms
+from duly.server.artifacts.object_store import (
+    PART_BYTES,
+    STORE_ERRORS,
+    ObjectStore,
+    artifact_gone,
+    bytes_missing,
+)
+from duly.server.capacity_limiter import TenantCapacityLimiters
+from duly.server.delivery.report_sanitizer import is_valid_ref
 from duly.server.sequencer import Sequencer
-from duly.store import artifacts, audit_log, tenants
-from duly.store.artifacts import Artifact, Blob
+from duly.store.accounts import audit_log, tenants
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
-from duly.wire import ArtifactPiece, ArtifactWanted
+from duly.store.tasks import artifacts
+from duly.store.tasks.artifacts import Artifact, Blob
+from duly.wire import ArtifactChunk, ArtifactRequest
 
 log = logging.getLogger(__name__)
-UPLOADS = 4
-"""Artifacts that one tenant may upload at once to one server: slow ones keep no others out."""
+MAX_CONCURRENT_UPLOADS = 4
+"""Concurrent uploads of one tenant to one server, so that slow ones do not starve other tenants."""
 
-TOUCH_EVERY = timedelta(hours=1)
-"""After how long it is noted once more that somebody asks for an artifact."""
+TOUCH_INTERVAL = timedelta(hours=1)
+"""How often at most the last use of an artifact is updated when a client asks for it."""
 
 
 class Artifacts:
@@ -51,62 +60,62 @@ class Artifacts:
         database: Database,
         settings: RequestSettings,
         sequencer: Sequencer,
-        archive: Archive,
+        object_store: ObjectStore,
     ) -> None:
         self._database = database
         self._limit = settings.artifact_limit
         self._sequencer = sequencer
-        self._archive = archive
-        full = f"The tenant uploads {UPLOADS} artifacts here already; try again."
-        self.uploads = TenantRooms(UPLOADS, full)
+        self._object_store = object_store
+        full = f"The tenant is already uploading {MAX_CONCURRENT_UPLOADS} artifacts; try again."
+        self.uploads = TenantCapacityLimiters(MAX_CONCURRENT_UPLOADS, full)
 
     async def begin(
         self, credential: Credential, sha256: bytes, announced: int | None
     ) -> "Upload | None":
-        """Begin to take in an artifact; None when it is there already.
+        """Begin an upload; None when the artifact is stored already.
 
-        `announced` is how many bytes it will have, if that is known.
+        `announced` is the size in bytes, if the client has sent it.
         """
         tenant_id, plan = credential.tenant_id, credential.plan
-        most = self._limit if plan.max_artifact_bytes is None else plan.max_artifact_bytes
-        limit = min(self._limit, most)
+        plan_limit = self._limit if plan.max_artifact_bytes is None else plan.max_artifact_bytes
+        limit = min(self._limit, plan_limit)
         _check_size(announced or 0, limit)
         async with self._database.reading_for(tenant_id) as conn:
-            found = await artifacts.find(conn, tenant_id, sha256)
-            used = 0 if found is not None else await artifacts.count_bytes(conn, tenant_id)
-        if found is None:
+            artifact = await artifacts.find(conn, tenant_id, sha256)
+            used = 0 if artifact is not None else await artifacts.count_bytes(conn, tenant_id)
+        if artifact is None:
             check_total(plan, used, announced or 0)
-        elif await self._is_there(tenant_id, found, timedelta()):
+        elif await self._is_stored(tenant_id, artifact, timedelta()):
             return None
-        self.uploads.enter(tenant_id)
-        broken = None if found is None else found.blob
+        self.uploads.acquire(tenant_id)
+        broken = None if artifact is None else artifact.blob
         return Upload(self, credential, sha256, self._sequencer.mint(), limit, broken)
 
-    async def is_there(self, tenant_id: int, found: Artifact) -> bool:
-        """Say whether an artifact need not be sent: all of it is here, and stays for a while."""
-        return await self._is_there(tenant_id, found, TOUCH_EVERY)
+    async def is_stored(self, tenant_id: int, artifact: Artifact) -> bool:
+        """Return True if the artifact need not be sent: it is complete, and kept for a while."""
+        return await self._is_stored(tenant_id, artifact, TOUCH_INTERVAL)
 
-    async def _is_there(self, tenant_id: int, found: Artifact, again: timedelta) -> bool:
-        if not await self._archive.is_whole(_blob(tenant_id, found)):
+    async def _is_stored(self, tenant_id: int, artifact: Artifact, again: timedelta) -> bool:
+        if not await self._object_store.is_whole(_blob(tenant_id, artifact)):
             return False
         async with self._database.writing_for(tenant_id) as conn:
-            return await artifacts.touch(conn, tenant_id, found.id, again=again)
+            return await artifacts.touch(conn, tenant_id, artifact.id, again=again)
 
     async def put(self, blob: Blob, number: int, data: bytes) -> None:
-        """Keep a part of what is being uploaded."""
-        await self._archive.put(blob.tenant_id, blob.id, number, data)
+        """Store one part of an upload."""
+        await self._object_store.put(blob.tenant_id, blob.id, number, data)
 
     async def store(
         self, credential: Credential, sha256: bytes, blob: Blob, broken: int | None
     ) -> bool:
-        """Store an artifact whose bytes are there; False when it was stored before.
+        """Store the row of an artifact whose bytes are stored; False when it was there before.
 
-        `broken` is the name of bytes that are not whole, and in whose place these come.
+        `broken` is the blob with missing bytes that this one replaces.
         """
         try:
             old = await self._store(credential, sha256, blob, broken)
         except Unavailable:
-            # Perhaps it is stored. If it is not, its bytes are swept up.
+            # The commit may have succeeded. If not, the sweep deletes the bytes.
             raise
         except DulyError:
             await self.drop(blob)
@@ -118,77 +127,77 @@ class Artifacts:
     async def _store(
         self, credential: Credential, sha256: bytes, blob: Blob, broken: int | None
     ) -> Blob | None:
-        """Store an artifact; return the bytes that are not needed, if it was there already."""
+        """Store the row; return the superfluous blob if the artifact was there already."""
         tenant_id = credential.tenant_id
         async with self._database.writing_for(tenant_id) as conn:
             await tenants.hold(conn, tenant_id)
-            await artifacts.lock_number(conn, tenant_id)
-            found = await artifacts.find(conn, tenant_id, sha256)
-            if found is not None and found.blob != broken:
+            await artifacts.lock_uploads(conn, tenant_id)
+            artifact = await artifacts.find(conn, tenant_id, sha256)
+            if artifact is not None and artifact.blob != broken:
                 return blob
-            if found is not None:
-                await artifacts.move(conn, found.id, blob)
-                return _blob(tenant_id, found)
+            if artifact is not None:
+                await artifacts.move(conn, artifact.id, blob)
+                return _blob(tenant_id, artifact)
             check_total(credential.plan, await artifacts.count_bytes(conn, tenant_id), blob.bytes)
             await artifacts.add(conn, tenant_id, sha256, blob)
         return None
 
     async def drop(self, blob: Blob) -> None:
-        """Delete bytes that are nobody's; what cannot be deleted now is swept up."""
+        """Delete bytes without a row; if that fails, the sweep deletes them."""
         try:
-            await self._archive.drop(blob)
-        except FAILURES as error:
+            await self._object_store.drop(blob)
+        except STORE_ERRORS as error:
             log.warning("cannot delete the bytes of an artifact", extra={"error": str(error)})
 
     async def open(self, tenant_id: int, artifact: Artifact) -> AsyncIterator[bytes]:
-        """Return the bytes of an artifact; raises Unavailable when they are not all there."""
+        """Return the bytes of an artifact; raises Unavailable when some are missing."""
         blob = _blob(tenant_id, artifact)
-        if not await self._archive.is_whole(blob):
-            raise lost()
-        return self._archive.read(blob)
+        if not await self._object_store.is_whole(blob):
+            raise bytes_missing()
+        return self._object_store.read(blob)
 
-    async def piece(self, node_id: int, asked: ArtifactWanted) -> ArtifactPiece:
-        """Return the next bytes for an attempt; raises Fenced when it is not that node's now."""
-        ref, found = asked.ref, None
-        if is_possible(ref):
-            async with self._database.connection(Lane.NODE) as conn:
-                named = (ref.task, ref.attempt, ref.token)
-                found = await artifacts.read_leased(conn, node_id, named)
-        if found is None:
-            raise Fenced("The attempt has been given away, or has no artifact to be shown here.")
-        if found is artifacts.NONE:
-            raise gone()
-        data = await self._archive.piece(found, max(0, asked.offset))
-        return ArtifactPiece(data=data, size=found.bytes)
+    async def read_piece(self, node_id: int, request: ArtifactRequest) -> ArtifactChunk:
+        """Return the next bytes for an attempt; raises Fenced when the node does not hold it."""
+        ref, blob = request.ref, None
+        if is_valid_ref(ref):
+            async with self._database.connection(ConnectionClass.NODE) as conn:
+                key = (ref.task, ref.attempt, ref.token)
+                blob = await artifacts.read_leased(conn, node_id, key)
+        if blob is None:
+            raise Fenced("The attempt is not leased to this node, or its task has no artifact.")
+        if blob is artifacts.MISSING_BLOB:
+            raise artifact_gone()
+        data = await self._object_store.piece(blob, max(0, request.offset))
+        return ArtifactChunk(data=data, size=blob.bytes)
 
     async def remove(self, credential: Credential, sha256: bytes) -> None:
-        """Remove an artifact that nobody needs."""
+        """Remove an unused artifact."""
         tenant_id = credential.tenant_id
         async with self._database.writing_for(tenant_id) as conn:
-            found = await artifacts.lock(conn, tenant_id, sha256)
-            if found is None:
-                raise no_artifact(sha256)
-            user = await artifacts.read_user(conn, found.id)
+            artifact = await artifacts.lock(conn, tenant_id, sha256)
+            if artifact is None:
+                raise artifact_not_found(sha256)
+            user = await artifacts.read_user(conn, artifact.id)
             if user is not None:
                 kind = "schedule" if user.is_schedule else "task"
                 raise Conflict(
-                    f"The {kind} {user.id} needs the artifact; it can be removed after that.",
+                    f"The {kind} {user.id} uses the artifact; it can be removed after that.",
                     **{kind: str(user.id)},
                 )
-            await artifacts.remove(conn, found.id)
+            await artifacts.remove(conn, artifact.id)
             await audit_log.record(
                 conn,
                 credential=credential,
                 action="artifact.remove",
                 target=sha256.hex(),
                 tenant_id=tenant_id,
-                details={"bytes": found.bytes},
+                details={"bytes": artifact.bytes},
             )
-        await self.drop(_blob(tenant_id, found))
+        await self.drop(_blob(tenant_id, artifact))
 
 
 class Upload:
-    """An artifact on its way in; unless it is sealed, it leaves nothing behind."""
+    """An upload in progress; unless its hash is verified, its bytes are deleted at the end."""
 
     def __init__(
         self,
@@ -209,7 +218,7 @@ class Upload:
         self._part = bytearray()
         self._parts = 0
         self._size = 0
-        self._is_kept = False
+        self._is_verified = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -220,34 +229,34 @@ class Upload:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._owner.uploads.leave(self._credential.tenant_id)
-        if not self._is_kept:
+        self._owner.uploads.release(self._credential.tenant_id)
+        if not self._is_verified:
             await self._owner.drop(self._whole)
 
     @property
     def _whole(self) -> Blob:
         return Blob(self._credential.tenant_id, self._blob, self._size)
 
-    async def take(self, data: bytes) -> None:
-        """Take in what comes next; raises TooLarge when it is too much."""
+    async def write(self, data: bytes) -> None:
+        """Append data; raises TooLarge beyond the limit."""
         _check_size(self._size + len(data), self._limit)
         self._size += len(data)
         self._hash.update(data)
         self._part += data
-        while len(self._part) >= PART:
-            await self._put(bytes(self._part[:PART]))
-            del self._part[:PART]
+        while len(self._part) >= PART_BYTES:
+            await self._put(bytes(self._part[:PART_BYTES]))
+            del self._part[:PART_BYTES]
 
-    def seal(self) -> None:
-        """Say that all of it has come; raises Invalid when these are not the bytes of the hash."""
-        found = self._hash.hexdigest()
-        if found != self._sha256.hex():
-            raise Invalid("sha256", f"The bytes that came have another SHA-256: {found}.")
-        # From here on it may be stored, even if nobody is told.
-        self._is_kept = True
+    def verify(self) -> None:
+        """Check the hash after the last byte; raises Invalid when it differs."""
+        actual = self._hash.hexdigest()
+        if actual != self._sha256.hex():
+            raise Invalid("sha256", f"The uploaded bytes have another SHA-256: {actual}.")
+        # From here on the row may be committed even if the request is cancelled.
+        self._is_verified = True
 
     async def finish(self) -> bool:
-        """Store it, once it is sealed; False when somebody else has stored it meanwhile."""
+        """Store the verified artifact; False when another upload has stored it meanwhile."""
         if self._part:
             try:
                 await self._put(bytes(self._part))
@@ -262,19 +271,19 @@ class Upload:
 
 
 def check_total(plan: Plan, used: int, more: int) -> None:
-    """Raise LimitExceeded when a tenant may not have so many bytes more."""
-    most = plan.artifact_bytes
-    if most is not None and used + max(more, LEAST_BYTES) > most:
+    """Raise LimitExceeded when the plan does not allow `more` bytes of artifacts."""
+    limit = plan.artifact_bytes
+    if limit is not None and used + max(more, MIN_ACCOUNTED_BYTES) > limit:
         raise LimitExceeded(
-            f"Limit exceeded: the plan {plan.name!r} keeps at most {most} bytes of artifacts, and "
+            f"Limit exceeded: the plan {plan.name!r} allows {limit} bytes of artifacts, and "
             f"{used} are used. Remove some: DELETE /v1/artifacts/SHA256.",
             limit="artifact_bytes",
             used=used,
         )
 
 
-def no_artifact(sha256: bytes) -> NotFound:
-    """Return what is told of an artifact that is unknown, or another tenant's."""
+def artifact_not_found(sha256: bytes) -> NotFound:
+    """Return the error for an artifact that does not exist, or is another tenant's."""
     return NotFound(f"There is no artifact {sha256.hex()}.")
 
 

@@ -1,9 +1,9 @@
-"""Keeps what tasks write, beyond the tail that travels with a report.
+"""Stores the logs of attempts, beyond the tail that is part of a report.
 
-An attempt's log is a row of chunks in the object store, each under the offset at
-which it begins: `logs/<day>/<task>/<attempt>/<offset>`. A chunk that is sent again
-lands where it was, so sending twice does no harm. The day is that of the task's id,
-as in the database, so that logs go with their day of history.
+An attempt's log is a sequence of chunks in the object store, each named by the offset at which
+it begins: `logs/<day>/<task>/<attempt>/<offset>`. A chunk that is sent again overwrites itself,
+so appending is idempotent. The day is that of the task's id, as in the database, so that logs
+are dropped with their day of history.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from duly.wire import AttemptRef
 
 NOTICE_BYTES = 4096
 """Room beyond the limit of a log for the notice that the rest was cut off."""
-REST_LOST = b"\n[duly: the node was lost; what was written after this was lost with it]\n"
-"""What is said after as much of a log as had been received when its node was lost."""
-AT_ONCE = 32
-"""Tasks whose logs are deleted at the same time; an object store far away takes its time."""
-SECONDS_OF_A_DAY = 86_400
-BITS_BELOW_THE_SECOND = 31
+LOST_NOTICE = b"\n[duly: the node was lost; what was written after this was lost with it]\n"
+"""Appended to the part of a log that had been received when its node was lost."""
+MAX_CONCURRENT_DELETES = 32
+"""Tasks whose logs are deleted concurrently, as a remote object store has a high latency."""
+SECONDS_PER_DAY = 86_400
+ID_BITS_BELOW_SECOND = 31
 
 
 class Chunk(msgspec.Struct, frozen=True, order=True):
-    """A stretch of a log in the object store."""
+    """A contiguous part of a log in the object store."""
 
     offset: int
     size: int
@@ -43,7 +43,7 @@ class Chunk(msgspec.Struct, frozen=True, order=True):
         return self.offset + self.size
 
 
-class Logbook:
+class LogStore:
     """The logs of all attempts, in one object store."""
 
     def __init__(self, store_url: str, *, limit: int) -> None:
@@ -51,9 +51,9 @@ class Logbook:
         self._limit = limit
 
     async def append(self, ref: AttemptRef, offset: int, data: bytes) -> None:
-        """Keep `data` as the bytes of an attempt's log from `offset` on.
+        """Store `data` as the bytes of an attempt's log from `offset` on.
 
-        The caller has made sure that the attempt is still its sender's.
+        The caller has checked that the sender still holds the attempt.
         """
         if offset < 0 or offset + len(data) > self._limit + NOTICE_BYTES:
             raise TooLarge(f"A log may have at most {self._limit} bytes.", limit=self._limit)
@@ -63,7 +63,7 @@ class Logbook:
             )
 
     async def read(self, task: int, attempt: int, start: int = 0) -> AsyncIterator[bytes]:
-        """Yield what is kept of a log from `start` on, up to the first gap."""
+        """Yield the stored bytes of a log from `start` on, up to the first gap."""
         position = start
         for chunk in await self._chunks(task, attempt):
             if chunk.end <= position:
@@ -77,7 +77,7 @@ class Logbook:
                     )
                 )
             except FileNotFoundError:
-                # Forgotten since it was listed, and all that comes after it with it.
+                # Dropped since it was listed, together with the rest of the log.
                 return
             position += len(data)
             yield data
@@ -87,7 +87,7 @@ class Logbook:
     ) -> AsyncIterator[bytes]:
         """Yield the log of an attempt that has ended: `tail` is the last part of its `size`.
 
-        Where chunks never arrived, a line says how many bytes are missing.
+        A notice says how many bytes are missing if chunks never arrived.
         """
         position = start
         begins = size - len(tail)
@@ -102,16 +102,16 @@ class Logbook:
             yield tail[position - begins :]
 
     async def read_lost(self, task: int, attempt: int, start: int = 0) -> AsyncIterator[bytes]:
-        """Yield what was received of an attempt that was lost with its node, and a notice.
+        """Yield the received log of an attempt that was lost with its node, and a notice.
 
-        The notice counts as the last bytes of the log, so that whoever follows is told once.
+        The notice counts as the last bytes of the log, so that a follower reads it once.
         """
-        received = _end(await self._chunks(task, attempt))
+        received = _end_without_gap(await self._chunks(task, attempt))
         if start < received:
             async for data in self.read(task, attempt, start):
                 yield data
-        if start < received + len(REST_LOST):
-            yield REST_LOST[max(start - received, 0) :]
+        if start < received + len(LOST_NOTICE):
+            yield LOST_NOTICE[max(start - received, 0) :]
 
     async def drop_before(self, day: int, *, keep: Collection[int] = ()) -> None:
         """Delete the logs of tasks from before `day`, except those of the tasks in `keep`."""
@@ -122,10 +122,10 @@ class Logbook:
                 await self._drop(prefix, keep)
 
     async def drop(self, tasks: Sequence[int]) -> None:
-        """Delete the logs of tasks, some of them at the same time."""
-        for first in range(0, len(tasks), AT_ONCE):
+        """Delete the logs of tasks, several concurrently."""
+        for first in range(0, len(tasks), MAX_CONCURRENT_DELETES):
             async with asyncio.TaskGroup() as group:
-                for task in tasks[first : first + AT_ONCE]:
+                for task in tasks[first : first + MAX_CONCURRENT_DELETES]:
                     group.create_task(self._drop(f"logs/{day_of(task):06d}/{task:019d}", ()))
 
     async def _drop(self, prefix: str, keep: Collection[int]) -> None:
@@ -157,7 +157,7 @@ def open_store(url: str) -> Any:
 
 
 def folder_of(url: str) -> Path | None:
-    """Return the folder that `url` means; None if the store is elsewhere."""
+    """Return the local folder that `url` names; None if the store is remote."""
     parts = urlsplit(url)
     if parts.scheme not in ("", "file"):
         return None
@@ -165,12 +165,12 @@ def folder_of(url: str) -> Path | None:
 
 
 def day_of(task: int) -> int:
-    """Return the day, counted from 2026-01-01, in which a task's id was minted."""
-    return (task >> BITS_BELOW_THE_SECOND) // SECONDS_OF_A_DAY
+    """Return the day, counted from 2026-01-01, on which a task's id was minted."""
+    return (task >> ID_BITS_BELOW_SECOND) // SECONDS_PER_DAY
 
 
-def _end(chunks: Sequence[Chunk]) -> int:
-    """Return up to where chunks in order are without a gap."""
+def _end_without_gap(chunks: Sequence[Chunk]) -> int:
+    """Return the offset up to which ordered chunks have no gap."""
     position = 0
     for chunk in chunks:
         if chunk.offset > position:

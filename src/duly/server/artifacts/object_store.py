@@ -1,8 +1,8 @@
-"""Keeps the bytes of artifacts, in the object store.
+"""Stores the bytes of artifacts in the object store.
 
-They lie in parts of a fixed size, `artifacts/<tenant>/<blob>.<number>`: a part is there as a
-whole or not at all, whatever the store, and nobody ever holds more than one of them. Names are
-given once, so what is deleted under one is never what somebody else has just put there.
+A blob is stored in parts of a fixed size, `artifacts/<tenant>/<blob>.<number>`: every store
+writes a part as a whole or not at all, and no more than one is held in memory. Blob ids are
+never reused, so deleting a part cannot hit one that another upload has just written.
 """
 
 import asyncio
@@ -12,109 +12,109 @@ import obstore
 from obstore.exceptions import BaseError
 
 from duly.errors import Unavailable, UnknownArtifact
-from duly.server.logbook import open_store
-from duly.store.artifacts import Blob
+from duly.server.artifacts.log_store import open_store
+from duly.store.tasks.artifacts import Blob
 
-PART = 4 * 2**20
-"""Bytes of a part; the last one may have less. Never to be changed, because names tell no size."""
-AT_ONCE = 32
-"""Parts that are looked for at the same time; an object store far away takes its time."""
-PIECE = 2**20
-"""Bytes that a node is given at once."""
-SIP = 2**18
-"""Bytes that are read at once for a client. It is held, twice, for as long as that one takes."""
-FAILURES = (BaseError, OSError)
-"""What a store raises that cannot do what it is asked."""
-LOST = "The bytes of the artifact are not in the object store; upload it again."
+PART_BYTES = 4 * 2**20
+"""The size of a part; the last may be smaller. Must never change, as names do not carry it."""
+MAX_CONCURRENT_HEADS = 32
+"""Parts whose sizes are read concurrently, as a remote object store has a high latency."""
+MAX_PIECE_BYTES = 2**20
+"""The most bytes that one response to a node carries."""
+READ_BYTES = 2**18
+"""The bytes read at a time for a client; held in memory, twice, for as long as it is slow."""
+STORE_ERRORS = (BaseError, OSError)
+"""What obstore raises when an operation fails."""
+MISSING_BYTES = "The bytes of the artifact are not in the object store; upload it again."
 
 
-class Archive:
+class ObjectStore:
     """The bytes of all artifacts, in one object store."""
 
     def __init__(self, store_url: str) -> None:
         self._store = open_store(store_url)
 
     async def put(self, tenant_id: int, blob: int, number: int, data: bytes) -> None:
-        """Keep a part; raises Unavailable when the store cannot take it."""
+        """Store a part; raises Unavailable when the store cannot take it."""
         try:
             await obstore.put_async(
                 self._store, _key(tenant_id, blob, number), data, use_multipart=False
             )
-        except FAILURES as error:
+        except STORE_ERRORS as error:
             raise Unavailable(
-                "The object store cannot take the artifact now; nothing was kept."
+                "The object store cannot take the artifact now; nothing was stored."
             ) from error
 
     async def is_whole(self, blob: Blob) -> bool:
-        """Say whether all parts are there, as large as they should be."""
+        """Return True if all parts exist with the expected sizes."""
         parts = list(_parts(blob.bytes))
-        for first in range(0, len(parts), AT_ONCE):
-            several = parts[first : first + AT_ONCE]
-            sizes = await asyncio.gather(*(self._size(blob, number) for number, _ in several))
-            if sizes != [size for _, size in several]:
+        for first in range(0, len(parts), MAX_CONCURRENT_HEADS):
+            batch = parts[first : first + MAX_CONCURRENT_HEADS]
+            sizes = await asyncio.gather(*(self._size(blob, number) for number, _ in batch))
+            if sizes != [size for _, size in batch]:
                 return False
         return True
 
     async def _size(self, blob: Blob, number: int) -> int | None:
         try:
-            found = await obstore.head_async(self._store, _key(blob.tenant_id, blob.id, number))
+            meta = await obstore.head_async(self._store, _key(blob.tenant_id, blob.id, number))
         except FileNotFoundError:
             return None
-        except FAILURES as error:
+        except STORE_ERRORS as error:
             raise Unavailable("The object store cannot be read now.") from error
-        size: int = found["size"]
+        size: int = meta["size"]
         return size
 
     async def read(self, blob: Blob) -> AsyncIterator[bytes]:
-        """Yield the bytes of a blob, a sip at a time."""
+        """Yield the bytes of a blob, at most `READ_BYTES` at a time."""
         for number, size in _parts(blob.bytes):
             key = _key(blob.tenant_id, blob.id, number)
-            for start in range(0, size, SIP):
-                end = min(start + SIP, size)
+            for start in range(0, size, READ_BYTES):
+                end = min(start + READ_BYTES, size)
                 yield bytes(await obstore.get_range_async(self._store, key, start=start, end=end))
 
     async def piece(self, blob: Blob, offset: int) -> bytes:
-        """Return bytes from `offset` on, within their part; none when there are no more.
+        """Return bytes from `offset` on, up to the end of their part; none at the end of the blob.
 
-        Not all of the part: when a thousand nodes begin at once, each waits for a piece.
+        Not the whole part, so that a thousand nodes that begin at once each get a piece soon.
         """
         if offset >= blob.bytes:
             return b""
-        number, start = divmod(offset, PART)
-        end = min(start + PIECE, PART, blob.bytes - number * PART)
+        number, start = divmod(offset, PART_BYTES)
+        end = min(start + MAX_PIECE_BYTES, PART_BYTES, blob.bytes - number * PART_BYTES)
         key = _key(blob.tenant_id, blob.id, number)
         try:
             data = await obstore.get_range_async(self._store, key, start=start, end=end)
         except FileNotFoundError as error:
-            raise gone() from error
-        except FAILURES as error:
+            raise artifact_gone() from error
+        except STORE_ERRORS as error:
             raise Unavailable("The object store cannot be read now.") from error
         return bytes(data)
 
     async def drop(self, blob: Blob) -> None:
-        """Delete the bytes of a blob, as far as they are there."""
+        """Delete the bytes of a blob, as far as they exist."""
         await self._delete(
             _key(blob.tenant_id, blob.id, number) for number, _ in _parts(blob.bytes)
         )
 
     async def tenants(self) -> list[int]:
-        """Return the tenants that have bytes here."""
+        """Return the tenants that have bytes in the store."""
         listing = await obstore.list_with_delimiter_async(self._store, "artifacts")
         names = [prefix.rstrip("/").rpartition("/")[2] for prefix in listing["common_prefixes"]]
         return sorted(int(name) for name in names if name.isdigit())
 
     async def blobs(self, tenant_id: int) -> AsyncIterator[dict[int, list[str]]]:
-        """Yield the names of a tenant's blobs with the keys of their parts, some at a time."""
+        """Yield the ids of a tenant's blobs with the keys of their parts, a page at a time."""
         async for batch in obstore.list(self._store, _folder(tenant_id), chunk_size=1000):
-            found: dict[int, list[str]] = {}
+            keys_by_blob: dict[int, list[str]] = {}
             for meta in batch:
                 name = meta["path"].rpartition("/")[2].partition(".")[0]
                 if name.isdigit():
-                    found.setdefault(int(name), []).append(meta["path"])
-            yield found
+                    keys_by_blob.setdefault(int(name), []).append(meta["path"])
+            yield keys_by_blob
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete parts by the keys that `blobs` gave."""
+        """Delete parts by the keys that `blobs` has yielded."""
         await self._delete(keys)
 
     async def _delete(self, keys: Iterable[str]) -> None:
@@ -126,19 +126,22 @@ class Archive:
             await asyncio.sleep(0)
 
 
-def lost() -> Unavailable:
-    """Return what is told when bytes are gone that should be there."""
-    return Unavailable(LOST)
+def bytes_missing() -> Unavailable:
+    """Return the error for a client when bytes of an artifact are missing."""
+    return Unavailable(MISSING_BYTES)
 
 
-def gone() -> UnknownArtifact:
-    """Return what a node is told then: trying again is of no use, there or elsewhere."""
-    return UnknownArtifact("artifact", LOST)
+def artifact_gone() -> UnknownArtifact:
+    """Return the error for a node in that case: retrying, there or elsewhere, does not help."""
+    return UnknownArtifact("artifact", MISSING_BYTES)
 
 
 def _parts(size: int) -> Iterable[tuple[int, int]]:
-    """Yield the number and the size of each part of so many bytes."""
-    return ((number, min(PART, size - start)) for number, start in enumerate(range(0, size, PART)))
+    """Yield the number and the size of each part of a blob of `size` bytes."""
+    return (
+        (number, min(PART_BYTES, size - start))
+        for number, start in enumerate(range(0, size, PART_BYTES))
+    )
 
 
 def _folder(tenant_id: int) -> str:

@@ -1,8 +1,8 @@
-"""What servers tell each other: that there is something to look at, never what it is.
+"""The message that servers broadcast: what may have changed, never what it changed to.
 
-A message names what it is about as long as that is little, and says "any of them"
-otherwise, so that it stays small whatever happens. Whoever hears it looks into the
-database; whoever does not, looks there a little later anyway.
+A hint names the ids that it is about as long as these are few, and None ("any of them")
+otherwise, so that a message stays small whatever happens. Its receiver reads the database;
+a server that misses it finds the same at its next poll.
 """
 
 from typing import TypeVar
@@ -10,61 +10,67 @@ from typing import TypeVar
 import msgspec
 
 T = TypeVar("T")
-MOST = 90
-"""How many of a kind one message names: PostgreSQL carries less than 8,000 bytes at once."""
+MAX_NAMED_IDS = 90
+"""Ids that a hint names per field: a NOTIFY payload must be shorter than 8,000 bytes."""
 
 Ids = frozenset[int] | None
-"""Ids that are meant; None stands for any, for there were too many to name."""
-Pairs = frozenset[tuple[int, int]] | None
-"""Pairs of tenant and shape that may have work; None stands for any."""
-NONE: frozenset[int] = frozenset()
-NO_PAIRS: frozenset[tuple[int, int]] = frozenset()
+"""The ids that a hint is about; None stands for any of them."""
+Subqueues = frozenset[tuple[int, int]] | None
+"""Subqueues by tenant and shape that may have tasks; None stands for any of them."""
+NO_IDS: frozenset[int] = frozenset()
+NO_SUBQUEUES: frozenset[tuple[int, int]] = frozenset()
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has happened on a server; fields that an older one does not know are passed over."""
+class Hint(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"subqueues": "pairs"}
+):
+    """What may have changed on a server. Receivers ignore fields that they do not know."""
 
     work: bool = False
-    """Something may be placed: a task waits, or something has become free."""
-    pairs: Pairs = NO_PAIRS
+    """A task may be placeable: one waits, or resources were freed."""
+    subqueues: Subqueues = NO_SUBQUEUES
+    """Which subqueues may have tasks. Called `pairs` in the message."""
     due: bool = False
-    """The time of a task may come earlier than the leader knows, or a node has gone."""
-    incarnations: Ids = NONE
-    """Their polls have something to say."""
-    tasks: Ids = NONE
-    """They have ended or moved on."""
+    """A task may become due earlier than the leader expects, or a node is gone."""
+    incarnations: Ids = NO_IDS
+    """Incarnations of agents whose polls have something to return."""
+    tasks: Ids = NO_IDS
+    """Tasks whose status has changed."""
     credentials: bool = False
-    """What is remembered of keys, tenants or plans may not hold any more."""
+    """Cached keys, tenants or plans may be stale."""
 
-    def __or__(self, other: "News") -> "News":
-        return News(
+    def __or__(self, other: "Hint") -> "Hint":
+        return Hint(
             work=self.work or other.work,
-            pairs=_join(self.pairs, other.pairs),
+            subqueues=_union(self.subqueues, other.subqueues),
             due=self.due or other.due,
-            incarnations=_join(self.incarnations, other.incarnations),
-            tasks=_join(self.tasks, other.tasks),
+            incarnations=_union(self.incarnations, other.incarnations),
+            tasks=_union(self.tasks, other.tasks),
             credentials=self.credentials or other.credentials,
         )
 
 
-EVERYTHING = News(work=True, pairs=None, due=True, incarnations=None, tasks=None, credentials=True)
-"""What to assume when something may have been missed."""
+EMPTY_HINT = Hint()
+EVERYTHING = Hint(
+    work=True, subqueues=None, due=True, incarnations=None, tasks=None, credentials=True
+)
+"""Assumed when hints may have been missed."""
 
 
-def write(news: News) -> str:
-    """Return `news` as text that PostgreSQL can carry."""
-    return msgspec.json.encode(news).decode()
+def encode(hint: Hint) -> str:
+    """Return `hint` as the payload of a NOTIFY."""
+    return msgspec.json.encode(hint).decode()
 
 
-def read(text: str) -> News:
-    """Return what another server told; what cannot be understood may mean anything."""
+def decode(payload: str) -> Hint:
+    """Return the hint of a peer; a payload that cannot be decoded may mean anything."""
     try:
-        return msgspec.json.decode(text, type=News)
+        return msgspec.json.decode(payload, type=Hint)
     except msgspec.DecodeError:
         return EVERYTHING
 
 
-def _join(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
-    if one is None or other is None or len(one | other) > MOST:
+def _union(first: frozenset[T] | None, second: frozenset[T] | None) -> frozenset[T] | None:
+    if first is None or second is None or len(first | second) > MAX_NAMED_IDS:
         return None
-    return one | other
+    return first | second

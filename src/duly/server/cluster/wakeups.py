@@ -1,81 +1,81 @@
-"""Wakes those on this server who wait for something to happen: to a task, or for a node.
+"""Wakes the requests on this server that wait for a task or for a node's next orders.
 
-A bell is only a hint: whoever waits looks again by itself after a while, because
-what happened may have happened on another server, and word of it may be lost.
+A wake-up is only a hint: a waiting request also rechecks the database from time to time, because
+the change may have been made on another server, and the hint about it may be lost.
 """
 
 import asyncio
 from collections.abc import Iterable
 
-from duly import alarm
+from duly import timers
 
-LOOKS = 400
-"""How often in a second all who wait may look by themselves, together."""
+MAX_RECHECKS_PER_SECOND = 400
+"""Rechecks without a wake-up, of all waiting requests together."""
 
 
-class Bell:
-    """Rings by id."""
+class Wakeups:
+    """Listeners by the id that they wait for."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, set[Listener]] = {}
-        self.listeners = 0
+        self._listeners: dict[int, set[Listener]] = {}
+        self.listener_count = 0
 
-    def ring(self, ids: Iterable[int]) -> set[int]:
-        """Wake everyone who waits for one of `ids`; return those for which nobody waits here."""
-        unheard = set()
-        for one in ids:
-            if one not in self._waiting:
-                unheard.add(one)
-            for listener in self._waiting.get(one, ()):
-                listener.ring()
-        return unheard
+    def wake(self, ids: Iterable[int]) -> set[int]:
+        """Wake the listeners of `ids`; return the ids that have no listener here."""
+        without_listener = set()
+        for key in ids:
+            if key not in self._listeners:
+                without_listener.add(key)
+            for listener in self._listeners.get(key, ()):
+                listener.wake()
+        return without_listener
 
-    def ring_all(self) -> None:
-        """Wake everyone."""
-        self.ring(list(self._waiting))
+    def wake_all(self) -> None:
+        """Wake every listener."""
+        self.wake(list(self._listeners))
 
-    def listen(self, one: int) -> "Listener":
-        """Begin to listen; rings are kept from now on, so look after this, not before.
+    def listen(self, key: int) -> "Listener":
+        """Return a listener for `key`, to be used in a `with` block.
 
-        Use it in a `with`, so that nobody listens for ever.
+        Read the database inside the block: from its start on no wake-up is missed.
         """
-        return Listener(self, self._waiting, one)
+        return Listener(self, self._listeners, key)
 
-    def patience(self, least: float) -> float:
-        """Return after how many seconds to look without a ring: the later, the more wait here."""
-        return max(least, self.listeners / LOOKS)
+    def recheck_interval(self, minimum: float) -> float:
+        """Return the seconds between rechecks without a wake-up; it grows with the listeners."""
+        return max(minimum, self.listener_count / MAX_RECHECKS_PER_SECOND)
 
 
 class Listener:
-    """Somebody who waits for news of one thing."""
+    """One request that waits for wake-ups of one id."""
 
-    def __init__(self, bell: Bell, waiting: "dict[int, set[Listener]]", one: int) -> None:
-        self._bell = bell
-        self._waiting = waiting
-        self._one = one
+    def __init__(self, wakeups: Wakeups, listeners: "dict[int, set[Listener]]", key: int) -> None:
+        self._wakeups = wakeups
+        self._listeners = listeners
+        self._key = key
         self._event = asyncio.Event()
-        self._rang = False
+        self._was_woken = False
 
     def __enter__(self) -> "Listener":
-        self._bell.listeners += 1
-        self._waiting.setdefault(self._one, set()).add(self)
+        self._wakeups.listener_count += 1
+        self._listeners.setdefault(self._key, set()).add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bell.listeners -= 1
-        listeners = self._waiting[self._one]
+        self._wakeups.listener_count -= 1
+        listeners = self._listeners[self._key]
         listeners.discard(self)
         if not listeners:
-            del self._waiting[self._one]
+            del self._listeners[self._key]
 
-    def ring(self) -> None:
-        """Wake this one."""
-        self._rang = True
+    def wake(self) -> None:
+        """Wake this listener, or its next `wait` if it is not waiting."""
+        self._was_woken = True
         self._event.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Return at the next ring, or after `seconds`; say whether it rang."""
-        await alarm.wait(self._event, seconds)
-        rang, self._rang = self._rang, False
+        """Wait for a wake-up, at most `seconds`; return True if there was one."""
+        await timers.wait_or_set(self._event, seconds)
+        was_woken, self._was_woken = self._was_woken, False
         self._event.clear()
-        return rang
+        return was_woken

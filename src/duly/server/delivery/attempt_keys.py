@@ -1,47 +1,51 @@
-"""Lets a running attempt speak for itself, by a key that is good for that and nothing else.
+"""Authenticates a running attempt by a key that is valid for that attempt alone.
 
-Nothing is remembered here: an attempt that is over is refused at once on every server,
-and one that speaks does so about once a second.
+Keys are not cached: a key is refused on every server as soon as its attempt has ended, and an
+attempt calls about once a second.
+
+Decision: docs/adr/0017-attempt-keys.md.
 """
 
 from duly.errors import Fenced, Unauthenticated
 from duly.model import attempt_key
 from duly.model.attempt_key import AttemptKey
 from duly.model.progress import Progress
-from duly.server.reports import is_possible
-from duly.store import attempt_keys
+from duly.server.delivery.report_sanitizer import is_valid_ref
+from duly.store.attempts import attempt_keys
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
 from duly.wire import AttemptRef
 
-INVALID = "The key of the attempt is not valid; the attempt is over, or it never was one's own."
+INVALID_KEY = "The attempt key is not valid: its attempt has ended, or the key was never issued."
 
 
 class AttemptKeys:
-    """The keys of the attempts that run."""
+    """The keys of running attempts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def register(self, node_id: int, ref: AttemptRef, digest: bytes) -> None:
-        """Let a key speak for an attempt of a node's; raises Fenced when it is not that node's."""
-        async with self._database.connection(Lane.NODE) as conn:
-            named = (ref.task, ref.attempt, ref.token)
-            is_held = is_possible(ref) and await attempt_keys.register(conn, node_id, named, digest)
+        """Make a key valid for an attempt; raises Fenced if the node does not hold the attempt."""
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            attempt = (ref.task, ref.attempt, ref.token)
+            is_held = is_valid_ref(ref) and await attempt_keys.register(
+                conn, node_id, attempt, digest
+            )
             if not is_held:
-                raise Fenced("The attempt has been given away; nothing speaks for it here.")
+                raise Fenced("This node no longer holds the attempt; its key is not registered.")
 
     async def authenticate(self, text: str) -> AttemptKey:
-        """Return what the key says, which is true; raises Unauthenticated when it is not."""
-        key = attempt_key.read(text)
+        """Return the key in `text` if its attempt runs; raises Unauthenticated otherwise."""
+        key = attempt_key.parse(text)
         if key is not None:
-            async with self._database.connection(Lane.CALLER) as conn:
-                if await attempt_keys.is_good(conn, key):
+            async with self._database.connection(ConnectionClass.AUTHENTICATION) as conn:
+                if await attempt_keys.is_valid(conn, key):
                     return key
-        raise Unauthenticated(INVALID)
+        raise Unauthenticated(INVALID_KEY)
 
-    async def say(self, key: AttemptKey, progress: Progress) -> None:
-        """Keep how far the attempt has come; raises Unauthenticated when it is over by now."""
-        async with self._database.connection(Lane.NODE) as conn:
-            if not await attempt_keys.say(conn, key, progress):
-                raise Unauthenticated(INVALID)
+    async def record_progress(self, key: AttemptKey, progress: Progress) -> None:
+        """Store the progress of an attempt; raises Unauthenticated if it has ended."""
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            if not await attempt_keys.record_progress(conn, key, progress):
+                raise Unauthenticated(INVALID_KEY)

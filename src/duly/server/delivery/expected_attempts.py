@@ -1,69 +1,69 @@
-"""What each incarnation should hold, read without walking over what is long gone.
+"""Reads which attempts each incarnation should hold, without scanning dead index entries.
 
-An ended attempt leaves an entry in the index of what runs, until no snapshot is old enough to
-see it. Tokens only go up, so a look begins above the token up to which the agent holds all
-there is; what it says that it holds is looked up by id. Now and then, and whenever something
-went wrong, everything is read: a lease whose answer was lost may come late, with a token from
-before.
+An ended attempt leaves an entry in the index of running attempts until no snapshot can see it any
+more. Tokens only increase, so a read starts above the watermark: the token up to which the agent
+holds every attempt that it should. Attempts below it that the agent reports are looked up by id.
+From time to time, and after every error, everything is read: the commit of a lease whose response
+was lost may become visible late, with a token below the watermark.
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 
 from duly import wire
-from duly.server.pace import Pace
-from duly.server.reports import is_possible
-from duly.store import nodes
+from duly.server.delivery.report_sanitizer import is_valid_ref
+from duly.server.duty_cycle import DutyCycle
 from duly.store.database import Connection
-from duly.store.nodes import HeldAttempt
+from duly.store.fleet import nodes
+from duly.store.fleet.nodes import ExpectedAttempt
 
-NOTHING_SEEN = 0
+LOWEST_TOKEN = 0
 """Below every token."""
-WHOLE = timedelta(seconds=1)
-"""How often everything is read."""
+FULL_READ_INTERVAL = timedelta(seconds=1)
 
 
-class Mark:
-    """Up to which token an incarnation holds all there is, and when to make sure of it."""
-
-    def __init__(self) -> None:
-        self.token = NOTHING_SEEN
-        self.pace = Pace(WHOLE)
-
-
-class Holdings:
-    """Reads what incarnations should hold, and remembers how far each has been read."""
+class Watermark:
+    """The token up to which an incarnation holds all its attempts, and when to verify that."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, Mark] = {}
+        self.token = LOWEST_TOKEN
+        self.full_read = DutyCycle(FULL_READ_INTERVAL)
+
+
+class ExpectedAttempts:
+    """Reads the attempts that incarnations should hold, and keeps a watermark of each."""
+
+    def __init__(self) -> None:
+        self._watermarks: dict[int, Watermark] = {}
 
     async def read(
         self, conn: Connection, node_id: int, incarnation: int, held: Sequence[wire.AttemptRef]
-    ) -> list[HeldAttempt] | None:
-        """Return what an incarnation should hold, which says that it holds `held`.
+    ) -> list[ExpectedAttempt] | None:
+        """Return the attempts that an incarnation should hold, given that it reports `held`.
 
-        None says that it has ended, or is not the node's; nothing is remembered of it then.
+        None means that the incarnation has ended or belongs to another node; its watermark is
+        dropped.
         """
-        # Taken out meanwhile: after an error nothing is known.
-        mark = self._marks.pop(incarnation, None) or Mark()
-        if mark.pace.is_due:
-            with mark.pace.step(among=len(self._marks) + 1):
-                rows = await nodes.read_held(conn, incarnation, node_id, NOTHING_SEEN, [])
-            mark.token = NOTHING_SEEN if rows else mark.token
+        # Removed during the read: after an error the next read is a full one.
+        watermark = self._watermarks.pop(incarnation, None) or Watermark()
+        if watermark.full_read.is_due:
+            with watermark.full_read.step(among=len(self._watermarks) + 1):
+                rows = await nodes.read_expected(conn, incarnation, node_id, LOWEST_TOKEN, [])
+            watermark.token = LOWEST_TOKEN if rows else watermark.token
         else:
-            below = [ref.task for ref in held if ref.token <= mark.token and is_possible(ref)]
-            rows = await nodes.read_held(conn, incarnation, node_id, mark.token, below)
+            below = [ref.task for ref in held if ref.token <= watermark.token and is_valid_ref(ref)]
+            rows = await nodes.read_expected(conn, incarnation, node_id, watermark.token, below)
         if rows is None:
             return None
-        mark.token = _held_up_to(mark.token, rows, held)
-        self._marks[incarnation] = mark
+        watermark.token = _advance(watermark.token, rows, held)
+        self._watermarks[incarnation] = watermark
         return rows
 
 
-def _held_up_to(before: int, rows: Sequence[HeldAttempt], held: Sequence[wire.AttemptRef]) -> int:
-    """Return the token up to which everything that should be held is held."""
-    tokens = {ref.token for ref in held}
-    missing = [row.token for row in rows if row.token not in tokens]
+def _advance(token: int, rows: Sequence[ExpectedAttempt], held: Sequence[wire.AttemptRef]) -> int:
+    """Return the token up to which the agent holds every attempt that it should."""
+    held_tokens = {ref.token for ref in held}
+    missing = [row.token for row in rows if row.token not in held_tokens]
     if missing:
         return min(missing) - 1
-    return max([before, *(row.token for row in rows)])
+    return max([token, *(row.token for row in rows)])

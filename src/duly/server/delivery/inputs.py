@@ -1,38 +1,41 @@
-"""Hands the results of a task's upstreams to the node that is to start it.
+"""Serves the results of a task's upstreams to the node that is about to start it.
 
-In pages, so that neither side ever holds more than a few of them: a task may depend on
-thousands. Whoever asks must hold the attempt, as for everything that is said on its account.
+In pages, so that neither side holds more than a few results at once: a task may have thousands of
+upstreams. Only the node that holds the attempt may read them.
 """
 
 from duly import wire
 from duly.errors import Fenced
-from duly.server.reports import is_possible
-from duly.store import inputs, nodes
+from duly.server.delivery.report_sanitizer import is_valid_ref
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
+from duly.store.fleet import nodes
+from duly.store.tasks import inputs
 
-MOST = 1000
-"""Results on a page."""
-ENOUGH = 2**20
-"""Bytes of results with which a page is full."""
-LARGEST = 2**63 - 1
+MAX_PAGE_RESULTS = 1000
+FULL_PAGE_BYTES = 2**20
+"""A page ends with the result that reaches this size."""
+MAX_TASK_ID = 2**63 - 1
 
 
 class Inputs:
-    """What the attempts that are about to start find of others."""
+    """The results of upstreams, page by page."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(self, node_id: int, asked: wire.InputsWanted) -> wire.Inputs:
-        """Return the next results for an attempt; raises Fenced when it is not that node's."""
-        ref = asked.ref
-        async with self._database.connection(Lane.NODE) as conn:
-            named = (ref.task, ref.attempt, ref.token)
-            if not is_possible(ref) or not await nodes.holds_attempt(conn, node_id, named):
-                raise Fenced("The attempt has been given away; its inputs are not shown here.")
-            above = max(0, min(asked.above, LARGEST))
-            found, more = await inputs.read(conn, ref.task, above=above, limit=MOST, enough=ENOUGH)
-        return wire.Inputs(
-            results=[wire.Input(one.name, one.result.encode()) for one in found], above=more
+    async def read_page(self, node_id: int, request: wire.InputsRequest) -> wire.InputsPage:
+        """Return the next results for an attempt; raises Fenced if the node does not hold it."""
+        ref = request.ref
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            attempt = (ref.task, ref.attempt, ref.token)
+            if not is_valid_ref(ref) or not await nodes.holds_attempt(conn, node_id, attempt):
+                raise Fenced("This node no longer holds the attempt; its inputs are not returned.")
+            cursor = max(0, min(request.above, MAX_TASK_ID))
+            page, next_cursor = await inputs.read(
+                conn, ref.task, above=cursor, limit=MAX_PAGE_RESULTS, enough=FULL_PAGE_BYTES
+            )
+        return wire.InputsPage(
+            results=[wire.UpstreamResult(row.name, row.result.encode()) for row in page],
+            above=next_cursor,
         )

@@ -1,11 +1,11 @@
-"""What this server has leased to nodes that poll here, until a poll takes it along.
+"""Holds the assignments that this server has leased to nodes until a poll takes them.
 
-What a node should hold is said by the database, and a poll that looks there is always
-right. But the server that has just made a lease knows it without looking: it puts the
-assignment into the box of that incarnation, and the poll that waits, or the next one,
-is answered from there. A box is only a short cut, and nothing is given from it twice.
-Every poll says which token was the highest that its agent was ever given. If that is not
-what this server gave last, an answer was lost or came from another server, and it looks.
+The database says which attempts a node should hold, and a poll that reads it is always right.
+A mailbox is a short cut: the server that has just leased attempts puts their assignments into the
+mailbox of the incarnation, and the waiting poll, or the next one, is answered without a read. An
+assignment is taken from a mailbox at most once. Every poll carries the highest token that its
+agent has received; if that is not the token that this server sent last, a response was lost or
+came from another server, and the poll reads the database.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -15,35 +15,36 @@ import msgspec
 
 from duly import clock, wire
 
-FORGOTTEN = 60.0
-"""Seconds after which nobody polls here for an incarnation any more."""
+MAILBOX_IDLE_SECONDS = 60.0
+"""A mailbox is dropped if no poll has read the database for this long."""
 
 
-class Box(msgspec.Struct, eq=False):
-    """What is known here of one incarnation, from its last look on."""
+class Mailbox(msgspec.Struct, eq=False):
+    """The undelivered assignments of one incarnation, valid since its last read."""
 
     node_id: int
-    told: set[wire.AttemptRef] = msgspec.field(default_factory=set)
-    """The stops that polls have been answered with."""
+    sent_stops: set[wire.AttemptRef] = msgspec.field(default_factory=set)
+    """The stops that polls were answered with."""
     starts: list[wire.Assignment] = msgspec.field(default_factory=list)
-    given: int = 0
-    """The highest token that the agent has, if it got what it was answered last."""
-    seen: int = 0
-    """The highest token that a look has found: what is not above it is no news."""
-    looked_at: float = float("-inf")
-    must_look: bool = True
-    poll: wire.Poll | None = None
-    """The poll that came last; only that one takes from the box, an older one is nobody's."""
+    sent_token: int = 0
+    """The highest token that the agent has, if it received the last response."""
+    read_token: int = 0
+    """The highest token that a read has returned: assignments up to it are delivered by reads."""
+    read_at: float = float("-inf")
+    is_stale: bool = True
+    """Whether the next poll must read the database."""
+    poll: wire.PollRequest | None = None
+    """The poll that came last; it alone takes from the mailbox, older ones were abandoned."""
 
-    def is_good(self, patience: float) -> bool:
-        """Say whether a poll may be answered, or wait, without a look."""
-        return not self.must_look and clock.monotonic() - self.looked_at < patience
+    def is_fresh(self, max_age: float) -> bool:
+        """Return True if a poll may be answered, or wait, without a read."""
+        return not self.is_stale and clock.monotonic() - self.read_at < max_age
 
     @contextmanager
-    def claim(self, poll: wire.Poll) -> Iterator[None]:
-        """Give the box to `poll` until it is answered; whoever had it is nobody's any more."""
-        if self.given != poll.latest:
-            self.must_look = True
+    def claim(self, poll: wire.PollRequest) -> Iterator[None]:
+        """Give the mailbox to `poll` until it is answered, and take it from any earlier poll."""
+        if self.sent_token != poll.latest:
+            self.is_stale = True
         self.poll = poll
         try:
             yield
@@ -51,85 +52,92 @@ class Box(msgspec.Struct, eq=False):
             if self.poll is poll:
                 self.poll = None
 
-    def begin_look(self) -> float:
-        """Begin a look, which sees all that is in the box; good only once it has ended."""
-        self.looked_at = float("-inf")
-        self.must_look = False
+    def begin_read(self) -> float:
+        """Empty the mailbox for a read, which returns all of it; fresh only once that has ended."""
+        self.read_at = float("-inf")
+        self.is_stale = False
         self.starts = []
         return clock.monotonic()
 
-    def end_look(self, began: float, tokens: Iterable[int]) -> None:
-        """End a look that found `tokens`: keep only what was leased after it."""
-        self.looked_at = began
-        self.seen = max(self.seen, max(tokens, default=0))
-        self.starts = self._fresh(self.starts)
+    def end_read(self, began_at: float, tokens: Iterable[int]) -> None:
+        """End a read that returned `tokens`: keep only what was leased after it."""
+        self.read_at = began_at
+        self.read_token = max(self.read_token, max(tokens, default=0))
+        self.starts = self._undelivered(self.starts)
 
     def put(self, starts: Sequence[wire.Assignment]) -> None:
-        """Add what has been leased, unless a look was faster."""
-        self.starts += self._fresh(starts)
+        """Add leased assignments, except those that a read has returned already."""
+        self.starts += self._undelivered(starts)
 
-    def _fresh(self, starts: Sequence[wire.Assignment]) -> list[wire.Assignment]:
-        return [start for start in starts if start.ref.token > max(self.seen, self.given)]
+    def _undelivered(self, starts: Sequence[wire.Assignment]) -> list[wire.Assignment]:
+        return [
+            start for start in starts if start.ref.token > max(self.read_token, self.sent_token)
+        ]
 
     def take(self) -> list[wire.Assignment]:
-        """Give out everything, once."""
+        """Empty the mailbox and return its assignments."""
         starts, self.starts = self.starts, []
         return starts
 
-    def note(self, poll: wire.Poll, orders: wire.Orders) -> None:
-        """Remember what `poll` is answered with; stops for as long as the agent holds them."""
-        self.told.intersection_update(poll.held)
-        self.told.update(stop.ref for stop in orders.stop)
-        self.given = max([poll.latest or 0, *(start.ref.token for start in orders.start)])
+    def record_response(self, poll: wire.PollRequest, orders: wire.PollResponse) -> None:
+        """Record the response to `poll`; stops are kept for as long as the agent holds them."""
+        self.sent_stops.intersection_update(poll.held)
+        self.sent_stops.update(stop.ref for stop in orders.stop)
+        self.sent_token = max([poll.latest or 0, *(start.ref.token for start in orders.start)])
 
 
-class Deliveries:
-    """The boxes of the incarnations that poll at this server."""
+class Mailboxes:
+    """The mailboxes of the incarnations that poll this server."""
 
     def __init__(self) -> None:
-        self._boxes: dict[int, Box] = {}
+        self._mailboxes: dict[int, Mailbox] = {}
 
-    def open(self, node_id: int, poll: wire.Poll) -> Box:
-        """Return the box for a poll that has come; of another node it is never shown."""
-        box = self._boxes.get(poll.incarnation)
-        if box is None or box.node_id != node_id:
-            # Kept only once a look has found that the incarnation is this node's.
-            return Box(node_id)
-        return box
+    def open(self, node_id: int, poll: wire.PollRequest) -> Mailbox:
+        """Return the mailbox for a poll, never that of another node's incarnation."""
+        mailbox = self._mailboxes.get(poll.incarnation)
+        if mailbox is None or mailbox.node_id != node_id:
+            # Kept only once a read has confirmed that the incarnation is this node's.
+            return Mailbox(node_id)
+        return mailbox
 
-    def keep(self, incarnation: int, box: Box) -> None:
-        """Remember a box whose node may ask for this incarnation, as a look has shown."""
-        if self._boxes.get(incarnation) is not box:
+    def keep(self, incarnation: int, mailbox: Mailbox) -> None:
+        """Keep a mailbox once a read has shown that the incarnation is its node's."""
+        if self._mailboxes.get(incarnation) is not mailbox:
             now = clock.monotonic()
-            old = [one for one, kept in self._boxes.items() if now - kept.looked_at > FORGOTTEN]
-            for one in old:
-                del self._boxes[one]
-            self._boxes[incarnation] = box
+            idle = [
+                key
+                for key, kept in self._mailboxes.items()
+                if now - kept.read_at > MAILBOX_IDLE_SECONDS
+            ]
+            for key in idle:
+                del self._mailboxes[key]
+            self._mailboxes[incarnation] = mailbox
 
-    def drop(self, incarnation: int, box: Box) -> None:
-        """Forget the box of an incarnation that has ended."""
-        if self._boxes.get(incarnation) is box:
-            del self._boxes[incarnation]
+    def drop(self, incarnation: int, mailbox: Mailbox) -> None:
+        """Drop the mailbox of an incarnation that has ended."""
+        if self._mailboxes.get(incarnation) is mailbox:
+            del self._mailboxes[incarnation]
 
-    def awaited(self, incarnations: Iterable[int], patience: float) -> set[int]:
-        """Return those of `incarnations` whose next poll can be answered from its box."""
+    def usable(self, incarnations: Iterable[int], max_age: float) -> set[int]:
+        """Return those of `incarnations` whose next poll can be answered from its mailbox."""
         now = clock.monotonic()
         return {
-            one
-            for one in incarnations
-            if (box := self._boxes.get(one)) is not None and now - box.looked_at < patience
+            incarnation
+            for incarnation in incarnations
+            if (mailbox := self._mailboxes.get(incarnation)) is not None
+            and now - mailbox.read_at < max_age
         }
 
     def put(self, leased: Mapping[int, Sequence[wire.Assignment]]) -> None:
-        """Put assignments into the boxes of their incarnations; call it after the commit."""
+        """Put assignments into the mailboxes of their incarnations. Call it after the commit."""
         for incarnation, starts in leased.items():
-            box = self._boxes.get(incarnation)
-            if box is not None:
-                box.put(starts)
+            mailbox = self._mailboxes.get(incarnation)
+            if mailbox is not None:
+                mailbox.put(starts)
 
-    def doubt(self, incarnations: Set[int] | None) -> None:
-        """Let the next poll of these incarnations look, or of all: something else has happened."""
-        for one in self._boxes if incarnations is None else incarnations:
-            box = self._boxes.get(one)
-            if box is not None:
-                box.must_look = True
+    def invalidate(self, incarnations: Set[int] | None) -> None:
+        """Make the next poll of `incarnations`, or of all if None, read the database."""
+        for incarnation in self._mailboxes if incarnations is None else incarnations:
+            mailbox = self._mailboxes.get(incarnation)
+            if mailbox is not None:
+                mailbox.is_stale = True

@@ -1,40 +1,45 @@
-"""Keeps what nodes tell of attempts while these run, for the case that the node is lost.
+"""Stores the start and the usage of running attempts, in case their node is lost.
 
-How an attempt ended, its report tells, and with it when it began and what it used. A lost
-attempt has no report: then this is all that is known. Any server may be told, and the leader
-needs it, so it is in the database. Attempts that are over within seconds are never told of.
+The report of an ended attempt carries its start and its usage. A lost attempt has no report, and
+these measurements are all that is left of it. Any server may receive them and the leader needs
+them, so they are in the database. Attempts that end within seconds are never measured.
 """
 
 from collections.abc import Sequence
 
-from duly.server.reports import LONGEST, MOST, is_possible, within
-from duly.store import measurements
+from duly.server.delivery.report_sanitizer import (
+    MAX_DURATION_SECONDS,
+    MAX_USAGE,
+    clamp,
+    is_valid_ref,
+)
+from duly.store.attempts import measurements
+from duly.store.attempts.measurements import Measurement
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
-from duly.store.measurements import Measurement
-from duly.wire import Measured
+from duly.wire import MeasuredUsage
 
 
 class Measurements:
-    """What is known of attempts that run."""
+    """The measurements of running attempts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def note(self, node_id: int, told: Sequence[Measured]) -> None:
-        """Keep what was measured of attempts that are this node's; of others nothing is kept."""
-        possible = [_storable(one) for one in told if is_possible(one.ref)]
-        async with self._database.connection(Lane.NODE) as conn:
-            await measurements.note(conn, node_id, possible)
+    async def record(self, node_id: int, measured: Sequence[MeasuredUsage]) -> None:
+        """Store measurements of the node's own attempts; others are ignored."""
+        valid = [_sanitize(message) for message in measured if is_valid_ref(message.ref)]
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            await measurements.record(conn, node_id, valid)
 
 
-def _storable(told: Measured) -> Measurement:
-    ref = told.ref
+def _sanitize(message: MeasuredUsage) -> Measurement:
+    ref, cpu, memory = message.ref, message.cpu_seconds, message.peak_memory_mb
     return Measurement(
         ref.task,
         ref.attempt,
         ref.token,
-        within(told.ran, LONGEST),
-        None if told.cpu_seconds is None else within(told.cpu_seconds, MOST),
-        None if told.peak_memory_mb is None else within(told.peak_memory_mb, MOST),
+        clamp(message.ran, MAX_DURATION_SECONDS),
+        None if cpu is None else clamp(cpu, MAX_USAGE),
+        None if memory is None else clamp(memory, MAX_USAGE),
     )

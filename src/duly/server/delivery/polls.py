@@ -1,8 +1,10 @@
-"""Tells the nodes what to start and what to end.
+"""Answers the long polls of agents with the attempts to start and to stop.
 
-Nodes learn of their attempts by polling. A poll says what the agent holds; the
-answer is whatever else the database says it should hold. So nothing needs to be
-acknowledged, and a lost answer is simply given again.
+A poll lists the attempts that the agent holds. The response is the difference from the attempts
+that the database says it should hold, so nothing needs an acknowledgement: after a lost response
+the next poll gets the same difference again.
+
+Decision: docs/adr/0004-level-triggered-delivery.md.
 """
 
 from collections import defaultdict
@@ -13,104 +15,110 @@ from duly import clock, wire
 from duly.config import Settings
 from duly.errors import Fenced
 from duly.model.shape import Shape
-from duly.server.bell import Bell
-from duly.server.deliveries import Box, Deliveries
-from duly.server.herald import Herald
-from duly.server.holdings import Holdings
-from duly.server.news import Ids, News
-from duly.store import nodes
+from duly.server.cluster.hints import Hint, Ids
+from duly.server.cluster.server_bus import ServerBus
+from duly.server.cluster.wakeups import Wakeups
+from duly.server.delivery.expected_attempts import ExpectedAttempts
+from duly.server.delivery.mailboxes import Mailbox, Mailboxes
+from duly.store.attempts.leases import Lease
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database, confirm
-from duly.store.lanes import Lane
-from duly.store.leases import Lease
-from duly.store.waiting import Head
+from duly.store.fleet import nodes
+from duly.store.tasks.subqueues import Head
 
-RECHECK = timedelta(seconds=1)
-"""How often a waiting poll looks again, in case that nobody told it."""
+RECHECK_INTERVAL = timedelta(seconds=1)
+"""How often a waiting poll reads the database without a wake-up."""
 
 
 class Polls:
-    """Answers polls and heartbeats with what the node is to start and to end."""
+    """Answers polls and heartbeats with the attempts that a node is to start and to stop."""
 
-    def __init__(self, database: Database, settings: Settings, herald: Herald) -> None:
+    def __init__(self, database: Database, settings: Settings, server_bus: ServerBus) -> None:
         self._database = database
         self._settings = settings
-        self._herald = herald
-        self._waiting = Bell()
-        self._deliveries = Deliveries()
-        self._holdings = Holdings()
+        self._server_bus = server_bus
+        self._wakeups = Wakeups()
+        self._mailboxes = Mailboxes()
+        self._expected_attempts = ExpectedAttempts()
 
-    def awaited(self, incarnations: Iterable[int]) -> set[int]:
-        """Return those of `incarnations` whose next poll can be answered without a look."""
-        return self._deliveries.awaited(incarnations, self._patience)
+    def with_mailbox(self, incarnations: Iterable[int]) -> set[int]:
+        """Return those of `incarnations` whose next poll can be answered from its mailbox."""
+        return self._mailboxes.usable(incarnations, self._recheck_seconds)
 
-    def hand_over(
-        self, leased: Sequence[Lease], shapes: Mapping[int, Shape], window: Iterable[Head]
+    def deliver(
+        self, leases: Sequence[Lease], shapes: Mapping[int, Shape], window: Iterable[Head]
     ) -> None:
-        """Let the polls know that wait for what has been leased of a window; it is committed."""
+        """Deliver committed leases of tasks of `window` to the polls of their nodes."""
         tenants = {head.id: head.tenant_id for head in window}
         starts: defaultdict[int, list[wire.Assignment]] = defaultdict(list)
-        for one in leased:
-            if one.told is not None:
-                needs = shapes[one.told.shape_id].needs
-                start = one.start(needs, tenants[one.id])
-                starts[one.incarnation_id].append(self._assignment(start))
-        self._deliveries.put(starts)
-        incarnations = {one.incarnation_id for one in leased}
-        self._deliveries.doubt(incarnations - starts.keys())
-        # A node that waits here waits nowhere else; one that does not may wait at any server.
-        elsewhere = self._waiting.ring(incarnations)
-        self._herald.tell(News(incarnations=frozenset(elsewhere)))
+        for lease in leases:
+            if lease.details is not None:
+                needs = shapes[lease.details.shape_id].needs
+                start = lease.start(needs, tenants[lease.id])
+                starts[lease.incarnation_id].append(self._assignment(start))
+        self._mailboxes.put(starts)
+        incarnations = {lease.incarnation_id for lease in leases}
+        self._mailboxes.invalidate(incarnations - starts.keys())
+        # A node that polls here polls nowhere else; any other node may poll any server.
+        elsewhere = self._wakeups.wake(incarnations)
+        self._server_bus.publish(Hint(incarnations=frozenset(elsewhere)))
 
-    def hear(self, told: News) -> None:
-        """Take in what another server told: orders for nodes that poll here."""
-        self.nudge(told.incarnations)
+    def on_hint(self, hint: Hint) -> None:
+        """Nudge the polls of the incarnations in a hint."""
+        self.nudge(hint.incarnations)
 
     def nudge(self, incarnations: Ids) -> None:
-        """Let waiting polls of these incarnations look again now."""
-        self._deliveries.doubt(incarnations)
+        """Make the polls of these incarnations, or of all if None, read the database now."""
+        self._mailboxes.invalidate(incarnations)
         if incarnations is None:
-            self._waiting.ring_all()
+            self._wakeups.wake_all()
         else:
-            self._waiting.ring(incarnations)
+            self._wakeups.wake(incarnations)
 
     @property
-    def _patience(self) -> float:
-        """Return for how many seconds a poll is without a look."""
-        return self._waiting.patience(RECHECK.total_seconds())
+    def _recheck_seconds(self) -> float:
+        """Return for how many seconds a mailbox is used without reading the database."""
+        return self._wakeups.recheck_interval(RECHECK_INTERVAL.total_seconds())
 
-    async def orders(self, node_id: int, poll: wire.Poll) -> wire.Orders:
-        """Answer a poll, as soon as there is something to start or to end.
+    async def answer(self, node_id: int, poll: wire.PollRequest) -> wire.PollResponse:
+        """Answer a poll as soon as there is an attempt to start or to stop.
 
-        Starts are repeated until the agent holds them. A stop is told once here; the
-        heartbeat repeats it, so that an attempt in its grace does not keep polls busy.
+        Starts are repeated until the agent holds them. A poll returns a stop once and heartbeats
+        repeat it, so that an attempt in its grace period does not keep polls busy.
         """
         deadline = clock.monotonic() + min(
             poll.wait, self._settings.requests.poll_limit.total_seconds()
         )
-        box = self._deliveries.open(node_id, poll)
-        with self._waiting.listen(poll.incarnation) as bell, box.claim(poll):
-            while box.poll is poll:
-                left = deadline - clock.monotonic()
-                if box.is_good(self._patience) and (box.starts or left > 0):
-                    orders = wire.Orders(start=box.take(), stop=[])
+        mailbox = self._mailboxes.open(node_id, poll)
+        with self._wakeups.listen(poll.incarnation) as listener, mailbox.claim(poll):
+            while mailbox.poll is poll:
+                remaining = deadline - clock.monotonic()
+                if mailbox.is_fresh(self._recheck_seconds) and (mailbox.starts or remaining > 0):
+                    orders = wire.PollResponse(start=mailbox.take(), stop=[])
                 else:
-                    orders = await self._look(node_id, poll, box)
-                    left = deadline - clock.monotonic()
-                if orders.start or orders.stop or left <= 0:
-                    box.note(poll, orders)
+                    orders = await self._read_orders(node_id, poll, mailbox)
+                    remaining = deadline - clock.monotonic()
+                if orders.start or orders.stop or remaining <= 0:
+                    mailbox.record_response(poll, orders)
                     return orders
-                if await bell.wait(min(left, self._patience)) and not box.starts:
-                    # It rang for something else than a delivery, perhaps before the box was kept.
-                    box.must_look = True
-        # The agent has sent another poll since; nobody waits for the answer to this one.
-        return wire.Orders(start=[], stop=[])
+                woken = await listener.wait(min(remaining, self._recheck_seconds))
+                if woken and not mailbox.starts:
+                    # Woken for something else than a delivery, or before the mailbox was kept.
+                    mailbox.is_stale = True
+        # The agent has sent a newer poll; it has abandoned this one.
+        return wire.PollResponse(start=[], stop=[])
 
-    async def _look(self, node_id: int, poll: wire.Poll, box: Box) -> wire.Orders:
-        began = box.begin_look()
-        async with self._database.connection(Lane.NODE) as conn:
-            should_hold = await self._holdings.read(conn, node_id, poll.incarnation, poll.held)
+    async def _read_orders(
+        self, node_id: int, poll: wire.PollRequest, mailbox: Mailbox
+    ) -> wire.PollResponse:
+        """Read the database for the attempts that the poll's agent is to start and to stop."""
+        began_at = mailbox.begin_read()
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            should_hold = await self._expected_attempts.read(
+                conn, node_id, poll.incarnation, poll.held
+            )
             if should_hold is None:
-                self._deliveries.drop(poll.incarnation, box)
+                self._mailboxes.drop(poll.incarnation, mailbox)
                 raise Fenced("This incarnation has been ended; join again.")
             held = set(poll.held)
             missing = [
@@ -118,15 +126,13 @@ class Polls:
                 for row in should_hold
                 if wire.AttemptRef(row.id, row.attempt, row.token) not in held
             ]
-            starts = (
-                await nodes.read_assignments(conn, poll.incarnation, missing) if missing else []
-            )
-            stop = await _certain_stops(conn, poll.held, should_hold)
-        self._deliveries.keep(poll.incarnation, box)
-        box.end_look(began, (row.token for row in should_hold))
-        return wire.Orders(
+            starts = await nodes.read_starts(conn, poll.incarnation, missing) if missing else []
+            stops = await _confirmed_stops(conn, poll.held, should_hold)
+        self._mailboxes.keep(poll.incarnation, mailbox)
+        mailbox.end_read(began_at, (row.token for row in should_hold))
+        return wire.PollResponse(
             start=[self._assignment(start) for start in starts],
-            stop=[one for one in stop if one.ref not in box.told],
+            stop=[stop for stop in stops if stop.ref not in mailbox.sent_stops],
         )
 
     def _assignment(self, start: nodes.Start) -> wire.Assignment:
@@ -145,38 +151,40 @@ class Polls:
         )
 
     def _inputs_limit(self, start: nodes.Start) -> int:
-        """Return how many bytes of others' results an attempt is given: no more than its disk."""
+        """Return how many bytes of inputs an attempt gets: no more than its disk."""
         limit = self._settings.execution.inputs_limit
         return min(limit, start.needs.disk_mb * 2**20) if start.needs.disk_mb else limit
 
-    async def stops_for(self, node_id: int, beat: wire.Heartbeat) -> list[wire.Stop]:
-        """Return everything that the agent is to end, told before or not."""
-        async with self._database.connection(Lane.NODE) as conn:
-            should_hold = await self._holdings.read(conn, node_id, beat.incarnation, beat.held)
-            return await _certain_stops(conn, beat.held, should_hold or [])
+    async def stops_for(self, node_id: int, heartbeat: wire.Heartbeat) -> list[wire.Stop]:
+        """Return every attempt that the agent is to stop, whether polls have returned it or not."""
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            should_hold = await self._expected_attempts.read(
+                conn, node_id, heartbeat.incarnation, heartbeat.held
+            )
+            return await _confirmed_stops(conn, heartbeat.held, should_hold or [])
 
 
-async def _certain_stops(
-    conn: Connection, held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.HeldAttempt]
+async def _confirmed_stops(
+    conn: Connection, held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.ExpectedAttempt]
 ) -> list[wire.Stop]:
-    """Return what an agent is to end, and make sure first of what it is told it has lost.
+    """Return the attempts to stop, once the loss of those that are lost is durable.
 
-    It forgets that. Had the row only gone in a commit that a failover undoes, the attempt
-    would be on nobody's mind and run for ever.
+    An agent forgets a lost attempt. If its row was removed by a commit that a failover undoes,
+    nobody would track the attempt, and it would run for ever.
     """
-    found = stops(held, should_hold)
-    if any(stop.why == "lost" for stop in found):
+    stops = find_stops(held, should_hold)
+    if any(stop.why == "lost" for stop in stops):
         await confirm(conn)
-    return found
+    return stops
 
 
-def stops(
-    held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.HeldAttempt]
+def find_stops(
+    held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.ExpectedAttempt]
 ) -> list[wire.Stop]:
-    """Return what an agent that holds `held` is to end, given what it should hold.
+    """Return the attempts that an agent with `held` is to stop, given what it should hold.
 
-    A cancelled attempt is named even if the agent does not hold it: it answers with a report
-    that nothing of it runs, which is what lets the task end.
+    A cancelled attempt is included even if the agent does not hold it: the agent reports that
+    nothing of it runs, and only then can the task end.
     """
     rows = {wire.AttemptRef(row.id, row.attempt, row.token): row for row in should_hold}
     lost = [wire.Stop(ref=ref, why="lost") for ref in held if ref not in rows]

@@ -1,37 +1,43 @@
-"""Leaves attempts that are still being prepared on their nodes the time to run.
+"""Extends the kill deadline of attempts that their nodes are still preparing.
 
-A lease says when a node is to be told to kill an attempt, for the case that it does not do so
-by itself: after the cap, and some time more. The cap counts from when the attempt begins. So as
-long as its node says that it fetches what the attempt needs, that time is put off.
+A lease carries the time after which a node is told to kill an attempt that it should have killed
+itself: the execution cap and some more. The cap counts from the start of the attempt, so while
+the node reports that it still fetches what the attempt needs, the deadline is extended.
 """
 
 from collections.abc import Sequence
 from datetime import timedelta
 
-from duly.server.reports import is_possible
-from duly.server.resource_manager import BACKSTOP
-from duly.store import nodes
+from duly.server.delivery.report_sanitizer import is_valid_ref
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Database
-from duly.store.lanes import Lane
+from duly.store.fleet import nodes
 from duly.wire import AttemptRef
 
-SLACK = timedelta(minutes=1)
-"""How much more is given each time. It is seldom written, and a few messages may be lost."""
-LONGEST = timedelta(minutes=75)
-"""How long it can be put off in all; a node gives up before that."""
+KILL_BACKSTOP = timedelta(seconds=5)
+"""How long after cap and grace an agent is told to kill an attempt."""
+EXTENSION = timedelta(minutes=1)
+"""Added at a time: long enough to be written seldom, and to survive a few lost messages."""
+MAX_EXTENSION = timedelta(minutes=75)
+"""In all; a node gives up preparing before that."""
 
 
 class Preparations:
-    """The attempts that nodes hold and have not begun."""
+    """The attempts that nodes hold and have not started."""
 
     def __init__(self, database: Database, grace: timedelta) -> None:
         self._database = database
-        self._backstop = grace + BACKSTOP
+        self._backstop = grace + KILL_BACKSTOP
 
-    async def note(self, node_id: int, refs: Sequence[AttemptRef]) -> None:
-        """Note that attempts have not begun; those that are not this node's are left alone."""
-        named = [(ref.task, ref.attempt, ref.token) for ref in refs if is_possible(ref)]
-        async with self._database.connection(Lane.NODE) as conn:
-            await nodes.prolong(
-                conn, node_id, named, backstop=self._backstop, slack=SLACK, longest=LONGEST
+    async def extend_deadlines(self, node_id: int, refs: Sequence[AttemptRef]) -> None:
+        """Extend the kill deadlines of the node's own attempts; others are ignored."""
+        attempts = [(ref.task, ref.attempt, ref.token) for ref in refs if is_valid_ref(ref)]
+        async with self._database.connection(ConnectionClass.NODE) as conn:
+            await nodes.extend_backstop(
+                conn,
+                node_id,
+                attempts,
+                backstop=self._backstop,
+                slack=EXTENSION,
+                longest=MAX_EXTENSION,
             )

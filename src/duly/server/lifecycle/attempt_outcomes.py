@@ -1,6 +1,7 @@
-"""What becomes of a task when an attempt of it has ended, as the store wants it.
+"""Turns an attempt's report into the task's next status, as the store writes it.
 
-The retry policy decides; a success that nothing depends on needs no decision.
+`duly.policy.retry` decides between done, retry and dead letter. A success needs no
+decision unless its task is being cancelled, and skips the policy.
 """
 
 from datetime import datetime, timedelta
@@ -13,20 +14,23 @@ from duly.config import Settings
 from duly.model.task import NO_LOST_STARTS, LostStarts, Reason, Status
 from duly.policy import graph_order, retry
 from duly.policy.retry import Cancel, DeadLetter, Finish, Retry, RetryPolicy
-from duly.store.leases import Ended, Held, Succeeded
+from duly.store.attempts.leases import EndedAttempt, LockedAttempt, SucceededAttempt
+
+OWN_FAULT_CODES = ("attempts_exhausted", "exit_code_not_retried")
+"""Reasons to give up that say less than how the last attempt failed."""
 
 
-class Endings:
-    """Turns what is reported of attempts into what the store writes."""
+class AttemptOutcomes:
+    """Converts reports of attempts into rows for the store, with the retry policy's decision."""
 
     def __init__(self, settings: Settings, dice: Random) -> None:
         self._settings = settings
         self._dice = dice
 
-    def succeeded(self, report: wire.AttemptReport) -> Succeeded:
-        """Put a success as the store wants it, which finds out whether it counts."""
+    def succeeded(self, report: wire.AttemptReport) -> SucceededAttempt:
+        """Return the row of a success; the store checks the fencing token when it writes it."""
         ref, (result, reason) = report.ref, self._result(report)
-        return Succeeded(
+        return SucceededAttempt(
             ref.task,
             ref.attempt,
             ref.token,
@@ -42,12 +46,12 @@ class Endings:
 
     def decide(
         self,
-        held: Held,
+        held: LockedAttempt,
         report: wire.AttemptReport,
         at: datetime,
         lost_starts: LostStarts = NO_LOST_STARTS,
-    ) -> Ended:
-        """Decide what becomes of a task, and put it as the store wants it."""
+    ) -> EndedAttempt:
+        """Apply the retry policy to an ended attempt, and return the rows to write."""
         tally = retry.count(held.tally, report.outcome)
         decision = retry.decide(
             self._policy(held),
@@ -55,10 +59,11 @@ class Endings:
             tally,
             lost_starts=lost_starts if report.ran is None else NO_LOST_STARTS,
             is_cancelled=held.cancel_requested_at is not None,
+            exit_code=report.exit_code,
             now=at,
             jitter=self._dice.random(),
         )
-        status, ready_at, start_by, task_reason = _next(decision, held, report.reason, at)
+        status, ready_at, start_by, task_reason = _status_after(decision, held, report.reason, at)
         result = None
         if status is Status.DONE:
             result, task_reason = self._result(report)
@@ -66,7 +71,7 @@ class Endings:
         started_at = None
         if report.ran is not None:
             started_at = max(held.leased_at, finished_at - timedelta(seconds=report.ran))
-        return Ended(
+        return EndedAttempt(
             held=held,
             outcome=report.outcome,
             exit_code=report.exit_code,
@@ -84,9 +89,9 @@ class Endings:
             task_reason=task_reason,
         )
 
-    def _policy(self, held: Held) -> RetryPolicy:
+    def _policy(self, held: LockedAttempt) -> RetryPolicy:
         settings = self._settings.retries
-        return RetryPolicy(
+        policy = RetryPolicy(
             max_attempts=held.max_attempts,
             on_lost=held.on_lost,
             base_delay=settings.base_delay,
@@ -94,56 +99,57 @@ class Endings:
             max_losses=settings.max_losses,
             max_lost_starts=settings.max_lost_starts,
         )
+        return retry.with_terms(policy, held.retry)
 
     def _result(self, report: wire.AttemptReport) -> tuple[str | None, Reason | None]:
-        """Return the result as text, or why it is not kept; neither when there is none."""
+        """Return the result as text, or the reason it is discarded; neither if there is none."""
         if report.result is None:
             return None, None
         if not report.result:
-            return None, _not_kept("it is no plain file that can be read")
+            return None, _result_not_kept("it is not a readable regular file")
         limit = self._settings.execution.result_limit
         if report.result_limit is not None:
-            # The plan's, as the agent was told it: beyond it, what came is cut off.
+            # The plan's limit, as sent to the agent, which truncates longer results.
             limit = min(limit, report.result_limit)
         if len(report.result) > limit:
-            return None, _not_kept(f"it is larger than {limit} bytes")
+            return None, _result_not_kept(f"it is larger than {limit} bytes")
         try:
             msgspec.json.decode(report.result)
             return report.result.decode(), None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return None, _not_kept(f"it is not JSON ({error})")
+            return None, _result_not_kept(f"it is not JSON ({error})")
 
 
-def _not_kept(why: str) -> Reason:
+def _result_not_kept(why: str) -> Reason:
     return Reason("result_not_kept", f"Done, but its result was not kept: {why}.")
 
 
-def _next(
-    decision: retry.Decision, held: Held, reason: Reason | None, at: datetime
+def _status_after(
+    decision: retry.Decision, held: LockedAttempt, reason: Reason | None, at: datetime
 ) -> tuple[Status, datetime, datetime, Reason | None]:
-    """Return the status, ready time, start_by and reason that a decision leads to."""
+    """Return the status, ready time, start_by and reason that follow from a decision."""
     match decision:
         case Finish():
             return Status.DONE, at, held.start_by, None
         case Cancel():
-            cancelled = Reason("cancelled", "Cancelled while it ran.")
+            cancelled = Reason("cancelled", "Cancelled while running.")
             return Status.CANCELLED, at, held.start_by, cancelled
-        case Retry(when, is_its_turn):
+        case Retry(when, keeps_place):
             status = Status.SCHEDULED if when > at else Status.WAITING
             start_by = held.start_by
-            if not is_its_turn:
+            if not keeps_place:
                 start_by = graph_order.start_by(when, held.delay_tolerance, held.latest_start)
             return status, when, start_by, reason
         case DeadLetter(why):
-            return Status.FAILED, at, held.start_by, _combined(why, reason)
+            return Status.FAILED, at, held.start_by, _combined_reason(why, reason)
 
 
-def _combined(why: Reason, last: Reason | None) -> Reason:
-    """Say why the task is given up, and what went wrong last."""
+def _combined_reason(why: Reason, last: Reason | None) -> Reason:
+    """Return why the task is given up together with what went wrong last."""
     if last is None:
         return why
     return Reason(
-        why.code if why.code != "attempts_exhausted" else last.code,
+        last.code if why.code in OWN_FAULT_CODES else why.code,
         f"{last.message} {why.message}",
         {**last.details, "given_up": why.code},
     )

@@ -1,40 +1,43 @@
-"""When it may be believed that a silent node is gone."""
+"""Delays the expiry of silent nodes while they may have been unable to renew their leases."""
 
 from datetime import datetime, timedelta
 
 from duly import clock
-from duly.store.servers import Term
+from duly.store.fleet.servers import Term
 
-CLOCK_STEP = timedelta(seconds=1)
-"""A jump of PostgreSQL's clock against ours that is not mere jitter."""
+MAX_CLOCK_JITTER = timedelta(seconds=1)
+"""A larger jump of PostgreSQL's clock against ours is a step of the clock."""
 
 
-class Patience:
-    """Holds expiry back for one TTL whenever the nodes may have been unable to renew.
+class ExpiryGrace:
+    """Grants one TTL of grace whenever nodes may have been unable to renew.
 
     After a restart of PostgreSQL, a step of its clock, a change of leader, or a time in which
-    not even the leader could renew, a lease that looks expired says nothing about its node.
-    Nor does it when nobody could look for a whole TTL: what kept us waiting, say a locked table,
-    has kept the heartbeats waiting, too.
+    not even the leader could renew its term, a lease that looks expired says nothing about its
+    node. The same holds after a whole TTL without a check: what delayed the check, such as a
+    locked table, has delayed the heartbeats, too.
     """
 
     def __init__(self, ttl: timedelta) -> None:
         self._ttl = ttl
-        self._seen: tuple[Term, float, datetime, float] | None = None
-        self._until = 0.0
-        self._looked_at = 0.0
+        self._conditions: tuple[Term, float, datetime, float] | None = None
+        self._grace_ends_at = 0.0
+        self._checked_at = 0.0
 
     def is_over(self, term: Term, led_since: float, started_at: datetime, at: datetime) -> bool:
-        """Say whether leases that have run out may be expired."""
-        looked_at, self._looked_at = self._looked_at, clock.monotonic()
-        offset = at.timestamp() - self._looked_at
-        is_new = (
-            self._seen is None
-            or self._looked_at - looked_at > self._ttl.total_seconds()
-            or self._seen[:3] != (term, led_since, started_at)
-            or abs(self._seen[3] - offset) > CLOCK_STEP.total_seconds()
+        """Return True if leases past their TTL may be expired now.
+
+        `started_at` is when PostgreSQL started, `at` is its current time.
+        """
+        last_checked_at, self._checked_at = self._checked_at, clock.monotonic()
+        offset = at.timestamp() - self._checked_at
+        is_disturbed = (
+            self._conditions is None
+            or self._checked_at - last_checked_at > self._ttl.total_seconds()
+            or self._conditions[:3] != (term, led_since, started_at)
+            or abs(self._conditions[3] - offset) > MAX_CLOCK_JITTER.total_seconds()
         )
-        self._seen = (term, led_since, started_at, offset)
-        if is_new:
-            self._until = self._looked_at + self._ttl.total_seconds()
-        return self._looked_at >= self._until
+        self._conditions = (term, led_since, started_at, offset)
+        if is_disturbed:
+            self._grace_ends_at = self._checked_at + self._ttl.total_seconds()
+        return self._checked_at >= self._grace_ends_at

@@ -1,8 +1,10 @@
-"""Cancels, pauses and resumes whole graphs, in pieces.
+"""Cancels, pauses and resumes whole graphs, in batches.
 
-What is wished of a graph is committed first. Whoever was asked goes on with it, piece by
-piece, for as long as the client waits; the leader goes on with what was left lying, because
-the client asked for much, or a server died.
+The operation is committed first, so it survives the request. The server that received it
+applies it batch by batch while the client waits; the leader finishes operations that were
+abandoned because the graph is large or a server died.
+
+Decision: docs/adr/0022-graph-operations.md.
 """
 
 from collections.abc import Callable
@@ -12,41 +14,43 @@ from functools import partial
 import msgspec
 
 from duly.errors import Conflict, NotFound
-from duly.model.pause import Cause
+from duly.model.pause import PauseCause
 from duly.model.task import Status
 from duly.model.tenant import Credential
-from duly.server.canceller import Canceller
-from duly.server.cluster_manager import ClusterManager
-from duly.server.pauser import Pauser
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.lifecycle.canceller import Canceller
+from duly.server.lifecycle.pauser import Pauser
 from duly.server.sequencer import Sequencer
 from duly.server.service import Service
-from duly.store import servers, tasks, wishes
 from duly.store.database import Connection, Database
-from duly.store.servers import Term
-from duly.store.wishes import Wish, WishKind
+from duly.store.fleet import servers
+from duly.store.fleet.servers import Term
+from duly.store.tasks import graph_operations, tasks
+from duly.store.tasks.graph_operations import GraphOperation, OperationKind
 
-PIECE = 500
-"""Tasks of one transaction, which holds their rows."""
-INTERVAL = timedelta(seconds=5)
-ABANDONED = timedelta(seconds=5)
-"""So long nobody has gone on with a wish whose server is dead, or has other things to do."""
+TASKS_PER_BATCH = 500
+"""Tasks changed in one transaction, which locks their rows."""
+CHECK_INTERVAL = timedelta(seconds=5)
+ABANDONED_AFTER = timedelta(seconds=5)
+"""An operation that has made no progress for this long is taken over by the leader."""
 
 
-class Carried(msgspec.Struct, frozen=True):
-    """What one piece of a wish did."""
+class OperationProgress(msgspec.Struct, frozen=True):
+    """What one batch of an operation did, or several together."""
 
     changed: int
     """Tasks that were cancelled, asked to stop, paused or resumed."""
     running: int
-    """Those of them that run."""
+    """How many of these are running."""
     is_over: bool
+    """Whether the operation is complete."""
 
 
-OVER = Carried(0, 0, is_over=True)
+NOTHING_LEFT = OperationProgress(0, 0, is_over=True)
 
 
-class Wishes(Service):
-    """Carries out what is wished of graphs."""
+class GraphOperations(Service):
+    """Applies operations to graphs."""
 
     def __init__(
         self,
@@ -56,76 +60,82 @@ class Wishes(Service):
         canceller: Canceller,
         pauser: Pauser,
     ) -> None:
-        super().__init__(INTERVAL)
+        super().__init__(CHECK_INTERVAL)
         self._database = database
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
         self._canceller = canceller
         self._pauser = pauser
 
-    async def make(self, credential: Credential, graph_id: int, kind: WishKind) -> Wish:
-        """Write down what is to be done to a graph: from now on it will be."""
-        wish = Wish(credential.tenant_id, graph_id, self._sequencer.mint(), kind)
-        async with self._database.writing_for(wish.tenant_id) as conn:
-            if not await wishes.make(conn, wish):
-                if await wishes.read_kind(conn, wish.tenant_id, graph_id) is None:
+    async def request(
+        self, credential: Credential, graph_id: int, kind: OperationKind
+    ) -> GraphOperation:
+        """Commit an operation on a graph; from then on it will be carried out."""
+        operation = GraphOperation(credential.tenant_id, graph_id, self._sequencer.mint(), kind)
+        async with self._database.writing_for(operation.tenant_id) as conn:
+            if not await graph_operations.begin(conn, operation):
+                if await graph_operations.read_kind(conn, operation.tenant_id, graph_id) is None:
                     raise NotFound(f"There is no graph {graph_id}.")
                 raise Conflict("The graph is being cancelled.")
-        return wish
+        return operation
 
-    async def go_on(self, wish: Wish) -> Carried:
-        """Do one piece of a wish of the caller's tenant."""
-        async with self._database.writing_for(wish.tenant_id) as conn:
-            carried, tell = await self._carry(conn, wish)
-        tell()
-        return carried
+    async def run_batch(self, operation: GraphOperation) -> OperationProgress:
+        """Apply the next batch of an operation on behalf of its tenant."""
+        async with self._database.writing_for(operation.tenant_id) as conn:
+            progress, notify = await self._apply_batch(conn, operation)
+        notify()
+        return progress
 
     async def tick(self) -> bool:
-        """Go on with a wish that was left lying, to its end."""
+        """Finish one abandoned operation; return whether there was one."""
         term = self._cluster_manager.term
         if term is None:
             return False
         async with self._database.connection() as conn:
-            wish = await wishes.read_abandoned(conn, ABANDONED)
-        if wish is None:
+            operation = await graph_operations.read_abandoned(conn, ABANDONED_AFTER)
+        if operation is None:
             return False
         is_over = False
         while not is_over:
-            is_over = (await self._go_on_leading(wish, term)).is_over
+            is_over = (await self._run_batch_as_leader(operation, term)).is_over
         return True
 
-    async def _go_on_leading(self, wish: Wish, term: Term) -> Carried:
+    async def _run_batch_as_leader(
+        self, operation: GraphOperation, term: Term
+    ) -> OperationProgress:
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            carried, tell = await self._carry(conn, wish)
-        tell()
-        return carried
+            progress, notify = await self._apply_batch(conn, operation)
+        notify()
+        return progress
 
-    async def _carry(self, conn: Connection, wish: Wish) -> tuple[Carried, Callable[[], None]]:
-        """Do one piece; return what it did, and what lets others know, after the commit."""
-        piece = await wishes.take_piece(conn, wish, limit=PIECE)
-        if piece is None:
-            return OVER, _tell_nobody
-        ids, left = piece
-        tell: Callable[[], None] = _tell_nobody
-        match wish.kind:
-            case WishKind.CANCEL:
-                cancelled = await tasks.request_cancel(conn, wish.tenant_id, ids)
+    async def _apply_batch(
+        self, conn: Connection, operation: GraphOperation
+    ) -> tuple[OperationProgress, Callable[[], None]]:
+        """Apply one batch; return its progress, and the notification to send after the commit."""
+        batch = await graph_operations.lock_batch(conn, operation, limit=TASKS_PER_BATCH)
+        if batch is None:
+            return NOTHING_LEFT, _notify_nobody
+        ids, left = batch
+        notify: Callable[[], None] = _notify_nobody
+        match operation.kind:
+            case OperationKind.CANCEL:
+                cancelled = await tasks.request_cancel(conn, operation.tenant_id, ids)
                 count = len(cancelled)
                 running = sum(incarnation is not None for incarnation in cancelled.values())
-                tell = partial(self._canceller.tell, cancelled)
-            case WishKind.PAUSE:
-                cause = Cause(graph=str(wish.graph_id))
-                paused = await wishes.pause(conn, wish.tenant_id, ids, cause)
+                notify = partial(self._canceller.notify, cancelled)
+            case OperationKind.PAUSE:
+                cause = PauseCause(graph=str(operation.graph_id))
+                paused = await graph_operations.pause(conn, operation.tenant_id, ids, cause)
                 count, running = len(paused), sum(paused.values())
-            case WishKind.RESUME:
-                resumed = await wishes.resume(conn, wish.tenant_id, ids)
+            case OperationKind.RESUME:
+                resumed = await graph_operations.resume(conn, operation.tenant_id, ids)
                 count = len(resumed)
-                running = sum(one.status is Status.RUNNING for one in resumed)
-                tell = partial(self._pauser.tell, wish.tenant_id, resumed)
-        await wishes.move(conn, wish, left)
-        return Carried(count, running, is_over=not left), tell
+                running = sum(task.status is Status.RUNNING for task in resumed)
+                notify = partial(self._pauser.notify, operation.tenant_id, resumed)
+        await graph_operations.advance(conn, operation, left)
+        return OperationProgress(count, running, is_over=not left), notify
 
 
-def _tell_nobody() -> None:
-    """Do nothing: what was done is of no concern to anybody who waits."""
+def _notify_nobody() -> None:
+    """Do nothing: no caller and no component waits for a pause."""

@@ -1,8 +1,10 @@
-"""Moves tasks on when their time comes and when their attempts end.
+"""Moves tasks to their next status when they become due and when their attempts end.
 
-While this server leads: lets due tasks wait for their turn, and those that waited for
-others; expires silent nodes, and takes back what ran on them. On any server: finishes
-what agents report, fenced by (task, attempt, token).
+While this server leads, each tick releases due tasks to their queues, unblocks tasks whose
+upstreams have ended, expires silent nodes and ends the attempts that ran on them. On any
+server it finishes the attempts that agents report, fenced by (task, attempt, token).
+
+Decision: docs/adr/0006-finish-under-locks.md.
 """
 
 import logging
@@ -14,40 +16,41 @@ from random import Random
 from duly import telemetry, wire
 from duly.config import Settings
 from duly.model.task import NO_LOST_STARTS, LostStarts, Outcome, Reason, Status, Usage
-from duly.server.bell import Bell
-from duly.server.cluster_manager import ClusterManager
-from duly.server.endings import Endings
-from duly.server.herald import Herald
-from duly.server.lines import Pair
-from duly.server.news import News
-from duly.server.pace import Pace
-from duly.server.patience import Patience
-from duly.server.prioritizer import Prioritizer
-from duly.server.reports import is_possible, storable
-from duly.server.resource_manager import ResourceManager
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.server.cluster.wakeups import Wakeups
+from duly.server.delivery.report_sanitizer import is_valid_ref, sanitize
+from duly.server.duty_cycle import DutyCycle
+from duly.server.lifecycle.attempt_outcomes import AttemptOutcomes
+from duly.server.lifecycle.dependency_resolver import NOTHING_SETTLED, DependencyResolver
+from duly.server.lifecycle.expiry_grace import ExpiryGrace
+from duly.server.scheduling.prioritizer import Prioritizer
+from duly.server.scheduling.ready_queues import SubqueueKey
+from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.service import Service
-from duly.server.settler import NOTHING, Settler
-from duly.store import leases, servers
+from duly.store.attempts import leases
+from duly.store.attempts.leases import EndedAttempt, LockedAttempt, Vitals
+from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database, confirm, now
-from duly.store.edges import Settled
-from duly.store.lanes import Lane
-from duly.store.leases import Ended, Held, Vitals
-from duly.store.servers import Term
+from duly.store.fleet import servers
+from duly.store.fleet.servers import Term
+from duly.store.tasks.edges import ResolvedEdges
 
 log = logging.getLogger(__name__)
-BATCH = 1000
-BUSY = timedelta(milliseconds=50)
-"""How long to leave tasks alone that are due and being changed by somebody."""
-LATELY = timedelta(minutes=10)
-"""How long after the end of an incarnation each look is for what it has left."""
-LONGEST_SWEEP = timedelta(seconds=60)
-"""How long an attempt on an incarnation that ended before that may be overlooked, at most."""
-LONGEST_START = timedelta(minutes=1)
-"""How long after a lease a node may be heard of that counts as lost while it began the task."""
+BATCH_SIZE = 1000
+LOCKED_RETRY_DELAY = timedelta(milliseconds=50)
+"""How long to wait when the due tasks are locked by another transaction."""
+RECENT_END_WINDOW = timedelta(minutes=10)
+"""Every tick looks for attempts left behind by incarnations that ended this recently."""
+MAX_SWEEP_INTERVAL = timedelta(seconds=60)
+"""The longest that an attempt of an incarnation that ended earlier may go unnoticed."""
+LOST_START_WINDOW = timedelta(minutes=1)
+"""A node last heard from within this time of the lease was lost while it started the task."""
 
 
 class QueueManager(Service):
-    """Releases due tasks, takes back lost ones, and finishes what is reported."""
+    """Releases due tasks, recovers lost ones, and finishes reported attempts."""
 
     def __init__(
         self,
@@ -56,81 +59,81 @@ class QueueManager(Service):
         cluster_manager: ClusterManager,
         prioritizer: Prioritizer,
         resource_manager: ResourceManager,
-        bell: Bell,
-        herald: Herald,
+        wakeups: Wakeups,
+        server_bus: ServerBus,
         dice: Random,
     ) -> None:
         super().__init__(settings.scheduling.interval)
         self._database = database
-        self._endings = Endings(settings, dice)
+        self._attempt_outcomes = AttemptOutcomes(settings, dice)
         self._cluster_manager = cluster_manager
         self._prioritizer = prioritizer
         self._resource_manager = resource_manager
-        self._bell = bell
-        self._herald = herald
+        self._wakeups = wakeups
+        self._server_bus = server_bus
         self._until_due: timedelta | None = None
-        self._settler = Settler()
-        self._patience = Patience(settings.leases.ttl)
-        self._sweep = Pace(timedelta(0), LONGEST_SWEEP)
+        self._dependency_resolver = DependencyResolver()
+        self._expiry_grace = ExpiryGrace(settings.leases.ttl)
+        self._sweep = DutyCycle(timedelta(0), MAX_SWEEP_INTERVAL)
 
     def pause(self) -> timedelta:
-        """Wait no longer than until the next task is due, or the next ends are to be settled."""
-        waits = (self._interval, self._until_due, self._settler.rest)
+        """Wait until the next task is due or the dependency resolver is ready, if sooner."""
+        waits = (self._interval, self._until_due, self._dependency_resolver.wait)
         return min(wait for wait in waits if wait is not None)
 
     async def tick(self) -> bool:
-        """Release what is due; expire silent nodes and decide about what ran on them."""
+        """Release due tasks, then expire silent nodes and retry or give up what ran on them."""
         term = self._cluster_manager.term
         if term is None:
-            self._settler.take()
+            self._dependency_resolver.take_pending()
             return False
-        settled = await self._look(term)
-        due = await self._release(term)
+        settled = await self._resolve_dependencies(term)
+        due = await self._release_due(term)
         if due:
-            self._wake(due)
-        lost = await self._take_back_lost(term)
-        self.wake_ended(lost)
-        return settled.has_more or len(due) == BATCH or len(lost) == BATCH
+            self._wake_scheduler(due)
+        lost = await self._recover_lost(term)
+        self.notify_ended(lost)
+        return settled.has_more or len(due) == BATCH_SIZE or len(lost) == BATCH_SIZE
 
-    async def _look(self, term: Term) -> Settled:
-        """Let those go on whose upstreams have ended; see when the next task is due.
+    async def _resolve_dependencies(self, term: Term) -> ResolvedEdges:
+        """Unblock tasks whose upstreams have ended, and read when the next task is due.
 
-        What was told of an end is settled first: a chain waits for nothing else.
+        Ends that were announced are settled first: a chain of tasks waits for nothing else.
         """
-        settled, is_told = NOTHING, self._settler.take()
+        settled, has_pending = NOTHING_SETTLED, self._dependency_resolver.take_pending()
         async with self._database.connection() as conn:
-            if is_told:
+            if has_pending:
                 settled = await self._settle_edges(conn, term)
             self._until_due, has_ended = await leases.next_due(conn)
-            if has_ended and self._settler.is_due and settled is NOTHING:
+            if has_ended and self._dependency_resolver.is_due and settled is NOTHING_SETTLED:
                 settled = await self._settle_edges(conn, term)
                 if settled.scheduled:
                     self._until_due, _ = await leases.next_due(conn)
         return settled
 
-    async def _settle_edges(self, conn: Connection, term: Term) -> Settled:
-        settled = await self._settler.settle(conn, term)
+    async def _settle_edges(self, conn: Connection, term: Term) -> ResolvedEdges:
+        settled = await self._dependency_resolver.settle(conn, term)
         if settled.waiting:
-            self._wake(settled.waiting)
+            self._wake_scheduler(settled.waiting)
         if settled.cancelled:
-            self._tell(frozenset(settled.cancelled), [], is_due=False)
+            self._notify(frozenset(settled.cancelled), [], is_due=False)
         return settled
 
-    async def _release(self, term: Term) -> list[tuple[Pair, datetime]]:
-        """Let the tasks wait for their turn whose time has come."""
+    async def _release_due(self, term: Term) -> list[tuple[SubqueueKey, datetime]]:
+        """Move a batch of due tasks from scheduled to waiting."""
         if self._until_due != timedelta(0):
             return []
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            due = await leases.release_due(conn, limit=BATCH)
-            self._until_due = (await leases.next_due(conn))[0] if due else BUSY
+            due = await leases.release_due(conn, limit=BATCH_SIZE)
+            self._until_due = (await leases.next_due(conn))[0] if due else LOCKED_RETRY_DELAY
         return due
 
-    async def _take_back_lost(self, term: Term) -> list[Ended]:
-        """Expire silent nodes, and end what ran on those that are gone."""
+    async def _recover_lost(self, term: Term) -> list[EndedAttempt]:
+        """Expire silent nodes, and end the attempts that ran on lost ones."""
         async with self._database.connection() as conn:
             vitals = await self._read_vitals(conn)
-            may_expire = self._patience.is_over(
+            may_expire = self._expiry_grace.is_over(
                 term, self._cluster_manager.led_since, vitals.started_at, vitals.now
             )
             if not (vitals.has_orphans or (vitals.has_silent and may_expire)):
@@ -138,142 +141,174 @@ class QueueManager(Service):
             async with conn.transaction():
                 await servers.hold(conn, term)
                 if may_expire:
-                    await _expire(conn, vitals.now)
-                lost = await self.take_back(conn, await leases.lock_orphans(conn, limit=BATCH))
-        if len(lost) == BATCH:
-            self._sweep.hurry()
+                    await _expire_silent_nodes(conn, vitals.now)
+                lost = await self.end_orphans(
+                    conn, await leases.lock_orphans(conn, limit=BATCH_SIZE)
+                )
+        if len(lost) == BATCH_SIZE:
+            self._sweep.make_due()
         return lost
 
     async def _read_vitals(self, conn: Connection) -> Vitals:
-        """Look at all that runs, too, unless the look itself takes long."""
+        """Check all running attempts, too, as often as the duty cycle of that scan allows."""
         if not self._sweep.is_due:
-            return await leases.read_vitals(conn, lately=LATELY, whole=False)
+            return await leases.read_vitals(conn, lately=RECENT_END_WINDOW, whole=False)
         with self._sweep.step():
-            return await leases.read_vitals(conn, lately=LATELY, whole=True)
+            return await leases.read_vitals(conn, lately=RECENT_END_WINDOW, whole=True)
 
-    async def take_back(self, conn: Connection, orphans: Sequence[Held]) -> list[Ended]:
-        """End attempts whose agent has ended; their rows are locked."""
+    async def end_orphans(
+        self, conn: Connection, orphans: Sequence[LockedAttempt]
+    ) -> list[EndedAttempt]:
+        """End attempts whose incarnation has ended. The caller has locked their rows."""
         if not orphans:
             return []
         at = await now(conn)
-        lost = [held.id for held in orphans if not held.has_left]
-        starts = await leases.read_lost_starts(conn, lost, within=LONGEST_START)
-        ended = [self._lost(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans]
+        lost = [held.id for held in orphans if not (held.has_left or held.was_removed)]
+        starts = await leases.read_lost_starts(conn, lost, within=LOST_START_WINDOW)
+        ended = [
+            self._end_orphan(held, at, starts.get(held.id, NO_LOST_STARTS)) for held in orphans
+        ]
         await leases.end_attempts(conn, ended)
         return ended
 
-    def _lost(self, held: Held, at: datetime, starts: LostStarts) -> Ended:
+    def _end_orphan(self, held: LockedAttempt, at: datetime, starts: LostStarts) -> EndedAttempt:
         outcome, reason = (
             Outcome.LOST,
             Reason("node_lost", "Its agent died, or its node stopped answering."),
         )
-        if held.has_left:
+        if held.was_removed:
+            reason = Reason("node_removed", "Its node was removed while the task ran there.")
+        elif held.has_left:
             outcome = Outcome.EXPIRED
-            reason = Reason("node_left", "Its node left before it began it.")
+            reason = Reason("node_left", "Its node left before starting it.")
         ref = wire.AttemptRef(held.id, held.attempt, held.token)
-        ran, usage = _known(held, at)
+        ran, usage = _last_measured(held, at)
         report = wire.AttemptReport(ref=ref, outcome=outcome, reason=reason, ran=ran, usage=usage)
-        return self._endings.decide(held, report, at, starts)
+        return self._attempt_outcomes.decide(held, report, at, starts)
 
-    def hear(self, told: News) -> None:
-        """Take in what another server told: times that come, tasks that somebody here waits for."""
-        if told.due:
+    def on_hint(self, hint: Hint) -> None:
+        """Handle a hint: tasks are due, or tasks have ended."""
+        if hint.due:
             self.nudge()
-        if told.tasks is None:
-            self._bell.ring_all()
+        if hint.tasks is None:
+            self._wakeups.wake_all()
         else:
-            self._bell.ring(told.tasks)
+            self._wakeups.wake(hint.tasks)
 
-    def look_anew(self) -> None:
-        """Find out what waits and what is due, because somebody has changed that unheard."""
-        self._prioritizer.recount()
+    def recheck(self) -> None:
+        """Read waiting and due tasks again after a change that sent no hints, such as a repair."""
+        self._prioritizer.request_recount()
         self._resource_manager.nudge()
         self.nudge()
 
     async def report(self, node_id: int, reports: Sequence[wire.AttemptReport]) -> list[bool]:
-        """Finish attempts; return for each whether it counts. What is stale changes nothing."""
-        possible = {one.ref: storable(one) for one in reports if is_possible(one.ref)}
-        accepted = await self._finish(node_id, possible.values())
-        rest = [one for ref, one in possible.items() if ref not in accepted]
+        """Finish attempts; return for each report whether it counts. Stale ones change nothing."""
+        possible = {report.ref: sanitize(report) for report in reports if is_valid_ref(report.ref)}
+        accepted = await self._finish_succeeded(node_id, possible.values())
+        rest = [report for ref, report in possible.items() if ref not in accepted]
         if rest:
-            accepted |= await self._decide(node_id, rest)
-        return [one.ref in accepted for one in reports]
+            accepted |= await self._finish_locked(node_id, rest)
+        return [report.ref in accepted for report in reports]
 
-    async def _finish(
+    async def _finish_succeeded(
         self, node_id: int, reports: Iterable[wire.AttemptReport]
     ) -> set[wire.AttemptRef]:
-        """Finish what succeeded and is not to be cancelled: of that, nothing depends on the row."""
-        succeeded = {one.ref.task: one for one in reports if one.outcome is Outcome.SUCCEEDED}
+        """Finish succeeded attempts in one statement, except those of tasks being cancelled.
+
+        A success needs no decision, so the rows need not be read first.
+        """
+        succeeded = {
+            report.ref.task: report for report in reports if report.outcome is Outcome.SUCCEEDED
+        }
         if not succeeded:
             return set()
-        async with self._database.connection(Lane.NODE) as conn:
+        async with self._database.connection(ConnectionClass.NODE) as conn:
             done = await leases.finish_attempts(
-                conn, node_id, [self._endings.succeeded(one) for one in succeeded.values()]
+                conn,
+                node_id,
+                [self._attempt_outcomes.succeeded(report) for report in succeeded.values()],
             )
         if done:
             telemetry.ATTEMPTS_ENDED.labels(Outcome.SUCCEEDED.value).inc(len(done))
-            self._tell(done.keys(), [], is_due=any(done.values()))
+            self._notify(done.keys(), [], is_due=any(done.values()))
         return {succeeded[task].ref for task in done}
 
-    async def _decide(
+    async def _finish_locked(
         self, node_id: int, reports: Sequence[wire.AttemptReport]
     ) -> set[wire.AttemptRef]:
-        """Decide under lock what becomes of tasks; return the reports that count, or did before."""
-        async with self._database.transaction(Lane.NODE) as conn:
-            held, at = await leases.lock_attempts(conn, node_id, _keys(reports))
-            mine = {one.ref: one for one in reports if _matches(held.get(one.ref.task), one)}
+        """Lock the attempts and decide about each; return the reports accepted now or before."""
+        async with self._database.transaction(ConnectionClass.NODE) as conn:
+            held, at = await leases.lock_attempts(conn, node_id, _attempt_keys(reports))
+            current = {
+                report.ref: report
+                for report in reports
+                if _matches(held.get(report.ref.task), report)
+            }
             ended = []
             if at is not None:
-                ended = [self._endings.decide(held[ref.task], one, at) for ref, one in mine.items()]
+                ended = [
+                    self._attempt_outcomes.decide(held[ref.task], report, at)
+                    for ref, report in current.items()
+                ]
                 await leases.end_attempts(conn, ended)
-            rest = [one for one in reports if one.ref not in mine]
-            before = await leases.read_accepted(conn, node_id, _keys(rest)) if rest else set()
+            rest = [report for report in reports if report.ref not in current]
+            before = (
+                await leases.read_reported(conn, node_id, _attempt_keys(rest)) if rest else set()
+            )
             if rest:
-                # Whatever we say about these, the agent forgets them.
+                # The agent drops these whatever the answer, so the answer must be durable.
                 await confirm(conn)
         telemetry.REPORTS_STALE.inc(len(rest) - len(before))
-        self.wake_ended(ended)
-        known = {one.ref for one in rest if (one.ref.task, one.ref.attempt) in before}
-        return mine.keys() | known
+        self.notify_ended(ended)
+        repeated = {
+            report.ref for report in rest if (report.ref.task, report.ref.attempt) in before
+        }
+        return current.keys() | repeated
 
-    def wake_ended(self, ended: Sequence[Ended]) -> None:
-        """Let others know what has become free, and what waits again."""
+    def notify_ended(self, ended: Sequence[EndedAttempt]) -> None:
+        """Wake clients that wait for these tasks, and the scheduler. Call it after the commit."""
         if not ended:
             return
-        for outcome, times in Counter(one.outcome for one in ended).items():
+        for outcome, times in Counter(attempt.outcome for attempt in ended).items():
             telemetry.ATTEMPTS_ENDED.labels(outcome.value).inc(times)
-        ids = frozenset(one.held.id for one in ended)
+        ids = frozenset(attempt.held.id for attempt in ended)
         waiting = [
-            ((one.held.tenant_id, one.held.shape_id), one.start_by)
-            for one in ended
-            if one.status is Status.WAITING
+            ((attempt.held.tenant_id, attempt.held.shape_id), attempt.start_by)
+            for attempt in ended
+            if attempt.status is Status.WAITING
         ]
-        # Of what has ended others may have waited for; that is for the leader to find out.
-        is_due = any(one.status is not Status.WAITING for one in ended)
-        self._tell(ids, waiting, is_due=is_due)
+        # Tasks that have ended may have downstreams; the leader finds out.
+        is_due = any(attempt.status is not Status.WAITING for attempt in ended)
+        self._notify(ids, waiting, is_due=is_due)
 
-    def _tell(
-        self, ended: Set[int], waiting: Sequence[tuple[Pair, datetime]], *, is_due: bool
+    def notify_marked(self, task: int) -> None:
+        """Wake clients that wait for a task that was marked, and the leader, after the commit."""
+        self._notify({task}, [], is_due=True)
+
+    def _notify(
+        self, ended: Set[int], waiting: Sequence[tuple[SubqueueKey, datetime]], *, is_due: bool
     ) -> None:
-        self._bell.ring(ended)
-        self._wake(waiting)
-        if is_due and self._settler.tell():
+        self._wakeups.wake(ended)
+        self._wake_scheduler(waiting)
+        if is_due and self._dependency_resolver.announce_end():
             self.nudge()
         pairs = frozenset(pair for pair, _ in waiting)
-        self._herald.tell(News(work=True, pairs=pairs, due=is_due, tasks=frozenset(ended)))
+        self._server_bus.publish(
+            Hint(work=True, subqueues=pairs, due=is_due, tasks=frozenset(ended))
+        )
 
-    def _wake(self, waiting: Sequence[tuple[Pair, datetime]]) -> None:
-        self._prioritizer.note(waiting)
+    def _wake_scheduler(self, waiting: Sequence[tuple[SubqueueKey, datetime]]) -> None:
+        self._prioritizer.mark_ready(waiting)
         self._resource_manager.nudge()
 
 
-async def _expire(conn: Connection, at: datetime) -> None:
+async def _expire_silent_nodes(conn: Connection, at: datetime) -> None:
     for incarnation, node in await leases.expire_incarnations(conn, at):
         log.warning("node %s is lost (incarnation %s)", node, incarnation)
 
 
-def _known(held: Held, at: datetime) -> tuple[float | None, Usage | None]:
-    """Return how long a lost attempt has run, and what it has used, as far as its node told."""
+def _last_measured(held: LockedAttempt, at: datetime) -> tuple[float | None, Usage | None]:
+    """Return how long a lost attempt ran and what it used, as last measured by its node."""
     if held.running_since is None:
         return None, None
     ran = max(0.0, (at - held.running_since).total_seconds())
@@ -282,11 +317,11 @@ def _known(held: Held, at: datetime) -> tuple[float | None, Usage | None]:
     return ran, Usage(held.cpu_seconds, held.peak_memory_mb, ran)
 
 
-def _keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:
-    return [(one.ref.task, one.ref.attempt, one.ref.token) for one in reports]
+def _attempt_keys(reports: Sequence[wire.AttemptReport]) -> list[tuple[int, int, int]]:
+    return [(report.ref.task, report.ref.attempt, report.ref.token) for report in reports]
 
 
-def _matches(held: Held | None, report: wire.AttemptReport) -> bool:
+def _matches(held: LockedAttempt | None, report: wire.AttemptReport) -> bool:
     return held is not None and (held.attempt, held.token) == (
         report.ref.attempt,
         report.ref.token,

@@ -1,10 +1,12 @@
-"""Forgets what tenants do not keep as long as the server does, because of their plans.
+"""Removes the history of tenants whose plans keep it for less long than the server does.
 
-A tenant's tasks are gone through in the order of their ids, up to the first day of which
-it keeps what ended. That is done once for each day, so a tenant with nothing to forget
-costs one look a day. What is kept although it is old (it ended later, or somebody still
-needs it) is where the next walk begins: between two walks nothing comes to lie below it,
-for ids only grow. All that is remembered here could be found again from the start.
+A tenant's tasks are scanned in the order of their ids, up to the first day whose ended tasks
+the plan still keeps. There is one scan per day, so a tenant with nothing to remove costs one
+query a day. The next scan begins at the first old task that had to be kept (it ended later, or
+is still needed): ids only grow, so nothing appears below it between two scans. The cursors are
+only a cache; without them the scans begin at the start.
+
+Decision: docs/adr/0023-per-plan-retention.md.
 """
 
 import logging
@@ -13,117 +15,123 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from duly.config import RetentionSettings
-from duly.server.logbook import Logbook
-from duly.store import history, servers
+from duly.server.artifacts.log_store import LogStore
 from duly.store.database import Database
-from duly.store.history import Aged, Retained
-from duly.store.servers import Term
+from duly.store.fleet import servers
+from duly.store.fleet.servers import Term
+from duly.store.maintenance import history
+from duly.store.maintenance.history import AgedTask, RetentionCutoff
 
 log = logging.getLogger(__name__)
-BATCH = 500
-"""Tasks that are looked at in one transaction."""
-TENANTS = 1000
-"""Whose tasks are looked for in one statement."""
+TASKS_PER_BATCH = 500
+"""Tasks scanned in one transaction."""
+TENANTS_PER_STATEMENT = 1000
+"""Tenants whose tasks are read by one statement."""
 
 
-class Trail(msgspec.Struct, frozen=True):
-    """How far a tenant's history was gone through."""
+class RetentionCursor(msgspec.Struct, frozen=True):
+    """How far a tenant's history has been scanned."""
 
-    walked_to: int = -1
-    """The day of the last walk that came to its end."""
+    scanned_day: int = -1
+    """The day of the last complete scan."""
     next_id: int = 0
-    """Where to go on."""
-    kept: int | None = None
-    """The first task that was passed by and left there, in the walk that is under way."""
+    """The id at which the scan continues."""
+    first_kept: int | None = None
+    """The first task that the current scan has kept."""
 
-    def go_on(self, seen: Sequence[int], forgotten: Collection[int]) -> "Trail":
-        """Return the trail after some tasks, which are not the last ones of the walk."""
-        left = [task for task in seen if task not in forgotten]
-        kept = self.kept if self.kept is not None or not left else left[0]
-        return Trail(self.walked_to, seen[-1] + 1 if seen else self.next_id, kept)
+    def advance(self, scanned: Sequence[int], removed: Collection[int]) -> "RetentionCursor":
+        """Return the cursor after some tasks that do not complete the scan."""
+        kept = [task for task in scanned if task not in removed]
+        first_kept = self.first_kept if self.first_kept is not None or not kept else kept[0]
+        next_id = scanned[-1] + 1 if scanned else self.next_id
+        return RetentionCursor(self.scanned_day, next_id, first_kept)
 
-    def end(self, tenant: Retained) -> "Trail":
-        """Return the trail at the end of a walk."""
-        return Trail(tenant.day, tenant.end_id if self.kept is None else self.kept)
+    def complete(self, tenant: RetentionCutoff) -> "RetentionCursor":
+        """Return the cursor at the end of a scan."""
+        next_id = tenant.end_id if self.first_kept is None else self.first_kept
+        return RetentionCursor(tenant.day, next_id)
 
 
-class Trails:
-    """How far the history of every tenant was gone through that keeps less than others."""
+class RetentionCursors:
+    """The cursors of the tenants whose plans shorten retention."""
 
     def __init__(self) -> None:
-        self._trails: dict[int, Trail] = {}
+        self._cursors: dict[int, RetentionCursor] = {}
 
-    def due(self, tenants: Iterable[Retained]) -> list[Retained]:
-        """Return the tenants that have come to a new day since they were gone through."""
-        return [one for one in tenants if self._of(one).walked_to < one.day]
+    def due(self, tenants: Iterable[RetentionCutoff]) -> list[RetentionCutoff]:
+        """Return the tenants for which a new day has begun since their last complete scan."""
+        return [tenant for tenant in tenants if self._of(tenant).scanned_day < tenant.day]
 
-    def first_ids(self, tenants: Iterable[Retained]) -> list[int]:
-        """Return where to go on with each of some tenants."""
-        return [self._of(one).next_id for one in tenants]
+    def first_ids(self, tenants: Iterable[RetentionCutoff]) -> list[int]:
+        """Return for each tenant the id at which its scan continues."""
+        return [self._of(tenant).next_id for tenant in tenants]
 
-    def note(
+    def advance(
         self,
-        tenants: Iterable[Retained],
-        seen: Sequence[Aged],
-        forgotten: Collection[int],
+        tenants: Iterable[RetentionCutoff],
+        scanned: Sequence[AgedTask],
+        removed: Collection[int],
         *,
         is_all: bool,
     ) -> None:
-        """Remember what was seen of `tenants`, in their order; unless `is_all`, there is more.
+        """Advance the cursors of `tenants`, which were scanned in this order.
 
-        Then the last one that was seen is not at its end, and those behind it were not looked at.
+        Unless `is_all`, the batch was full: the last tenant in it has more tasks, and those
+        after it have not been scanned.
         """
         ids: dict[int, list[int]] = {}
-        for one in seen:
-            ids.setdefault(one.tenant_id, []).append(one.id)
-        last = None if is_all else seen[-1].tenant_id
+        for task in scanned:
+            ids.setdefault(task.tenant_id, []).append(task.id)
+        last = None if is_all else scanned[-1].tenant_id
         for tenant in tenants:
-            trail = self._of(tenant).go_on(ids.get(tenant.tenant_id, []), forgotten)
+            cursor = self._of(tenant).advance(ids.get(tenant.tenant_id, []), removed)
             if tenant.tenant_id == last:
-                self._trails[tenant.tenant_id] = trail
+                self._cursors[tenant.tenant_id] = cursor
                 return
-            self._trails[tenant.tenant_id] = trail.end(tenant)
+            self._cursors[tenant.tenant_id] = cursor.complete(tenant)
 
-    def _of(self, tenant: Retained) -> Trail:
-        return self._trails.get(tenant.tenant_id, Trail())
+    def _of(self, tenant: RetentionCutoff) -> RetentionCursor:
+        return self._cursors.get(tenant.tenant_id, RetentionCursor())
 
 
-class Forgetter:
-    """Goes through the history of tenants whose plans keep less, a batch at a time."""
+class PlanRetention:
+    """Scans the history of tenants whose plans keep less, a batch at a time."""
 
-    def __init__(self, database: Database, settings: RetentionSettings, logbook: Logbook) -> None:
+    def __init__(
+        self, database: Database, settings: RetentionSettings, log_store: LogStore
+    ) -> None:
         self._database = database
         self._settings = settings
-        self._logbook = logbook
-        self._trails = Trails()
-        self._logs: list[int] = []
+        self._log_store = log_store
+        self._cursors = RetentionCursors()
+        self._pending_logs: list[int] = []
 
     async def step(self, term: Term) -> bool:
-        """Forget a batch; return whether there is more to go through."""
+        """Remove a batch; return whether there is more to scan."""
         await self._drop_logs()
         async with self._database.transaction() as conn:
             await servers.hold(conn, term)
-            retained = await history.read_retained(conn, history=self._settings.history)
-            due = self._trails.due(retained)
-            tenants = due[:TENANTS]
+            retained = await history.read_cutoffs(conn, history=self._settings.history)
+            due = self._cursors.due(retained)
+            tenants = due[:TENANTS_PER_STATEMENT]
             if not tenants:
                 return False
-            first_ids = self._trails.first_ids(tenants)
-            aged = await history.read_aged(conn, tenants, first_ids, limit=BATCH)
-            forgotten = await history.forget(conn, aged)
-        is_all = len(aged) < BATCH
-        self._trails.note(tenants, aged, {one.id for one in forgotten}, is_all=is_all)
-        self._logs += [one.id for one in forgotten if one.has_run]
-        if forgotten:
-            log.info("forgot %s tasks, as the plans of their tenants say", len(forgotten))
+            first_ids = self._cursors.first_ids(tenants)
+            aged = await history.read_aged(conn, tenants, first_ids, limit=TASKS_PER_BATCH)
+            removed = await history.delete_aged(conn, aged)
+        is_all = len(aged) < TASKS_PER_BATCH
+        self._cursors.advance(tenants, aged, {task.id for task in removed}, is_all=is_all)
+        self._pending_logs += [task.id for task in removed if task.has_run]
+        if removed:
+            log.info("removed %s tasks older than the retention of their plans", len(removed))
         await self._drop_logs()
         return not is_all or len(due) > len(tenants)
 
     async def _drop_logs(self) -> None:
-        """Delete the logs of what was forgotten, after it: whoever finds a task finds its log.
+        """Delete the logs of removed tasks; after the tasks, so that a task always has its log.
 
-        Those that could not be deleted are tried again, and go with their day at the latest.
+        A deletion that fails is tried again; at the latest, logs are deleted with their day.
         """
-        if self._logs:
-            await self._logbook.drop(self._logs)
-            self._logs = []
+        if self._pending_logs:
+            await self._log_store.drop(self._pending_logs)
+            self._pending_logs = []

@@ -1,10 +1,11 @@
-"""Turns fire times into tasks and graphs: each is claimed once, and stored like any other.
+"""Turns fire times into tasks and graphs: each is claimed once, and stored like any other task.
 
-Whoever calls has locked the schedules, and their tenants' buckets, in this transaction, and
-sees to what overlaps (`overlaps.py`) before the commit.
+The caller has locked the schedules and their tenants' token buckets in this transaction, and
+enforces the overlap policy (`overlaps.py`) before the commit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -12,174 +13,195 @@ from duly.errors import Unavailable
 from duly.model.graph import Condition
 from duly.model.schedule import Overlap
 from duly.model.task import Reason
-from duly.server import bundles, claims
-from duly.server.cluster_manager import ClusterManager
-from duly.server.drafts import Admission, Draft, Open, held, used_up
-from duly.server.linker import ALONE
-from duly.server.rate_limiter import rate_of
+from duly.server.admission.dependencies import STANDALONE
+from duly.server.admission.rate_limiter import rate_of
+from duly.server.admission.shape_ids import ShapeIds
+from duly.server.artifacts import artifact_references
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.recurrence import occurrence_claims
+from duly.server.recurrence.occurrence_admission import (
+    OccurrenceAdmission,
+    OccurrenceDraft,
+    OpenOccurrences,
+    rate_exceeded,
+    unique_key_held,
+)
+from duly.server.recurrence.templates import OccurrenceSpec
 from duly.server.sequencer import Sequencer
-from duly.server.shape_book import ShapeBook
-from duly.server.templates import Plot
-from duly.store import edges, schedules, tasks
 from duly.store.database import Connection
-from duly.store.edges import NewEdge, NewGraph, StoredGraph
-from duly.store.schedules import Account, Fire
-from duly.store.tasks import Inserted, NewTask
+from duly.store.tasks import edges, schedules, tasks
+from duly.store.tasks.edges import NewEdge, NewGraph, StoredGraph
+from duly.store.tasks.schedules import Account, Fire
+from duly.store.tasks.tasks import InsertResult, NewTask
 
-CHUNK = 2000
-"""How many tasks go into one statement."""
-EDGES = 5000
-"""How many edges do."""
+TASKS_PER_STATEMENT = 2000
+"""Tasks inserted by one statement."""
+EDGES_PER_STATEMENT = 5000
+"""Edges inserted by one statement."""
 
 
-class Occurrence(msgspec.Struct, frozen=True):
-    """What a fire time leads to: a task, or a graph of some."""
+class NewOccurrence(msgspec.Struct, frozen=True):
+    """An occurrence to be stored: a task or a graph, with its ids."""
 
-    draft: Draft
-    plot: Plot
+    draft: OccurrenceDraft
+    spec: OccurrenceSpec
     ids: list[int]
-    """In the order of the plot."""
+    """The ids of its tasks, in the order of the spec."""
     graph: NewGraph | None = None
-    behind: Sequence[int] = ()
-    """The tasks of earlier ones for whose ends it waits."""
+    waits_for: Sequence[int] = ()
+    """The tasks of earlier occurrences behind which it is queued."""
 
     @property
     def id(self) -> int:
         """Return the id of the task, or of the graph."""
         return self.ids[0] if self.graph is None else self.graph.id
 
-    def inner_edges(self) -> Iterator[NewEdge]:
+    def graph_edges(self) -> Iterator[NewEdge]:
         """Yield the edges between its own tasks."""
-        links = self.plot.links
+        links = self.spec.links
         if links is None:
             return
-        asked = links.as_asked(self.ids)
-        for place in links.order:
-            for one in links.upstreams[place]:
-                if one.index is not None:
-                    yield NewEdge(asked[place], asked[one.index], one.on)
+        requested = links.in_request_order(self.ids)
+        for place in links.topological_order:
+            for upstream in links.upstreams[place]:
+                if upstream.index is not None:
+                    yield NewEdge(requested[place], requested[upstream.index], upstream.on)
 
-    def outer_edges(self) -> Iterator[NewEdge]:
-        """Yield the edges by which it waits for the ends of earlier ones, however they end."""
-        if self.behind:
-            for index in self.plot.roots:
-                for upstream in self.behind:
+    def queue_edges(self) -> Iterator[NewEdge]:
+        """Yield the edges to earlier occurrences, which may end in any status."""
+        if self.waits_for:
+            for index in self.spec.roots:
+                for upstream in self.waits_for:
                     yield NewEdge(self.ids[index], upstream, Condition.ALWAYS)
 
 
-class Made(msgspec.Struct, frozen=True):
-    """What has become of drafts."""
+class FireResult(msgspec.Struct, frozen=True):
+    """The occurrences that were stored, and the reasons why others were not."""
 
-    occurrences: list[Occurrence]
-    """What is stored."""
+    occurrences: list[NewOccurrence]
+    """The stored ones."""
     tasks: list[NewTask]
-    inserted: Inserted
+    inserted: InsertResult
     refused: list[Reason]
     shapes: dict[str, int]
-    """To be remembered after the commit."""
+    """Shape ids to cache after the commit."""
 
-    def opened(self) -> dict[int, list[Occurrence]]:
-        """Return what is stored by schedule."""
-        found: dict[int, list[Occurrence]] = {}
-        for one in self.occurrences:
-            found.setdefault(one.draft.template.id, []).append(one)
-        return found
+    def by_schedule(self) -> dict[int, list[NewOccurrence]]:
+        """Return the stored occurrences by schedule."""
+        occurrences: dict[int, list[NewOccurrence]] = {}
+        for occurrence in self.occurrences:
+            occurrences.setdefault(occurrence.draft.template.id, []).append(occurrence)
+        return occurrences
 
 
 class Occurrences:
-    """Makes tasks and graphs of fire times on behalf of one server."""
+    """Stores the tasks and graphs of fire times on behalf of one server."""
 
     def __init__(
-        self, cluster_manager: ClusterManager, sequencer: Sequencer, shapes: ShapeBook
+        self, cluster_manager: ClusterManager, sequencer: Sequencer, shapes: ShapeIds
     ) -> None:
         self._cluster_manager = cluster_manager
         self._sequencer = sequencer
         self._shapes = shapes
 
-    async def make(
+    async def fire(
         self,
         conn: Connection,
-        drafts: Sequence[Draft],
+        drafts: Sequence[OccurrenceDraft],
         accounts: Mapping[int, Account],
-        opened: Mapping[int, Open],
+        open_occurrences: Mapping[int, OpenOccurrences],
         *,
-        again: bool = False,
-    ) -> Made:
-        """Claim fire times, store what they lead to, and record why the others lead to nothing.
+        reclaim_refused: bool = False,
+    ) -> FireResult:
+        """Claim fire times, store the admitted occurrences, and record why others were refused.
 
-        A fire time that was claimed before is passed over in silence: it has been seen to. With
-        `again`, only if it led to something. `opened` says by schedule what has not ended.
+        A fire time that was claimed before is skipped silently, as it has been handled; with
+        `reclaim_refused`, only if it led to a task. `open_occurrences` are by schedule.
         """
-        admission = Admission(accounts, opened)
-        asked: list[tuple[Draft, Occurrence | Reason]] = []
+        admission = OccurrenceAdmission(accounts, open_occurrences)
+        decisions: list[tuple[OccurrenceDraft, NewOccurrence | Reason]] = []
         for draft in drafts:
-            found = await admission.judge(draft)
-            asked.append((draft, found if isinstance(found, Reason) else self._mint(draft, found)))
-        fires = [_fire(draft, outcome) for draft, outcome in asked]
-        fresh = await claims.claim(conn, drafts, fires, again=again) if fires else set()
-        claimed = [
-            outcome
-            for draft, outcome in asked
-            if isinstance(outcome, Occurrence) and draft.key in fresh
+            admitted = await admission.admit(draft)
+            decisions.append(
+                (draft, admitted if isinstance(admitted, Reason) else self._mint(draft, admitted))
+            )
+        fires = [_fire_record(draft, decision) for draft, decision in decisions]
+        claimed: set[tuple[int, datetime]] = set()
+        if fires:
+            claimed = await occurrence_claims.claim(
+                conn, drafts, fires, reclaim_refused=reclaim_refused
+            )
+        new = [
+            decision
+            for draft, decision in decisions
+            if isinstance(decision, NewOccurrence) and draft.key in claimed
         ]
-        made = await self._store(conn, list(_lined_up(claimed, opened)), accounts)
-        made.refused[:0] = [outcome for _, outcome in asked if isinstance(outcome, Reason)]
-        return made
+        result = await self._store(conn, list(_queued(new, open_occurrences)), accounts)
+        result.refused[:0] = [decision for _, decision in decisions if isinstance(decision, Reason)]
+        return result
 
-    def remember(self, made: Made) -> None:
-        """Take in what was found out on the way, after the commit."""
-        self._shapes.remember(made.shapes)
+    def cache_shapes(self, result: FireResult) -> None:
+        """Cache the shape ids that were looked up or created, after the commit."""
+        self._shapes.put(result.shapes)
 
-    def _mint(self, draft: Draft, plot: Plot) -> Occurrence:
+    def _mint(self, draft: OccurrenceDraft, spec: OccurrenceSpec) -> NewOccurrence:
         if draft.template.graph is None:
-            return Occurrence(draft, plot, self._sequencer.mint_many(len(plot.specs)), None)
-        graph_id, *ids = self._sequencer.mint_many(1 + len(plot.specs))
-        return Occurrence(draft, plot, ids, NewGraph(graph_id, plot.name))
+            ids = self._sequencer.mint_many(len(spec.task_specs))
+            return NewOccurrence(draft, spec, ids, None)
+        graph_id, *ids = self._sequencer.mint_many(1 + len(spec.task_specs))
+        return NewOccurrence(draft, spec, ids, NewGraph(graph_id, spec.name))
 
     async def _store(
         self,
         conn: Connection,
-        occurrences: Sequence[Occurrence],
+        occurrences: Sequence[NewOccurrence],
         accounts: Mapping[int, Account],
-    ) -> Made:
-        numbers, shapes = await self._shapes.find_all(
-            conn, [spec for one in occurrences for spec in one.plot.specs]
+    ) -> FireResult:
+        shape_ids, shapes = await self._shapes.intern_all(
+            conn,
+            [spec for occurrence in occurrences for spec in occurrence.spec.task_specs],
         )
-        each = iter(numbers)
-        new = [task for one in occurrences for task in _new_tasks(one, accounts, each)]
+        next_shape_id = iter(shape_ids)
+        new = [
+            task
+            for occurrence in occurrences
+            for task in _new_tasks(occurrence, accounts, next_shape_id)
+        ]
         inserted = await self._insert(conn, new)
-        late = _left_out(new, inserted)
-        if late:
-            await schedules.refuse(conn, late)
-        stored = [one for one in occurrences if one.ids[0] not in late]
-        await bundles.hold_for_occurrences(conn, [task for task in new if task.id not in late])
+        refused = _refusals(new, inserted)
+        if refused:
+            await schedules.refuse(conn, refused)
+        stored = [occurrence for occurrence in occurrences if occurrence.ids[0] not in refused]
+        await artifact_references.add_for_occurrences(
+            conn, [task for task in new if task.id not in refused]
+        )
         await _store_graphs(conn, stored)
-        return Made(
+        return FireResult(
             stored,
-            [task for task in new if task.id not in late],
+            [task for task in new if task.id not in refused],
             inserted,
-            list(late.values()),
+            list(refused.values()),
             shapes,
         )
 
-    async def _insert(self, conn: Connection, new: Sequence[NewTask]) -> Inserted:
-        done = Inserted([], {}, {}, set())
-        for first in range(0, len(new), CHUNK):
+    async def _insert(self, conn: Connection, new: Sequence[NewTask]) -> InsertResult:
+        inserted = InsertResult([], {}, {}, set())
+        for first in range(0, len(new), TASKS_PER_STATEMENT):
             chunk = await tasks.insert(
-                conn, new[first : first + CHUNK], server=self._cluster_manager.number
+                conn, new[first : first + TASKS_PER_STATEMENT], server=self._cluster_manager.number
             )
-            done.stored.extend(chunk.stored)
-            done.buckets.update(chunk.buckets)
-            done.held.update(chunk.held)
-        return done
+            inserted.stored.extend(chunk.stored)
+            inserted.buckets.update(chunk.buckets)
+            inserted.held.update(chunk.held)
+        return inserted
 
 
-def _fire(draft: Draft, outcome: Occurrence | Reason) -> Fire:
+def _fire_record(draft: OccurrenceDraft, decision: NewOccurrence | Reason) -> Fire:
     missed = draft.missed
     task_id = graph_id = None
-    if isinstance(outcome, Occurrence):
-        graph_id = None if outcome.graph is None else outcome.graph.id
-        task_id = outcome.ids[0] if graph_id is None else None
+    if isinstance(decision, NewOccurrence):
+        graph_id = None if decision.graph is None else decision.graph.id
+        task_id = decision.ids[0] if graph_id is None else None
     return Fire(
         schedule_id=draft.template.id,
         fire_at=draft.fire_at,
@@ -187,81 +209,87 @@ def _fire(draft: Draft, outcome: Occurrence | Reason) -> Fire:
         scheduling_type=draft.template.recurrence.kind,
         task_id=task_id,
         graph_id=graph_id,
-        reason=outcome if isinstance(outcome, Reason) else None,
+        reason=decision if isinstance(decision, Reason) else None,
         last_at=None if missed is None else missed.last_at,
         times=1 if missed is None else missed.times,
     )
 
 
-def _lined_up(
-    occurrences: Iterable[Occurrence], opened: Mapping[int, Open]
-) -> Iterator[Occurrence]:
-    """Yield them, each behind what of its schedule has not ended, if it is to wait for that."""
+def _queued(
+    occurrences: Iterable[NewOccurrence], open_occurrences: Mapping[int, OpenOccurrences]
+) -> Iterator[NewOccurrence]:
+    """Yield the occurrences, with overlap: queue each behind the open tasks of its schedule."""
     ahead: dict[int, list[int]] = {}
-    for one in occurrences:
-        template = one.draft.template
+    for occurrence in occurrences:
+        template = occurrence.draft.template
         if template.overlap is Overlap.QUEUE:
-            before = ahead.get(template.id)
-            if before is None:
-                before = list(opened.get(template.id, Open()).tasks)
-            ahead[template.id] = [*before, *one.ids]
-            one = msgspec.structs.replace(one, behind=before)
-        yield one
+            earlier = ahead.get(template.id)
+            if earlier is None:
+                earlier = list(open_occurrences.get(template.id, OpenOccurrences()).tasks)
+            ahead[template.id] = [*earlier, *occurrence.ids]
+            occurrence = msgspec.structs.replace(occurrence, waits_for=earlier)
+        yield occurrence
 
 
 def _new_tasks(
-    one: Occurrence, accounts: Mapping[int, Account], shapes: Iterator[int]
+    occurrence: NewOccurrence, accounts: Mapping[int, Account], shape_ids: Iterator[int]
 ) -> Iterator[NewTask]:
-    template, links = one.draft.template, one.plot.links
+    template, links = occurrence.draft.template, occurrence.spec.links
     is_limited = rate_of(accounts[template.tenant_id].plan) is not None
-    places = range(len(one.ids)) if links is None else links.order
-    for place, task_id, spec in zip(places, one.ids, one.plot.specs, strict=True):
-        part = ALONE if links is None else links.part_of(place)
+    places = range(len(occurrence.ids)) if links is None else links.topological_order
+    specs = occurrence.spec.task_specs
+    for place, task_id, spec in zip(places, occurrence.ids, specs, strict=True):
+        part = STANDALONE if links is None else links.position_of(place)
         yield NewTask(
             id=task_id,
             tenant_id=template.tenant_id,
             user_id=template.user_id,
-            shape_id=next(shapes),
+            shape_id=next(shape_ids),
             spec=spec,
             body_hash=b"",
             is_limited=is_limited,
-            blocked_by=part.edges or len(one.behind),
+            blocked_by=part.upstream_count or len(occurrence.waits_for),
             has_dependants=part.has_dependants,
-            ahead=part.ahead,
-            graph_id=None if one.graph is None else one.graph.id,
+            inherited=part.inherited,
+            graph_id=None if occurrence.graph is None else occurrence.graph.id,
         )
 
 
-async def _store_graphs(conn: Connection, stored: Sequence[Occurrence]) -> None:
-    """Store which tasks are graphs, and the edges between these."""
+async def _store_graphs(conn: Connection, stored: Sequence[NewOccurrence]) -> None:
+    """Store the graphs among the occurrences, and the edges between their tasks."""
     graphs = [
-        StoredGraph(one.graph, one.draft.template.tenant_id, one.draft.template.user_id, one.ids)
-        for one in stored
-        if one.graph is not None
+        StoredGraph(
+            occurrence.graph,
+            occurrence.draft.template.tenant_id,
+            occurrence.draft.template.user_id,
+            occurrence.ids,
+        )
+        for occurrence in stored
+        if occurrence.graph is not None
     ]
     if not graphs:
         return
     await edges.insert_graphs(conn, graphs)
-    for tenant_id, inner in by_tenant(stored, Occurrence.inner_edges).items():
-        for first in range(0, len(inner), EDGES):
-            await edges.insert(conn, tenant_id, inner[first : first + EDGES])
+    for tenant_id, tenant_edges in edges_by_tenant(stored, NewOccurrence.graph_edges).items():
+        for first in range(0, len(tenant_edges), EDGES_PER_STATEMENT):
+            await edges.insert(conn, tenant_id, tenant_edges[first : first + EDGES_PER_STATEMENT])
 
 
-def by_tenant(
-    occurrences: Iterable[Occurrence], find: Callable[[Occurrence], Iterator[NewEdge]]
+def edges_by_tenant(
+    occurrences: Iterable[NewOccurrence], edges_of: Callable[[NewOccurrence], Iterator[NewEdge]]
 ) -> dict[int, list[NewEdge]]:
-    """Return edges of occurrences, those of each tenant together."""
-    found: dict[int, list[NewEdge]] = {}
-    for one in occurrences:
-        several = list(find(one))
-        if several:
-            found.setdefault(one.draft.template.tenant_id, []).extend(several)
-    return found
+    """Return the edges of occurrences, grouped by tenant."""
+    grouped: dict[int, list[NewEdge]] = {}
+    for occurrence in occurrences:
+        new_edges = list(edges_of(occurrence))
+        if new_edges:
+            grouped.setdefault(occurrence.draft.template.tenant_id, []).extend(new_edges)
+    return grouped
 
 
-def _left_out(new: Iterable[NewTask], inserted: Inserted) -> dict[int, Reason]:
-    """Return the tasks that were not stored, and why; of a graph all are, or nothing is."""
-    stored = {one.id for one in inserted.stored}
+def _refusals(new: Iterable[NewTask], inserted: InsertResult) -> dict[int, Reason]:
+    """Return the tasks that were not stored, with the reasons. A graph is stored as a whole."""
+    stored = {task.id for task in inserted.stored}
     reasons = {}
     for task in new:
         if task.id not in stored:
@@ -270,9 +298,9 @@ def _left_out(new: Iterable[NewTask], inserted: Inserted) -> dict[int, Reason]:
             if task.graph_id is not None:
                 raise Unavailable("A graph could not be stored as a whole.")
             if unique is not None and task.id in inserted.held:
-                reasons[task.id] = held(unique, inserted.held[task.id])
+                reasons[task.id] = unique_key_held(unique, inserted.held[task.id])
             elif bucket is not None:
-                reasons[task.id] = used_up(bucket.rate.tasks_per_hour, bucket.rate.burst)
+                reasons[task.id] = rate_exceeded(bucket.rate.tasks_per_hour, bucket.rate.burst)
             else:
-                raise Unavailable("The bucket of a tenant was not held.")
+                raise Unavailable("The token bucket of a tenant was not locked.")
     return reasons

@@ -1,8 +1,8 @@
-"""Sees to what of a schedule has not ended when it fires again: cancels it, or waits for it.
+"""Enforces the overlap policy: earlier occurrences are cancelled, or the new one waits for them.
 
-In the transaction that stores what is new, and last in it: from here to the commit none of
-these tasks can start or end. All of them are locked at once, in the order of their ids, as
-everybody does who locks several.
+This comes last in the transaction that stores the new occurrences: from here to the commit
+none of the earlier tasks can start or end. All of them are locked in one statement in the order
+of their ids, as everywhere, so that transactions do not deadlock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,48 +10,50 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from duly.errors import Unavailable
-from duly.server.drafts import Open
-from duly.server.occurrences import Occurrence, by_tenant
-from duly.store import edges, schedules, tasks
+from duly.server.recurrence.occurrence_admission import OpenOccurrences
+from duly.server.recurrence.occurrences import NewOccurrence, edges_by_tenant
 from duly.store.database import Connection
+from duly.store.tasks import edges, schedules, tasks
 
 
-class Live(msgspec.Struct, frozen=True):
-    """The tasks and graphs of a schedule that had not ended when they were looked at."""
+class OpenIds(msgspec.Struct, frozen=True):
+    """The ids of a schedule's tasks and graphs that have not ended."""
 
     tasks: Sequence[int]
     graphs: Sequence[int]
 
 
-async def read_open(conn: Connection, live: Mapping[int, Live]) -> dict[int, Open]:
-    """Return by schedule what has not ended, down to the tasks of graphs."""
-    graphs = {graph for one in live.values() for graph in one.graphs}
-    parts = await schedules.read_live_parts(conn, graphs) if graphs else {}
-    found = {}
-    for schedule, one in live.items():
-        graphs_of = [parts[graph] for graph in one.graphs if graph in parts]
-        inner = [task for graph in graphs_of for task in graph]
-        found[schedule] = Open(len(one.tasks) + len(graphs_of), [*one.tasks, *inner])
-    return found
+async def read_open(conn: Connection, ids: Mapping[int, OpenIds]) -> dict[int, OpenOccurrences]:
+    """Return the open occurrences by schedule, graphs expanded to their open tasks."""
+    graphs = {graph for open_ids in ids.values() for graph in open_ids.graphs}
+    open_tasks = await schedules.read_live_tasks_of_graphs(conn, graphs) if graphs else {}
+    occurrences = {}
+    for schedule, open_ids in ids.items():
+        open_graphs = [open_tasks[graph] for graph in open_ids.graphs if graph in open_tasks]
+        graph_tasks = [task for graph in open_graphs for task in graph]
+        occurrences[schedule] = OpenOccurrences(
+            len(open_ids.tasks) + len(open_graphs), [*open_ids.tasks, *graph_tasks]
+        )
+    return occurrences
 
 
-async def settle(
-    conn: Connection, made: Iterable[Occurrence], cancelled: Mapping[int, Sequence[int]]
+async def enforce(
+    conn: Connection, new: Iterable[NewOccurrence], replaced: Mapping[int, Sequence[int]]
 ) -> dict[int, int | None]:
-    """Let what was made wait for what is ahead of it, and cancel tasks, which come by tenant.
+    """Queue new occurrences behind earlier ones, and cancel the replaced tasks, given by tenant.
 
-    Return those of the cancelled that were live, with the incarnation that runs each, if any.
+    Return the tasks that were cancelled, each with the incarnation that runs it, if any.
     """
-    waits = by_tenant(made, Occurrence.outer_edges)
-    ahead = {edge.upstream for edges_of in waits.values() for edge in edges_of}
-    locked = ahead.union(*cancelled.values())
+    queue_edges = edges_by_tenant(new, NewOccurrence.queue_edges)
+    upstreams = {edge.upstream for tenant_edges in queue_edges.values() for edge in tenant_edges}
+    locked = upstreams.union(*replaced.values())
     if not locked:
         return {}
     await schedules.lock_tasks(conn, sorted(locked))
-    found: dict[int, int | None] = {}
-    for tenant_id, ids in cancelled.items():
-        found |= await tasks.request_cancel(conn, tenant_id, ids)
-    for tenant_id, edges_of in waits.items():
-        if await edges.attach(conn, tenant_id, edges_of):
-            raise Unavailable("What an occurrence is to wait for is not known any more.")
-    return found
+    cancelled: dict[int, int | None] = {}
+    for tenant_id, ids in replaced.items():
+        cancelled |= await tasks.request_cancel(conn, tenant_id, ids)
+    for tenant_id, tenant_edges in queue_edges.items():
+        if await edges.attach(conn, tenant_id, tenant_edges):
+            raise Unavailable("An earlier occurrence that this one waits for no longer exists.")
+    return cancelled

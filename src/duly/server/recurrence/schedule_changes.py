@@ -1,4 +1,4 @@
-"""Says what a schedule becomes when fields of it are changed, and when it fires then.
+"""Applies changed fields to a schedule, and computes its next fire time.
 
 Pure functions of the schedule, the changes and the time.
 """
@@ -12,30 +12,30 @@ import msgspec
 from duly.duration import parse_time
 from duly.errors import Invalid
 from duly.model.cron import position_of_day
-from duly.model.graph_request import GraphRequest
-from duly.model.recurrence import Once, Recurrence
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
-from duly.model.request import TaskRequest
-from duly.model.schedule import Template
-from duly.model.schedule_request import (
-    RECURRENCE,
-    Submitted,
-    misfire_of,
-    name_of,
-    overlap_of,
-    rewritten,
-    submitted_of,
-    written_of,
+from duly.model.recurrence import OneTime, Recurrence
+from duly.model.requests.graph_request import GraphRequest
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
+from duly.model.requests.schedule_request import (
+    RECURRENCE_FIELDS,
+    TaskOrGraph,
+    check_schedule_name,
+    parse_misfire,
+    parse_overlap,
+    recurrence_fields,
+    schedule_template,
+    update_recurrence_fields,
 )
+from duly.model.requests.task_request import TaskRequest
+from duly.model.schedule import ScheduleTemplate
 from duly.policy.recurrence import is_possible, next_after
-from duly.store.schedules import StoredSchedule
+from duly.store.tasks.schedules import StoredSchedule
 
 
-def first_after(recurrence: Recurrence, at: datetime) -> datetime:
-    """Return the first fire time; raises Invalid when there is none at all."""
-    found = next_after(recurrence, at)
-    if found is not None:
-        return found
+def first_fire_time(recurrence: Recurrence, at: datetime) -> datetime:
+    """Return the first fire time after `at`; raises Invalid when there is none."""
+    fire_at = next_after(recurrence, at)
+    if fire_at is not None:
+        return fire_at
     field = "run_at" if recurrence.kind == "once" else recurrence.kind.value
     if not is_possible(recurrence):
         position = position_of_day(recurrence.text) if recurrence.kind == "cron" else 0
@@ -43,32 +43,32 @@ def first_after(recurrence: Recurrence, at: datetime) -> datetime:
     if recurrence.kind == "once":
         why = "it has passed, or is not between start_at and end_at"
     else:
-        why = "it has no time that lies ahead, up to end_at"
+        why = "it has no fire time between now and end_at"
     raise Invalid(field, f"{field} never fires: {why}.")
 
 
-def changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> StoredSchedule:
-    """Return a schedule with fields changed; its next run is found anew if that has changed."""
+def apply_changes(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> StoredSchedule:
+    """Return a schedule with fields changed, and the next run recomputed if its rule changed."""
     template = old.template
-    overlap = overlap_of(changes["overlap"]) if "overlap" in changes else template.overlap
-    misfire = misfire_of(changes["misfire"]) if "misfire" in changes else template.misfire
+    overlap = parse_overlap(changes["overlap"]) if "overlap" in changes else template.overlap
+    misfire = parse_misfire(changes["misfire"]) if "misfire" in changes else template.misfire
     task, graph = _submitted(template, changes)
     written, anchor, recurrence = old.written, old.anchor, template.recurrence
     next_run_at = old.next_run_at
-    if any(name in changes for name in RECURRENCE):
-        asked = msgspec.convert(rewritten(old.written, changes), RecurrenceRequest)
+    if any(name in changes for name in RECURRENCE_FIELDS):
+        request = msgspec.convert(update_recurrence_fields(old.written, changes), RecurrenceRequest)
         anchor = at if changes.get("every") is not None else old.anchor
-        recurrence = read_recurrence(asked, now=anchor)
-        written = written_of(asked)
-        next_run_at = first_after(recurrence, at)
+        recurrence = parse_recurrence(request, now=anchor)
+        written = recurrence_fields(request)
+        next_run_at = first_fire_time(recurrence, at)
     if "next_run_at" in changes:
-        next_run_at = _next_run(changes["next_run_at"], recurrence, at)
-        if isinstance(recurrence.rule, Once):
-            # It is to run once: moved, and not here and there.
-            asked = msgspec.convert(
+        next_run_at = _parse_next_run_at(changes["next_run_at"], recurrence, at)
+        if isinstance(recurrence.rule, OneTime):
+            # A one-off runs once: move its run_at along, or it would fire at both times.
+            request = msgspec.convert(
                 {**written, "run_at": next_run_at.isoformat()}, RecurrenceRequest
             )
-            recurrence, written = read_recurrence(asked, now=anchor), written_of(asked)
+            recurrence, written = parse_recurrence(request, now=anchor), recurrence_fields(request)
     return msgspec.structs.replace(
         old,
         template=msgspec.structs.replace(
@@ -79,7 +79,7 @@ def changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> St
             misfire=misfire,
             overlap=overlap,
         ),
-        name=name_of(changes["name"]) if "name" in changes else old.name,
+        name=check_schedule_name(changes["name"]) if "name" in changes else old.name,
         written=written,
         anchor=anchor,
         next_run_at=next_run_at,
@@ -87,24 +87,27 @@ def changed(old: StoredSchedule, changes: Mapping[str, Any], at: datetime) -> St
     )
 
 
-def _submitted(template: Template, changes: Mapping[str, Any]) -> Submitted:
-    """Return what a schedule submits from now on: a graph takes the place of a task, and back."""
+def _submitted(template: ScheduleTemplate, changes: Mapping[str, Any]) -> TaskOrGraph:
+    """Return the new task or graph of a schedule; each replaces the other."""
     if "task" not in changes and "graph" not in changes:
         return template.task, template.graph
-    return submitted_of(
+    return schedule_template(
         msgspec.convert(changes.get("task"), TaskRequest | None),
         msgspec.convert(changes.get("graph"), GraphRequest | None),
     )
 
 
-def _next_run(asked: str | None, recurrence: Recurrence, at: datetime) -> datetime:
-    if asked is None:
-        return first_after(recurrence, at)
-    next_run_at = parse_time(asked, "next_run_at")
+def _parse_next_run_at(text: str | None, recurrence: Recurrence, at: datetime) -> datetime:
+    if text is None:
+        return first_fire_time(recurrence, at)
+    next_run_at = parse_time(text, "next_run_at")
     if next_run_at <= at:
-        raise Invalid("next_run_at", "next_run_at must lie ahead; to run it at once there is run.")
+        raise Invalid(
+            "next_run_at",
+            "next_run_at must lie in the future; to run the schedule now, use `duly schedule run`.",
+        )
     if recurrence.start_at is not None and next_run_at < recurrence.start_at:
-        raise Invalid("next_run_at", "next_run_at lies before start_at; nothing fires before that.")
+        raise Invalid("next_run_at", "next_run_at must not be before start_at.")
     if recurrence.end_at is not None and next_run_at > recurrence.end_at:
-        raise Invalid("next_run_at", "next_run_at lies after end_at; nothing fires after that.")
+        raise Invalid("next_run_at", "next_run_at must not be after end_at.")
     return next_run_at

@@ -1,7 +1,7 @@
-"""Makes, changes and removes schedules, and runs them out of turn.
+"""Creates, changes and removes schedules, and runs them on demand.
 
-Every change locks the schedule's row, as firing does. So a fire time comes before a change
-or after it, and what a change passes over is recorded with it.
+Every change locks the schedule's row, as firing does. So a fire time comes either before a
+change or after it, and fire times that a change skips are recorded in its transaction.
 """
 
 from collections.abc import Mapping
@@ -11,45 +11,47 @@ from typing import Any
 import msgspec
 
 from duly.errors import Conflict, DulyError, Invalid, LimitExceeded, NotFound
-from duly.model.recurrence_request import read_recurrence
-from duly.model.schedule import Missed, Overlap, Template
-from duly.model.schedule_request import (
-    MOST_TASKS,
+from duly.model.requests.recurrence_request import parse_recurrence
+from duly.model.requests.schedule_request import (
+    MAX_GRAPH_TASKS,
     ScheduleRequest,
-    misfire_of,
-    name_of,
-    overlap_of,
-    submitted_of,
-    written_of,
+    check_schedule_name,
+    parse_misfire,
+    parse_overlap,
+    recurrence_fields,
+    schedule_template,
 )
+from duly.model.schedule import MissedFireTimes, Overlap, ScheduleTemplate
 from duly.model.task import Reason
 from duly.model.tenant import Credential
-from duly.policy.firing import passed_over
+from duly.policy.firing import missed_until
 from duly.policy.recurrence import between, next_after
-from duly.server import bundles, overlaps, templates
-from duly.server.drafts import Draft, Open
-from duly.server.herald import Herald
-from duly.server.news import News
-from duly.server.occurrences import Made, Occurrence, Occurrences
-from duly.server.overlaps import Live
-from duly.server.rate_limiter import RateLimiter
-from duly.server.schedule_changes import changed, first_after
+from duly.server.admission.rate_limiter import RateLimiter
+from duly.server.artifacts import artifact_references
+from duly.server.cluster.hints import Hint
+from duly.server.cluster.server_bus import ServerBus
+from duly.server.recurrence import overlaps, templates
+from duly.server.recurrence.occurrence_admission import OccurrenceDraft, OpenOccurrences
+from duly.server.recurrence.occurrences import FireResult, NewOccurrence, Occurrences
+from duly.server.recurrence.overlaps import OpenIds
+from duly.server.recurrence.schedule_changes import apply_changes, first_fire_time
+from duly.server.scheduling.leader_nudge import LeaderNudge
 from duly.server.sequencer import Sequencer
-from duly.server.waker import Waker
-from duly.store import audit_log, schedules, tenants
+from duly.store.accounts import audit_log, tenants
 from duly.store.database import Connection, Database
-from duly.store.schedules import StoredSchedule
+from duly.store.tasks import schedules
+from duly.store.tasks.schedules import StoredSchedule
 
-MOST_BACKFILLED = 1000
-"""Fire times of the past that one request makes up for, at most."""
-MOMENT = timedelta(microseconds=1)
+MAX_BACKFILLED_FIRE_TIMES = 1000
+"""The most past fire times that one request backfills."""
+MICROSECOND = timedelta(microseconds=1)
 PAUSED = Reason("paused", "The schedule was paused.")
 CHANGED = Reason("changed", "The schedule was changed as its time came.")
 REMOVED = Reason("removed", "The schedule was removed as its time came.")
 
 
 class Schedules:
-    """What users do to schedules."""
+    """The operations of users on schedules."""
 
     def __init__(
         self,
@@ -57,76 +59,76 @@ class Schedules:
         sequencer: Sequencer,
         occurrences: Occurrences,
         rate_limiter: RateLimiter,
-        waker: Waker,
-        herald: Herald,
+        leader_nudge: LeaderNudge,
+        server_bus: ServerBus,
         history: timedelta,
     ) -> None:
         self._database = database
         self._sequencer = sequencer
         self._occurrences = occurrences
         self._rate_limiter = rate_limiter
-        self._waker = waker
-        self._herald = herald
+        self._leader_nudge = leader_nudge
+        self._server_bus = server_bus
         self._history = history
 
-    async def create(self, credential: Credential, asked: ScheduleRequest) -> int:
+    async def create(self, credential: Credential, request: ScheduleRequest) -> int:
         """Store a schedule, and return its id."""
-        task, graph = submitted_of(asked.task, asked.graph)
-        overlap = overlap_of(asked.overlap)
+        task, graph = schedule_template(request.task, request.graph)
+        overlap = parse_overlap(request.overlap)
         await templates.check(task, graph, credential.plan, overlap)
         async with self._database.writing_for(credential.tenant_id) as conn:
-            await _check_number(conn, credential)
+            await _check_schedule_limit(conn, credential)
             at = await tenants.hold(conn, credential.tenant_id)
-            recurrence = read_recurrence(asked, now=at)
-            made = StoredSchedule(
-                template=Template(
+            recurrence = parse_recurrence(request, now=at)
+            schedule = StoredSchedule(
+                template=ScheduleTemplate(
                     id=self._sequencer.mint(),
                     tenant_id=credential.tenant_id,
                     user_id=credential.user_id,
                     task=task,
                     graph=graph,
                     recurrence=recurrence,
-                    misfire=misfire_of(asked.misfire),
+                    misfire=parse_misfire(request.misfire),
                     overlap=overlap,
                 ),
-                name=name_of(asked.name),
+                name=check_schedule_name(request.name),
                 user=credential.user,
-                written=written_of(asked),
+                written=recurrence_fields(request),
                 anchor=at,
-                next_run_at=first_after(recurrence, at),
+                next_run_at=first_fire_time(recurrence, at),
                 paused_at=None,
                 open_tasks=[],
                 open_graphs=[],
                 created_at=at,
                 updated_at=at,
             )
-            await schedules.add(conn, made)
-            await bundles.hold_for_schedule(conn, made.template)
-            await _record(conn, credential, "create", made, {"name": made.name})
-        self._herald.announce(News(due=True))
-        return made.template.id
+            await schedules.add(conn, schedule)
+            await artifact_references.add_for_schedule(conn, schedule.template)
+            await _record(conn, credential, "create", schedule, {"name": schedule.name})
+        self._server_bus.broadcast(Hint(due=True))
+        return schedule.template.id
 
     async def update(
         self, credential: Credential, schedule_id: int, changes: Mapping[str, Any]
     ) -> None:
-        """Change the given fields; null brings a default back."""
+        """Change the given fields; null restores the default."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
-            new = changed(old, changes, at)
+            new = apply_changes(old, changes, at)
             template = new.template
             await templates.check(template.task, template.graph, credential.plan, template.overlap)
-            if template.watches and not old.template.watches:
+            if template.checks_overlap and not old.template.checks_overlap:
                 tasks, graphs = await schedules.read_open(conn, schedule_id)
                 new = msgspec.structs.replace(new, open_tasks=tasks, open_graphs=graphs)
             if new.next_run_at != old.next_run_at:
-                await self._pass_over(conn, old, PAUSED if old.paused_at else CHANGED, at)
+                await self._record_skipped(conn, old, PAUSED if old.paused_at else CHANGED, at)
             await schedules.change(conn, new)
-            await bundles.hold_for_schedule(conn, template, old.template)
+            await artifact_references.add_for_schedule(conn, template, old.template)
             await _record(conn, credential, "update", new, {"fields": sorted(changes)})
-        self._herald.announce(News(due=True))
+        self._server_bus.broadcast(Hint(due=True))
 
     async def pause(self, credential: Credential, schedule_id: int) -> None:
-        """Let a schedule not fire any more until it is resumed."""
+        """Stop a schedule from firing until it is resumed."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
             if old.paused_at is None:
@@ -135,11 +137,11 @@ class Schedules:
                 await _record(conn, credential, "pause", new, {})
 
     async def resume(self, credential: Credential, schedule_id: int) -> None:
-        """Let a schedule fire again, from its next fire time on."""
+        """Let a paused schedule fire again, from its next fire time on."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
             if old.paused_at is not None:
-                await self._pass_over(conn, old, PAUSED, at)
+                await self._record_skipped(conn, old, PAUSED, at)
                 next_run_at = old.next_run_at
                 if next_run_at is not None and next_run_at <= at:
                     next_run_at = next_after(old.template.recurrence, at)
@@ -148,116 +150,124 @@ class Schedules:
                 )
                 await schedules.change(conn, new)
                 await _record(conn, credential, "resume", new, {})
-        self._herald.announce(News(due=True))
+        self._server_bus.broadcast(Hint(due=True))
 
     async def remove(self, credential: Credential, schedule_id: int) -> None:
-        """Remove a schedule; what it has submitted goes on, and its history stays."""
+        """Remove a schedule. The tasks that it submitted continue, and its history stays."""
         async with self._database.writing_for(credential.tenant_id) as conn:
             old, at = await _lock(conn, credential, schedule_id)
-            await self._pass_over(conn, old, PAUSED if old.paused_at else REMOVED, at)
+            await self._record_skipped(conn, old, PAUSED if old.paused_at else REMOVED, at)
             await schedules.remove(conn, credential.tenant_id, schedule_id)
             await _record(conn, credential, "remove", old, {"name": old.name})
 
-    async def run(self, credential: Credential, schedule_id: int) -> Occurrence:
+    async def run(self, credential: Credential, schedule_id: int) -> NewOccurrence:
         """Submit the task or graph of a schedule now, whatever its recurrence says."""
         async with self._database.writing_for(credential.tenant_id) as conn:
-            old, at = await _lock(conn, credential, schedule_id)
-            draft = Draft(old.template, at, start_at=at)
-            made = await self._make(conn, credential, old, [draft], at)
-            await _record(conn, credential, "run", old, {"tasks": len(made.tasks)})
-        self._tell(made)
-        return made.occurrences[0]
+            schedule, at = await _lock(conn, credential, schedule_id)
+            draft = OccurrenceDraft(schedule.template, at, start_at=at)
+            result = await self._fire(conn, credential, schedule, [draft], at)
+            await _record(conn, credential, "run", schedule, {"tasks": len(result.tasks)})
+        self._notify(result)
+        return result.occurrences[0]
 
     async def backfill(
         self, credential: Credential, schedule_id: int, start_at: datetime, end_at: datetime
     ) -> list[int]:
-        """Submit what is missing for the fire times of the past; return the ids."""
+        """Submit the tasks that past fire times lack; return their ids, or those of graphs."""
         async with self._database.writing_for(credential.tenant_id) as conn:
-            old, at = await _lock(conn, credential, schedule_id)
-            self._check_past(start_at, end_at, at)
-            most = min(MOST_BACKFILLED, max(1, MOST_TASKS // old.template.size))
-            times = between(old.template.recurrence, start_at - MOMENT, end_at, most=most + 1)
-            if len(times) > most:
+            schedule, at = await _lock(conn, credential, schedule_id)
+            template = schedule.template
+            self._check_backfill_range(start_at, end_at, at)
+            limit = min(MAX_BACKFILLED_FIRE_TIMES, max(1, MAX_GRAPH_TASKS // template.size))
+            times = between(template.recurrence, start_at - MICROSECOND, end_at, limit=limit + 1)
+            if len(times) > limit:
                 raise Invalid(
                     "end_at",
-                    f"More than {most} fire times lie between start_at and end_at; "
-                    f"the last of so many is {times[-2].isoformat()}. Do it in parts.",
+                    f"More than {limit} fire times lie between start_at and end_at; "
+                    f"number {limit} is {times[-2].isoformat()}. Backfill in several requests.",
                 )
             ran = await schedules.read_ran(conn, schedule_id, times)
-            drafts = [Draft(old.template, one, start_at=at) for one in times if one not in ran]
+            drafts = [
+                OccurrenceDraft(template, fire_at, start_at=at)
+                for fire_at in times
+                if fire_at not in ran
+            ]
             if times and not drafts:
                 raise Conflict("Each of these fire times has been run already.")
-            made = await self._make(conn, credential, old, drafts, at)
-            await _record(conn, credential, "backfill", old, {"tasks": len(made.tasks)})
-        self._tell(made)
-        return [one.id for one in made.occurrences]
+            result = await self._fire(conn, credential, schedule, drafts, at)
+            await _record(conn, credential, "backfill", schedule, {"tasks": len(result.tasks)})
+        self._notify(result)
+        return [occurrence.id for occurrence in result.occurrences]
 
-    def _check_past(self, start_at: datetime, end_at: datetime, at: datetime) -> None:
+    def _check_backfill_range(self, start_at: datetime, end_at: datetime, at: datetime) -> None:
         if end_at < start_at:
             raise Invalid("end_at", "end_at must not be before start_at.")
         if end_at > at:
-            raise Invalid("end_at", "end_at must not lie ahead; what is to come, comes by itself.")
+            raise Invalid(
+                "end_at", "end_at must not lie in the future; only past fire times are backfilled."
+            )
         if start_at < at - self._history:
             raise Invalid(
                 "start_at",
-                "start_at lies further back than what became of fire times is remembered "
+                "start_at lies further back than the history of fire times is kept "
                 "(the setting retention.history).",
             )
 
-    async def _make(
+    async def _fire(
         self,
         conn: Connection,
         credential: Credential,
         schedule: StoredSchedule,
-        drafts: list[Draft],
+        drafts: list[OccurrenceDraft],
         at: datetime,
-    ) -> Made:
-        """Make tasks or graphs of fire times, all or none, and keep the schedule's books."""
+    ) -> FireResult:
+        """Store the occurrences of fire times, all or none, and add them to the schedule."""
         bucket = await self._rate_limiter.lock(conn, credential)
         await tenants.hold(conn, credential.tenant_id)
         accounts = await schedules.read_accounts(conn, [credential.tenant_id])
         if bucket is not None:
-            account = accounts[credential.tenant_id]
-            full = msgspec.structs.replace(account, tokens=bucket.whole)
-            accounts[credential.tenant_id] = full
-        opened: dict[int, Open] = {}
+            accounts[credential.tenant_id] = msgspec.structs.replace(
+                accounts[credential.tenant_id], tokens=bucket.whole_tokens
+            )
+        opened: dict[int, OpenOccurrences] = {}
         if schedule.template.overlap is Overlap.QUEUE:
             live = await schedules.read_live_tasks(conn, schedule.open_tasks)
-            ahead = Live(sorted(live), schedule.open_graphs)
-            opened = await overlaps.read_open(conn, {schedule.template.id: ahead})
-        made = await self._occurrences.make(conn, drafts, accounts, opened, again=True)
-        if made.refused:
-            if bucket is not None and made.refused[0].details.get("limit") == "tasks_per_hour":
-                self._rate_limiter.require(credential, bucket, len(drafts) * schedule.template.size)
-            raise _refusal(made.refused[0], schedule.template)
-        if drafts and not made.occurrences:
+            open_ids = OpenIds(sorted(live), schedule.open_graphs)
+            opened = await overlaps.read_open(conn, {schedule.template.id: open_ids})
+        result = await self._occurrences.fire(conn, drafts, accounts, opened, reclaim_refused=True)
+        if result.refused:
+            refusal = result.refused[0]
+            if bucket is not None and refusal.details.get("limit") == "tasks_per_hour":
+                self._rate_limiter.deduct(credential, bucket, len(drafts) * schedule.template.size)
+            raise _error_for(refusal, schedule.template)
+        if drafts and not result.occurrences:
             raise Conflict("Each of these fire times has been run already.")
-        if schedule.template.watches and made.occurrences:
-            await schedules.change(conn, _with_more(schedule, made, at))
-        await overlaps.settle(conn, made.occurrences, {})
-        return made
+        if schedule.template.checks_overlap and result.occurrences:
+            await schedules.change(conn, _with_open(schedule, result, at))
+        await overlaps.enforce(conn, result.occurrences, {})
+        return result
 
-    async def _pass_over(
+    async def _record_skipped(
         self, conn: Connection, schedule: StoredSchedule, reason: Reason, at: datetime
     ) -> None:
-        """Record the fire times that have come and that nobody will see to any more."""
+        """Record past fire times that will not be run, with the reason."""
         if schedule.next_run_at is None:
             return
         template = schedule.template
-        missed = passed_over(template.recurrence, schedule.next_run_at, reason, now=at)
+        missed = missed_until(template.recurrence, schedule.next_run_at, reason, now=at)
         if missed is not None:
-            await self._occurrences.make(conn, [_missed(template, missed)], {}, {})
+            await self._occurrences.fire(conn, [_missed_draft(template, missed)], {}, {})
 
-    def _tell(self, made: Made) -> None:
-        self._occurrences.remember(made)
-        self._rate_limiter.note(made.inserted.buckets)
-        self._waker.wake(made.tasks, made.inserted.stored)
+    def _notify(self, result: FireResult) -> None:
+        self._occurrences.cache_shapes(result)
+        self._rate_limiter.observe(result.inserted.buckets)
+        self._leader_nudge.announce_stored(result.tasks, result.inserted.stored)
 
 
-def _with_more(schedule: StoredSchedule, made: Made, at: datetime) -> StoredSchedule:
-    """Return a schedule that knows what was made and has not ended."""
-    tasks = [one.id for one in made.occurrences if one.graph is None]
-    graphs = [one.id for one in made.occurrences if one.graph is not None]
+def _with_open(schedule: StoredSchedule, result: FireResult, at: datetime) -> StoredSchedule:
+    """Return the schedule with the new occurrences among its open ones."""
+    tasks = [occurrence.id for occurrence in result.occurrences if occurrence.graph is None]
+    graphs = [occurrence.id for occurrence in result.occurrences if occurrence.graph is not None]
     return msgspec.structs.replace(
         schedule,
         open_tasks=[*schedule.open_tasks, *tasks],
@@ -266,12 +276,12 @@ def _with_more(schedule: StoredSchedule, made: Made, at: datetime) -> StoredSche
     )
 
 
-def _missed(template: Template, missed: Missed) -> Draft:
-    return Draft(template, missed.first_at, missed)
+def _missed_draft(template: ScheduleTemplate, missed: MissedFireTimes) -> OccurrenceDraft:
+    return OccurrenceDraft(template, missed.first_at, missed)
 
 
-def _refusal(reason: Reason, template: Template) -> DulyError:
-    """Return what somebody is told whose fire time cannot become a task or a graph."""
+def _error_for(reason: Reason, template: ScheduleTemplate) -> DulyError:
+    """Return the error for a caller whose fire time was refused."""
     if reason.code == "limit_exceeded":
         return LimitExceeded(reason.message, **reason.details)
     if reason.code == "not_submittable":
@@ -282,23 +292,23 @@ def _refusal(reason: Reason, template: Template) -> DulyError:
 async def _lock(
     conn: Connection, credential: Credential, schedule_id: int
 ) -> tuple[StoredSchedule, datetime]:
-    found = await schedules.lock(conn, credential.tenant_id, schedule_id)
-    if found is None:
+    locked = await schedules.lock(conn, credential.tenant_id, schedule_id)
+    if locked is None:
         raise NotFound(f"There is no schedule {schedule_id}.")
-    return found
+    return locked
 
 
-async def _check_number(conn: Connection, credential: Credential) -> None:
-    most = credential.plan.max_schedules
-    if most is None:
+async def _check_schedule_limit(conn: Connection, credential: Credential) -> None:
+    limit = credential.plan.max_schedules
+    if limit is None:
         return
-    if await schedules.count(conn, credential.tenant_id, up_to=most) >= most:
-        number = "1 schedule" if most == 1 else f"{most} schedules"
+    if await schedules.count(conn, credential.tenant_id, up_to=limit) >= limit:
+        number = "1 schedule" if limit == 1 else f"{limit} schedules"
         raise LimitExceeded(
-            f"Limit exceeded: the plan {credential.plan.name!r} has {number}. "
+            f"Limit exceeded: the plan {credential.plan.name!r} allows {number}. "
             "Remove one before you add another.",
             limit="max_schedules",
-            max_schedules=most,
+            max_schedules=limit,
         )
 
 

@@ -1,4 +1,4 @@
-"""What a schedule submits: checked when it is made, and completed when it fires."""
+"""Validates what a schedule submits when it is created, and completes it when it fires."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,40 +7,44 @@ from typing import Any
 import msgspec
 
 from duly.errors import Invalid, TooLarge
-from duly.model.graph_request import GraphRequest, graph_name, whole_tasks
-from duly.model.request import Completer, TaskRequest
-from duly.model.schedule import Overlap, Template
-from duly.model.schedule_request import check_graph_template, check_template, occurring
+from duly.model.requests.graph_request import GraphRequest, graph_name, tasks_with_defaults
+from duly.model.requests.schedule_request import as_occurrence, check_graph_template, check_template
+from duly.model.requests.task_request import Completer, TaskRequest
+from duly.model.schedule import Overlap, ScheduleTemplate
 from duly.model.task import TaskSpec
 from duly.model.tenant import Plan
-from duly.server import linker
-from duly.server.linker import Links
+from duly.server.admission import dependencies
+from duly.server.admission.dependencies import DependencyLinks
 from duly.server.offload import offload
 
-MOST_EDGES = 10_000
-"""Edges by which one occurrence waits for those before it, at most."""
+MAX_QUEUE_EDGES = 10_000
+"""The most edges by which one occurrence may wait for earlier ones (overlap: queue)."""
 
 
-class Plot(msgspec.Struct, frozen=True):
-    """The tasks of an occurrence, upstreams first, and what links them."""
+class OccurrenceSpec(msgspec.Struct, frozen=True):
+    """The tasks of an occurrence, upstreams first, and the dependencies between them."""
 
-    specs: list[TaskSpec]
-    links: Links | None = None
+    task_specs: list[TaskSpec]
+    links: DependencyLinks | None = None
     name: str | None = None
 
     @property
     def roots(self) -> list[int]:
-        """Return the places, in the order of the specs, of those that wait for no other."""
+        """Return the indexes into `task_specs` of the tasks without an upstream."""
         if self.links is None:
-            return list(range(len(self.specs)))
+            return list(range(len(self.task_specs)))
         upstreams = self.links.upstreams
-        return [index for index, place in enumerate(self.links.order) if not upstreams[place]]
+        return [
+            index
+            for index, place in enumerate(self.links.topological_order)
+            if not upstreams[place]
+        ]
 
 
 async def check(
     task: Mapping[str, Any] | None, graph: Mapping[str, Any] | None, plan: Plan, overlap: Overlap
 ) -> None:
-    """Raise Invalid when what a schedule submits could not be submitted now, or not by it."""
+    """Raise Invalid when the plan does not allow the task or graph, or a schedule does not."""
     if task is not None:
         check_template(task, plan)
     if graph is not None:
@@ -52,46 +56,50 @@ async def check(
             raise TooLarge(f"graph: {error.message}", field="graph") from None
 
 
-async def plot(template: Template, completer: Completer, *, start_at: datetime) -> Plot:
-    """Return what an occurrence asks for; raises Invalid when the plan has shrunk."""
+async def build_spec(
+    template: ScheduleTemplate, completer: Completer, *, start_at: datetime
+) -> OccurrenceSpec:
+    """Return the spec of one occurrence; raises Invalid when the plan no longer allows it."""
     if template.graph is None:
         request = msgspec.convert(template.task or {}, TaskRequest)
-        return Plot([occurring(completer.complete(request), start_at)])
+        return OccurrenceSpec([as_occurrence(completer.complete(request), start_at)])
     graph = template.graph
-    return await offload(len(graph["tasks"]), _plot_graph, graph, completer, start_at)
+    return await offload(len(graph["tasks"]), _build_graph_spec, graph, completer, start_at)
 
 
 def _check_graph(graph: Mapping[str, Any], plan: Plan, overlap: Overlap) -> None:
     request = msgspec.convert(graph, GraphRequest)
     graph_name(request.name)
-    check_graph_template(whole_tasks(request), plan)
-    found = _plot_graph(graph, Completer(plan), None)
-    roots = len(found.roots)
-    if overlap is Overlap.QUEUE and roots * len(found.specs) > MOST_EDGES:
+    check_graph_template(tasks_with_defaults(request), plan)
+    spec = _build_graph_spec(graph, Completer(plan), None)
+    roots, size = len(spec.roots), len(spec.task_specs)
+    if overlap is Overlap.QUEUE and roots * size > MAX_QUEUE_EDGES:
         raise Invalid(
             "tasks",
-            f"With overlap: queue each of the {roots} tasks that it begins with would wait for "
-            f"all {len(found.specs)} of the occurrence before, which is more than {MOST_EDGES} in "
-            "all. Let one task come first, on which these depend.",
+            f"With overlap: queue each of the {roots} tasks without an upstream would wait for "
+            f"all {size} of the occurrence before, which is more than {MAX_QUEUE_EDGES} "
+            "dependencies. Add one first task on which these depend.",
         )
 
 
-def _plot_graph(graph: Mapping[str, Any], completer: Completer, start_at: datetime | None) -> Plot:
-    tasks = whole_tasks(msgspec.convert(graph, GraphRequest))
+def _build_graph_spec(
+    graph: Mapping[str, Any], completer: Completer, start_at: datetime | None
+) -> OccurrenceSpec:
+    tasks = tasks_with_defaults(msgspec.convert(graph, GraphRequest))
     specs = [
         _complete(completer, request, f"tasks[{index}]", start_at)
         for index, request in enumerate(tasks)
     ]
-    links = linker.link(specs)
+    links = dependencies.resolve(specs)
     if links is not None:
-        specs = [specs[place] for place in links.order]
-    return Plot(specs, links, graph.get("name"))
+        specs = [specs[place] for place in links.topological_order]
+    return OccurrenceSpec(specs, links, graph.get("name"))
 
 
 def _complete(
     completer: Completer, request: TaskRequest, where: str, start_at: datetime | None
 ) -> TaskSpec:
     try:
-        return occurring(completer.complete(request), start_at)
+        return as_occurrence(completer.complete(request), start_at)
     except Invalid as error:
         raise Invalid(f"{where}.{error.field}", f"{where}: {error.message}") from None

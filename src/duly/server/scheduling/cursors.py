@@ -1,52 +1,52 @@
-"""Where the next round reads on in each subqueue: everything before that task has gone.
+"""A cursor for each subqueue: the task that the next round reads on from.
 
-Tasks that have left a subqueue stay in the index until they are vacuumed, and for as long as
-somebody holds an old snapshot; without a place to begin, every round would walk over them. A
-cursor holds until something comes into the subqueue that ranks before it.
+Tasks that have left a subqueue stay in the index until they are vacuumed, which no transaction with
+an old snapshot lets happen; without a cursor, every round would walk over them. A cursor is valid
+until a task that ranks before it comes into the subqueue.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from duly.policy.queueing import Rank, rank
-from duly.server.lines import Pair
-from duly.store.waiting import Head
+from duly.server.scheduling.ready_queues import SubqueueKey
+from duly.store.tasks.subqueues import Head
 
-Place = tuple[datetime] | Rank
-"""Where something is in its subqueue: a time, before all that must start by then, or a task."""
+Position = tuple[datetime] | Rank
+"""A position in a subqueue: the rank of a task, or a start_by, which is before all tasks of it."""
 
 
 class Cursors:
-    """A task of each subqueue before which all have gone; it may have, too."""
+    """One task of each subqueue before which all have gone; the task itself may have gone, too."""
 
     def __init__(self) -> None:
-        self._at: dict[Pair, Head] = {}
-        self._noted: dict[Pair, Place] = {}
-        """The first that may have come into a subqueue since `begin`."""
+        self._cursors: dict[SubqueueKey, Head] = {}
+        self._first_arrivals: dict[SubqueueKey, Position] = {}
+        """The first position at which a task may have come in since `start_round`."""
 
-    def note(self, pair: Pair, place: Place) -> None:
-        """Forget a cursor that something has come before."""
-        if (head := self._at.get(pair)) is not None and place < rank(head):
-            del self._at[pair]
-        self._noted[pair] = min(place, self._noted.get(pair, place))
+    def handle_arrival(self, key: SubqueueKey, position: Position) -> None:
+        """Invalidate the cursor if a task may have come in before it."""
+        if (head := self._cursors.get(key)) is not None and position < rank(head):
+            del self._cursors[key]
+        self._first_arrivals[key] = min(position, self._first_arrivals.get(key, position))
 
-    def begin(self) -> Mapping[Pair, Head]:
-        """Return the cursors for a round; what is noted from now on may come too late for it."""
-        self._noted = {}
-        return self._at
+    def start_round(self) -> Mapping[SubqueueKey, Head]:
+        """Return the cursors for a round; it may miss what arrives from now on."""
+        self._first_arrivals = {}
+        return self._cursors
 
-    def is_noted(self, pair: Pair) -> bool:
-        """Say whether something may have come into a subqueue since `begin`."""
-        return pair in self._noted
+    def has_arrivals(self, key: SubqueueKey) -> bool:
+        """Return True if a task may have come into a subqueue since `start_round`."""
+        return key in self._first_arrivals
 
-    def advance(self, pair: Pair, head: Head) -> None:
-        """Go on from a task next time, unless something has come before it meanwhile."""
-        noted = self._noted.get(pair)
-        if noted is None or noted > rank(head):
-            self._at[pair] = head
+    def advance(self, key: SubqueueKey, head: Head) -> None:
+        """Set the cursor to a task, unless another has come in before it since `start_round`."""
+        arrival = self._first_arrivals.get(key)
+        if arrival is None or arrival > rank(head):
+            self._cursors[key] = head
         else:
-            self._at.pop(pair, None)
+            self._cursors.pop(key, None)
 
-    def forget(self) -> None:
-        """Begin every subqueue anew: they are being counted."""
-        self._at = {}
+    def clear(self) -> None:
+        """Read every subqueue from its start again."""
+        self._cursors = {}

@@ -1,50 +1,51 @@
-"""Tasks that were just stored into subqueues that were empty: those need not be read.
+"""Caches the tasks that were just stored into empty subqueues, so that a round need not read them.
 
-Once all subqueues have been counted, one of which nothing is known is empty, and what is stored
-into it then is all there is in it. That holds until the next round takes it, or until something
-comes of which no more is known than its time. A task that has left meanwhile is not leased.
+Once all subqueues have been counted, one that is not known is empty, and the tasks that are stored
+into it from then on are all that it has. The cache of a subqueue is used by the next round, or
+dropped when a task comes in of which only the subqueue is known. A cached task may have left its
+subqueue meanwhile; the lease finds that out.
 """
 
 from collections.abc import Mapping
 
 from duly.policy.queueing import rank
-from duly.server.lines import Pair
-from duly.store.waiting import Head
+from duly.server.scheduling.ready_queues import SubqueueKey
+from duly.store.tasks.subqueues import Head
 
 MAX_TASKS_PER_SUBQUEUE = 16
-"""More are read as quickly."""
+"""To read more takes no longer than to cache them."""
 
 
 class JustStored:
     """All tasks of some subqueues, until the next round."""
 
     def __init__(self) -> None:
-        self._heads: dict[Pair, list[Head]] = {}
-        self._is_counted = False
+        self._heads: dict[SubqueueKey, list[Head]] = {}
+        self._is_enabled = False
 
-    def add(self, pair: Pair, head: Head, *, is_new: bool) -> None:
-        """Remember a task that was stored; `is_new` says that nothing was known of its subqueue."""
-        if is_new and self._is_counted:
-            self._heads.setdefault(pair, [])
-        if (heads := self._heads.get(pair)) is not None:
+    def add(self, key: SubqueueKey, head: Head, *, is_new: bool) -> None:
+        """Cache a task that was stored; `is_new` means that its subqueue was not known before."""
+        if is_new and self._is_enabled:
+            self._heads.setdefault(key, [])
+        if (heads := self._heads.get(key)) is not None:
             heads.append(head)
             if len(heads) > MAX_TASKS_PER_SUBQUEUE:
-                del self._heads[pair]
+                del self._heads[key]
 
-    def forget(self, pair: Pair) -> None:
-        """Have a subqueue read: something has come into it that was not seen."""
-        self._heads.pop(pair, None)
+    def invalidate(self, key: SubqueueKey) -> None:
+        """Have a subqueue read: a task has come in that is not in the cache."""
+        self._heads.pop(key, None)
 
-    def doubt(self) -> None:
-        """Have everything read until all subqueues have been counted again."""
+    def disable(self) -> None:
+        """Drop everything, and cache nothing until `enable`."""
         self._heads = {}
-        self._is_counted = False
+        self._is_enabled = False
 
-    def trust(self) -> None:
-        """Take a subqueue of which nothing is known for empty: all were counted."""
-        self._is_counted = True
+    def enable(self) -> None:
+        """Cache again: all subqueues were counted, so one that is not known is empty."""
+        self._is_enabled = True
 
-    def take(self) -> Mapping[Pair, list[Head]]:
-        """Return what is known by rank, and forget it."""
-        heads, self._heads = self._heads, {}
-        return {pair: sorted(found, key=rank) for pair, found in heads.items()}
+    def pop_all(self) -> Mapping[SubqueueKey, list[Head]]:
+        """Remove and return the tasks of every cached subqueue, by rank."""
+        cached, self._heads = self._heads, {}
+        return {key: sorted(heads, key=rank) for key, heads in cached.items()}

@@ -1,89 +1,95 @@
-"""What tenants may have at once, as far as they have work; and the budget of a round.
+"""Caches the limits of tenants with waiting tasks, and makes the budget of a round from them.
 
-Limits are read once and kept until their revision changes, which every count of what runs
-tells. So a change, a suspension or its end counts from the next round on; a lease that was
-decided before it is refused (`store/quotas.py`).
+Limits are cached until their revision changes, which every snapshot of the fleet reports. So a
+changed limit, a suspension or its end applies from the next round on; a lease that was decided
+before the change is refused (`store/attempts/quota_fence.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from duly.model.limits import UNLIMITED, Limits
-from duly.model.resources import NOTHING
+from duly.model.resources import NO_RESOURCES
 from duly.model.shape import Shape
-from duly.policy.limits import NO_KEY_USE, NO_USE, Budget, KeyUse, Use
-from duly.store import quotas
+from duly.policy.limits import NO_KEY_USAGE, NO_USAGE, Budget, KeyUsage, TenantUsage
+from duly.store.attempts import quota_fence
 from duly.store.database import Connection
-from duly.store.stock import Stock
+from duly.store.fleet.fleet_snapshot import FleetSnapshot
 
-UNKNOWN = Shape(NOTHING)
-"""What runs and of which nobody can tell what it needs."""
+UNKNOWN_SHAPE = Shape(NO_RESOURCES)
+"""Stands for the shape of a running attempt whose resources could not be read."""
 
 
-class LimitBook:
-    """Remembers the limits of one revision, and who has tasks with keys."""
+class LimitsCache:
+    """The limits of one revision, and which tenants have tasks with concurrency keys."""
 
     def __init__(self) -> None:
         self.revision = 0
         self._limits: dict[int, Limits] = {}
         self._limited: set[int] = set()
         self._with_keys: set[int] = set()
-        self._learned: tuple[Set[int], int] | None = None
-        """For whom the limits are known, and how many they were."""
+        self._loaded: tuple[Set[int], int] | None = None
+        """The tenants that `load` was last called with, and how many they were."""
 
-    async def learn(self, conn: Connection, tenants: Set[int]) -> None:
-        """Make sure that the limits of `tenants` are known, all of one revision.
+    async def load(self, conn: Connection, tenants: Set[int]) -> None:
+        """Read the limits of `tenants` that are not cached, all of one revision.
 
-        It is asked in every round, of ten thousand tenants perhaps. `tenants` may grow and never
-        shrinks: as long as it is the same one, and as large, there is nothing to compare.
+        Every round calls this, perhaps with ten thousand tenants. `tenants` may grow and never
+        shrinks: the same set of the same size has nothing new to read.
         """
-        known, size = self._learned or (None, 0)
-        if known is tenants and size == len(tenants):
+        loaded, size = self._loaded or (None, 0)
+        if loaded is tenants and size == len(tenants):
             return
-        while unknown := tenants - self._limits.keys():
-            read = await quotas.read_limits(conn, unknown)
-            if read.revision != self.revision:
-                self.forget()
-                self.revision = read.revision
-            self._limits.update(dict.fromkeys(unknown, UNLIMITED) | read.limits)
-            self._limited = {one for one, limits in self._limits.items() if limits != UNLIMITED}
-        self._learned = tenants, len(tenants)
+        while missing := tenants - self._limits.keys():
+            granted = await quota_fence.read_limits(conn, missing)
+            if granted.revision != self.revision:
+                self.invalidate()
+                self.revision = granted.revision
+            self._limits.update(dict.fromkeys(missing, UNLIMITED) | granted.limits)
+            self._limited = {
+                tenant for tenant, limits in self._limits.items() if limits != UNLIMITED
+            }
+        self._loaded = tenants, len(tenants)
 
-    def forget(self) -> None:
-        """Let everything be read again."""
-        self._limits, self._limited, self._learned = {}, set(), None
+    def invalidate(self) -> None:
+        """Have all limits read again."""
+        self._limits, self._limited, self._loaded = {}, set(), None
 
-    def note_keys(self, tenants: Iterable[int]) -> None:
-        """Remember which of `tenants` have tasks with keys: those whose limits were known."""
+    def add_tenants_with_keys(self, tenants: Iterable[int]) -> None:
+        """Count usage of those `tenants` whose limits are cached: they have tasks with keys."""
         self._with_keys.update(self._limits.keys() & tenants)
 
-    def counted(self, tenants: Set[int]) -> Set[int]:
-        """Return which of `tenants` must be told apart in a count of what runs."""
+    def tenants_to_count(self, tenants: Set[int]) -> Set[int]:
+        """Return those of `tenants` whose running attempts must be counted by tenant."""
         return (self._limited | self._with_keys) & tenants
 
-    def budget(self, held: Stock, counted: Collection[int], shapes: Mapping[int, Shape]) -> Budget:
+    def budget(
+        self, snapshot: FleetSnapshot, counted: Collection[int], shapes: Mapping[int, Shape]
+    ) -> Budget:
         """Return what the tenants that were counted may still start."""
-        return Budget(self._limits, *in_use(held, counted, shapes), shapes)
+        return Budget(self._limits, *count_usage(snapshot, counted, shapes), shapes)
 
 
-def in_use(
-    held: Stock, counted: Collection[int], shapes: Mapping[int, Shape]
-) -> tuple[dict[int, Use], dict[tuple[int, str], KeyUse]]:
-    """Return what the tenants that were counted have, and what of it runs under keys."""
-    uses = dict.fromkeys(counted, NO_USE)
-    keys: dict[tuple[int, str], KeyUse] = {}
-    for one in held.in_use:
-        if one.tenant_id is None:
+def count_usage(
+    snapshot: FleetSnapshot, counted: Collection[int], shapes: Mapping[int, Shape]
+) -> tuple[dict[int, TenantUsage], dict[tuple[int, str], KeyUsage]]:
+    """Return what the tenants that were counted use, and how much of it runs under each key."""
+    uses = dict.fromkeys(counted, NO_USAGE)
+    keys: dict[tuple[int, str], KeyUsage] = {}
+    for in_use in snapshot.in_use:
+        if (tenant := in_use.tenant_id) is None:
             continue
-        use, shape = uses[one.tenant_id], shapes.get(one.shape_id, UNKNOWN)
-        uses[one.tenant_id] = Use(
-            use.running + one.times, use.resources.plus(shape.needs, one.times)
+        use, shape = uses[tenant], shapes.get(in_use.shape_id, UNKNOWN_SHAPE)
+        uses[tenant] = TenantUsage(
+            use.running + in_use.times, use.resources.plus(shape.needs, in_use.times)
         )
-        if (stated := shape.concurrency) is not None:
-            under_key = keys.get((one.tenant_id, stated.key), NO_KEY_USE)
-            keys[one.tenant_id, stated.key] = KeyUse(
-                under_key.running + one.times, min(under_key.limit, stated.limit)
+        if (concurrency := shape.concurrency) is not None:
+            under_key = keys.get((tenant, concurrency.key), NO_KEY_USAGE)
+            keys[tenant, concurrency.key] = KeyUsage(
+                under_key.running + in_use.times, min(under_key.limit, concurrency.limit)
             )
-    for reserved in held.reserved:
-        if (known := uses.get(reserved.tenant_id)) is not None:
-            uses[reserved.tenant_id] = Use(known.running, known.resources.plus(reserved.resources))
+    for reserved in snapshot.reserved:
+        if (reserving := uses.get(reserved.tenant_id)) is not None:
+            uses[reserved.tenant_id] = TenantUsage(
+                reserving.running, reserving.resources.plus(reserved.resources)
+            )
     return uses, keys

@@ -1,17 +1,16 @@
-"""Decides which subqueues a round considers, and keeps track of those that have work.
+"""Keeps an index of the subqueues that have waiting tasks, and selects the window of a round.
 
-The prioritizer remembers which subqueues, that is (tenant, shape) pairs, have work and from when
-on: it learns of new ones from submits and finishes, and recounts them about every second from
-the index, so that nothing depends on having heard. One round takes those that press most, and
-reads of each as many tasks as may come into the window. The window is no larger than what there
-is room for: most rounds give to a few tasks what a few others have left, whatever waits.
-Where more tenants have work of one second than a round considers, they take turns.
+The index is fed by hints from submits and finishes, and recounted from the database about every
+second, so that a lost hint only costs time. A round selects the subqueues with the earliest
+start_by, round-robin where more of them share a second than a round considers, and reads as many
+tasks of each as may come into the window. The window is no larger than the free capacity: most
+rounds start a few tasks in place of a few that have ended, however many wait.
 
-Of the shapes that fit nowhere at the moment only the *claims* are read, and remembered for a
-second: the few tasks for which room may have to be kept.
+Limits of tenants apply before anything is read: of a subqueue whose tenant is at its limits nothing
+is read, and of the others little more than may start.
 
-What tenants may have at once is kept to here, before anything is read: of a subqueue that may not
-move nothing is read at all, and of the others little more than may start.
+Of the shapes that fit nowhere now, only the hold candidates are read, and cached for a second: the
+few tasks for which free capacity may have to be held.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -23,217 +22,235 @@ from duly.config import SchedulingSettings
 from duly.policy import queueing
 from duly.policy.limits import Budget
 from duly.policy.queueing import Order, rank
-from duly.server.cursors import Cursors
-from duly.server.just_stored import JustStored
-from duly.server.lines import Lines, Pair
-from duly.server.pace import Pace
-from duly.server.window_reader import WindowReader
-from duly.store import waiting
+from duly.server.duty_cycle import DutyCycle
+from duly.server.scheduling.cursors import Cursors
+from duly.server.scheduling.just_stored import JustStored
+from duly.server.scheduling.ready_queues import ReadyQueues, SubqueueKey
+from duly.server.scheduling.window_reader import WindowReader
 from duly.store.database import Connection
-from duly.store.waiting import Head, Line
+from duly.store.tasks import subqueues
+from duly.store.tasks.subqueues import Head, HeadRange
 
-RECOUNT = timedelta(seconds=1)
-LONGEST_RECOUNT = timedelta(seconds=5)
-COUNTING = 100
-"""One part in so many of the time goes into it, at most: what has come is mostly heard of."""
-CLAIMING_PAIRS = 30
-CLAIMS_PER_PAIR = 8
+RECOUNT_INTERVAL = timedelta(seconds=1)
+MAX_RECOUNT_INTERVAL = timedelta(seconds=5)
+RECOUNT_DUTY_DIVISOR = 100
+"""Recounts take at most 1/100 of the time: hints report most changes."""
+MAX_HOLD_SUBQUEUES = 30
+MAX_HOLD_TASKS_PER_SUBQUEUE = 8
+MIN_SUBQUEUES_PER_ROUND = 32
+"""Selected however little capacity is free: some may turn out to be empty."""
+TASKS_PER_SPARE_SUBQUEUE = 8
+"""One spare subqueue is selected for so many tasks: nearly all subqueues have one."""
 
-
-LATER = 0
-"""There is room for a shape once others have ended; more than that, for so many tasks now."""
-NEVER = -1
-FEWEST_PAIRS = 32
-"""How many are considered however little room there is: some may turn out to be empty."""
-SPARE_PAIRS = 8
-"""One more pair for so many tasks: nearly all of them have something."""
+FITS_LATER = 0
+"""Slots of a shape that fits on a node once other tasks have ended there."""
+FITS_NEVER = -1
+"""Slots of a shape that fits on no node, even an idle one."""
 
 
 class Prioritizer:
-    """Holds the subqueues that may have work, and turns them into a window."""
+    """Indexes the subqueues that may have waiting tasks, and selects windows from them."""
 
     def __init__(self, settings: SchedulingSettings) -> None:
         self._settings = settings
-        self._lines = Lines()
-        self._stored = JustStored()
+        self._ready_queues = ReadyQueues()
+        self._just_stored = JustStored()
         self._cursors = Cursors()
-        self._pace = Pace(RECOUNT, LONGEST_RECOUNT, COUNTING)
-        self._turn: dict[Pair, datetime] = {}
-        self._is_last = True
-        self._served: Pair | None = None
-        """The subqueue that had its turn last; those behind it follow."""
-        self._read: WindowReader | None = None
-        """What the last window was chosen from."""
-        self.has_stored = False
-        """Whether some of the last window was not read, and may be gone."""
+        self._recount_cycle = DutyCycle(
+            RECOUNT_INTERVAL, MAX_RECOUNT_INTERVAL, RECOUNT_DUTY_DIVISOR
+        )
+        self._selected: dict[SubqueueKey, datetime] = {}
+        """The subqueues of the last round."""
+        self._is_all_selected = True
+        """Whether the last round left no subqueue out."""
+        self._last_served: SubqueueKey | None = None
+        """Where the round-robin is; the subqueues after it follow."""
+        self._reader: WindowReader | None = None
+        """The reader of the last window, until `advance_past`."""
+        self.used_just_stored = False
+        """Whether the last window has tasks that were not read, and may be gone."""
         self.has_more = False
-        """Whether more may wait of what the last window was chosen from."""
-        self._claims: list[Head] = []
-        self._claimed_at = float("-inf")
+        """Whether more tasks may wait than were in the last window."""
+        self._hold_candidates: list[Head] = []
+        self._hold_candidates_read_at = float("-inf")
 
-    def note(self, found: Iterable[tuple[Pair, datetime]]) -> None:
-        """Remember that pairs may have work from some time on, and perhaps claims."""
-        for pair, since in found:
-            self._stored.forget(pair)
-            self._cursors.note(pair, (since,))
-            self._note(pair, since)
+    def mark_ready(self, start_bys: Iterable[tuple[SubqueueKey, datetime]]) -> None:
+        """Index subqueues into which tasks may have come, none before the given start_by."""
+        for key, start_by in start_bys:
+            self._just_stored.invalidate(key)
+            self._cursors.handle_arrival(key, (start_by,))
+            self._mark_ready(key, start_by)
 
-    def note_stored(self, heads: Iterable[Head]) -> None:
-        """Remember tasks that were just stored: a subqueue that was empty need not be read."""
+    def add_stored(self, heads: Iterable[Head]) -> None:
+        """Index the subqueues of tasks that were just stored; one that was empty is not read."""
         for head in heads:
-            pair = head.tenant_id, head.shape_id
-            is_new = pair not in self._lines and pair not in self._turn
-            self._stored.add(pair, head, is_new=is_new)
-            self._cursors.note(pair, rank(head))
-            self._note(pair, head.start_by)
+            key = head.tenant_id, head.shape_id
+            is_new = key not in self._ready_queues and key not in self._selected
+            self._just_stored.add(key, head, is_new=is_new)
+            self._cursors.handle_arrival(key, rank(head))
+            self._mark_ready(key, head.start_by)
 
-    def _note(self, pair: Pair, since: datetime) -> None:
-        if self._lines.note(pair, since):
-            self._claimed_at = float("-inf")
+    def _mark_ready(self, key: SubqueueKey, start_by: datetime) -> None:
+        if self._ready_queues.mark_ready(key, start_by):
+            self._hold_candidates_read_at = float("-inf")
 
-    def recount(self) -> None:
-        """Let the next round find out which pairs have work."""
-        self._pace.hurry()
-        self._read = None
+    def request_recount(self) -> None:
+        """Have the next round count the subqueues in the database."""
+        self._recount_cycle.make_due()
+        self._reader = None
 
-    def pass_over(self) -> bool:
-        """Leave the last round's subqueues out until the next count; False if there are no others.
+    def skip_selected(self) -> bool:
+        """Leave the last round's subqueues out until the next recount; False if all were selected.
 
-        For a round of which nothing could be placed: those behind it must have their turn.
+        For a round of which nothing could be placed: the subqueues behind must be served.
         """
-        if self._is_last:
+        if self._is_all_selected:
             return False
-        self.pass_over_lines(self._turn)
+        self.skip_subqueues(self._selected)
         return True
 
-    def pass_over_lines(self, pairs: Iterable[Pair]) -> None:
-        """Leave subqueues out until the next count.
+    def skip_subqueues(self, keys: Iterable[SubqueueKey]) -> None:
+        """Leave subqueues out until the next recount.
 
-        Of a tenant that may start only so much, they came first and could not be placed: those
-        behind them must have their turn.
+        For subqueues of a limited tenant that came first and could not be placed: its subqueues
+        behind must be served.
         """
-        for pair in pairs:
-            self._lines.drop(pair)
-            self._stored.doubt()
+        for key in keys:
+            self._ready_queues.discard(key)
+            self._just_stored.disable()
 
-    async def shapes(self, conn: Connection) -> Sequence[int]:
-        """Return the shapes of what waits, recounted if the last count is old."""
-        if self._pace.is_due:
-            with self._pace.step():
-                # What is noted meanwhile may have come too late to be counted.
-                self._lines = Lines()
-                self._stored.doubt()
-                self._cursors.forget()
-                counted = Lines(await waiting.pairs_with_work(conn), self._served)
-            for pair, since in self._lines.items():
-                counted.note(pair, since)
-            self._lines = counted
-            self._stored.trust()
-        return self._lines.shapes()
+    async def waiting_shapes(self, conn: Connection) -> Sequence[int]:
+        """Return the shapes of waiting tasks, after a recount if that is due."""
+        if self._recount_cycle.is_due:
+            with self._recount_cycle.step():
+                # A hint that arrives meanwhile may be about a task that the count has missed.
+                self._ready_queues = ReadyQueues()
+                self._just_stored.disable()
+                self._cursors.clear()
+                counted = ReadyQueues(await subqueues.read_nonempty(conn), self._last_served)
+            for key, start_by in self._ready_queues.items():
+                counted.mark_ready(key, start_by)
+            self._ready_queues = counted
+            self._just_stored.enable()
+        return self._ready_queues.shapes()
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing is known to wait."""
-        return self._lines.is_empty
+        """Return True if no subqueue is known to have waiting tasks."""
+        return self._ready_queues.is_empty
 
     @property
     def tenants(self) -> set[int]:
-        """Return the tenants that may have work."""
-        return self._lines.tenants
+        """Return the tenants that may have waiting tasks."""
+        return self._ready_queues.tenants
 
-    def pairs_of(self, shapes: Set[int]) -> list[Pair]:
-        """Return the pairs of some shapes that may have work."""
-        return self._lines.of_shapes(shapes)
+    def keys_of_shapes(self, shapes: Set[int]) -> list[SubqueueKey]:
+        """Return the subqueues of some shapes that may have waiting tasks."""
+        return self._ready_queues.keys_of_shapes(shapes)
 
-    async def window(
-        self, conn: Connection, rooms: Mapping[int, int], budget: Budget, order: Order
+    async def select_window(
+        self, conn: Connection, slots: Mapping[int, int], budget: Budget, order: Order
     ) -> Sequence[Head]:
-        """Return the tasks that come first among those whose shape fits somewhere.
+        """Return the first tasks among those whose shape fits on a node now, within the `budget`.
 
-        `rooms` says for each shape how many there is room for. With the tasks come the claims of
-        those that fit nowhere yet: there is nothing to keep from anybody while there is room for
-        nobody. A shape of which `rooms` says nothing was noted just now; its turn is the next
-        round. All of them together are within the `budget`.
+        `slots` is how many tasks of each shape fit, or `FITS_LATER`, or `FITS_NEVER`. A shape that
+        is not in it was added just now, and waits for the next round. Hold candidates of the shapes
+        that fit later are returned with the tasks, but only if any shape fits: with no capacity
+        free, there is nothing to hold.
         """
-        fitting = [shape for shape, room in rooms.items() if room > LATER]
-        size = min(self._settings.window, sum(rooms[shape] for shape in fitting))
-        # Taken out before the read: a pair that is noted meanwhile must not be forgotten
+        fitting = [shape for shape, count in slots.items() if count > FITS_LATER]
+        size = min(self._settings.window, sum(slots[shape] for shape in fitting))
+        # Popped before the read: a subqueue that is marked ready meanwhile must not be dropped
         # because the read did not see its task yet.
-        turn, following = self._take(fitting, size, budget, order)
-        cursors = self._cursors.begin()
-        self._read = None
-        if not turn:
+        selected, following = self._select_subqueues(fitting, size, budget, order)
+        cursors = self._cursors.start_round()
+        self._reader = None
+        if not selected:
             return []
-        read = WindowReader(turn, following, self._stored.take(), cursors, rooms, budget, order)
-        self.has_stored = bool(read.heads)
+        cached = self._just_stored.pop_all()
+        reader = WindowReader(selected, following, cached, cursors, slots, budget, order)
+        self.used_just_stored = bool(reader.heads)
         try:
-            claims = await self._read_claims(conn, rooms, turn, budget, order)
-            first = await read.window(conn, size)
+            candidates = await self._read_hold_candidates(conn, slots, selected, budget, order)
+            window = await reader.read_window(conn, size)
         except BaseException:
-            self._pace.hurry()
+            self._recount_cycle.make_due()
             raise
-        self._read = read
-        self.has_more = not self._is_last or len(first) == size
-        for pair in reversed(turn):
-            if found := read.heads[pair]:
-                self._lines.note(pair, found[0].start_by, is_next=True)
-        if not claims:
-            return first
-        ids = {head.id for head in chain(*read.heads.values())}
-        claims = [one for one in claims if one.id not in ids]
-        claims = queueing.window(claims, len(claims), order, budget)
-        return sorted([*first, *claims], key=order.key)
+        self._reader = reader
+        self.has_more = not self._is_all_selected or len(window) == size
+        for key in reversed(selected):
+            if heads := reader.heads[key]:
+                self._ready_queues.mark_ready(key, heads[0].start_by, at_front=True)
+        if not candidates:
+            return window
+        ids = {head.id for head in chain(*reader.heads.values())}
+        candidates = [head for head in candidates if head.id not in ids]
+        candidates = queueing.window(candidates, len(candidates), order, budget)
+        return sorted([*window, *candidates], key=order.key)
 
-    def _take(
+    def _select_subqueues(
         self, shapes: Sequence[int], size: int, budget: Budget, order: Order
-    ) -> tuple[dict[Pair, datetime], Mapping[Pair, datetime]]:
-        """Take out the subqueues for a window; return the one that follows them, too."""
-        turns = order if order.has_queues else None
-        count = min(self._settings.window, max(size + size // SPARE_PAIRS, FEWEST_PAIRS))
-        self._lines.bring_back(budget)
-        self._turn = self._lines.take(shapes, count, budget, turns)
-        following = self._lines.first(shapes, 1, budget, turns)
-        self._is_last = not following
-        self.has_more = not self._is_last
-        return dict(self._turn), following
+    ) -> tuple[dict[SubqueueKey, datetime], Mapping[SubqueueKey, datetime]]:
+        """Pop the subqueues for a window; return them, and the first that is left out."""
+        queue_order = order if order.has_queues else None
+        count = min(
+            self._settings.window,
+            max(size + size // TASKS_PER_SPARE_SUBQUEUE, MIN_SUBQUEUES_PER_ROUND),
+        )
+        self._ready_queues.unpark(budget)
+        self._selected = self._ready_queues.pop(shapes, count, budget, queue_order)
+        following = self._ready_queues.peek(shapes, 1, budget, queue_order)
+        self._is_all_selected = not following
+        self.has_more = not self._is_all_selected
+        return dict(self._selected), following
 
-    def keep(self, leased: Set[int]) -> None:
-        """Go on from what was leased, all that was tried: others of its second have their turn."""
-        read, self._read = self._read, None
-        if read is None:
+    def advance_past(self, leased: Set[int]) -> None:
+        """Move the cursors past the leased tasks, and their subqueues to the back of their second.
+
+        Only for a round whose placements were all leased.
+        """
+        reader, self._reader = self._reader, None
+        if reader is None:
             return
-        whole = read.whole
-        for pair, found in read.heads.items():
-            left = next((head for head in found if head.id not in leased), None)
-            is_noted = self._cursors.is_noted(pair)
-            if left is None and pair in whole and not is_noted:
-                self._lines.drop(pair)
-                self._turn.pop(pair, None)
-            elif found:
-                first = left or found[-1]
-                self._cursors.advance(pair, first)
-                if first is not found[0] or left is None:
-                    self._lines.move_behind(pair, found[0].start_by if is_noted else first.start_by)
-                    self._served = pair
+        fully_read = reader.fully_read
+        for key, heads in reader.heads.items():
+            unleased = next((head for head in heads if head.id not in leased), None)
+            has_arrivals = self._cursors.has_arrivals(key)
+            if unleased is None and key in fully_read and not has_arrivals:
+                self._ready_queues.discard(key)
+                self._selected.pop(key, None)
+            elif heads:
+                first = unleased or heads[-1]
+                self._cursors.advance(key, first)
+                if first is not heads[0] or unleased is None:
+                    start_by = heads[0].start_by if has_arrivals else first.start_by
+                    self._ready_queues.move_to_back(key, start_by)
+                    self._last_served = key
 
-    async def _read_claims(
+    async def _read_hold_candidates(
         self,
         conn: Connection,
-        rooms: Mapping[int, int],
-        turn: Mapping[Pair, datetime],
+        slots: Mapping[int, int],
+        selected: Mapping[SubqueueKey, datetime],
         budget: Budget,
         order: Order,
     ) -> Sequence[Head]:
-        """Return the first tasks that press among those whose shape fits nowhere yet."""
-        is_old = clock.monotonic() - self._claimed_at >= RECOUNT.total_seconds()
-        if is_old or any((one.tenant_id, one.shape_id) in turn for one in self._claims):
-            shapes = [shape for shape, room in rooms.items() if room == LATER]
-            late = self._lines.first(shapes, CLAIMING_PAIRS, budget, order)
-            lines = {pair: Line(since, CLAIMS_PER_PAIR) for pair, since in late.items()}
-            self._claimed_at = clock.monotonic()
-            self._claims = [
+        """Return the first tasks among those that fit later for which capacity may be held."""
+        age = clock.monotonic() - self._hold_candidates_read_at
+        is_stale = age >= RECOUNT_INTERVAL.total_seconds()
+        if is_stale or any(
+            (head.tenant_id, head.shape_id) in selected for head in self._hold_candidates
+        ):
+            shapes = [shape for shape, count in slots.items() if count == FITS_LATER]
+            first = self._ready_queues.peek(shapes, MAX_HOLD_SUBQUEUES, budget, order)
+            requests = {
+                key: HeadRange(start_by, MAX_HOLD_TASKS_PER_SUBQUEUE)
+                for key, start_by in first.items()
+            }
+            self._hold_candidates_read_at = clock.monotonic()
+            self._hold_candidates = [
                 head
-                for head in (await waiting.read_heads(conn, lines) if lines else [])
-                if order.presses(head)
+                for head in (await subqueues.read_heads(conn, requests) if requests else [])
+                if order.qualifies_for_hold(head)
             ]
-        return self._claims
+        return self._hold_candidates

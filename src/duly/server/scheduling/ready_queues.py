@@ -1,12 +1,15 @@
-"""The lines that may have work, each with the time before which nothing of it must start.
+"""An index of the subqueues that may have waiting tasks, ordered by start_by.
 
-A line is a (tenant, shape) pair, and so has one queue. Those that press most come first,
-whoever they belong to and however many there are: to take some costs what is taken, not what
-there is. Those of the same second take turns.
+A subqueue holds the waiting tasks of one tenant and one shape. The index knows of each subqueue
+only a lower bound of the start_by of its first task. The subqueues with the earliest start_by come
+first; those with equal start_by are served round-robin. Popping costs in proportion to what is
+popped, not to how many subqueues there are.
 
-A line that may not move, because its tenant has all that it may have, is set aside with the
-others that the same thing keeps. They cost nothing until that has changed, and of a tenant that
-may start a little, no more come back than may be of use.
+A subqueue whose tenant is at its limits is parked together with all others that wait for the same
+cause. Parked subqueues cost nothing until the cause has changed. Of a tenant that may start a few
+tasks, only as many subqueues are unparked as those tasks may come from.
+
+Decision: docs/adr/0010-scheduling-rounds.md.
 """
 
 from collections import Counter
@@ -15,240 +18,257 @@ from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush, heappushpop
 from typing import Protocol
 
-from duly.server.by_time import ByTime
+from duly.server.scheduling.time_buckets import TimeBuckets
 
-EARLIEST = datetime.min.replace(tzinfo=UTC)
-"""When nothing is known of a line but that there is something in it."""
-SPARE = 8
-"""How many lines of a tenant are taken beyond what it may start: some turn out to be empty."""
-Pair = tuple[int, int]
-Entry = tuple[datetime, Pair]
-Top = tuple[int, datetime, int, Pair]
-"""The first line of a shape: its turn, its time, its number among those, and which one it is."""
-NOBODY = ByTime()
+UNKNOWN_START_BY = datetime.min.replace(tzinfo=UTC)
+"""The start_by of a subqueue of which only is known that it may have tasks; sorts first."""
+SPARE_SUBQUEUES_PER_TENANT = 8
+"""Subqueues of a tenant popped beyond the tasks that it may start: some turn out to be empty."""
+SubqueueKey = tuple[int, int]
+"""The tenant and the shape of a subqueue."""
+ParkedEntry = tuple[datetime, SubqueueKey]
+Candidate = tuple[int, datetime, int, SubqueueKey]
+"""The first subqueue of a shape: its turn, start_by and sequence number, then its key."""
+NO_SUBQUEUES = TimeBuckets()
 
 
 class Gate(Protocol):
-    """Says which lines may move."""
+    """Decides which subqueues may start tasks."""
 
     def cause(self, tenant: int, shape_id: int) -> Hashable | None:
-        """Return what keeps a line from moving, the same for lines that it keeps together."""
+        """Return what blocks a subqueue, equal for all that it blocks together; None if nothing."""
 
     def tenant_room(self, tenant: int, shape_id: int) -> int:
         """Return how many tasks of a shape its tenant may start."""
 
 
-class Turns(Protocol):
-    """Says which lines go before which others."""
+class QueueOrder(Protocol):
+    """Decides in which order subqueues of different queues are served."""
 
-    def turn(self, shape_id: int, start_by: datetime) -> int | None:
-        """Return when it is the turn of a line of a shape, small for early; None for not yet."""
+    def precedence(self, shape_id: int, start_by: datetime) -> int | None:
+        """Return the precedence of a subqueue, the lowest first; None if it must not start yet."""
 
 
-class Lines:
-    """Pairs by the start_by of their first task; `since` is that, or something earlier."""
+class ReadyQueues:
+    """The keys of subqueues that may have waiting tasks, each with a lower bound of start_by."""
 
     def __init__(
-        self, since: Mapping[Pair, datetime] | None = None, served: Pair | None = None
+        self,
+        start_bys: Mapping[SubqueueKey, datetime] | None = None,
+        last_served: SubqueueKey | None = None,
     ) -> None:
-        """Take what is known; those come first that follow the one that was `served` last."""
-        self._since: dict[Pair, tuple[datetime, int]] = {}
-        self._aside: dict[Hashable, list[Entry]] = {}
-        self._kept: dict[Pair, tuple[datetime, Hashable]] = {}
-        self._aside_shapes: Counter[int] = Counter()
+        """Index `start_bys`; the round-robin goes on with the key after `last_served`."""
+        self._ready: dict[SubqueueKey, tuple[datetime, int]] = {}
+        """The start_by and the sequence number of each subqueue that is not parked."""
+        self._by_shape: dict[int, TimeBuckets] = {}
+        """The same by shape; an entry whose sequence number is not current is stale."""
+        self._parked: dict[SubqueueKey, tuple[datetime, Hashable]] = {}
+        """The start_by of each parked subqueue, and the cause that it waits for."""
+        self._parked_by_cause: dict[Hashable, list[ParkedEntry]] = {}
+        """The same as a heap for each cause; an entry that differs from `_parked` is stale."""
+        self._parked_shapes: Counter[int] = Counter()
         self.tenants: set[int] = set()
-        """Who has something, or had since this was counted."""
-        self._of_shape: dict[int, ByTime] = {}
-        self._before = self._behind = 0
-        """The numbers of who was last put before, and behind, all others of a time."""
-        passed = []
-        for pair, at in (since or {}).items():
-            if served is None or pair > served:
-                self.note(pair, at)
+        """The tenants of all subqueues that were ever added."""
+        self._front_sequence = self._back_sequence = 0
+        """The sequence numbers last given to a subqueue at the front and at the back."""
+        already_served = []
+        for key, start_by in (start_bys or {}).items():
+            if last_served is None or key > last_served:
+                self.mark_ready(key, start_by)
             else:
-                passed.append((pair, at))
-        for pair, at in passed:
-            self.note(pair, at)
+                already_served.append((key, start_by))
+        for key, start_by in already_served:
+            self.mark_ready(key, start_by)
 
-    def note(self, pair: Pair, since: datetime, *, is_next: bool = False) -> bool:
-        """Remember that a pair has something from `since` on; say whether that is new.
+    def mark_ready(self, key: SubqueueKey, start_by: datetime, *, at_front: bool = False) -> bool:
+        """Add a subqueue, or move it up if `start_by` is earlier; return whether that changed it.
 
-        It comes behind the others of that time, or before them.
+        It goes behind the other subqueues of that second, or `at_front` of them.
         """
-        if pair in self._kept:
-            # It stays aside: whatever keeps it is looked at anew in every round.
-            self._set_aside(self._kept[pair][1], since, pair)
+        if key in self._parked:
+            # It stays parked: every round checks the causes again.
+            self._park(self._parked[key][1], start_by, key)
             return False
-        known = self._since.get(pair)
-        if known is not None and since >= known[0]:
+        current = self._ready.get(key)
+        if current is not None and start_by >= current[0]:
             return False
-        if is_next:
-            number = self._before = self._before - 1
+        if at_front:
+            sequence = self._front_sequence = self._front_sequence - 1
         else:
-            number = self._behind = self._behind + 1
-        self._since[pair] = since, number
-        tenant, shape = pair
-        if (lines := self._of_shape.get(shape)) is None:
-            lines = self._of_shape[shape] = ByTime()
-        lines.add(since, number, tenant)
+            sequence = self._back_sequence = self._back_sequence + 1
+        self._ready[key] = start_by, sequence
+        tenant, shape = key
+        if (buckets := self._by_shape.get(shape)) is None:
+            buckets = self._by_shape[shape] = TimeBuckets()
+        buckets.push(start_by, sequence, tenant)
         self.tenants.add(tenant)
         return True
 
     @property
     def is_empty(self) -> bool:
-        """Say whether no pair has anything, not even aside."""
-        return not self._since and not self._kept
+        """Return True if no subqueue is indexed, not even a parked one."""
+        return not self._ready and not self._parked
 
     def __len__(self) -> int:
-        """Return how many pairs may have something and are not aside."""
-        return len(self._since)
+        """Return the number of subqueues that are not parked."""
+        return len(self._ready)
 
-    def __contains__(self, pair: Pair) -> bool:
-        """Say whether a pair may have something, if only aside."""
-        return pair in self._since or pair in self._kept
+    def __contains__(self, key: SubqueueKey) -> bool:
+        """Return True if a subqueue is indexed, parked or not."""
+        return key in self._ready or key in self._parked
 
-    def items(self) -> Iterable[tuple[Pair, datetime]]:
-        """Return every pair with its `since`; those that are set aside are not among them."""
-        return ((pair, since) for pair, (since, _) in self._since.items())
+    def items(self) -> Iterable[tuple[SubqueueKey, datetime]]:
+        """Return the key and the start_by of every subqueue that is not parked."""
+        return ((key, start_by) for key, (start_by, _) in self._ready.items())
 
     def shapes(self) -> list[int]:
-        """Return the shapes of which there is something, if only aside."""
-        moving = [shape for shape in list(self._of_shape) if self._first(shape)]
-        if not self._aside_shapes:
-            return moving
-        return list({*moving, *self._aside_shapes})
+        """Return the shapes of all subqueues, parked ones included."""
+        ready = [shape for shape in list(self._by_shape) if self._peek_shape(shape)]
+        if not self._parked_shapes:
+            return ready
+        return list({*ready, *self._parked_shapes})
 
-    def of_shapes(self, shapes: Set[int]) -> list[Pair]:
-        """Return the pairs of some shapes that have something, if only aside."""
-        moving = {
+    def keys_of_shapes(self, shapes: Set[int]) -> list[SubqueueKey]:
+        """Return the subqueues of some shapes, parked ones included."""
+        ready = {
             (tenant, shape)
             for shape in shapes
-            for tenant in self._of_shape.get(shape, NOBODY).tenants()
-            if (tenant, shape) in self._since
+            for tenant in self._by_shape.get(shape, NO_SUBQUEUES).tenants()
+            if (tenant, shape) in self._ready
         }
-        if not self._aside_shapes.keys() & shapes:
-            return sorted(moving)
-        return sorted(moving | {pair for pair in self._kept if pair[1] in shapes})
+        if not self._parked_shapes.keys() & shapes:
+            return sorted(ready)
+        return sorted(ready | {key for key in self._parked if key[1] in shapes})
 
-    def take(
+    def pop(
         self,
         shapes: Iterable[int],
         count: int,
         gate: Gate | None = None,
-        order: Turns | None = None,
-    ) -> dict[Pair, datetime]:
-        """Take out the first pairs of some shapes that may move, and return them in order."""
-        tops = [top for shape in shapes if (top := self._show(shape, order)) is not None]
-        heapify(tops)
-        taken: dict[Pair, datetime] = {}
-        of_tenant: dict[int, int] = {}
-        top = heappop(tops) if tops else None
-        while top is not None and len(taken) < count:
-            _, since, _, pair = top
-            self._of_shape[pair[1]].pop()
-            del self._since[pair]
-            cause = None if gate is None else _cause(gate, pair, of_tenant)
+        order: QueueOrder | None = None,
+    ) -> dict[SubqueueKey, datetime]:
+        """Remove and return the first `count` subqueues of some shapes that may start tasks.
+
+        Those that the `gate` blocks are parked on the way.
+        """
+        candidates = [
+            candidate
+            for shape in shapes
+            if (candidate := self._candidate(shape, order)) is not None
+        ]
+        heapify(candidates)
+        popped: dict[SubqueueKey, datetime] = {}
+        popped_of_tenant: dict[int, int] = {}
+        first = heappop(candidates) if candidates else None
+        while first is not None and len(popped) < count:
+            _, start_by, _, key = first
+            self._by_shape[key[1]].pop()
+            del self._ready[key]
+            cause = None if gate is None else _cause_to_park(gate, key, popped_of_tenant)
             if cause is None:
-                taken[pair] = since
+                popped[key] = start_by
             else:
-                self._set_aside(cause, since, pair)
-            # Mostly another one of this shape: pushed and popped at once, it moves nothing.
-            if (following := self._show(pair[1], order)) is not None:
-                top = heappushpop(tops, following)
+                self._park(cause, start_by, key)
+            # The next one of this shape is mostly the first again: heappushpop returns it at once.
+            if (following := self._candidate(key[1], order)) is not None:
+                first = heappushpop(candidates, following)
             else:
-                top = heappop(tops) if tops else None
-        return taken
+                first = heappop(candidates) if candidates else None
+        return popped
 
-    def first(
+    def peek(
         self,
         shapes: Iterable[int],
         count: int,
         gate: Gate | None = None,
-        order: Turns | None = None,
-    ) -> dict[Pair, datetime]:
-        """Return the first pairs of some shapes that may move, and leave them where they are."""
-        found = self.take(shapes, count, gate, order)
-        for pair, since in reversed(found.items()):
-            self.note(pair, since, is_next=True)
-        return found
+        order: QueueOrder | None = None,
+    ) -> dict[SubqueueKey, datetime]:
+        """Return the subqueues that `pop` would return, without removing them."""
+        popped = self.pop(shapes, count, gate, order)
+        for key, start_by in reversed(popped.items()):
+            self.mark_ready(key, start_by, at_front=True)
+        return popped
 
-    def bring_back(self, gate: Gate) -> None:
-        """Let lines come back that may move again, of each tenant as many as may be of use."""
-        for cause in list(self._aside):
-            heap = self._aside[cause]
-            brought = 0
+    def unpark(self, gate: Gate) -> None:
+        """Make parked subqueues ready whose cause is gone, of each tenant no more than it needs."""
+        for cause in list(self._parked_by_cause):
+            heap = self._parked_by_cause[cause]
+            unparked = 0
             while heap:
-                since, pair = heap[0]
-                if self._kept.get(pair) == (since, cause):
-                    now = gate.cause(*pair)
-                    if now == cause or brought == gate.tenant_room(*pair) + SPARE:
+                start_by, key = heap[0]
+                if self._parked.get(key) == (start_by, cause):
+                    new_cause = gate.cause(*key)
+                    if new_cause == cause or (
+                        unparked == gate.tenant_room(*key) + SPARE_SUBQUEUES_PER_TENANT
+                    ):
                         break
-                    self._bring(pair, since, now)
-                    brought += now is None
+                    self._unpark(key, start_by, new_cause)
+                    unparked += new_cause is None
                 heappop(heap)
             if not heap:
-                del self._aside[cause]
+                del self._parked_by_cause[cause]
 
-    def _bring(self, pair: Pair, since: datetime, cause: Hashable | None) -> None:
-        """Let a line come back, or keep it for another cause."""
-        del self._kept[pair]
-        self._aside_shapes[pair[1]] -= 1
-        if not self._aside_shapes[pair[1]]:
-            del self._aside_shapes[pair[1]]
-        if cause is None:
-            self.note(pair, since)
+    def _unpark(self, key: SubqueueKey, start_by: datetime, new_cause: Hashable | None) -> None:
+        """Make a parked subqueue ready, or park it again for another cause."""
+        del self._parked[key]
+        self._parked_shapes[key[1]] -= 1
+        if not self._parked_shapes[key[1]]:
+            del self._parked_shapes[key[1]]
+        if new_cause is None:
+            self.mark_ready(key, start_by)
         else:
-            self._set_aside(cause, since, pair)
+            self._park(new_cause, start_by, key)
 
-    def move_behind(self, pair: Pair, since: datetime) -> None:
-        """Put a pair behind the others of a time, from which on it has something."""
-        if self._since.pop(pair, None) is not None:
-            self.note(pair, since)
+    def move_to_back(self, key: SubqueueKey, start_by: datetime) -> None:
+        """Set the start_by of a subqueue, and put it behind the others of that second."""
+        if self._ready.pop(key, None) is not None:
+            self.mark_ready(key, start_by)
 
-    def drop(self, pair: Pair) -> None:
-        """Forget a pair until somebody notes it again."""
-        self._since.pop(pair, None)
+    def discard(self, key: SubqueueKey) -> None:
+        """Remove a subqueue until it is marked ready again."""
+        self._ready.pop(key, None)
 
-    def _set_aside(self, cause: Hashable, since: datetime, pair: Pair) -> None:
-        known = self._kept.get(pair)
-        if known is None:
-            self._aside_shapes[pair[1]] += 1
-        elif known[0] <= since:
+    def _park(self, cause: Hashable, start_by: datetime, key: SubqueueKey) -> None:
+        current = self._parked.get(key)
+        if current is None:
+            self._parked_shapes[key[1]] += 1
+        elif current[0] <= start_by:
             return
-        self._kept[pair] = since, cause
-        heappush(self._aside.setdefault(cause, []), (since, pair))
+        self._parked[key] = start_by, cause
+        heappush(self._parked_by_cause.setdefault(cause, []), (start_by, key))
 
-    def _show(self, shape: int, order: Turns | None) -> Top | None:
-        """Return the first line of a shape with its turn, unless that has not come yet."""
-        if (first := self._first(shape)) is None:
+    def _candidate(self, shape: int, order: QueueOrder | None) -> Candidate | None:
+        """Return the first subqueue of a shape, unless it must not start yet."""
+        if (first := self._peek_shape(shape)) is None:
             return None
-        since, (number, tenant) = first
-        turn = 0 if order is None else order.turn(shape, since)
-        return None if turn is None else (turn, since, number, (tenant, shape))
+        start_by, (sequence, tenant) = first
+        turn = 0 if order is None else order.precedence(shape, start_by)
+        return None if turn is None else (turn, start_by, sequence, (tenant, shape))
 
-    def _first(self, shape: int) -> tuple[datetime, tuple[int, int]] | None:
-        """Return when the first line of a shape comes, its number and whose it is.
-
-        What is out of date is gone then.
-        """
-        if (lines := self._of_shape.get(shape)) is None:
+    def _peek_shape(self, shape: int) -> tuple[datetime, tuple[int, int]] | None:
+        """Return the first current entry of a shape; stale ones before it are removed."""
+        if (buckets := self._by_shape.get(shape)) is None:
             return None
-        while (first := lines.first()) is not None:
-            number, tenant = first[1]
-            known = self._since.get((tenant, shape))
-            if known is not None and known[1] == number:
+        while (first := buckets.peek()) is not None:
+            sequence, tenant = first[1]
+            current = self._ready.get((tenant, shape))
+            if current is not None and current[1] == sequence:
                 return first
-            lines.pop()
-        del self._of_shape[shape]
+            buckets.pop()
+        del self._by_shape[shape]
         return None
 
 
-def _cause(gate: Gate, pair: Pair, of_tenant: dict[int, int]) -> Hashable | None:
-    """Return why a line is set aside: what keeps it, or that enough of its tenant are taken."""
-    found = gate.cause(*pair)
-    if found is not None:
-        return found
-    tenant = pair[0]
-    taken = of_tenant[tenant] = of_tenant.get(tenant, 0) + 1
-    # Most have a line or two: what they may start need not be asked for.
-    return tenant if taken > SPARE and taken > gate.tenant_room(*pair) + SPARE else None
+def _cause_to_park(
+    gate: Gate, key: SubqueueKey, popped_of_tenant: dict[int, int]
+) -> Hashable | None:
+    """Return why a subqueue is parked: what blocks it, or its tenant has enough popped already."""
+    cause = gate.cause(*key)
+    if cause is not None:
+        return cause
+    tenant = key[0]
+    popped = popped_of_tenant[tenant] = popped_of_tenant.get(tenant, 0) + 1
+    # Most tenants have a subqueue or two, so that the gate need not be asked.
+    if popped <= SPARE_SUBQUEUES_PER_TENANT:
+        return None
+    return tenant if popped > gate.tenant_room(*key) + SPARE_SUBQUEUES_PER_TENANT else None

@@ -1,17 +1,20 @@
-"""Knows what is free, and gives it to tasks.
+"""The scheduler: in rounds it reads what is free, places waiting tasks, and leases them to nodes.
 
-A round reads what is free, takes the window from the prioritizer, places it, and
-turns the placements into leases in one round trip. What is free is derived from
-live leases every time: there is no counter that could leak. How the nodes learn of it: polls.py.
+A round reads the fleet, takes the window from the prioritizer, places it (`duly.policy.placement`),
+and turns the placements into leases in one round trip. What is free is derived from the live leases
+in every round: there is no counter that could leak. Nodes learn of their leases from
+`duly.server.delivery.polls`.
+
+Decision: docs/adr/0010-scheduling-rounds.md.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import timedelta
 
 import msgspec
 
-from duly import alarm, telemetry
+from duly import telemetry, timers
 from duly.config import Settings
 from duly.model.node import Offer
 from duly.model.queue import Queue
@@ -19,27 +22,26 @@ from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.placement import Ask, Placement
 from duly.policy.queueing import Order
-from duly.server.cluster_manager import ClusterManager
-from duly.server.health import Health
-from duly.server.limit_book import LimitBook
-from duly.server.lines import EARLIEST, Pair
-from duly.server.news import News
-from duly.server.polls import Polls
-from duly.server.prioritizer import LATER, NEVER, Prioritizer
-from duly.server.roster import Roster
+from duly.server.cluster.cluster_manager import ClusterManager
+from duly.server.cluster.hints import Hint
+from duly.server.delivery.polls import Polls
+from duly.server.delivery.preparations import KILL_BACKSTOP
+from duly.server.scheduling.limits_cache import LimitsCache
+from duly.server.scheduling.node_health import NodeHealth
+from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY, SubqueueKey
+from duly.server.scheduling.running_index import RunningIndex
+from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.service import Service
-from duly.server.unplaceable import Unplaceable
-from duly.store import leases
+from duly.store.attempts import leases
+from duly.store.attempts.leases import Lease
 from duly.store.database import Connection, Database, QuotasChanged, confirm
-from duly.store.leases import Lease
-from duly.store.servers import Term
-from duly.store.stock import Marks, Stock
-from duly.store.waiting import Head
+from duly.store.fleet.fleet_snapshot import FleetSnapshot, QuotaFence
+from duly.store.fleet.servers import Term
+from duly.store.tasks.subqueues import Head
 
-EXPECTED = timedelta(milliseconds=20)
-"""How long a round that has nothing else to do waits for what is being stored."""
-BACKSTOP = timedelta(seconds=5)
-"""How long after cap and grace an agent gets before it is told to kill."""
+STORE_WAIT_TIMEOUT = timedelta(milliseconds=20)
+"""How long a round without waiting tasks waits for tasks that are being stored."""
 
 
 class ResourceManager(Service):
@@ -61,188 +63,237 @@ class ResourceManager(Service):
         self._prioritizer = prioritizer
         self._polls = polls
         self._unplaceable = unplaceable
-        self._health = Health()
+        self._health = NodeHealth()
         self._shapes: dict[int, Shape] = {}
         self._kinds: dict[int, str] = {}
         self._queues: dict[int, Queue] = {}
-        self._limits = LimitBook()
-        self._full: Set[int] = frozenset()
-        self._roster = Roster(settings.database.statement_timeout)
-        self._led: tuple[Term | None, float] | None = None
+        self._limits = LimitsCache()
+        self._full_shapes: Set[int] = frozenset()
+        """The shapes for which the last round found no slot."""
+        self._running_index = RunningIndex(settings.database.statement_timeout)
+        self._leadership: tuple[Term | None, float] | None = None
         """The last round's term, and since when this server led in it without a gap."""
-        self._expected: set[int] = set()
-        """The tenants for whom something is being stored."""
-        self._is_repeated = False
-        """Whether the last round could not lease all that it wanted to."""
-        self._awaits = False
-        """Whether a round is under way that takes in what is offered."""
-        self._offered = asyncio.Event()
+        self._expected_tenants: set[int] = set()
+        """The tenants whose tasks are being stored."""
+        self._was_incomplete = False
+        """Whether the last round could not lease all that it had placed."""
+        self._is_waiting_for_tasks = False
+        """Whether a round is under way that includes tasks which are stored now."""
+        self._tasks_stored = asyncio.Event()
 
     def nudge(self) -> None:
-        """Look for room now: something has ended, or there are other nodes."""
-        self._full = frozenset()
-        self._offered.set()
+        """Start a round now: an attempt has ended, or the nodes have changed."""
+        self._full_shapes = frozenset()
+        self._tasks_stored.set()
         super().nudge()
 
-    def expect(self, pairs: Set[Pair]) -> None:
-        """Prepare for work that is being stored: what is free can be read at the same time."""
-        if self._prioritizer.is_empty and not {shape for _, shape in pairs} <= self._full:
-            self._expected.update(tenant for tenant, _ in pairs)
+    def expect_tasks(self, keys: Set[SubqueueKey]) -> None:
+        """Start a round that reads the fleet while tasks for these subqueues are being stored."""
+        if self._prioritizer.is_empty and not {shape for _, shape in keys} <= self._full_shapes:
+            self._expected_tenants.update(tenant for tenant, _ in keys)
             super().nudge()
 
-    def offer(self, shapes: Set[int]) -> None:
-        """Look for room for new work, unless the last look found none and nothing has ended since.
+    def nudge_for(self, shapes: Set[int]) -> None:
+        """Start a round for new tasks, unless the last one found no slot and nothing ended since.
 
-        While the fleet is full, submits come by the thousand, and each would ask in vain.
+        While the fleet is full, submits come by the thousand, and a round for each would be in
+        vain.
         """
-        if shapes <= self._full:
+        if shapes <= self._full_shapes:
             return
-        if self._awaits:
-            self._offered.set()
+        if self._is_waiting_for_tasks:
+            self._tasks_stored.set()
         else:
             super().nudge()
 
+    def on_hint(self, hint: Hint) -> None:
+        """Start a round if a hint says that there may be work, and this server leads."""
+        if hint.work and self._cluster_manager.term is not None:
+            if hint.subqueues is None:
+                self._prioritizer.request_recount()
+            else:
+                self._prioritizer.mark_ready((key, UNKNOWN_START_BY) for key in hint.subqueues)
+            self.nudge()
+
     async def tick(self) -> bool:
-        """Place what can be placed; say what no node that is there could ever take."""
+        """Run one scheduling round if this server leads; return True if another should follow."""
         term = self._cluster_manager.term
-        if self._led != (led := (term, self._cluster_manager.led_since)):
-            # Of what came while another led, or nobody, nothing was heard.
-            self._led = led
-            self._prioritizer.recount()
+        leadership = (term, self._cluster_manager.led_since)
+        if self._leadership != leadership:
+            # Hints that were sent while another server led, or none did, were not received.
+            self._leadership = leadership
+            self._prioritizer.request_recount()
         if term is None:
             return False
-        with self._roster.round(term):
+        with self._running_index.round(term):
             try:
                 return await self._round(term)
             except QuotasChanged:
-                # Nothing was leased. What tenants may have is read again, and counted anew.
-                self._limits.forget()
+                # Nothing was leased. The next round reads the limits and counts usage again.
+                self._limits.invalidate()
                 return True
 
     async def _round(self, term: Term) -> bool:
+        """Read what is free, select the window, place it and lease it."""
         async with self._database.connection() as conn:
-            expected, self._expected = self._expected, set()
-            shapes = set(await self._prioritizer.shapes(conn))
+            expected, self._expected_tenants = self._expected_tenants, set()
+            shapes = set(await self._prioritizer.waiting_shapes(conn))
             if not shapes and not expected:
-                self._unplaceable.suspect({})
+                self._unplaceable.set_suspects({})
                 return False
             tenants = self._prioritizer.tenants
-            counted = await self._counted(conn, tenants if shapes else tenants | expected)
-            look = self._look if shapes else self._look_ahead
-            held, offers = await look(conn, counted)
+            counted = await self._tenants_to_count(conn, tenants if shapes else tenants | expected)
+            read_fleet = self._read_fleet if shapes else self._read_fleet_and_wait
+            snapshot, offers = await read_fleet(conn, counted)
             if not shapes:
-                shapes = set(await self._prioritizer.shapes(conn))
+                shapes = set(await self._prioritizer.waiting_shapes(conn))
                 if not shapes:
                     return False
-                if not await self._counted(conn, self._prioritizer.tenants) <= counted:
+                if not await self._tenants_to_count(conn, self._prioritizer.tenants) <= counted:
                     return True
-            if held.marks.revision != self._limits.revision:
-                self._limits.forget()
+            if snapshot.fence.revision != self._limits.revision:
+                self._limits.invalidate()
                 return True
-            await self._learn(conn, shapes)
-            rooms = self._rooms(shapes, offers)
-            self._full = {one for one in self._shapes.keys() & shapes if rooms[one] <= LATER}
-            budget = self._limits.budget(held, counted, self._shapes)
-            order = self._order(shapes, offers, held)
-            window = await self._prioritizer.window(conn, rooms, budget, order)
+            await self._load_shapes(conn, shapes)
+            slots = self._count_slots(shapes, offers)
+            self._full_shapes = {
+                shape
+                for shape, count in slots.items()
+                if count <= FITS_LATER and shape in self._shapes
+            }
+            budget = self._limits.budget(snapshot, counted, self._shapes)
+            order = self._order(shapes, offers, snapshot)
+            window = await self._prioritizer.select_window(conn, slots, budget, order)
             asks = [self._ask(head, order) for head in window]
             placements = placement.place(asks, offers)
-            leased = await self._lease(conn, term, placements, window, offers, held.marks, counted)
-        are_all_leased = len(leased) == len(placements)
-        is_repeated, self._is_repeated = self._is_repeated, not are_all_leased
-        if are_all_leased:
-            self._prioritizer.keep({one.id for one in leased})
-        self._polls.hand_over(leased, self._shapes, window)
-        telemetry.ATTEMPTS_LEASED.inc(len(leased))
-        self._unplaceable.suspect(
-            {one: self._shapes[one] for one in self._shapes.keys() & shapes if rooms[one] is NEVER}
-        )
-        self._limits.note_keys(budget.uncounted)
-        if window and not placements:
-            return self._prioritizer.pass_over()
-        if counted:
-            held_back = {ask.task for ask in placement.held_back(asks, offers, placements)}
-            self._prioritizer.pass_over_lines(
-                (head.tenant_id, head.shape_id)
-                for head in window
-                if head.id in held_back and head.tenant_id in counted
+            leased = await self._lease(
+                conn, term, placements, window, offers, snapshot.fence, counted
             )
-        if not are_all_leased and (self._prioritizer.has_stored or not is_repeated):
-            return True  # What was only remembered, or has just gone, is not what is read next.
-        # Once all that there was room for has been leased, another look finds nothing free.
-        has_room = len(leased) < sum(room for room in rooms.values() if room > LATER)
-        has_more = self._prioritizer.has_more and has_room and (bool(leased) or not window)
-        return has_more or bool(budget.uncounted)
+        is_complete = len(leased) == len(placements)
+        was_incomplete, self._was_incomplete = self._was_incomplete, not is_complete
+        if is_complete:
+            self._prioritizer.advance_past({lease.id for lease in leased})
+        self._polls.deliver(leased, self._shapes, window)
+        telemetry.ATTEMPTS_LEASED.inc(len(leased))
+        self._report_suspects(slots)
+        self._limits.add_tenants_with_keys(budget.uncounted)
+        if window and not placements:
+            return self._prioritizer.skip_selected()
+        if counted:
+            self._skip_held_back(window, asks, offers, placements, counted)
+        if not is_complete and (self._prioritizer.used_just_stored or not was_incomplete):
+            # Tasks were cached, or had left since they were read: the next round reads them anew.
+            return True
+        return self._has_more(slots, window, leased) or bool(budget.uncounted)
 
-    async def _counted(self, conn: Connection, tenants: Set[int]) -> Set[int]:
-        """Return those of `tenants` of which it must be known what they have."""
-        await self._limits.learn(conn, tenants)
-        return self._limits.counted(tenants)
+    def _has_more(
+        self, slots: Mapping[int, int], window: Sequence[Head], leased: Sequence[Lease]
+    ) -> bool:
+        """Return True if another round may lease more tasks without anything having ended."""
+        # Once every slot has been leased, another round finds nothing free.
+        has_slots = len(leased) < sum(count for count in slots.values() if count > FITS_LATER)
+        return self._prioritizer.has_more and has_slots and (bool(leased) or not window)
 
-    async def _look_ahead(
-        self, conn: Connection, counted: Set[int]
-    ) -> tuple[Stock, Sequence[Offer]]:
-        """Look at what there is to give while something is being stored, and wait for that.
+    def _report_suspects(self, slots: Mapping[int, int]) -> None:
+        self._unplaceable.set_suspects(
+            {
+                shape: self._shapes[shape]
+                for shape, count in slots.items()
+                if count == FITS_NEVER and shape in self._shapes
+            }
+        )
 
-        Nobody else gives anything away: what was free then still is, and perhaps more.
+    def _skip_held_back(
+        self,
+        window: Sequence[Head],
+        asks: Sequence[Ask],
+        offers: Sequence[Offer],
+        placements: Sequence[Placement],
+        counted: Set[int],
+    ) -> None:
+        """Skip subqueues of limited tenants that holds keep from free capacity.
+
+        Their tasks used up the tenant's budget in the window, which others of it may use.
         """
-        self._offered.clear()
-        self._awaits = True
-        try:
-            found = await self._look(conn, counted)
-            await alarm.wait(self._offered, EXPECTED.total_seconds())
-        finally:
-            self._awaits = False
-        return found
+        held_back = {ask.task for ask in placement.held_back(asks, offers, placements)}
+        self._prioritizer.skip_subqueues(
+            (head.tenant_id, head.shape_id)
+            for head in window
+            if head.id in held_back and head.tenant_id in counted
+        )
 
-    async def _look(self, conn: Connection, counted: Set[int]) -> tuple[Stock, Sequence[Offer]]:
-        """Return what there is to give, and what each node has free of it."""
-        held = await self._roster.read(conn, counted)
-        await self._learn(conn, held.shapes)
+    async def _tenants_to_count(self, conn: Connection, tenants: Set[int]) -> Set[int]:
+        """Return those of `tenants` whose usage must be counted, because limits apply to it."""
+        await self._limits.load(conn, tenants)
+        return self._limits.tenants_to_count(tenants)
+
+    async def _read_fleet_and_wait(
+        self, conn: Connection, counted: Set[int]
+    ) -> tuple[FleetSnapshot, Sequence[Offer]]:
+        """Read the fleet while tasks are being stored, and wait for those.
+
+        Only the leader leases: what was free in the snapshot still is, and perhaps more.
+        """
+        self._tasks_stored.clear()
+        self._is_waiting_for_tasks = True
+        try:
+            fleet = await self._read_fleet(conn, counted)
+            await timers.wait_or_set(self._tasks_stored, STORE_WAIT_TIMEOUT.total_seconds())
+        finally:
+            self._is_waiting_for_tasks = False
+        return fleet
+
+    async def _read_fleet(
+        self, conn: Connection, counted: Set[int]
+    ) -> tuple[FleetSnapshot, Sequence[Offer]]:
+        """Return a snapshot of nodes and attempts, and what each node has free."""
+        snapshot = await self._running_index.read(conn, counted)
+        await self._load_shapes(conn, snapshot.shapes)
         penalties = await self._health.penalties(conn)
-        return held, [
+        return snapshot, [
             msgspec.structs.replace(offer, penalty=penalties[offer.node_id])
             if offer.node_id in penalties
             else offer
-            for offer in held.free(self._shapes)
+            for offer in snapshot.free(self._shapes)
         ]
 
-    async def _learn(self, conn: Connection, shapes: Set[int]) -> None:
-        """Learn what shapes stand for, if that is not known yet."""
-        unknown = shapes - self._shapes.keys()
-        if unknown:
-            learned = await leases.read_shapes(conn, sorted(unknown))
+    async def _load_shapes(self, conn: Connection, shapes: Set[int]) -> None:
+        """Read the shapes that are not cached yet."""
+        missing = shapes - self._shapes.keys()
+        if missing:
+            loaded = await leases.read_shapes(conn, sorted(missing))
             await confirm(conn)
-            self._shapes.update(learned)
-            self._kinds.update({id_: one.kind for id_, one in learned.items()})
-            self._queues.update({id_: one.queue for id_, one in learned.items() if one.queue})
+            self._shapes.update(loaded)
+            self._kinds.update({id_: shape.kind for id_, shape in loaded.items()})
+            self._queues.update({id_: shape.queue for id_, shape in loaded.items() if shape.queue})
 
-    def _rooms(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
-        """Return for how many of each shape there is room, told once for those that ask the same.
+    def _count_slots(self, shapes: Iterable[int], offers: Sequence[Offer]) -> dict[int, int]:
+        """Return how many tasks of each shape fit, computed once for shapes of one kind.
 
-        A shape that was noted during this tick is not known yet; its turn is the next one.
+        A shape that was added during this round is not loaded yet, and counts as fitting nowhere
+        until the next round.
         """
         # More than two windows is as good as any number.
         most = 2 * self._settings.scheduling.window
-        found: dict[str, int] = {}
-        rooms = {}
-        for shape in shapes:
-            if (known := self._shapes.get(shape)) is None:
-                rooms[shape] = NEVER
+        slots_of_kind: dict[str, int] = {}
+        slots = {}
+        for shape_id in shapes:
+            if (shape := self._shapes.get(shape_id)) is None:
+                slots[shape_id] = FITS_NEVER
                 continue
-            kind = self._kinds[shape]
-            if kind not in found:
-                found[kind] = _room(known, offers, most)
-            rooms[shape] = found[kind]
-        return rooms
+            kind = self._kinds[shape_id]
+            if kind not in slots_of_kind:
+                slots_of_kind[kind] = _count_slots(shape, offers, most)
+            slots[shape_id] = slots_of_kind[kind]
+        return slots
 
-    def _order(self, shapes: Set[int], offers: Sequence[Offer], held: Stock) -> Order:
+    def _order(self, shapes: Set[int], offers: Sequence[Offer], snapshot: FleetSnapshot) -> Order:
         scheduling = self._settings.scheduling
         return Order(
             {shape: self._queues[shape] for shape in self._queues.keys() & shapes},
             self._shapes,
             offers,
-            now=held.now,
+            now=snapshot.now,
             urgent_slack=scheduling.urgent_slack,
             peak_percent=scheduling.peak_percent,
         )
@@ -254,7 +305,7 @@ class ResourceManager(Service):
             self._shapes[head.shape_id],
             head.avoid_node_id,
             head.execution_cap,
-            order.presses(head),
+            order.qualifies_for_hold(head),
         )
 
     async def _lease(
@@ -264,38 +315,35 @@ class ResourceManager(Service):
         placements: Sequence[Placement],
         window: Sequence[Head],
         offers: Sequence[Offer],
-        marks: Marks,
+        fence: QuotaFence,
         counted: Set[int],
     ) -> list[Lease]:
+        """Turn placements into leases; those whose task or node has changed are left out."""
         revisions = {offer.incarnation_id: offer.revision for offer in offers}
         shapes = {head.id: head.shape_id for head in window}
-        chosen = {one.incarnation for one in placements}
-        placed = {one.task for one in placements}
-        counts = any(head.tenant_id in counted for head in window if head.id in placed)
+        incarnations = {placed.incarnation for placed in placements}
+        tasks = {placed.task for placed in placements}
+        is_fenced = any(head.tenant_id in counted for head in window if head.id in tasks)
         return await leases.lease(
             conn,
             term,
             [
-                (one.task, one.incarnation, revisions[one.incarnation], shapes[one.task])
-                for one in placements
+                (
+                    placed.task,
+                    placed.incarnation,
+                    revisions[placed.incarnation],
+                    shapes[placed.task],
+                )
+                for placed in placements
             ],
-            revision=marks.revision,
-            given=marks.given if counts else None,
-            backstop=self._settings.execution.grace + BACKSTOP,
-            told=self._polls.awaited(chosen),
+            revision=fence.revision,
+            given=fence.given if is_fenced else None,
+            backstop=self._settings.execution.grace + KILL_BACKSTOP,
+            with_details=self._polls.with_mailbox(incarnations),
         )
 
-    def hear(self, told: News) -> None:
-        """Take in what another server told: work for the leader."""
-        if told.work and self._cluster_manager.term is not None:
-            if told.pairs is None:
-                self._prioritizer.recount()
-            else:
-                self._prioritizer.note((pair, EARLIEST) for pair in told.pairs)
-            self.nudge()
 
-
-def _room(shape: Shape, offers: Sequence[Offer], most: int) -> int:
-    if found := placement.room(shape, offers, most):
-        return found
-    return LATER if any(placement.could_fit(shape, offer) for offer in offers) else NEVER
+def _count_slots(shape: Shape, offers: Sequence[Offer], most: int) -> int:
+    if slots := placement.placeable_count(shape, offers, most):
+        return slots
+    return FITS_LATER if any(placement.could_fit(shape, offer) for offer in offers) else FITS_NEVER

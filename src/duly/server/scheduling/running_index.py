@@ -1,16 +1,16 @@
-"""What runs where: counted in every round, or remembered while counting takes too long.
+"""Counts the attempts that run on each node, or keeps an index of them while counting is slow.
 
-An ended attempt stays in the index of what runs until no snapshot is old enough to see it, and
-a count walks over all of them. When that takes longer than it should, again and again, the
-leader goes by what it remembers, and makes sure of it in every round. Only the leader gives out
-leases, and their tokens only go up: what has come since the last round has a higher token than
-all that was seen, and what has gone is found by asking for each attempt that is known, by its id.
+An ended attempt stays in the database's index of running attempts until no snapshot is old enough
+to see it, and a count walks over all of them. When counts are slow several times in a row, the
+leader goes by an index in memory, and brings that up to date in every round. Only the leader
+leases, and its fencing tokens only rise: an attempt that began since the last round has a higher
+token than all seen before, and one that has ended is found by looking up each known attempt by id.
 
-A lease whose answer was lost may take effect late, with a token from before. As long as that
-is possible after an error, and else about once a second, everything is read.
+A lease whose response was lost may take effect late, with an earlier token. As long as that is
+possible after an error, and otherwise about once a second, all attempts are read.
 
-What runs on an agent that has ended, or takes no more, is its tenant's until it has been taken
-back: those agents are asked about, too, until nothing runs there.
+Attempts on an incarnation that has ended, or takes no more work, count for their tenant until they
+have been taken back: such incarnations are read, too, until nothing runs there.
 """
 
 from collections import defaultdict
@@ -21,103 +21,114 @@ from datetime import timedelta
 import msgspec
 
 from duly import clock
-from duly.server.pace import Pace
-from duly.store import leases, stock
+from duly.server.duty_cycle import DutyCycle
+from duly.store.attempts import leases
+from duly.store.attempts.leases import RunningAttempt
 from duly.store.database import Connection
-from duly.store.leases import Running
-from duly.store.servers import Term
-from duly.store.stock import InUse, Stock
+from duly.store.fleet import fleet_snapshot
+from duly.store.fleet.fleet_snapshot import FleetSnapshot, InUse
+from duly.store.fleet.servers import Term
 
-NOTHING_SEEN = 0
+NO_TOKEN = 0
 """Below every token."""
-WHOLE = timedelta(seconds=1)
-"""How often everything is read."""
-QUICK = timedelta(milliseconds=5)
-EACH = 2e-6
-"""Seconds: a count is quick if it takes no longer than this, and so much for each attempt."""
-PATIENCE = 3
-"""How many slow ones in a row tell that there is much to walk over: one tells that others had the
-processor. To remember what runs takes longer than a quick count."""
+FULL_READ_INTERVAL = timedelta(seconds=1)
+"""How often all attempts are read while the index is used."""
+QUICK_COUNT = timedelta(milliseconds=5)
+QUICK_COUNT_SECONDS_PER_ATTEMPT = 2e-6
+"""A count is quick if it takes no longer than `QUICK_COUNT`, and this for each attempt."""
+SLOW_COUNTS_BEFORE_CACHING = 3
+"""Slow counts in a row that show a bloated index; a single one may have lacked the processor. To
+keep the index in memory takes longer than a quick count."""
 
 
-class Roster:
-    """The attempts that run, by task; good for one term."""
+class RunningIndex:
+    """The running attempts by task; valid for one term."""
 
     def __init__(
-        self, lateness: timedelta, quick: timedelta = QUICK, patience: int = PATIENCE
+        self,
+        statement_timeout: timedelta,
+        quick_count: timedelta = QUICK_COUNT,
+        max_slow_counts: int = SLOW_COUNTS_BEFORE_CACHING,
     ) -> None:
-        """Remember nothing; `lateness` is how late a statement may yet take effect."""
-        self._lateness = lateness.total_seconds()
-        self._quick = quick.total_seconds()
-        self._patience = patience
-        self._slow = 0
-        """How many counts in a row took too long."""
+        """Begin empty; a statement may take effect up to `statement_timeout` after it failed."""
+        self._statement_timeout = statement_timeout.total_seconds()
+        self._quick_count = quick_count.total_seconds()
+        self._max_slow_counts = max_slow_counts
+        self._slow_counts = 0
+        """How many counts in a row were slow."""
         self._term: Term | None = None
-        self._running: dict[int, tuple[Running, float]] = {}
+        self._attempts: dict[int, tuple[RunningAttempt, float]] = {}
+        """Each attempt by its task, and when it must have ended."""
         self._incarnations: set[int] = set()
-        self._seen = NOTHING_SEEN
-        self._pace = Pace(WHOLE)
-        self._trusted_from = float("-inf")
+        self._highest_token = NO_TOKEN
+        self._full_read_cycle = DutyCycle(FULL_READ_INTERVAL)
+        self._usable_from = float("-inf")
 
     @contextmanager
     def round(self, term: Term) -> Iterator[None]:
-        """Rely on what is remembered of this term; not after a round that failed."""
+        """Run a round of `term`; after one that failed, the index is not used for a while."""
         if term != self._term:
             self._term = term
-            self._slow = 0
+            self._slow_counts = 0
         try:
             yield
         except BaseException:
-            self._trusted_from = clock.monotonic() + self._lateness
+            self._usable_from = clock.monotonic() + self._statement_timeout
             raise
 
-    async def read(self, conn: Connection, tenants: Collection[int] = ()) -> Stock:
-        """Return what there is to give, and what has been given; what `tenants` have, apart."""
-        if self._slow >= self._patience and clock.monotonic() >= self._trusted_from:
-            held = await stock.read_stock(conn, running=False)
-            await self._remember(conn, {offer.incarnation_id for offer in held.offers})
-            return msgspec.structs.replace(held, in_use=self._counted(frozenset(tenants)))
+    async def read(self, conn: Connection, tenants: Collection[int] = ()) -> FleetSnapshot:
+        """Return a snapshot of the fleet; attempts of `tenants` are counted by tenant."""
+        is_slow = self._slow_counts >= self._max_slow_counts
+        if is_slow and clock.monotonic() >= self._usable_from:
+            snapshot = await fleet_snapshot.read_snapshot(conn, running=False)
+            await self._update(conn, {offer.incarnation_id for offer in snapshot.offers})
+            return msgspec.structs.replace(snapshot, in_use=self._in_use(frozenset(tenants)))
         began_at = clock.monotonic()
-        held = await stock.read_stock(conn, tenants=tenants)
-        self._judge(began_at, sum(one.times for one in held.in_use))
-        self._incarnations = {one.incarnation_id for one in held.offers}
-        self._incarnations.update(one.incarnation_id for one in held.in_use)
-        self._pace.hurry()
-        return held
+        snapshot = await fleet_snapshot.read_snapshot(conn, tenants=tenants)
+        self._judge_count(began_at, sum(in_use.times for in_use in snapshot.in_use))
+        self._incarnations = {offer.incarnation_id for offer in snapshot.offers}
+        self._incarnations.update(in_use.incarnation_id for in_use in snapshot.in_use)
+        self._full_read_cycle.make_due()
+        return snapshot
 
-    def _judge(self, began_at: float, attempts: int) -> None:
-        """Decide by what a look at everything took whether to do without the next ones."""
-        is_slow = clock.monotonic() - began_at > self._quick + EACH * attempts
-        self._slow = self._slow + 1 if is_slow else 0
+    def _judge_count(self, began_at: float, attempts: int) -> None:
+        """Record whether a count of all attempts that began at `began_at` was slow."""
+        took = clock.monotonic() - began_at
+        is_slow = took > self._quick_count + QUICK_COUNT_SECONDS_PER_ATTEMPT * attempts
+        self._slow_counts = self._slow_counts + 1 if is_slow else 0
 
-    async def _remember(self, conn: Connection, offering: set[int]) -> None:
-        """Learn what has begun and what has gone since the last round."""
-        asked = list(offering | self._incarnations)
-        if self._pace.is_due or not self._incarnations.issuperset(offering):
+    async def _update(self, conn: Connection, offering: set[int]) -> None:
+        """Add the attempts that have begun since the last round, and remove those that ended."""
+        incarnations = list(offering | self._incarnations)
+        if self._full_read_cycle.is_due or not self._incarnations.issuperset(offering):
             began_at = clock.monotonic()
-            with self._pace.step():
-                begun, _ = await leases.read_changes(conn, asked, NOTHING_SEEN, {})
-            self._judge(began_at, len(begun))
-            self._running = {}
-            self._seen = NOTHING_SEEN if begun else self._seen
+            with self._full_read_cycle.step():
+                begun, _ = await leases.read_running_changes(conn, incarnations, NO_TOKEN, {})
+            self._judge_count(began_at, len(begun))
+            self._attempts = {}
+            self._highest_token = NO_TOKEN if begun else self._highest_token
         else:
-            known = {task: one.token for task, (one, _) in self._running.items()}
-            begun, gone = await leases.read_changes(conn, asked, self._seen, known)
+            tokens = {task: attempt.token for task, (attempt, _) in self._attempts.items()}
+            begun, gone = await leases.read_running_changes(
+                conn, incarnations, self._highest_token, tokens
+            )
             for task in gone:
-                del self._running[task]
-        at = clock.monotonic()
-        for one in begun:
-            self._running[one.id] = one, at + one.remaining.total_seconds()
-            self._seen = max(self._seen, one.token)
-        self._incarnations = offering | {one.incarnation_id for one, _ in self._running.values()}
+                del self._attempts[task]
+        now = clock.monotonic()
+        for attempt in begun:
+            self._attempts[attempt.id] = attempt, now + attempt.remaining.total_seconds()
+            self._highest_token = max(self._highest_token, attempt.token)
+        self._incarnations = offering | {
+            attempt.incarnation_id for attempt, _ in self._attempts.values()
+        }
 
-    def _counted(self, tenants: Collection[int]) -> list[InUse]:
-        at = clock.monotonic()
+    def _in_use(self, tenants: Collection[int]) -> list[InUse]:
+        now = clock.monotonic()
         ends: defaultdict[tuple[int, int, int | None], list[float]] = defaultdict(list)
-        for one, ends_at in self._running.values():
-            tenant = one.tenant_id if one.tenant_id in tenants else None
-            ends[one.incarnation_id, one.shape_id, tenant].append(ends_at)
+        for attempt, ends_at in self._attempts.values():
+            tenant = attempt.tenant_id if attempt.tenant_id in tenants else None
+            ends[attempt.incarnation_id, attempt.shape_id, tenant].append(ends_at)
         return [
-            InUse(incarnation, shape, len(known), min(known) - at, tenant)
-            for (incarnation, shape, tenant), known in ends.items()
+            InUse(incarnation, shape, len(ends_at), min(ends_at) - now, tenant)
+            for (incarnation, shape, tenant), ends_at in ends.items()
         ]

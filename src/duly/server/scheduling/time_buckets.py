@@ -1,7 +1,7 @@
-"""Who comes when: tenants by time, and those of one time by a number that says whose turn it is.
+"""A priority queue of tenants by start_by, first in, first out within one second.
 
-Times are whole seconds, and thousands of tenants share one. So only times are compared, and as
-numbers themselves; those who share one stand in a row.
+A start_by is a whole second, and thousands of tenants share one. So the heap holds each second
+only once, as a number, and the tenants of a second wait in a bucket, ordered by sequence number.
 """
 
 from collections import deque
@@ -10,44 +10,47 @@ from datetime import datetime
 from heapq import heappop, heappush
 
 Entry = tuple[int, int]
-"""A number and a tenant."""
+"""A sequence number and a tenant."""
 
 
-class ByTime:
-    """Tenants, each at a time; the same one may be there several times."""
+class TimeBuckets:
+    """The tenants that wait with one shape; a tenant may have several entries."""
 
     def __init__(self) -> None:
-        self._times: list[float] = []
-        self._at: dict[float, tuple[datetime, deque[Entry]]] = {}
+        self._heap: list[float] = []
+        self._buckets: dict[float, tuple[datetime, deque[Entry]]] = {}
 
-    def add(self, since: datetime, number: int, tenant: int) -> None:
-        """Put a tenant behind all of its time, or before them: its number is none between."""
-        # A number is found in half the time that a datetime takes to be hashed.
-        time = since.timestamp()
-        if (known := self._at.get(time)) is None:
-            self._at[time] = since, deque([(number, tenant)])
-            heappush(self._times, time)
-        elif number < known[1][0][0]:
-            known[1].appendleft((number, tenant))
+    def push(self, start_by: datetime, sequence: int, tenant: int) -> None:
+        """Add a tenant at the back of its bucket, or at the front if `sequence` is the lowest.
+
+        A sequence number between those of the bucket is not allowed.
+        """
+        # A float hashes in half the time that a datetime takes.
+        time = start_by.timestamp()
+        if (bucket := self._buckets.get(time)) is None:
+            self._buckets[time] = start_by, deque([(sequence, tenant)])
+            heappush(self._heap, time)
+        elif sequence < bucket[1][0][0]:
+            bucket[1].appendleft((sequence, tenant))
         else:
-            known[1].append((number, tenant))
+            bucket[1].append((sequence, tenant))
 
-    def first(self) -> tuple[datetime, Entry] | None:
-        """Return when the first comes, and who it is; None if there is nobody."""
-        if not self._times:
+    def peek(self) -> tuple[datetime, Entry] | None:
+        """Return the first entry with its start_by; None if there is none."""
+        if not self._heap:
             return None
-        since, row = self._at[self._times[0]]
-        return since, row[0]
+        start_by, entries = self._buckets[self._heap[0]]
+        return start_by, entries[0]
 
     def pop(self) -> None:
-        """Take out who comes first."""
-        _, row = self._at[self._times[0]]
-        row.popleft()
-        if not row:
-            del self._at[heappop(self._times)]
+        """Remove the first entry."""
+        _, entries = self._buckets[self._heap[0]]
+        entries.popleft()
+        if not entries:
+            del self._buckets[heappop(self._heap)]
 
     def tenants(self) -> Iterator[int]:
-        """Return everybody, in no order."""
-        for _, row in self._at.values():
-            for _, tenant in row:
+        """Yield the tenant of every entry, in no order."""
+        for _, entries in self._buckets.values():
+            for _, tenant in entries:
                 yield tenant

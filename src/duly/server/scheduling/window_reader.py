@@ -1,7 +1,7 @@
 """Reads the heads of the subqueues that a round considers, and merges them into the window.
 
-A few tasks are read of each subqueue at first. One of which all that was read comes into the
-window may have more that do, and is read again: of such there are the fewer the more is read.
+A few tasks of each subqueue are read at first. If all of them come into the window, the subqueue
+may have more that do, and is read again, four times as far. The further, the fewer they are.
 """
 
 from collections import Counter
@@ -12,99 +12,102 @@ from itertools import chain
 from duly.policy import queueing
 from duly.policy.limits import Budget
 from duly.policy.queueing import Order
-from duly.server.lines import EARLIEST, Pair
-from duly.store import waiting
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY, SubqueueKey
 from duly.store.database import Connection
-from duly.store.waiting import Head, Line
+from duly.store.tasks import subqueues
+from duly.store.tasks.subqueues import Head, HeadRange
 
-GROWTH = 4
-"""How many times as much is read of a subqueue that is read again."""
+REREAD_FACTOR = 4
+"""How many times as many tasks are read of a subqueue that is read again."""
 
 
 class WindowReader:
-    """The subqueues of one round, what is known of them, and what may start of them."""
+    """The subqueues of one round, the tasks read of them, and the limits of what may start."""
 
     def __init__(
         self,
-        since: Mapping[Pair, datetime],
-        following: Mapping[Pair, datetime],
-        known: Mapping[Pair, list[Head]],
-        cursors: Mapping[Pair, Head],
-        rooms: Mapping[int, int],
+        selected: Mapping[SubqueueKey, datetime],
+        following: Mapping[SubqueueKey, datetime],
+        cached: Mapping[SubqueueKey, list[Head]],
+        cursors: Mapping[SubqueueKey, Head],
+        slots: Mapping[int, int],
         budget: Budget,
         order: Order,
     ) -> None:
-        """Consider subqueues, each from a start_by on; of those in `known`, all is known.
+        """Consider the `selected` subqueues, each from its start_by on.
 
-        Nothing is taken that comes after the first of the `following`, which are not considered,
-        unless it is not known when that must start.
+        `cached` has all tasks of its subqueues, which are not read. `slots` is how many tasks of
+        each shape fit on the nodes now. `following` is the first subqueue that is not selected: the
+        window ends where that begins, unless its start_by is not known.
         """
-        self._since = since
+        self._selected = selected
         self._cursors = cursors
-        self._rooms = rooms
+        self._slots = slots
         self._budget = budget
         self._order = order
-        is_known = EARLIEST not in following.values()
-        self._horizon = order.horizon(following) if is_known else None
-        self.heads = {pair: known[pair] for pair in since if pair in known}
+        has_horizon = UNKNOWN_START_BY not in following.values()
+        self._horizon = order.horizon(following) if has_horizon else None
+        self.heads = {key: cached[key] for key in selected if key in cached}
         """The first tasks of each subqueue, by rank."""
-        self._asked: dict[Pair, int] = {}
+        self._requested: dict[SubqueueKey, int] = {}
+        """How many tasks were asked for of each subqueue that was read."""
 
-    async def window(self, conn: Connection, size: int) -> Sequence[Head]:
-        """Return the tasks that come first, at most `size`, within the budget."""
-        left: Collection[Pair] = [pair for pair in self._since if pair not in self.heads]
-        each = -(-size // len(self._since)) + 1
-        while left:
-            await self._read(conn, left, each)
-            left = self._cut_short(size)
-            if left:
-                window = queueing.window(self._fronts(), size, self._order, self._budget.copy())
-                chosen = Counter((one.tenant_id, one.shape_id) for one in window)
-                left = [pair for pair in left if chosen[pair] == self._asked[pair]]
-        return queueing.window(self._fronts(), size, self._order, self._budget)
+    async def read_window(self, conn: Connection, size: int) -> Sequence[Head]:
+        """Return the first `size` tasks of all subqueues that are within the budget."""
+        unread: Collection[SubqueueKey] = [key for key in self._selected if key not in self.heads]
+        tasks_each = -(-size // len(self._selected)) + 1
+        while unread:
+            await self._read(conn, unread, tasks_each)
+            unread = self._truncated(size)
+            if unread:
+                window = queueing.window(self._candidates(), size, self._order, self._budget.copy())
+                chosen = Counter((head.tenant_id, head.shape_id) for head in window)
+                unread = [key for key in unread if chosen[key] == self._requested[key]]
+        return queueing.window(self._candidates(), size, self._order, self._budget)
 
     @property
-    def whole(self) -> Set[Pair]:
-        """Return the subqueues of which all is known."""
+    def fully_read(self) -> Set[SubqueueKey]:
+        """Return the subqueues of which all tasks are in `heads`."""
         return {
-            pair
-            for pair, found in self.heads.items()
-            if pair not in self._asked or len(found) < self._asked[pair]
+            key
+            for key, heads in self.heads.items()
+            if key not in self._requested or len(heads) < self._requested[key]
         }
 
-    async def _read(self, conn: Connection, pairs: Collection[Pair], each: int) -> None:
-        for pair in pairs:
-            asked = max(each, GROWTH * self._asked.get(pair, 0))
-            self._asked[pair] = min(asked, self._most(pair) + 1)
-            self.heads[pair] = []
-        lines = {
-            pair: Line(self._since[pair], self._asked[pair], self._cursors.get(pair))
-            for pair in pairs
+    async def _read(self, conn: Connection, keys: Collection[SubqueueKey], tasks_each: int) -> None:
+        for key in keys:
+            requested = max(tasks_each, REREAD_FACTOR * self._requested.get(key, 0))
+            self._requested[key] = min(requested, self._max_startable(key) + 1)
+            self.heads[key] = []
+        requests = {
+            key: HeadRange(self._selected[key], self._requested[key], self._cursors.get(key))
+            for key in keys
         }
-        for head in await waiting.read_heads(conn, lines):
+        for head in await subqueues.read_heads(conn, requests):
             self.heads[head.tenant_id, head.shape_id].append(head)
 
-    def _most(self, pair: Pair) -> int:
-        return min(self._rooms[pair[1]], self._budget.room(*pair))
+    def _max_startable(self, key: SubqueueKey) -> int:
+        return min(self._slots[key[1]], self._budget.room(*key))
 
-    def _fronts(self) -> Collection[Head]:
-        """Return all that may come into the window.
+    def _candidates(self) -> Collection[Head]:
+        """Return all tasks that may come into the window.
 
-        What was changed meanwhile may be in two subqueues; only the lease can tell which is right.
+        A task that was changed meanwhile may be in two subqueues; only the lease can tell which is
+        current.
         """
-        found = map(self._within_horizon, self.heads.values())
-        return {head.id: head for head in chain.from_iterable(found)}.values()
+        heads = map(self._within_horizon, self.heads.values())
+        return {head.id: head for head in chain.from_iterable(heads)}.values()
 
-    def _within_horizon(self, found: Sequence[Head]) -> Sequence[Head]:
+    def _within_horizon(self, heads: Sequence[Head]) -> Sequence[Head]:
         key = self._order.key
-        if self._horizon is None or not found or key(found[-1]) <= self._horizon:
-            return found
-        return [head for head in found if key(head) <= self._horizon]
+        if self._horizon is None or not heads or key(heads[-1]) <= self._horizon:
+            return heads
+        return [head for head in heads if key(head) <= self._horizon]
 
-    def _cut_short(self, size: int) -> list[Pair]:
-        """Return the subqueues that have more tasks than were read, and may need them."""
+    def _truncated(self, size: int) -> list[SubqueueKey]:
+        """Return the subqueues that may have more tasks for the window than were read."""
         return [
-            pair
-            for pair, asked in self._asked.items()
-            if asked == len(self.heads[pair]) and asked < min(size, self._most(pair))
+            key
+            for key, requested in self._requested.items()
+            if requested == len(self.heads[key]) and requested < min(size, self._max_startable(key))
         ]

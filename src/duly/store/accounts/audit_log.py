@@ -1,8 +1,7 @@
-"""The audit log: who changed what, for ever.
+"""The append-only audit log: who changed what.
 
-An entry is written in the transaction of the change that it tells of, so that there
-is neither a change without an entry nor an entry without a change. PostgreSQL itself
-refuses to change or to remove one.
+An entry is written in the transaction of its change, so that there is neither a change without an
+entry nor an entry without a change. A trigger refuses updates and deletes.
 """
 
 from collections.abc import Mapping
@@ -15,11 +14,11 @@ from duly.model.tenant import Credential
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("audit_log.sql")
-NEWEST = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One change; `tenant` is whom it concerns, None if it concerns everybody."""
+    """One change; `tenant` is None if it concerns all tenants."""
 
     id: int
     at: datetime
@@ -39,7 +38,7 @@ async def record(
     tenant_id: int | None,
     details: Mapping[str, Any],
 ) -> None:
-    """Note what `credential` is doing in this transaction; `details` must hold no secret."""
+    """Record an action of `credential` in this transaction; `details` must contain no secret."""
     await note(
         conn,
         actor=credential.actor,
@@ -59,7 +58,7 @@ async def note(
     tenant_id: int | None,
     details: Mapping[str, Any],
 ) -> None:
-    """Note what is done by somebody who has no key of a tenant: a node, or a machine's owner."""
+    """Record an action of an actor without a tenant's key: a node, or the machine's operator."""
     await conn.execute(SQL["record"], tenant_id, actor, action, target, dict(details))
 
 
@@ -70,10 +69,10 @@ async def read(
     actor: str | None = None,
     action: str | None = None,
     since: datetime | None = None,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 100,
 ) -> list[Entry]:
-    """Return what was done, newest first; of every tenant if none is named."""
+    """Return entries, newest first; of all tenants if `tenant_id` is None."""
     which = (before, limit, actor, action, since)
     if tenant_id is None:
         rows = await conn.fetch(SQL["read"], *which)

@@ -1,8 +1,8 @@
-"""The tokens of the tenants' rate limits, as they are stored.
+"""The token buckets of tenants' rate limits.
 
-Single tasks are charged by the statement that stores them (`tasks.insert`). Whoever
-stores many in a transaction of its own locks the bucket first, before any
-idempotency key: with one order for all, nobody waits in a circle.
+Single tasks are charged by the statement that stores them (`tasks.insert`). A transaction that
+stores many locks the bucket first, before any idempotency key: one lock order for all prevents
+deadlocks.
 """
 
 from datetime import datetime
@@ -16,33 +16,33 @@ from duly.store.database import Connection, load_statements
 SQL = load_statements("buckets.sql")
 
 
-class Found(msgspec.Struct, frozen=True):
+class StoredBucket(msgspec.Struct, frozen=True):
     """A bucket as it was last written, and the time now."""
 
     bucket: Bucket
     now: datetime
 
 
-async def lock(conn: Connection, tenant_id: int) -> Found | None:
+async def lock(conn: Connection, tenant_id: int) -> StoredBucket | None:
     """Lock a tenant's bucket until the transaction ends; None when its plan has no rate."""
     row = await conn.fetchrow(SQL["lock_bucket"], tenant_id)
     if row is None:
         await conn.execute(SQL["make_bucket"], tenant_id)
         row = await conn.fetchrow(SQL["lock_bucket"], tenant_id)
-    return None if row is None else _found(row)
+    return None if row is None else _stored_bucket(row)
 
 
-async def read(conn: Connection, tenant_id: int) -> Found | None:
+async def read(conn: Connection, tenant_id: int) -> StoredBucket | None:
     """Return a tenant's bucket; None when its plan has no rate, or it has submitted nothing."""
     row = await conn.fetchrow(SQL["read_bucket"], tenant_id)
-    return None if row is None else _found(row)
+    return None if row is None else _stored_bucket(row)
 
 
-async def settle(conn: Connection, tenant_id: int, bucket: Bucket) -> None:
-    """Write what is left in a bucket that is locked."""
-    await conn.execute(SQL["settle_bucket"], tenant_id, bucket.tokens, bucket.at)
+async def write(conn: Connection, tenant_id: int, bucket: Bucket) -> None:
+    """Store the tokens left in a locked bucket."""
+    await conn.execute(SQL["write_bucket"], tenant_id, bucket.tokens, bucket.at)
 
 
-def _found(row: Any) -> Found:
+def _stored_bucket(row: Any) -> StoredBucket:
     rate = Rate(row["tasks_per_hour"], row["burst"])
-    return Found(Bucket(rate, row["tokens"], row["filled_at"]), row["now"])
+    return StoredBucket(Bucket(rate, row["tokens"], row["filled_at"]), row["now"])

@@ -1,4 +1,4 @@
-"""Keys as people see them: by id or prefix, with who holds them; never the key itself."""
+"""Administration of keys, by id or prefix; the key itself is returned only once."""
 
 from datetime import datetime, timedelta
 
@@ -6,17 +6,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duly.model.tenant import Scope
+from duly.store.accounts.tenants import KEY_PREFIX_LENGTH, digest, generate_key
 from duly.store.database import Connection, load_statements
-from duly.store.tenants import PREFIX, digest, generate_key
 
 SQL = load_statements("keys.sql")
-NEWEST = 2**63 - 1
-MOST_LOGINS = 20
-"""How many logins of one user last at once; an older one ends when another begins."""
+MAX_ID = 2**63 - 1
+MAX_LOGINS_PER_USER = 20
+"""Concurrent logins of one user; a new login ends the oldest one."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key is to be; it is held by a user, by a service, or by nobody in particular."""
+    """A key to be created, held by a user, by a service, or by nobody in particular."""
 
     tenant_id: int
     scopes: frozenset[Scope]
@@ -29,7 +29,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without what opens anything."""
+    """A key, without its secret."""
 
     id: int
     prefix: str
@@ -46,14 +46,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """Return whether it can be used: `active`, `expired` or `revoked`."""
+        """Return whether the key can be used: `active`, `expired` or `revoked`."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.has_expired else "active"
 
 
 class ChangedKey(msgspec.Struct, frozen=True):
-    """What can be changed about a key."""
+    """The mutable attributes of a key."""
 
     name: str | None
     scopes: frozenset[Scope]
@@ -61,7 +61,7 @@ class ChangedKey(msgspec.Struct, frozen=True):
 
 
 class LockedKey(ChangedKey, frozen=True):
-    """What has to be known of a key before it is changed or revoked."""
+    """A locked key, with what must be known before it is changed or revoked."""
 
     id: int
     prefix: str
@@ -69,11 +69,11 @@ class LockedKey(ChangedKey, frozen=True):
     is_login: bool
     has_expired: bool | None
     user_scopes: frozenset[Scope] | None
-    """What the user may do who holds it, if one does."""
+    """The scopes of the user who holds the key, if one does."""
 
 
 class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys are meant; all that is given must hold."""
+    """Selects keys; all given conditions must hold."""
 
     key_id: int | None = None
     prefix: str | None = None
@@ -83,7 +83,7 @@ class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add(conn: Connection, new: NewKey) -> tuple[int, str]:
-    """Store a new key, and return its id and itself: the only time it is known."""
+    """Store a new key; return its id and the key itself, which is not known afterwards."""
     key = generate_key()
     made: int = await conn.fetchval(
         SQL["add"],
@@ -91,7 +91,7 @@ async def add(conn: Connection, new: NewKey) -> tuple[int, str]:
         new.user_id,
         new.service,
         new.name,
-        key[:PREFIX],
+        key[:KEY_PREFIX_LENGTH],
         digest(key),
         sorted(new.scopes),
         new.lasts,
@@ -106,7 +106,7 @@ async def read(
     tenant_id: int,
     which: KeyFilter,
     *,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
 ) -> list[Key]:
     """Return keys of a tenant, newest first."""
@@ -127,7 +127,7 @@ async def read(
 async def lock(
     conn: Connection, tenant_id: int, *, key_id: int | None = None, prefix: str | None = None
 ) -> list[LockedKey]:
-    """Return the keys that are meant; nobody else changes them before the commit."""
+    """Return the matching keys, locked against other changes until the commit."""
     rows = await conn.fetch(SQL["lock"], tenant_id, key_id, prefix)
     return [msgspec.convert(dict(row), LockedKey) for row in rows]
 
@@ -140,7 +140,7 @@ async def change(
     scopes: frozenset[Scope],
     lasts: timedelta | UnsetType | None,
 ) -> ChangedKey:
-    """Change a key that is locked, and return how it is now; `lasts` unset leaves its end."""
+    """Change a locked key, and return its new values; `lasts` unset keeps the expiry."""
     stays = lasts is UNSET
     row = await conn.fetchrow(
         SQL["change"], key_id, name, sorted(scopes), stays, None if stays else lasts
@@ -149,15 +149,15 @@ async def change(
 
 
 async def revoke(conn: Connection, key_id: int) -> None:
-    """Let a key open nothing any more."""
+    """Revoke a key."""
     await conn.execute(SQL["revoke"], key_id)
 
 
 async def end_login(conn: Connection, key_id: int) -> bool:
-    """Revoke a key that was got by logging in; False when it was not."""
+    """Revoke a key that was issued by a login; False if it was not."""
     return await conn.fetchval(SQL["end_login"], key_id) is not None
 
 
-async def tidy_logins(conn: Connection, user_id: int) -> None:
-    """Forget the logins of a user that have ended, and leave room for one more."""
-    await conn.execute(SQL["tidy_logins"], user_id, MOST_LOGINS - 1)
+async def prune_logins(conn: Connection, user_id: int) -> None:
+    """Delete the ended logins of a user, and leave room for one more."""
+    await conn.execute(SQL["prune_logins"], user_id, MAX_LOGINS_PER_USER - 1)

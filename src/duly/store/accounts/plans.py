@@ -1,4 +1,4 @@
-"""Plans, as they are stored."""
+"""Reads and writes of plans."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,16 +22,16 @@ class PlanView(msgspec.Struct, frozen=True):
     plan: Plan
     created_at: datetime
     tenants: int | None
-    """How many have it; None if that was not asked for."""
+    """The number of tenants on the plan; None if it was not requested."""
 
 
 def plan_of(row: asyncpg.Record) -> Plan:
-    """Return the plan in a row of `tenants_with_plans`, with the tiers of that tenant."""
+    """Return the plan in a row of `tenants_with_plans`, with the tenant's tiers."""
     return msgspec.structs.replace(_plan(row), known_tiers=known_tiers(row["known_tiers"]))
 
 
 def known_tiers(defined: Mapping[str, Any]) -> Mapping[str, Resources]:
-    """Return what names of tiers stand for, Duly's own first."""
+    """Return the resources of tiers by name, Duly's own first."""
     if not defined:
         return TIERS
     return {**TIERS, **msgspec.convert(defined, dict[str, Resources])}
@@ -45,24 +45,24 @@ async def read(
     limit: int = 1,
     with_tenants: bool = False,
 ) -> list[PlanView]:
-    """Return plans below the number `before`, newest first, or the one of that name."""
+    """Return the plans with ids below `before`, newest first, or the plan with that name."""
     rows = await conn.fetch(SQL["read_plans"], before, limit, name, with_tenants)
     return [PlanView(row["id"], _plan(row), row["created_at"], row["tenants"]) for row in rows]
 
 
 async def lock(conn: Connection, name: str) -> Plan | None:
-    """Lock a plan, so that nobody else changes it or is given it meanwhile; None if unknown."""
+    """Lock a plan against other changes and against new tenants; None if it is unknown."""
     row = await conn.fetchrow(SQL["lock_plan"], name)
     return None if row is None else _plan(row)
 
 
 async def add(conn: Connection, plan: Plan) -> bool:
-    """Store a new plan; False when there is one of that name."""
+    """Store a new plan; False if the name is taken."""
     return bool(await conn.fetchval(SQL["add_plan"], _values(plan)))
 
 
 async def change(conn: Connection, plan: Plan) -> None:
-    """Store what a locked plan grants from now on."""
+    """Store the new values of a locked plan."""
     await conn.execute(SQL["change_plan"], _values(plan))
 
 
@@ -72,7 +72,7 @@ async def remove(conn: Connection, name: str) -> None:
 
 
 async def tenants_of(conn: Connection, name: str) -> tuple[list[str], list[str]]:
-    """Return the names of the tenants that have a plan, and of those that were removed with it."""
+    """Return the names of the tenants on a plan, and of those that were removed while on it."""
     rows = await conn.fetch(SQL["tenants_of_plan"], name)
     gone = [row["name"] for row in rows if row["is_removed"]]
     return [row["name"] for row in rows if not row["is_removed"]], gone
@@ -87,7 +87,7 @@ def _plan(row: asyncpg.Record) -> Plan:
 
 
 def _values(plan: Plan) -> dict[str, Any]:
-    """Return a plan as the JSON that PostgreSQL reads a row from."""
+    """Return a plan as the JSON from which PostgreSQL populates a row."""
     fields = {field: getattr(plan, field) for field in FIELDS}
     values: dict[str, Any] = msgspec.to_builtins({"name": plan.name, **fields})
     return values

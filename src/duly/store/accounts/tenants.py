@@ -1,7 +1,7 @@
-"""Tenants, and who is known by which key.
+"""Tenants, and the lookup of credentials by key.
 
 A key is `duly_` and 256 random bits; the store keeps its SHA-256, which is enough
-to recognise it and useless to whoever reads it.
+to recognise it and useless to anybody who reads the table.
 """
 
 import hashlib
@@ -13,18 +13,18 @@ import msgspec
 
 from duly.errors import NotFound
 from duly.model.tenant import Credential, Scope, actor_of
+from duly.store.accounts.plans import plan_of
 from duly.store.database import Connection, load_statements
-from duly.store.plans import plan_of
 
 SQL = load_statements("tenants.sql")
 ADMIN_SCOPES = frozenset({Scope.SUBMIT, Scope.READ, Scope.MANAGE, Scope.ADMIN})
-PREFIX = 12
-"""Characters of a key that are kept as they are, to find it by."""
-NEWEST = 2**63 - 1
+KEY_PREFIX_LENGTH = 12
+"""Characters of a key that are stored in plain text, to identify it."""
+MAX_ID = 2**63 - 1
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who submits and is billed; people see the public id, which counts nothing."""
+    """A tenant; the public id comes from the clock, so it does not reveal how many there are."""
 
     id: int
     public_id: int
@@ -35,8 +35,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     users: int = 0
 
 
-class Removed(msgspec.Struct, frozen=True):
-    """What a tenant took along when it was removed."""
+class RemovedCounts(msgspec.Struct, frozen=True):
+    """What was removed together with a tenant."""
 
     keys: int
     users: int
@@ -50,12 +50,12 @@ def generate_key(kind: str = "duly") -> str:
 
 
 def digest(key: str) -> bytes:
-    """Return what is stored of a key."""
+    """Return the SHA-256 under which a key is stored."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 async def by_key(conn: Connection, key: str) -> Credential | None:
-    """Return who holds `key`; None when it is unknown, expired or revoked."""
+    """Return the credential of `key`; None if it is unknown, expired or revoked."""
     row = await conn.fetchrow(SQL["by_key"], digest(key))
     if row is None:
         return None
@@ -69,7 +69,7 @@ async def by_key(conn: Connection, key: str) -> Credential | None:
         key_id=row["key_id"],
         is_suspended=row["suspended_at"] is not None,
         actor=actor_of(row["tenant"], row["user"], row["service"], row["prefix"]),
-        lasts=row["lasts"],
+        expires_in=row["lasts"],
     )
 
 
@@ -81,7 +81,7 @@ async def create_key(conn: Connection, tenant: str, user: str, scopes: Iterable[
     if row is None:
         raise NotFound(f"There is no tenant {tenant!r}.")
     await conn.fetchval(
-        SQL["add_key"], row["tenant_id"], row["id"], key[:PREFIX], digest(key), wanted
+        SQL["add_key"], row["tenant_id"], row["id"], key[:KEY_PREFIX_LENGTH], digest(key), wanted
     )
     return key
 
@@ -97,7 +97,7 @@ async def has_admin_key(conn: Connection) -> bool:
 
 
 async def lock_administrators(conn: Connection) -> None:
-    """Let nobody else take an administrator away before the commit."""
+    """Lock out other removals of administrators until the commit."""
     await conn.execute(SQL["lock_administrators"])
 
 
@@ -112,7 +112,7 @@ async def plans(conn: Connection) -> list[str]:
 
 
 async def add(conn: Connection, name: str, plan: str) -> int | None:
-    """Make a tenant, and return its id; None when the name is, or was, another's."""
+    """Make a tenant, and return its id; None when the name is another's."""
     made: int | None = await conn.fetchval(SQL["add"], name, plan)
     return made
 
@@ -123,7 +123,7 @@ async def read(
     tenant_id: int | None = None,
     name: str | None = None,
     public_id: int | None = None,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
 ) -> list[Tenant]:
     """Return tenants, newest first; `before` is a public id."""
@@ -137,9 +137,9 @@ async def lock(conn: Connection, tenant_id: int) -> Tenant | None:
     return None if row is None else msgspec.convert(dict(row), Tenant)
 
 
-async def lock_for_good(conn: Connection, tenant_id: int) -> Tenant | None:
+async def lock_for_removal(conn: Connection, tenant_id: int) -> Tenant | None:
     """Return a tenant that is to be removed; waits for all who are about to give it something."""
-    row = await conn.fetchrow(SQL["lock_for_good"], tenant_id)
+    row = await conn.fetchrow(SQL["lock_for_removal"], tenant_id)
     return None if row is None else msgspec.convert(dict(row), Tenant)
 
 
@@ -150,12 +150,12 @@ async def hold(conn: Connection, tenant_id: int) -> datetime:
     """
     at: datetime | None = await conn.fetchval(SQL["hold"], tenant_id)
     if at is None:
-        raise gone()
+        raise not_found()
     return at
 
 
-def gone() -> NotFound:
-    """Return what whoever comes too late is told."""
+def not_found() -> NotFound:
+    """Return the error for a tenant that has been removed meanwhile."""
     return NotFound("There is no such tenant.")
 
 
@@ -165,12 +165,12 @@ async def change(conn: Connection, tenant_id: int, *, name: str, plan: str) -> N
 
 
 async def suspend(conn: Connection, tenant_id: int) -> None:
-    """Let a tenant read and do nothing else."""
+    """Restrict a tenant to reading."""
     await conn.execute(SQL["suspend"], tenant_id)
 
 
 async def resume(conn: Connection, tenant_id: int) -> None:
-    """Let a tenant go on."""
+    """Lift a tenant's suspension."""
     await conn.execute(SQL["resume"], tenant_id)
 
 
@@ -180,7 +180,7 @@ async def count_live(conn: Connection, tenant_id: int, *, up_to: int) -> int:
     return count
 
 
-async def remove(conn: Connection, tenant_id: int) -> Removed:
+async def remove(conn: Connection, tenant_id: int) -> RemovedCounts:
     """Remove a tenant for good, with its users, keys, schedules and reservations."""
     (row,) = await conn.fetch(SQL["remove"], tenant_id)
-    return Removed(row["keys"], row["users"], row["reservations"], row["schedules"])
+    return RemovedCounts(row["keys"], row["users"], row["reservations"], row["schedules"])

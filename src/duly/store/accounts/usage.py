@@ -1,8 +1,8 @@
-"""The books: what was used by whom, on which day and at which price.
+"""The usage ledger: usage by tenant, user, tier, urgency, day and price.
 
-Attempts are booked in the order of their numbers (`attempts.entry`), a range at a time, in
-one transaction with the mark up to which that has been done. Whoever reads adds what lies
-above the mark, in one statement. So an attempt is counted once, whenever one looks.
+Attempts are recorded in the order of their numbers (`attempts.entry`), a range at a time, in one
+transaction with the watermark. A read adds the attempts above the watermark in the same statement,
+so every attempt is counted exactly once at any time.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,55 +13,55 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 
-from duly.model.usage import Amounts, Place, Rates, Tariff, Urgency, Used
+from duly.model.usage import Amounts, Rates, Tariff, Urgency, UsageDimensions, UsageRecord
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("usage.sql")
 
 
-class Marks(msgspec.Struct, frozen=True):
-    """Up to which number attempts are booked, and the last number that was given out."""
+class UsageWatermarks(msgspec.Struct, frozen=True):
+    """The highest entry recorded in the ledger, and the last entry drawn from the sequence."""
 
     booked_to: int
     given: int
 
 
-async def read_marks(conn: Connection) -> Marks:
-    """Return how far the books are, and how far they could be."""
-    (row,) = await conn.fetch(SQL["read_marks"])
-    return Marks(row["booked_to"], row["given"])
+async def read_watermarks(conn: Connection) -> UsageWatermarks:
+    """Return how far the ledger is, and how far it could be."""
+    (row,) = await conn.fetch(SQL["read_watermarks"])
+    return UsageWatermarks(row["booked_to"], row["given"])
 
 
-async def draw_line(conn: Connection) -> int:
-    """Return a transaction id above those of all who have drawn a number so far.
+async def next_transaction_id(conn: Connection) -> int:
+    """Return a transaction id above those of all transactions that have drawn an entry so far.
 
-    The connection must be in no transaction: its own would never be over.
+    The connection must not be in a transaction: its own would never end.
     """
-    line: int = await conn.fetchval(SQL["draw_line"])
-    return line
+    xid: int = await conn.fetchval(SQL["next_transaction_id"])
+    return xid
 
 
-async def is_over(conn: Connection, line: int) -> bool:
-    """Say whether all transactions below `line` have ended; ask the same server that drew it."""
-    return bool(await conn.fetchval(SQL["is_over"], line))
+async def have_ended_before(conn: Connection, xid: int) -> bool:
+    """Return True if all transactions below `xid` have ended; ask the host that assigned it."""
+    return bool(await conn.fetchval(SQL["have_ended_before"], xid))
 
 
-async def lock_books(conn: Connection) -> int:
-    """Keep others from booking until this transaction ends; return how far the books are."""
-    booked_to: int = await conn.fetchval(SQL["lock_books"])
+async def lock_ledger(conn: Connection) -> int:
+    """Lock the ledger until the transaction ends; return its watermark."""
+    booked_to: int = await conn.fetchval(SQL["lock_ledger"])
     return booked_to
 
 
-async def book(conn: Connection, tariff: Tariff, *, above: int, up_to: int) -> None:
-    """Book the attempts of a range of numbers; the books are locked and end at `above`."""
+async def record(conn: Connection, tariff: Tariff, *, above: int, up_to: int) -> None:
+    """Record a range of attempts; the ledger is locked and its watermark is `above`."""
     bounds, urgencies, factors, free = _columns(tariff)
-    await conn.execute(SQL["book"], above, up_to, bounds, urgencies, factors, free)
-    await conn.execute(SQL["turn_page"], up_to)
+    await conn.execute(SQL["record"], above, up_to, bounds, urgencies, factors, free)
+    await conn.execute(SQL["advance_watermark"], up_to)
 
 
-async def raise_entries(conn: Connection) -> None:
-    """Let no number be given out that counts as booked."""
-    await conn.execute(SQL["raise_entries"])
+async def advance_entry_sequence(conn: Connection) -> None:
+    """Move the sequence above the watermark, in case a failover lost its end."""
+    await conn.execute(SQL["advance_entry_sequence"])
 
 
 async def read(
@@ -73,10 +73,10 @@ async def read(
     until: date,
     by: Collection[str],
     limit: int,
-) -> list[Used]:
-    """Return what tenants used from `since` to `until`, these days included, told apart by `by`.
+) -> list[UsageRecord]:
+    """Return tenants' usage from `since` to `until` inclusive, grouped by `by`.
 
-    What was used at several prices comes in as many parts; `limit` counts parts.
+    Usage at different prices comes in separate rows; `limit` counts rows.
     """
     bounds, urgencies, factors, free = _columns(tariff)
     apart = [name in by for name in ("day", "tenant", "user", "tier", "urgency")]
@@ -95,8 +95,8 @@ async def read(
     return [_used(row) for row in rows]
 
 
-class Key(NamedTuple):
-    """What a line of the books is about, within a day."""
+class LedgerKey(NamedTuple):
+    """The dimensions of a ledger line within a day."""
 
     tenant_id: int
     user_id: int | None
@@ -104,62 +104,62 @@ class Key(NamedTuple):
     urgency: str
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A line of the books, and the lowest of the tasks that it speaks of."""
+class LedgerLine(msgspec.Struct, frozen=True):
+    """The amounts of a ledger line, and the lowest task id that it includes."""
 
     amounts: Amounts
     first_task_id: int
 
 
-class Page(msgspec.Struct, frozen=True):
-    """A day of the books; its attempts have numbers above one and up to another."""
+class LedgerDay(msgspec.Struct, frozen=True):
+    """A day of the ledger; its attempts' entries are in (`above`, `up_to`]."""
 
     day: date
     above: int
     up_to: int
-    lines: dict[Key, Line]
+    lines: dict[LedgerKey, LedgerLine]
 
 
-async def read_page(conn: Connection) -> Page | None:
-    """Return what is booked for yesterday; None if that is nothing."""
-    rows = await conn.fetch(SQL["read_page"])
+async def read_yesterday(conn: Connection) -> LedgerDay | None:
+    """Return the ledger of yesterday; None if it is empty."""
+    rows = await conn.fetch(SQL["read_yesterday"])
     if not rows:
         return None
-    return Page(
+    return LedgerDay(
         rows[0]["day"],
         min(row["above_entry"] for row in rows),
         max(row["last_entry"] for row in rows),
-        {_key(row): Line(amounts_of(row), row["first_task_id"]) for row in rows},
+        {_key(row): LedgerLine(amounts_of(row), row["first_task_id"]) for row in rows},
     )
 
 
 async def recount(
     conn: Connection, tariff: Tariff, *, day: date, above: int, up_to: int
-) -> dict[Key, Amounts]:
-    """Count attempts of a range of numbers again, those that ended on `day`."""
+) -> dict[LedgerKey, Amounts]:
+    """Recount the attempts of a range of entries that ended on `day`."""
     bounds, urgencies, _, free = _columns(tariff)
     rows = await conn.fetch(SQL["recount"], above, up_to, day, bounds, urgencies, free)
     return {_key(row): amounts_of(row) for row in rows}
 
 
-async def first_kept(conn: Connection) -> int:
-    """Return the id below which history may be gone."""
-    return int(await conn.fetchval(SQL["first_kept"]) or 0)
+async def first_retained_id(conn: Connection) -> int:
+    """Return the id below which history may have been dropped."""
+    return int(await conn.fetchval(SQL["first_retained_id"]) or 0)
 
 
 async def tenant_ids(conn: Connection) -> list[int]:
-    """Return every tenant, those that were removed among them."""
+    """Return all tenants, including removed ones."""
     return [row["id"] for row in await conn.fetch(SQL["tenant_ids"])]
 
 
 async def today(conn: Connection) -> date:
-    """Return the day that it is, in UTC."""
+    """Return the current day in UTC."""
     day: date = await conn.fetchval(SQL["today"])
     return day
 
 
 async def drop(conn: Connection, *, older_than: timedelta, limit: int) -> int:
-    """Forget what was used on days that are older; return how many rows went."""
+    """Delete usage of older days; return the number of rows."""
     answer = await conn.execute(SQL["drop_usage"], older_than, limit)
     return int(answer.rpartition(" ")[2])
 
@@ -168,17 +168,17 @@ def _columns(tariff: Tariff) -> tuple[list[timedelta], list[str], list[Decimal],
     """Return the parts of a tariff as the statements want them."""
     bands = tariff.bands
     return (
-        [band.since for band in bands],
+        [band.min_tolerance for band in bands],
         [band.urgency.value for band in bands],
         [band.factor for band in bands],
         sorted(outcome.value for outcome in tariff.free),
     )
 
 
-def _used(row: asyncpg.Record) -> Used:
+def _used(row: asyncpg.Record) -> UsageRecord:
     urgency = row["urgency"]
-    return Used(
-        Place(
+    return UsageRecord(
+        UsageDimensions(
             day=row["day"],
             tenant=row["tenant"],
             user=row["user"],
@@ -191,8 +191,8 @@ def _used(row: asyncpg.Record) -> Used:
     )
 
 
-def _key(row: asyncpg.Record) -> Key:
-    return Key(*(row[name] for name in Key._fields))
+def _key(row: asyncpg.Record) -> LedgerKey:
+    return LedgerKey(*(row[name] for name in LedgerKey._fields))
 
 
 def amounts_of(row: asyncpg.Record | dict[str, Any]) -> Amounts:

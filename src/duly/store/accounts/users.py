@@ -1,7 +1,7 @@
-"""Users of tenants: a name, a password for the pages, and what whoever logs in may do.
+"""Users of tenants: a name, a password for the dashboard, and scopes.
 
-One that is removed keeps its row, because history names it. When its name is given
-again the row comes back, with neither the password nor the keys that it had.
+A removed user keeps its row, because history refers to it. If the name is used again, the row is
+reused, without its former password and keys.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from duly.model.tenant import Scope
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("users.sql")
-NEWEST = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody of a tenant; people see the public id, which counts nothing."""
+    """A user of a tenant; the public id is shown to people, and reveals no count."""
 
     id: int
     public_id: int
@@ -27,18 +27,18 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     has_password: bool = False
     keys: int = 0
-    """How many that can be used, without those of logins."""
+    """The number of usable keys, without those of logins."""
     key_scopes: frozenset[Scope] = frozenset()
-    """What its keys may do, which can be more than it may itself; known of one that is locked."""
+    """The scopes of its keys, which may exceed its own; only set on a locked user."""
 
     @property
     def reach(self) -> frozenset[Scope]:
-        """Return what it may do, by a password or by any of its keys."""
+        """Return the scopes that the user has by password or by any of its keys."""
         return self.scopes | self.key_scopes
 
 
 class LoginUser(msgspec.Struct, frozen=True):
-    """Somebody who is about to be let in."""
+    """A user who is about to be logged in."""
 
     id: int
     name: str
@@ -55,7 +55,7 @@ async def read(
     user_id: int | None = None,
     name: str | None = None,
     public_id: int | None = None,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
 ) -> list[User]:
     """Return users of a tenant, newest first; `before` is a public id."""
@@ -70,7 +70,7 @@ async def add(
     scopes: Iterable[Scope],
     password_hash: str | None = None,
 ) -> int | None:
-    """Make a user, and return its id; None when there is one of that name."""
+    """Add a user, and return its id; None if the name is in use."""
     made: int | None = await conn.fetchval(
         SQL["add"], tenant_id, name, sorted(scopes), password_hash
     )
@@ -80,13 +80,13 @@ async def add(
 async def lock(
     conn: Connection, tenant_id: int, *, user_id: int | None = None, name: str | None = None
 ) -> User | None:
-    """Return a user that nobody else changes before the commit."""
+    """Return a user, locked against other changes until the commit."""
     row = await conn.fetchrow(SQL["lock"], tenant_id, user_id, name)
     return None if row is None else msgspec.convert(dict(row), User)
 
 
 async def change_scopes(conn: Connection, user: User, scopes: frozenset[Scope]) -> int:
-    """Say what a user may do; what is taken from it is taken from its keys, counted here."""
+    """Set a user's scopes; return how many of its keys lost scopes that it no longer holds."""
     await conn.execute(SQL["change_scopes"], user.id, sorted(scopes))
     if user.scopes <= scopes:
         return 0
@@ -94,7 +94,7 @@ async def change_scopes(conn: Connection, user: User, scopes: frozenset[Scope]) 
 
 
 async def change_password(conn: Connection, user_id: int, password_hash: str | None) -> None:
-    """Give a user another password, or none; whoever came in with the old one is out."""
+    """Change or remove a user's password, and end the logins made with the old one."""
     await conn.execute(SQL["change_password"], user_id, password_hash)
     await conn.execute(SQL["end_logins"], user_id)
 
@@ -104,18 +104,18 @@ async def remove(conn: Connection, user_id: int) -> int:
     return len(await conn.fetch(SQL["remove"], user_id))
 
 
-def gone() -> NotFound:
-    """Return what whoever comes too late is told."""
+def not_found() -> NotFound:
+    """Return the error for a user that was removed concurrently."""
     return NotFound("There is no such user any more.")
 
 
-async def to_log_in(conn: Connection, tenant: str, name: str) -> tuple[int, str] | None:
-    """Return the id of a user and what its password is compared with."""
-    row = await conn.fetchrow(SQL["to_log_in"], tenant, name)
+async def read_password_hash(conn: Connection, tenant: str, name: str) -> tuple[int, str] | None:
+    """Return the id of a user, and the hash that its password is checked against."""
+    row = await conn.fetchrow(SQL["read_password_hash"], tenant, name)
     return None if row is None else (row["id"], row["password_hash"])
 
 
 async def lock_login(conn: Connection, user_id: int) -> LoginUser | None:
-    """Return a user whose password was right; nobody else changes it before the commit."""
+    """Return a user whose password was correct, locked against other changes until the commit."""
     row = await conn.fetchrow(SQL["lock_login"], user_id)
     return None if row is None else msgspec.convert(dict(row), LoginUser)

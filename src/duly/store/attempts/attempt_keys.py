@@ -1,4 +1,4 @@
-"""Who speaks for a running attempt, and what it says: in the live row, and gone with it."""
+"""Keys of running attempts and the progress that they report, both stored in the live row."""
 
 from duly.model.attempt_key import AttemptKey
 from duly.model.progress import Progress
@@ -10,20 +10,20 @@ SQL = load_statements("attempt_keys.sql")
 async def register(
     conn: Connection, node_id: int, ref: tuple[int, int, int], digest: bytes
 ) -> bool:
-    """Let a key speak for (task, attempt, token); False when that is not this node's to run."""
+    """Register a key for (task, attempt, token); False if the node does not hold that lease."""
     return await conn.fetchval(SQL["register"], node_id, *ref, digest) is not None
 
 
-async def is_good(conn: Connection, key: AttemptKey) -> bool:
-    """Say whether the key speaks for an attempt that runs."""
-    return bool(await conn.fetchval(SQL["is_good"], key.task, key.attempt, key.token, key.digest))
+async def is_valid(conn: Connection, key: AttemptKey) -> bool:
+    """Return True if the key belongs to an attempt that still runs."""
+    return bool(await conn.fetchval(SQL["is_valid"], key.task, key.attempt, key.token, key.digest))
 
 
-async def say(conn: Connection, key: AttemptKey, progress: Progress) -> bool:
-    """Keep how far the attempt has come; False when the key does not speak for it any more."""
+async def record_progress(conn: Connection, key: AttemptKey, progress: Progress) -> bool:
+    """Store the attempt's progress; False if the key is no longer valid."""
     return (
         await conn.fetchval(
-            SQL["say"],
+            SQL["record_progress"],
             key.task,
             key.attempt,
             key.token,

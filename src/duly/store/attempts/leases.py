@@ -1,7 +1,7 @@
-"""Leases: from a waiting task to a running attempt to what became of it.
+"""Leases: from a waiting task to a running attempt to its outcome.
 
-Every write about a running task names (task, attempt, token). A row that does not
-match is left alone and left out of the answer: whoever wrote it is fenced.
+Every write about a running task names (task, attempt, token), where the token is a fencing token.
+A row that does not match is not changed and not returned: the writer's lease is stale.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -11,34 +11,44 @@ from typing import NamedTuple
 import asyncpg
 import msgspec
 
-from duly.model.node import Known
+from duly.model.node import NodeProfile
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency, Shape
-from duly.model.task import LostStarts, OnLost, Outcome, Payload, Reason, Status, Tally, Usage
-from duly.store import inputs
-from duly.store.database import Connection, load_statements, sparse
-from duly.store.nodes import Start
+from duly.model.task import (
+    LostStarts,
+    OnLost,
+    Outcome,
+    Payload,
+    Reason,
+    RetryTerms,
+    Status,
+    Tally,
+    Usage,
+)
+from duly.store.database import Connection, empty_if_all_none, load_statements
+from duly.store.fleet.nodes import Start
+from duly.store.fleet.servers import SCHEDULING, Term
 from duly.store.records import read_as
-from duly.store.servers import SCHEDULING, Term
+from duly.store.tasks import inputs
 
 SQL = load_statements("leases.sql")
-PAYLOAD = msgspec.json.Decoder(Payload)
+PAYLOAD_DECODER = msgspec.json.Decoder(Payload)
 
 
 class Vitals(NamedTuple):
-    """When PostgreSQL was started, what time it is there, and whether anything may be lost."""
+    """When PostgreSQL started, its clock, and whether leases have expired or attempts are lost."""
 
     started_at: datetime
     now: datetime
     has_silent: bool
-    """Whether the lease of an incarnation has run out."""
+    """Whether the lease of an incarnation has expired."""
     has_orphans: bool
-    """Whether something runs in an incarnation that has ended."""
+    """Whether an attempt is running on an incarnation that has ended."""
 
 
-class Told(NamedTuple):
-    """What a lease says of its task besides the lease itself."""
+class StartDetails(NamedTuple):
+    """The task's data that an agent needs to start a leased attempt."""
 
     shape_id: int
     execution_cap: timedelta
@@ -47,8 +57,8 @@ class Told(NamedTuple):
     has_inputs: bool
 
 
-class Running(NamedTuple):
-    """An attempt that runs, and how long it may go on by its cap."""
+class RunningAttempt(NamedTuple):
+    """A running attempt, and the time that is left of its execution cap."""
 
     id: int
     token: int
@@ -59,33 +69,33 @@ class Running(NamedTuple):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """An attempt that has just been given to an incarnation."""
+    """An attempt that has just been leased to an incarnation."""
 
     id: int
     attempt: int
     token: int
     incarnation_id: int
-    told: Told | None
-    """What there is to tell the agent, if that was asked for."""
+    details: StartDetails | None
+    """Set if the details were requested."""
 
     def start(self, needs: Resources, tenant_id: int) -> Start:
         """Return what the agent needs to start it."""
-        assert self.told is not None  # noqa: S101 -- whoever asks has looked
+        assert self.details is not None  # noqa: S101 -- the caller has checked
         return Start(
             id=self.id,
             attempt=self.attempt,
             token=self.token,
-            execution_cap=self.told.execution_cap,
-            payload=self.told.payload,
+            execution_cap=self.details.execution_cap,
+            payload=self.details.payload,
             needs=needs,
-            idempotency_key=self.told.idempotency_key,
-            has_inputs=self.told.has_inputs,
+            idempotency_key=self.details.idempotency_key,
+            has_inputs=self.details.has_inputs,
             tenant_id=tenant_id,
         )
 
 
-class Held(msgspec.Struct, frozen=True):
-    """A running attempt whose row is locked: what is needed to decide what comes next."""
+class LockedAttempt(msgspec.Struct, frozen=True):
+    """A running attempt whose row is locked, with the input of the retry decision."""
 
     id: int
     tenant_id: int
@@ -97,29 +107,32 @@ class Held(msgspec.Struct, frozen=True):
     max_attempts: int
     on_lost: OnLost
     delay_tolerance: timedelta
-    """How long it may be put off, by itself and by those behind it."""
+    """The smaller of its own tolerance and that of its downstream tasks."""
     start_by: datetime
     latest_start: datetime | None
-    """When it has to start for those behind it that have a time of their own."""
+    """The latest start that lets downstream tasks with a fixed time start on time."""
     leased_at: datetime
     execution_cap: timedelta
     cancel_requested_at: datetime | None
     node_id: int
+    retry: RetryTerms | None = None
     running_since: datetime | None = None
-    """Since when it runs, as far as its node has told; it tells only of those that run long."""
+    """Start of the run, if its node has reported it; only long runs are reported."""
     cpu_seconds: float | None = None
     peak_memory_mb: float | None = None
     has_left: bool = False
-    """Whether the agent has said that it goes, and so never began this attempt."""
+    """Whether the agent shut down cleanly, and so never began this attempt."""
+    was_removed: bool = False
+    """Whether an administrator has removed the node."""
 
     @property
     def tally(self) -> Tally:
-        """Return what has gone wrong before this attempt."""
+        """Return the failures and losses before this attempt."""
         return Tally(self.failures, self.losses)
 
 
-class Succeeded(msgspec.Struct, frozen=True):
-    """An attempt that ended as it should; times are seconds."""
+class SucceededAttempt(msgspec.Struct, frozen=True):
+    """An attempt that succeeded; durations are in seconds."""
 
     id: int
     attempt: int
@@ -134,13 +147,13 @@ class Succeeded(msgspec.Struct, frozen=True):
     reason: Reason | None
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An ended attempt, and where its task goes next.
 
     `reason` says why the attempt ended, `task_reason` why its task ended or has to wait.
     """
 
-    held: Held
+    held: LockedAttempt
     outcome: Outcome
     exit_code: int | None
     reason: Reason | None
@@ -158,7 +171,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
-    """Return what shapes stand for."""
+    """Return interned shapes by id."""
     rows = await conn.fetch(SQL["read_shapes"], list(ids))
     return {
         row["id"]: Shape(
@@ -171,23 +184,23 @@ async def read_shapes(conn: Connection, ids: Sequence[int]) -> dict[int, Shape]:
     }
 
 
-async def read_known(conn: Connection) -> list[Known]:
-    """Return what every known node has, alive or not."""
-    rows = await conn.fetch(SQL["read_known"])
-    return [Known(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
+async def read_known_nodes(conn: Connection) -> list[NodeProfile]:
+    """Return capacity and labels of every node that is not removed, alive or not."""
+    rows = await conn.fetch(SQL["read_known_nodes"])
+    return [NodeProfile(msgspec.convert(row["capacity"], Resources), row["labels"]) for row in rows]
 
 
-async def read_changes(
+async def read_running_changes(
     conn: Connection, incarnations: Sequence[int], above: int, known: Mapping[int, int]
-) -> tuple[list[Running], list[int]]:
-    """Return the attempts on incarnations above a token, and which known ones run no more.
+) -> tuple[list[RunningAttempt], list[int]]:
+    """Return attempts that began above a token, and the known tasks that no longer run.
 
-    `known` are tasks with the tokens of their attempts.
+    `known` maps tasks to the tokens of their attempts.
     """
     rows = await conn.fetch(
-        SQL["read_changes"], list(incarnations), above, list(known), list(known.values())
+        SQL["read_running_changes"], list(incarnations), above, list(known), list(known.values())
     )
-    begun = read_as(Running, [row for row in rows if row["incarnation_id"] is not None])
+    begun = read_as(RunningAttempt, [row for row in rows if row["incarnation_id"] is not None])
     return begun, [row["id"] for row in rows if row["incarnation_id"] is None]
 
 
@@ -199,15 +212,15 @@ async def lease(
     revision: int,
     given: int | None,
     backstop: timedelta,
-    told: Collection[int] = (),
+    with_details: Collection[int] = (),
 ) -> list[Lease]:
-    """Give tasks to incarnations; return what took effect, in the order of the placements.
+    """Lease tasks to incarnations; return the leases made, in the order of the placements.
 
-    A placement is (task, incarnation, its revision, the task's shape): it counts only if both
-    the incarnation and the task still are as they were when it was decided. All of them count
-    only if the limits of tenants are still of the `revision` that was gone by and, for tasks of
-    tenants that have limits, if nothing was `given` since they were counted; raises
-    QuotasChanged otherwise. Leases to the incarnations in `told` come with what there is to tell.
+    A placement is (task, incarnation, its revision, the task's shape). It takes effect only if
+    the incarnation and the task are unchanged since it was decided. All placements depend on the
+    quota fence: QuotasChanged is raised unless the limits are still at `revision` and, for tasks
+    of tenants with limits, `given` is still what it was when usage was counted. Leases to the
+    incarnations in `with_details` come with the details for the agent.
     """
     if not placements:
         return []
@@ -221,22 +234,24 @@ async def lease(
         [revision for _, _, revision, _ in placements],
         [shape for _, _, _, shape in placements],
         backstop,
-        list(told),
+        list(with_details),
         revision,
         given,
     )
     payloads = {
-        row["id"]: PAYLOAD.decode(row["payload"]) for row in rows if row["payload"] is not None
+        row["id"]: PAYLOAD_DECODER.decode(row["payload"])
+        for row in rows
+        if row["payload"] is not None
     }
-    # The leases are committed by now. If this fails, the next look of their nodes finds them.
-    having = await inputs.read_having(conn, payloads)
+    # The leases are committed by now. If this fails, the next poll of their nodes finds them.
+    with_inputs = await inputs.read_tasks_with_inputs(conn, payloads)
     leased = {
         row["id"]: Lease(
             row["id"],
             row["attempt"],
             row["token"],
             row["incarnation_id"],
-            _told(row, payloads, having),
+            _start_details(row, payloads, with_inputs),
         )
         for row in rows
     }
@@ -245,65 +260,66 @@ async def lease(
 
 async def lock_attempts(
     conn: Connection, node_id: int, refs: Sequence[tuple[int, int, int]]
-) -> tuple[dict[int, Held], datetime | None]:
-    """Lock the running attempts (task, attempt, token) of a node; those left out are stale.
+) -> tuple[dict[int, LockedAttempt], datetime | None]:
+    """Lock the running attempts (task, attempt, token) of a node; missing ones are stale.
 
-    The time is what it was after the last lock was taken; there is none without a lock.
+    The time is read after the last lock was taken; None if nothing was locked.
     """
     rows = await conn.fetch(SQL["lock_attempts"], node_id, *_columns(refs))
     at = rows[-1]["at"] if rows else None
-    return {row["id"]: _held(row) for row in rows}, at
+    return {row["id"]: _locked_attempt(row) for row in rows}, at
 
 
 async def finish_attempts(
-    conn: Connection, node_id: int, succeeded: Sequence[Succeeded]
+    conn: Connection, node_id: int, succeeded: Sequence[SucceededAttempt]
 ) -> dict[int, bool]:
-    """Finish tasks whose attempts on a node succeeded; return those that are done by this.
+    """Finish tasks whose attempts on a node succeeded; return the tasks that are now done.
 
-    Each task may be there once: what is said of it is found by its id. True are those that
-    others wait for. What is left out is stale, or to be cancelled.
+    A task may appear only once. The value is True if downstream tasks wait for it. A missing task
+    is stale, or has a pending cancellation.
     """
-    succeeded = sorted(succeeded, key=lambda one: one.id)
-    usages = [one.usage or Usage() for one in succeeded]
+    succeeded = sorted(succeeded, key=lambda attempt: attempt.id)
+    usages = [attempt.usage or Usage() for attempt in succeeded]
     rows = await conn.fetch(
         SQL["finish_attempts"],
         node_id,
-        [one.id for one in succeeded],
-        [one.attempt for one in succeeded],
-        [one.token for one in succeeded],
-        [one.exit_code for one in succeeded],
-        [one.ran for one in succeeded],
-        [one.ended_ago for one in succeeded],
+        [attempt.id for attempt in succeeded],
+        [attempt.attempt for attempt in succeeded],
+        [attempt.token for attempt in succeeded],
+        [attempt.exit_code for attempt in succeeded],
+        [attempt.ran for attempt in succeeded],
+        [attempt.ended_ago for attempt in succeeded],
         [usage.cpu_seconds for usage in usages],
         [usage.peak_memory_mb for usage in usages],
         [usage.wall_seconds for usage in usages],
-        [one.log_size for one in succeeded],
-        sparse([one.log_tail or None for one in succeeded]),
-        sparse([one.result for one in succeeded]),
-        sparse([_optional_json(one.reason) for one in succeeded]),
+        [attempt.log_size for attempt in succeeded],
+        empty_if_all_none([attempt.log_tail or None for attempt in succeeded]),
+        empty_if_all_none([attempt.result for attempt in succeeded]),
+        empty_if_all_none([_optional_json(attempt.reason) for attempt in succeeded]),
     )
     return {row["id"]: row["has_dependants"] for row in rows}
 
 
-async def read_accepted(
+async def read_reported(
     conn: Connection, node_id: int, refs: Sequence[tuple[int, int, int]]
 ) -> set[tuple[int, int]]:
-    """Return which (task, attempt) ended by an earlier report of their own."""
-    rows = await conn.fetch(SQL["read_accepted"], node_id, *_columns(refs))
+    """Return the (task, attempt) pairs that an earlier report of the node has ended."""
+    rows = await conn.fetch(SQL["read_reported"], node_id, *_columns(refs))
     return {(row["id"], row["attempt"]) for row in rows}
 
 
-async def lock_orphans(conn: Connection, *, limit: int) -> list[Held]:
+async def lock_orphans(conn: Connection, *, limit: int) -> list[LockedAttempt]:
     """Lock running attempts whose incarnation is not alive."""
-    return [_held(row) for row in await conn.fetch(SQL["lock_orphans"], limit)]
+    return [_locked_attempt(row) for row in await conn.fetch(SQL["lock_orphans"], limit)]
 
 
 async def read_lost_starts(
     conn: Connection, ids: Sequence[int], *, within: timedelta
 ) -> dict[int, LostStarts]:
-    """Return who was lost with tasks `within` some time, before they were known to have begun.
+    """Return the nodes and incarnations lost with attempts that had not begun, `within` a time.
 
-    Their running attempts, whose rows are locked, count as well; where these do not, nothing does.
+    The running attempts, whose rows are locked, are included; a task whose running attempt had
+    begun is not returned.
     """
     rows = await conn.fetch(SQL["read_lost_starts"], list(ids), within)
     return {
@@ -311,49 +327,49 @@ async def read_lost_starts(
     }
 
 
-async def end_attempts(conn: Connection, ended: Sequence[Ended]) -> None:
-    """Record ended attempts and move their tasks on; the rows are locked."""
-    usages = [one.usage for one in ended]
+async def end_attempts(conn: Connection, ended: Sequence[EndedAttempt]) -> None:
+    """Record ended attempts, and requeue or end their tasks; the rows are locked."""
+    usages = [attempt.usage for attempt in ended]
     await conn.execute(
         SQL["end_attempts"],
-        [one.held.id for one in ended],
-        [one.held.attempt for one in ended],
-        [one.held.token for one in ended],
-        [one.outcome for one in ended],
-        [one.exit_code for one in ended],
-        [_optional_json(one.reason) for one in ended],
-        [one.started_at for one in ended],
-        [one.finished_at for one in ended],
+        [attempt.held.id for attempt in ended],
+        [attempt.held.attempt for attempt in ended],
+        [attempt.held.token for attempt in ended],
+        [attempt.outcome for attempt in ended],
+        [attempt.exit_code for attempt in ended],
+        [_optional_json(attempt.reason) for attempt in ended],
+        [attempt.started_at for attempt in ended],
+        [attempt.finished_at for attempt in ended],
         [usage and usage.cpu_seconds for usage in usages],
         [usage and usage.peak_memory_mb for usage in usages],
         [usage and usage.wall_seconds for usage in usages],
-        [one.log_size for one in ended],
-        [one.log_tail or None for one in ended],
-        [one.status for one in ended],
-        [one.ready_at for one in ended],
-        [one.start_by for one in ended],
-        [one.tally.failures for one in ended],
-        [one.tally.losses for one in ended],
-        [one.result for one in ended],
-        [_optional_json(one.task_reason) for one in ended],
+        [attempt.log_size for attempt in ended],
+        [attempt.log_tail or None for attempt in ended],
+        [attempt.status for attempt in ended],
+        [attempt.ready_at for attempt in ended],
+        [attempt.start_by for attempt in ended],
+        [attempt.tally.failures for attempt in ended],
+        [attempt.tally.losses for attempt in ended],
+        [attempt.result for attempt in ended],
+        [_optional_json(attempt.task_reason) for attempt in ended],
     )
 
 
 async def end_unstarted(
     conn: Connection, reasons: Mapping[int, Reason], status: Status
 ) -> list[int]:
-    """End tasks that have not started, each for its reason; return those that were still so."""
-    said = [_json(reason) for reason in reasons.values()]
-    rows = await conn.fetch(SQL["end_unstarted"], list(reasons), status, said)
+    """End tasks that have not started, each with its reason; return the tasks that were ended."""
+    encoded = [_json(reason) for reason in reasons.values()]
+    rows = await conn.fetch(SQL["end_unstarted"], list(reasons), status, encoded)
     return [row["id"] for row in rows]
 
 
 async def lock_unplaceable(
     conn: Connection, pairs: Collection[tuple[int, int]], *, ready_before: datetime, limit: int
 ) -> dict[int, int]:
-    """Lock waiting tasks of (tenant, shape) pairs that have been ready since before then.
+    """Lock waiting tasks of (tenant, shape) pairs that became ready before a time.
 
-    Returns their shapes.
+    Returns the shape of each task.
     """
     tenants, shapes = [tenant for tenant, _ in pairs], [shape for _, shape in pairs]
     rows = await conn.fetch(SQL["lock_unplaceable"], tenants, shapes, ready_before, limit)
@@ -361,50 +377,53 @@ async def lock_unplaceable(
 
 
 async def release_due(conn: Connection, *, limit: int) -> list[tuple[tuple[int, int], datetime]]:
-    """Let tasks wait for their turn whose time has come; return (tenant, shape) and start_by."""
+    """Move due tasks from scheduled to waiting; return (tenant, shape) and start_by of each."""
     rows = await conn.fetch(SQL["release_due"], limit)
     return [((row["tenant_id"], row["shape_id"]), row["start_by"]) for row in rows]
 
 
 async def next_due(conn: Connection) -> tuple[timedelta | None, bool]:
-    """Return how long it is until the next task becomes due; None when there is none.
+    """Return the time until the next task becomes due, and whether ended upstreams are pending.
 
-    And whether tasks have ended that others wait for.
+    The time is None if no task is scheduled.
     """
     row = await conn.fetchrow(SQL["next_due"])
-    assert row is not None  # noqa: S101 -- it has one row whatever is stored
+    assert row is not None  # noqa: S101 -- the statement always returns one row
     seconds = row["seconds"]
     until = None if seconds is None else timedelta(seconds=max(0.0, seconds))
     return until, row["has_ended"]
 
 
 async def read_vitals(conn: Connection, *, lately: timedelta, whole: bool) -> Vitals:
-    """Return how PostgreSQL and the nodes are, and whether there are orphans.
+    """Return the clock of PostgreSQL, and whether leases have expired or orphans exist.
 
-    Those of incarnations that ended `lately` are always found, others by a look at the whole.
+    Orphans of incarnations that ended `lately` are always found, others only with `whole`, which
+    scans all running attempts.
     """
     row = await conn.fetchrow(SQL["read_vitals"], whole, lately)
-    assert row is not None  # noqa: S101 -- the clock has one row
+    assert row is not None  # noqa: S101 -- the statement always returns one row
     return Vitals(**row)
 
 
 async def expire_incarnations(conn: Connection, at: datetime) -> list[tuple[int, int]]:
-    """End the incarnations whose lease had run out by `at`; return them as (incarnation, node)."""
+    """End the incarnations whose lease had expired by `at`; return (incarnation, node) pairs."""
     rows = await conn.fetch(SQL["expire_incarnations"], at)
     return [(row["id"], row["node_id"]) for row in rows]
 
 
-def _told(row: asyncpg.Record, payloads: Mapping[int, Payload], having: Set[int]) -> Told | None:
+def _start_details(
+    row: asyncpg.Record, payloads: Mapping[int, Payload], with_inputs: Set[int]
+) -> StartDetails | None:
     task = row["id"]
     if task not in payloads:
         return None
     cap, key = row["execution_cap"], row["idempotency_key"]
-    return Told(row["shape_id"], cap, payloads[task], key, task in having)
+    return StartDetails(row["shape_id"], cap, payloads[task], key, task in with_inputs)
 
 
-def _held(row: asyncpg.Record) -> Held:
-    """Return a locked row; what else its statement returns is not a field."""
-    return msgspec.convert(dict(row), Held)
+def _locked_attempt(row: asyncpg.Record) -> LockedAttempt:
+    """Convert a locked row; columns that are not fields are ignored."""
+    return msgspec.convert(dict(row), LockedAttempt)
 
 
 def _columns(refs: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:

@@ -1,25 +1,25 @@
-"""What a tenant has in use of what its plan grants.
+"""A tenant's current usage of its plan's limits.
 
-Everything is counted from live rows, when it is asked for; nothing is kept beside them.
+Usage is counted from live rows on request; no counters are stored.
 """
 
 from datetime import datetime
 
 import msgspec
 
-from duly.model.artifact import LEAST_BYTES
-from duly.model.resources import NOTHING, Resources
+from duly.model.artifact import MIN_ACCOUNTED_BYTES
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("limits.sql")
 
 
-class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant has in use now."""
+class CurrentUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's usage at `now`."""
 
     now: datetime
     stored_tokens: float | None
-    """What its bucket held at `filled_at`; None if it was never drawn from."""
+    """Tokens in its bucket at `filled_at`; None if it was never drawn from."""
     filled_at: datetime | None
     running: int
     resources: Resources
@@ -28,35 +28,35 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     artifact_bytes: int = 0
 
     def tokens(self, per_hour: int, burst: int) -> float:
-        """Return what its bucket holds now, at a rate: what was left, and what came since."""
+        """Return the tokens in its bucket now, refilled at the given rate."""
         if self.stored_tokens is None or self.filled_at is None:
             return burst
-        passed = max(0.0, (self.now - self.filled_at).total_seconds())
-        return min(float(burst), self.stored_tokens + passed * per_hour / 3600)
+        elapsed = max(0.0, (self.now - self.filled_at).total_seconds())
+        return min(float(burst), self.stored_tokens + elapsed * per_hour / 3600)
 
 
-class Running(msgspec.Struct, frozen=True):
-    """How many tasks of one shape run."""
+class RunningShape(msgspec.Struct, frozen=True):
+    """The number of running tasks of one shape."""
 
     needs: Resources
     times: int
 
 
-async def read_used(conn: Connection, tenant_id: int) -> Used:
-    """Count what a tenant has in use."""
-    row = await conn.fetchrow(SQL["read_used"], tenant_id, LEAST_BYTES)
-    assert row is not None  # noqa: S101 -- it begins with a row of its own
-    running = msgspec.convert(row["running"], list[Running])
-    resources = NOTHING
-    for one in running:
-        resources = resources.plus(one.needs, one.times)
+async def read_current_usage(conn: Connection, tenant_id: int) -> CurrentUsage:
+    """Count a tenant's usage."""
+    row = await conn.fetchrow(SQL["read_current_usage"], tenant_id, MIN_ACCOUNTED_BYTES)
+    assert row is not None  # noqa: S101 -- the statement always returns one row
+    running = msgspec.convert(row["running"], list[RunningShape])
+    resources = NO_RESOURCES
+    for shape in running:
+        resources = resources.plus(shape.needs, shape.times)
     for reserved in msgspec.convert(row["reserved"], list[Resources]):
         resources = resources.plus(reserved)
-    return Used(
+    return CurrentUsage(
         now=row["now"],
         stored_tokens=row["tokens"],
         filled_at=row["filled_at"],
-        running=sum(one.times for one in running),
+        running=sum(shape.times for shape in running),
         resources=resources,
         waiting=row["waiting"],
         schedules=row["schedules"],

@@ -1,4 +1,4 @@
-"""What nodes have told of attempts that run: in the live row, and gone with it."""
+"""Resource measurements of running attempts, stored in the live row."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ SQL = load_statements("measurements.sql")
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """How long an attempt has run, and what it has used by now; None where that is not known."""
+    """How long an attempt has run, and what it has used so far; None if unknown."""
 
     task: int
     attempt: int
@@ -20,15 +20,15 @@ class Measurement(msgspec.Struct, frozen=True):
     peak_memory_mb: float | None
 
 
-async def note(conn: Connection, node_id: int, measured: Sequence[Measurement]) -> None:
-    """Keep what a node has measured of attempts that are still its own."""
+async def record(conn: Connection, node_id: int, measurements: Sequence[Measurement]) -> None:
+    """Store a node's measurements of the attempts that it still holds."""
     await conn.execute(
-        SQL["note"],
+        SQL["record"],
         node_id,
-        [one.task for one in measured],
-        [one.attempt for one in measured],
-        [one.token for one in measured],
-        [one.ran for one in measured],
-        [one.cpu_seconds for one in measured],
-        [one.peak_memory_mb for one in measured],
+        [measurement.task for measurement in measurements],
+        [measurement.attempt for measurement in measurements],
+        [measurement.token for measurement in measurements],
+        [measurement.ran for measurement in measurements],
+        [measurement.cpu_seconds for measurement in measurements],
+        [measurement.peak_memory_mb for measurement in measurements],
     )

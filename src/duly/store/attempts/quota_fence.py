@@ -1,8 +1,10 @@
-"""Quotas: what tenants may have at once, and the marks that keep every count of it exact.
+"""Tenants' limits, and the fence that detects changes after usage was counted.
 
-What a tenant has is derived from live rows (`stock`), by the leader alone. That nothing has
-changed since it was counted is what the marks tell: `revision` rises with the limits, `given`
-with whatever is given to a tenant that has some.
+The leader counts usage from live rows (`fleet_snapshot`). A lease succeeds only if the fence is
+unchanged since the count: `revision` rises with every change of a limit, `given` with every grant
+to a tenant that has limits.
+
+Decision: docs/adr/0013-limits-counted-and-fenced.md.
 """
 
 from collections.abc import Collection
@@ -12,20 +14,20 @@ import msgspec
 from duly.model.limits import Limits
 from duly.store.database import Connection, load_statements
 
-SQL = load_statements("quotas.sql")
+SQL = load_statements("quota_fence.sql")
 
 
-class Granted(msgspec.Struct, frozen=True):
-    """What tenants may have, by a revision of the limits."""
+class TenantLimits(msgspec.Struct, frozen=True):
+    """Limits by tenant, as of a revision."""
 
     revision: int
     limits: dict[int, Limits]
 
 
-async def read_limits(conn: Connection, tenants: Collection[int]) -> Granted:
-    """Return what tenants may have at once."""
+async def read_limits(conn: Connection, tenants: Collection[int]) -> TenantLimits:
+    """Return the limits of tenants."""
     rows = await conn.fetch(SQL["read_limits"], list(tenants))
-    return Granted(
+    return TenantLimits(
         rows[0]["revision"],
         {
             row["tenant_id"]: Limits(row["max_running"], row["max_resources"], row["is_suspended"])
@@ -35,6 +37,6 @@ async def read_limits(conn: Connection, tenants: Collection[int]) -> Granted:
     )
 
 
-async def give(conn: Connection, tenant_id: int) -> None:
-    """Let no lease be made by what was counted before, from now until the commit and after it."""
-    await conn.execute(SQL["give"], tenant_id)
+async def advance(conn: Connection, tenant_id: int) -> None:
+    """Fence off leases decided on earlier counts of a tenant's usage, from now on."""
+    await conn.execute(SQL["advance"], tenant_id)

@@ -1,9 +1,8 @@
-"""The line on which servers tell each other that something has happened.
+"""LISTEN and NOTIFY between servers, on a dedicated connection.
 
-PostgreSQL's NOTIFY, on a connection of its own: inside a transaction that writes
-tasks it would take a lock that all servers share. What is told is only a hint, and
-may be lost; behind a pooler that hands out connections by the transaction nothing
-is heard at all.
+NOTIFY inside a transaction that writes tasks would take a lock that all servers share at commit.
+Messages are hints and may be lost. A transaction-mode pooler does not support LISTEN, so the
+connection bypasses the pooler.
 """
 
 from collections.abc import Callable
@@ -12,62 +11,72 @@ from typing import Any
 
 import asyncpg
 
-from duly.store.database import Database, load_statements, translated
+from duly.store.database import Database, load_statements, translated_errors
 
 SQL = load_statements("channel.sql")
-NAME = "duly"
-PATIENCE = 5.0
-"""Seconds after which a silent PostgreSQL counts as gone."""
+CHANNEL = "duly"
+STATEMENT_TIMEOUT_SECONDS = 5.0
+"""A PostgreSQL that does not answer for this long counts as gone."""
 
 
 class Channel:
-    """An open line; it is not mended but opened anew."""
+    """An open connection that listens; after a disconnect, open a new one."""
 
-    def __init__(self, conn: asyncpg.Connection, lost: Callable[[], None]) -> None:
+    def __init__(self, conn: asyncpg.Connection, on_disconnect: Callable[[], None]) -> None:
         self._conn = conn
-        self._lost = lost
-        conn.add_termination_listener(self._end)
+        self._on_disconnect = on_disconnect
+        conn.add_termination_listener(self._on_termination)
 
     @classmethod
     async def open(
-        cls, database: Database, hear: Callable[[str], None], lost: Callable[[], None]
+        cls,
+        database: Database,
+        on_message: Callable[[str], None],
+        on_disconnect: Callable[[], None],
     ) -> "Channel":
-        """Begin to listen: `hear` gets what other servers tell, `lost` is called at the end."""
-        conn = await database.connect_apart("duly herald")
-        own = conn.get_server_pid()
+        """Start listening: `on_message` is called for every message of another server."""
+        conn = await database.connect_apart("duly server bus")
+        own_pid = conn.get_server_pid()
 
-        def pass_on(_: Any, sender: int, channel: str, text: Any) -> None:
-            if sender != own:
-                hear(str(text))
+        def on_notification(_: Any, sender_pid: int, channel: str, text: Any) -> None:
+            if sender_pid != own_pid:
+                on_message(str(text))
 
         try:
-            with translated():
-                await conn.add_listener(NAME, pass_on)
+            with translated_errors():
+                await conn.add_listener(CHANNEL, on_notification)
         except BaseException:
             conn.terminate()
             raise
-        return cls(conn, lost)
+        return cls(conn, on_disconnect)
 
-    def _end(self, _: Any) -> None:
-        self._lost()
+    def _on_termination(self, _: Any) -> None:
+        self._on_disconnect()
 
     @property
     def is_open(self) -> bool:
-        """Say whether the line is not known to be cut."""
+        """Return False once the connection is known to be closed."""
         return not self._conn.is_closed()
 
-    async def tell(self, text: str) -> None:
-        """Tell every other server; commits by itself."""
-        with translated():
-            await self._conn.execute(SQL["tell"], NAME, text, timeout=PATIENCE)
+    async def notify(self, text: str) -> None:
+        """Send a message to every other server, in a transaction of its own."""
+        with translated_errors():
+            await self._conn.execute(
+                SQL["notify"], CHANNEL, text, timeout=STATEMENT_TIMEOUT_SECONDS
+            )
 
-    async def has_company(self, silence: timedelta) -> bool:
-        """Say whether more than one server has been heard of for `silence`; notices a cut line."""
-        with translated():
-            found: bool = await self._conn.fetchval(SQL["has_company"], silence, timeout=PATIENCE)
-        return found
+    async def has_peers(self, silence: timedelta) -> bool:
+        """Return True if more than one server sent a heartbeat within `silence`.
+
+        The query also detects a broken connection.
+        """
+        with translated_errors():
+            has_peers: bool = await self._conn.fetchval(
+                SQL["has_peers"], silence, timeout=STATEMENT_TIMEOUT_SECONDS
+            )
+        return has_peers
 
     def close(self) -> None:
-        """Hang up at once; nobody is told that the line is lost."""
-        self._conn.remove_termination_listener(self._end)
+        """Close the connection at once, without calling `on_disconnect`."""
+        self._conn.remove_termination_listener(self._on_termination)
         self._conn.terminate()

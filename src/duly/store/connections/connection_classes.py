@@ -1,10 +1,10 @@
-"""Who may use how many of a server's connections to PostgreSQL.
+"""Divides a server's connections between classes of work.
 
-When the database is slow, every connection that there is gets used and waited for.
-So those whose lateness costs most have connections that nobody else can take: a
-server that cannot renew its term stops leading, and a node whose lease is not renewed
-freezes its tasks. Clients come last; they are told to try again, and their tenants share what
-they have, so that the slow statements of one do not stop the others.
+When the database is slow, all connections are in use and callers queue. So the work whose delay
+costs most has connections reserved for it: a server that cannot renew its term stops leading, and
+a node whose lease is not renewed freezes its tasks. Clients come last and are asked to retry;
+tenants share the clients' connections fairly, so that one tenant's slow statements do not block
+the others.
 """
 
 import asyncio
@@ -13,80 +13,80 @@ from datetime import timedelta
 from enum import Enum
 
 from duly.errors import Unavailable
-from duly.store.shared_turns import SharedTurns
+from duly.store.connections.fair_semaphore import FairSemaphore
 
-LOOPS = 11
-"""What a server's loops need is never lent out: one connection each, and the timekeeper two."""
-PATIENCE = 5.0
-"""Seconds to wait for a turn."""
+DUTY_CONNECTIONS = 11
+"""Reserved for the server's own loops: one connection each, and two for the timekeeper."""
+ACQUIRE_TIMEOUT_SECONDS = 5.0
+"""How long a caller queues before it is asked to retry."""
 RETRY_AFTER = timedelta(seconds=2)
-BUSY = "The server waits for its database, and others wait before this request; try again."
+BUSY_MESSAGE = "All database connections for such requests are in use; try again."
 
 
-class Lane(Enum):
-    """For whom a connection is wanted."""
+class ConnectionClass(Enum):
+    """The kind of work that a connection is borrowed for."""
 
     DUTY = "duty"
     """A loop of the server itself: terms, rounds, expiry, the group commit."""
     LEASE = "lease"
-    """Nodes that renew their leases, which touches nothing that tasks touch."""
+    """Lease renewals of nodes, which contend with no statement about tasks."""
     NODE = "node"
-    """Whatever else nodes ask and tell: polls, reports, logs."""
-    CALLER = "caller"
-    """Who is calling: a short look that every request begins with."""
-    GUEST = "guest"
-    """Clients, for all that is not committed in a group."""
+    """Everything else for nodes: polls, reports, logs."""
+    AUTHENTICATION = "authentication"
+    """The short credential lookup at the start of every request."""
+    CLIENT = "client"
+    """Client requests, except those in the group commit."""
 
 
-class Lanes:
-    """The turns of those who are not a duty."""
+class ConnectionClasses:
+    """One semaphore per connection class; duties are never limited."""
 
     def __init__(self, connections: int) -> None:
-        turns = dict(shares(connections))
-        self._guests = SharedTurns(turns.pop(Lane.GUEST))
-        self._turns = {lane: asyncio.Semaphore(share) for lane, share in turns.items()}
+        slots = dict(slots_per_class(connections))
+        self._clients = FairSemaphore(slots.pop(ConnectionClass.CLIENT))
+        self._semaphores = {kind: asyncio.Semaphore(count) for kind, count in slots.items()}
 
-    async def enter(self, lane: Lane, tenant_id: int | None = None) -> None:
-        """Wait for a turn; raises Unavailable when it does not come in time.
+    async def acquire(self, kind: ConnectionClass, tenant_id: int | None = None) -> None:
+        """Wait for a slot; raises Unavailable after a timeout.
 
-        `tenant_id` says whose share of the guests' turns it is, None if it is no tenant's.
+        `tenant_id` is the tenant whose share of the clients' slots is used, if any.
         """
-        if lane is Lane.GUEST:
-            if not self._guests.try_acquire(tenant_id):
-                await _wait(self._guests.acquire(tenant_id))
+        if kind is ConnectionClass.CLIENT:
+            if not self._clients.try_acquire(tenant_id):
+                await _wait(self._clients.acquire(tenant_id))
             return
-        turns = self._turns.get(lane)
-        if turns is None:
+        semaphore = self._semaphores.get(kind)
+        if semaphore is None:
             return
-        if turns.locked():
-            await _wait(turns.acquire())
+        if semaphore.locked():
+            await _wait(semaphore.acquire())
         else:
-            await turns.acquire()
+            await semaphore.acquire()
 
-    def leave(self, lane: Lane, tenant_id: int | None = None) -> None:
-        """Give the turn to the next one."""
-        if lane is Lane.GUEST:
-            self._guests.release(tenant_id)
-        elif (turns := self._turns.get(lane)) is not None:
-            turns.release()
+    def release(self, kind: ConnectionClass, tenant_id: int | None = None) -> None:
+        """Free a slot for the next waiter."""
+        if kind is ConnectionClass.CLIENT:
+            self._clients.release(tenant_id)
+        elif (semaphore := self._semaphores.get(kind)) is not None:
+            semaphore.release()
 
 
-async def _wait(turn: Awaitable[object]) -> None:
+async def _wait(acquired: Awaitable[object]) -> None:
     try:
-        async with asyncio.timeout(PATIENCE):
-            await turn
+        async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
+            await acquired
     except TimeoutError:
-        raise Unavailable(BUSY, RETRY_AFTER) from None
+        raise Unavailable(BUSY_MESSAGE, RETRY_AFTER) from None
 
 
-def shares(connections: int) -> Mapping[Lane, int]:
-    """Return how many connections each lane may use at once, beside those of the loops."""
-    rest = max(connections - LOOPS, 4)
-    guest = max(rest * 2 // 5, 1)
-    lease, caller = max(rest // 5, 1), max(rest // 8, 1)
+def slots_per_class(connections: int) -> Mapping[ConnectionClass, int]:
+    """Return how many connections each class may use at once, besides those of the duties."""
+    rest = max(connections - DUTY_CONNECTIONS, 4)
+    client = max(rest * 2 // 5, 1)
+    lease, authentication = max(rest // 5, 1), max(rest // 8, 1)
     return {
-        Lane.LEASE: lease,
-        Lane.CALLER: caller,
-        Lane.GUEST: guest,
-        Lane.NODE: rest - lease - caller - guest,
+        ConnectionClass.LEASE: lease,
+        ConnectionClass.AUTHENTICATION: authentication,
+        ConnectionClass.CLIENT: client,
+        ConnectionClass.NODE: rest - lease - authentication - client,
     }

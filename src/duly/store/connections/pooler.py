@@ -1,7 +1,7 @@
-"""Behind a pooler: sessions are others' too, so what they are like is said to PostgreSQL.
+"""Checks the session settings behind a transaction-mode pooler.
 
-A connection of our own is told when it is opened how it is to work. A pooler that lends its
-sessions by the transaction takes none of that. The role has it instead, for every session.
+A direct connection gets its settings when it is opened. A transaction-mode pooler passes none of
+them on, so they must be set on the role instead, for every session.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import asyncpg
 
 from duly.errors import ConfigError
 
-OURS = frozenset({"application_name", "statement_timeout"})
-"""What may differ: a name, and a bound that whoever runs the database may have chosen."""
-ASK = """
+MAY_DIFFER = frozenset({"application_name", "statement_timeout"})
+"""Settings that are not checked: a label, and a timeout that the operator may choose."""
+READ_SETTINGS = """
 select lower(s.name) as name, s.setting, current_user::text as role,
        current_database()::text as database
   from pg_catalog.pg_settings s
@@ -22,15 +22,16 @@ select lower(s.name) as name, s.setting, current_user::text as role,
 
 
 async def check_sessions(pool: "asyncpg.Pool[Any]", wanted: Mapping[str, str]) -> None:
-    """Make sure that sessions are as `wanted`; else say how to make them so.
+    """Raise ConfigError with the missing ALTER ROLE statements if settings are not as `wanted`.
 
-    Only one is asked. The others come from the same role, unless they are older than its settings.
+    One session is checked. The others belong to the same role, and differ only if they are older
+    than its settings.
     """
-    names = sorted(wanted.keys() - OURS)
+    names = sorted(wanted.keys() - MAY_DIFFER)
     async with pool.acquire() as conn:
-        rows = await conn.fetch(ASK, names)
-    found = {row["name"]: row["setting"] for row in rows}
-    wrong = [name for name in names if found.get(name) != wanted[name]]
+        rows = await conn.fetch(READ_SETTINGS, names)
+    settings = {row["name"]: row["setting"] for row in rows}
+    wrong = [name for name in names if settings.get(name) != wanted[name]]
     if not wrong:
         return
     role, database = rows[0]["role"], rows[0]["database"]
@@ -39,6 +40,6 @@ async def check_sessions(pool: "asyncpg.Pool[Any]", wanted: Mapping[str, str]) -
         for name in wrong
     )
     raise ConfigError(
-        "Sessions behind the pooler are not as Duly needs them. Run this in PostgreSQL, and "
+        "Sessions behind the pooler lack settings that Duly needs. Run this in PostgreSQL, and "
         f"RECONNECT in PgBouncer:\n{statements}"
     )

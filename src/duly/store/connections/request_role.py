@@ -1,10 +1,9 @@
-"""The role that requests take on: a second lock, should a statement forget its tenant.
+"""The role that requests run as: defence in depth if a statement forgets to filter by tenant.
 
-Row level security lets this role see and write the rows of one tenant only, the one
-that the transaction names; with none named it sees nothing. Both the role and the
-tenant are set for the transaction alone, never for the session, because the connection
-is somebody else's afterwards. The owner of the tables is not bound: duties, the group
-commit and what nodes ask run as the owner.
+Row-level security lets this role see and write the rows of one tenant only, the one that the
+transaction names; without a name it sees nothing. Role and tenant are set with SET LOCAL, never
+for the session, because the pooled connection serves other tenants afterwards. The owner of the
+tables is not restricted: duties, the group commit and agents' requests run as the owner.
 """
 
 import re
@@ -18,11 +17,11 @@ from duly.store.database import Connection, load_statements
 
 SQL = load_statements("request_role.sql")
 ROLE = "duly_request"
-NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+UNQUOTED_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """What there is of the role."""
+class RoleStatus(msgspec.Struct, frozen=True):
+    """Which parts of the role's setup exist."""
 
     exists: bool
     is_ours: bool
@@ -32,49 +31,49 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Say whether requests can take the role on and do their work with it."""
+        """Return True if requests can switch to the role and work with it."""
         return self.exists and self.is_ours and self.is_granted
 
 
-async def establish(conn: Connection, role: str) -> None:
-    """Make the role, as far as we may, and grant it what it needs; `look` tells the result."""
-    standing = await look(conn, role)
-    if not standing.has_policies:
+async def ensure_role(conn: Connection, role: str) -> None:
+    """Create the role if we may, and grant it what it needs; `read_status` returns the result."""
+    status = await read_status(conn, role)
+    if not status.has_policies:
         return
     for needed, statement in (
-        (not standing.exists, SQL["make"]),
-        (not standing.is_ours, SQL["join"]),
+        (not status.exists, SQL["create"]),
+        (not status.is_ours, SQL["grant_membership"]),
     ):
         if needed and not await _try(conn, _named(statement, role)):
             return
     await conn.execute(_named(SQL["grant"], role))
 
 
-async def look(conn: Connection, role: str) -> Standing:
-    """Say what there is of the role, and change nothing."""
-    row = await conn.fetchrow(SQL["look"], role)
-    return msgspec.convert(dict(row or {}), Standing)
+async def read_status(conn: Connection, role: str) -> RoleStatus:
+    """Return which parts of the role's setup exist."""
+    row = await conn.fetchrow(SQL["read_status"], role)
+    return msgspec.convert(dict(row or {}), RoleStatus)
 
 
 def check_name(role: str) -> str:
-    """Return a name that needs no quotes; raises ConfigError for any other."""
-    if not NAME.fullmatch(role):
+    """Return `role` if it needs no quotes; raises ConfigError otherwise."""
+    if not UNQUOTED_NAME.fullmatch(role):
         raise ConfigError(
-            f"database.request_role is {role!r}; use small letters, digits and underscores."
+            f"database.request_role is {role!r}; use lower-case letters, digits and underscores."
         )
     return role
 
 
-def remedy(standing: Standing, role: str) -> Sequence[str]:
+def missing_grants(status: RoleStatus, role: str) -> Sequence[str]:
     """Return the statements that an administrator of the database has to run."""
-    owner = '"' + standing.owner.replace('"', '""') + '"'
-    make = [] if standing.exists else [f"create role {role} nologin noinherit;"]
-    join = [] if standing.is_ours else [f"grant {role} to {owner};"]
-    return [*make, *join]
+    owner = '"' + status.owner.replace('"', '""') + '"'
+    create = [] if status.exists else [f"create role {role} nologin noinherit;"]
+    grant = [] if status.is_ours else [f"grant {role} to {owner};"]
+    return [*create, *grant]
 
 
 async def _try(conn: Connection, statement: str) -> bool:
-    """Run a statement that we may lack the right for; somebody else may do the same just now."""
+    """Run a statement; False if we lack the privilege. A concurrent run of it counts as success."""
     try:
         async with conn.transaction():
             await conn.execute(statement)

@@ -1,8 +1,10 @@
-"""A connection that reads one tenant's rows and nothing else, for the length of a request.
+"""A read-only connection restricted to one tenant's rows for the length of a request.
 
-Role and tenant are set for the transaction alone: what is set for a session would still
-hold for whoever gets the connection next, here or behind a pooler. To begin costs one
-exchange with PostgreSQL. Nobody waits for the end: nothing was written.
+Role and tenant are set for the transaction only: session settings would leak to the next user of
+the connection, here or behind a pooler. Starting costs one round trip. The request does not wait
+for the commit, since nothing was written.
+
+Decision: docs/adr/0014-row-level-security.md.
 """
 
 import asyncio
@@ -15,39 +17,41 @@ import asyncpg
 from duly.errors import DulyError
 
 if TYPE_CHECKING:
-    from duly.store.database import Connection, Lent
+    from duly.store.database import BorrowedConnection, Connection
 
 
-def confinement(role: str, tenant_id: int) -> str:
-    """Return what keeps the rest of a transaction to one tenant's rows.
+def confine_statements(role: str, tenant_id: int) -> str:
+    """Return the statements that restrict the rest of a transaction to one tenant's rows.
 
-    Without a role only the tenant is named, which binds nobody: that was chosen.
+    Without a role only the tenant is set, which restricts nothing: the operator chose that.
     """
-    take_on = f"set local role {role}; " if role else ""
-    return f"{take_on}set local duly.tenant = {tenant_id:d}"
+    set_role = f"set local role {role}; " if role else ""
+    return f"{set_role}set local duly.tenant = {tenant_id:d}"
 
 
-UNCONFINED = "set local role to default"
+UNCONFINE_STATEMENT = "set local role to default"
 """Lets the rest of a transaction reach the rows of every tenant again."""
 
 
-class Confined:
-    """A connection while it is lent for reading; a class for the reason that `Lent` is one."""
+class TenantScope:
+    """A connection borrowed to read one tenant; a class for speed, like `BorrowedConnection`."""
 
-    __slots__ = ("_begin", "_conn", "_ending", "_lent")
+    __slots__ = ("_begin", "_borrowed", "_conn", "_releasing")
 
-    def __init__(self, lent: "Lent", begin: str, ending: "set[asyncio.Task[None]]") -> None:
-        self._lent = lent
+    def __init__(
+        self, borrowed: "BorrowedConnection", begin: str, releasing: "set[asyncio.Task[None]]"
+    ) -> None:
+        self._borrowed = borrowed
         self._begin = begin
-        # Who keeps what is being given back: a task that nobody holds may vanish half done.
-        self._ending = ending
+        # Keeps a reference to pending releases: an unreferenced task may be garbage-collected.
+        self._releasing = releasing
 
     async def __aenter__(self) -> "Connection":
-        self._conn = await self._lent.__aenter__()
+        self._conn = await self._borrowed.__aenter__()
         try:
             await self._conn.execute(self._begin)
         except BaseException as error:
-            await self._break_off(error)
+            await self._abort(error)
             raise
         return self._conn
 
@@ -58,31 +62,31 @@ class Confined:
         trace: TracebackType | None,
     ) -> None:
         if error is None or isinstance(error, DulyError):
-            ending = asyncio.create_task(self._end())
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            release = asyncio.create_task(self._commit_and_release())
+            self._releasing.add(release)
+            release.add_done_callback(self._releasing.discard)
         else:
-            await self._break_off(error)
+            await self._abort(error)
 
-    async def _end(self) -> None:
+    async def _commit_and_release(self) -> None:
         error: BaseException | None = None
         try:
             await self._conn.execute("commit")
         except BaseException as failure:
             error = failure
-            self._hang_up()
+            self._terminate()
         with contextlib.suppress(DulyError):
-            await self._lent.__aexit__(None if error is None else type(error), error, None)
+            await self._borrowed.__aexit__(None if error is None else type(error), error, None)
 
-    async def _break_off(self, error: BaseException) -> None:
-        """Give the connection back without its transaction, or not at all."""
+    async def _abort(self, error: BaseException) -> None:
+        """Roll back and release the connection, or close it."""
         try:
             await self._conn.execute("rollback")
-        except BaseException:  # it is lost, or still busy with what was broken off
-            self._hang_up()
-        await self._lent.__aexit__(type(error), error, error.__traceback__)
+        except BaseException:  # it is lost, or still busy with the cancelled statement
+            self._terminate()
+        await self._borrowed.__aexit__(type(error), error, error.__traceback__)
 
-    def _hang_up(self) -> None:
-        # One that is lost has left the pool by itself, and cannot be hung up any more.
+    def _terminate(self) -> None:
+        # A lost connection has already left the pool and cannot be terminated again.
         with contextlib.suppress(asyncpg.InterfaceError):
             self._conn.terminate()

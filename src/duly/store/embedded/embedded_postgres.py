@@ -1,16 +1,18 @@
-"""PostgreSQL in a folder: the one that `duly up` brings along.
+"""The bundled PostgreSQL cluster that `duly up` runs in its data folder.
 
-The programs come from a wheel; how they are run is ours. The cluster listens only on a
-unix socket in a private folder and asks for a password. It is a process of its own that
-survives a killed `duly up`: the next start finds it by its folder and goes on with it.
+The programs come from a wheel. The cluster listens only on a unix socket in a private folder and
+requires a password. It is a separate process that survives a killed `duly up`: the next start
+finds it by its folder and adopts it.
 
-Below the folder that is given:
+Files in the data folder:
 
     postgres/                      the cluster
-    postgres.password              of the role that owns Duly's database, and is all that we use
-    postgres.superuser.password    of its superuser, who only arranges the roles
-    postgres.socket/               where it listens, unless that path is too long for a socket
-    postgres.log                   what it says, kept small by `trim_log`
+    postgres.password              of the owner of Duly's database, the only role that Duly uses
+    postgres.superuser.password    of the superuser, which only sets up the roles
+    postgres.socket/               the socket's folder, unless the path is too long for a socket
+    postgres.log                   the server's log, kept small by `trim_log`
+
+Decision: docs/adr/0001-embedded-postgresql.md.
 """
 
 import contextlib
@@ -25,21 +27,21 @@ from urllib.parse import quote
 
 from duly.errors import ConfigError
 from duly.private_file import open_private, sync_folder, write_private
-from duly.store import postmaster
-from duly.store.embedded_roles import DATABASE, OWNER, PORT, SUPERUSER, Passwords, Roles
-from duly.store.postgres_programs import Programs, bundled_programs, end_of
-from duly.store.system_user import SystemUser, check_name, let_through, user_for
+from duly.store.embedded import postmaster
+from duly.store.embedded.programs import Programs, bundled_programs, tail_of
+from duly.store.embedded.roles import DATABASE, OWNER, PORT, SUPERUSER, Passwords, Roles
+from duly.store.embedded.system_user import SystemUser, allow_traversal, check_has_name, user_for
 
-LONGEST_SOCKET = 107
-"""Bytes of a unix socket's path that the kernel takes."""
-STAGING = "postgres.new-"
-"""What the name of a cluster begins with while it is being made."""
-LOG_LIMIT = 10 * 2**20
-START_PATIENCE = 120.0
+MAX_SOCKET_PATH_BYTES = 107
+"""The kernel's limit for the path of a unix socket."""
+STAGING_PREFIX = "postgres.new-"
+"""Name prefix of a cluster's folder while initdb creates it."""
+MAX_LOG_BYTES = 10 * 2**20
+START_TIMEOUT_SECONDS = 120.0
 """Seconds; recovery after a crash replays up to max_wal_size."""
-ADOPTION_PATIENCE = 10.0
-"""Seconds that a server which runs already gets to answer, and then to stop."""
-STOP_PATIENCE = 30.0
+ADOPTION_TIMEOUT_SECONDS = 10.0
+"""Seconds for a server that is already running to answer, and then to stop."""
+STOP_TIMEOUT_SECONDS = 30.0
 
 SETTINGS = {
     "listen_addresses": "",
@@ -52,18 +54,18 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    # A failed statement is ours to report; in the log it would repeat what tenants sent.
+    # Duly reports failed statements itself; in the log they would repeat what tenants sent.
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
 }
-"""Given at every start, so that a newer Duly can change them. fsync stays on."""
+"""Passed at every start, so that a newer Duly can change them. fsync stays on."""
 
 
 class EmbeddedPostgres:
     """One cluster in one folder.
 
-    The caller makes sure that only one process at a time starts or stops it. Both block;
-    from an event loop they are called in a thread.
+    The caller ensures that only one process at a time starts or stops the cluster. Both calls
+    block; call them in a thread from an event loop.
     """
 
     def __init__(self, folder: Path, programs: Path | None = None) -> None:
@@ -73,12 +75,12 @@ class EmbeddedPostgres:
         self._programs = Programs(programs or bundled_programs())
 
     def start(self) -> str:
-        """Start the cluster, or adopt the one that runs, and return a DSN for it."""
+        """Start the cluster, or adopt the running one, and return its DSN."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             user = user_for(self._data)
-            let_through(user, self._folder)
-            let_through(user, self._programs.folder)
+            allow_traversal(user, self._folder)
+            allow_traversal(user, self._programs.folder)
             passwords = self._passwords()
             if not self._data.exists():
                 self._create(user, passwords.superuser)
@@ -93,25 +95,25 @@ class EmbeddedPostgres:
             ) from error
 
     def stop(self) -> None:
-        """Stop the cluster if it runs, whoever started it, and wait until it is gone."""
-        postmaster.stop_postmaster(self._data, patience=STOP_PATIENCE)
+        """Stop the cluster if it runs, whichever process started it, and wait until it is gone."""
+        postmaster.stop_postmaster(self._data, patience=STOP_TIMEOUT_SECONDS)
         sockets = self._socket_path()
         if sockets.parent != self._folder:
             with contextlib.suppress(OSError):
                 sockets.rmdir()
 
     def running_pid(self) -> int | None:
-        """Return the process to watch: the server's, while it lives."""
+        """Return the pid of the server, for supervision; None if it does not run."""
         return postmaster.find_postmaster(self._data)
 
     def trim_log(self) -> None:
-        """Set a log aside that has grown too large; at most one old one is kept."""
-        # Copied and cut, not renamed: the server goes on writing to the file that it has.
+        """Rotate a log that has grown too large; at most one old log is kept."""
+        # Copied and truncated, not renamed: the server keeps writing to its open file.
         with contextlib.suppress(FileNotFoundError):
-            if self._log.lstat().st_size > LOG_LIMIT:
+            if self._log.lstat().st_size > MAX_LOG_BYTES:
                 set_aside = self._log.with_name("postgres.log.1")
                 set_aside.unlink(missing_ok=True)
-                # No link is followed: root may have been given the folder of somebody else.
+                # Links are not followed: root may run Duly in another user's folder.
                 with (
                     open_private(self._log, os.O_RDWR) as log,
                     open_private(set_aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy,
@@ -126,16 +128,16 @@ class EmbeddedPostgres:
                 f"{owner} is missing, and without it the database in {self._data} cannot be "
                 "opened. Restore it from a backup, or move the folder aside to begin anew."
             )
-        # An earlier version had no file for the superuser: it gets its password later.
+        # An earlier version had no file for the superuser, whose password is then set later.
         superuser = self._folder / "postgres.superuser.password"
-        return Passwords(_secret(owner), _secret(superuser))
+        return Passwords(_read_or_create_password(owner), _read_or_create_password(superuser))
 
     def _create(self, user: SystemUser, password: str) -> None:
-        """Make a cluster beside its final place, so that a half-made one is never used."""
-        check_name(user)
+        """Create a cluster beside its final path, so that an incomplete one is never used."""
+        check_has_name(user)
         self._remove_half_made()
-        # Another name each time: a killed start may have left an initdb that still writes.
-        staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=self._folder))
+        # A new name each time: a killed start may have left an initdb that is still writing.
+        staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=self._folder))
         password_file = staging.with_name(f"{staging.name}.password")
         write_private(password_file, password + "\n")
         options = [f"--pgdata={staging}", f"--pwfile={password_file}", f"--username={SUPERUSER}"]
@@ -149,26 +151,26 @@ class EmbeddedPostgres:
         if done.returncode != 0:
             shutil.rmtree(staging, ignore_errors=True)
             raise ConfigError(
-                f"PostgreSQL could not make its files in {self._folder}:\n{end_of(done.stdout)}"
+                f"PostgreSQL could not make its files in {self._folder}:\n{tail_of(done.stdout)}"
             )
         staging.rename(self._data)
         sync_folder(self._folder)
         self._remove_half_made()
 
     def _remove_half_made(self) -> None:
-        """Remove what killed starts have left, as far as nobody still writes there.
+        """Remove what killed starts have left, unless a process is still writing there.
 
-        It is in nobody's way: whatever cannot be removed now has a name that is not used again.
+        Best effort: the name of a folder that cannot be removed now is never used again.
         """
-        for left_over in self._folder.glob(f"{STAGING}*"):
-            # Looked at before: who still writes there makes a folder anew that was just removed.
+        for left_over in self._folder.glob(f"{STAGING_PREFIX}*"):
+            # The type is checked first: a process that still writes recreates a removed folder.
             if left_over.is_dir() and not left_over.is_symlink():
                 shutil.rmtree(left_over, ignore_errors=True)
             else:
                 left_over.unlink(missing_ok=True)
 
     def _locale(self) -> list[str]:
-        """Order text by code point everywhere, independent of the machine's libraries."""
+        """Return initdb options that order text by code point, whatever the machine's libraries."""
         if self._programs.major_version() >= 17:
             return ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         return ["--locale=C"]
@@ -193,27 +195,27 @@ class EmbeddedPostgres:
         )
 
     def _adopt(self, roles: Roles) -> Path | None:
-        """Return where the server listens that runs in this folder already, if one answers."""
+        """Return the socket folder of the server already running here, if it answers."""
         noted = postmaster.read_pid_file(self._data)
         if noted is None:
             return None
         running = postmaster.find_postmaster(self._data)
-        if running and postmaster.await_ready(self._data, running, START_PATIENCE):
+        if running and postmaster.wait_until_ready(self._data, running, START_TIMEOUT_SECONDS):
             sockets = Path(noted.socket_folder)
             if roles.prepare(sockets).returncode == 0:
                 return sockets
-        # It does not answer; or it is gone and only its sessions live on; or its number has
-        # passed to another program, which would keep PostgreSQL from starting.
-        postmaster.stop_postmaster(self._data, patience=ADOPTION_PATIENCE)
+        # The server does not answer; or it is gone and only its sessions live on; or its pid
+        # has passed to another program, which would keep PostgreSQL from starting.
+        postmaster.stop_postmaster(self._data, patience=ADOPTION_TIMEOUT_SECONDS)
         (self._data / postmaster.PID_FILE).unlink(missing_ok=True)
         return None
 
     def _launch(self, user: SystemUser, roles: Roles) -> Path:
         self.trim_log()
-        postmaster.sweep(self._data)
+        postmaster.kill_leftovers(self._data)
         sockets = self._socket_folder(user)
         for left_over in sockets.iterdir():
-            # Its owner is gone. The number in a lock may be another program's by now.
+            # Its owner is gone. The pid in a lock file may be another program's by now.
             left_over.unlink()
         settings = {**SETTINGS, "unix_socket_directories": str(sockets)}
         options = ["-D", str(self._data)]
@@ -226,33 +228,33 @@ class EmbeddedPostgres:
         answer = roles.prepare(sockets)
         if answer.returncode != 0:
             self.stop()
-            raise ConfigError(f"PostgreSQL started, but refuses us:\n{end_of(answer.stdout)}")
+            raise ConfigError(f"PostgreSQL started, but refuses us:\n{tail_of(answer.stdout)}")
         return sockets
 
     def _await_start(self, pid: int, said_before: int) -> None:
-        if postmaster.await_ready(self._data, pid, START_PATIENCE):
+        if postmaster.wait_until_ready(self._data, pid, START_TIMEOUT_SECONDS):
             return
         self.stop()
         with self._log.open("rb") as log:
             log.seek(said_before)
             said = log.read().decode(errors="replace")
         raise ConfigError(
-            f"PostgreSQL did not start in {self._data}. The end of {self._log}:\n{end_of(said)}"
+            f"PostgreSQL did not start in {self._data}. The end of {self._log}:\n{tail_of(said)}"
         )
 
     def _socket_path(self) -> Path:
-        """Return where the socket lies: in our folder, if a socket can have such a path."""
+        """Return the socket's folder: below the data folder, if a socket can have such a path."""
         folder = self._folder / "postgres.socket"
-        too_long = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET
-        # PostgreSQL and its clients take a comma for the end of one path and the next one.
+        too_long = len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > MAX_SOCKET_PATH_BYTES
+        # PostgreSQL and its clients read a comma as a separator of paths.
         if not too_long and "," not in str(folder):
             return folder
         name = hashlib.sha256(os.fsencode(self._data)).hexdigest()[:24]
-        # Anybody could have made this one first, which is why its owner is looked at.
+        # Any user could have created this folder first, so `_socket_folder` checks its owner.
         return Path("/tmp") / f"duly-{name}"  # noqa: S108
 
     def _socket_folder(self, user: SystemUser) -> Path:
-        """Make the folder of the socket, or make sure that only `user` can enter it."""
+        """Create the folder of the socket, or check that only `user` can enter it."""
         folder = self._socket_path()
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -267,8 +269,8 @@ class EmbeddedPostgres:
         return folder
 
 
-def _secret(file: Path) -> str:
-    """Return what a file of ours holds; a new password if there is none."""
+def _read_or_create_password(file: Path) -> str:
+    """Return the password in a file; create the file with a new one if it is missing."""
     try:
         return file.read_text().strip()
     except FileNotFoundError:

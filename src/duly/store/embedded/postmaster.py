@@ -1,8 +1,7 @@
-"""The processes of one PostgreSQL cluster, found and stopped.
+"""Finds and stops the processes of one PostgreSQL cluster.
 
-A cluster outlives the `duly up` that started it when that one is killed, so nothing
-here relies on being its parent. What is PostgreSQL's is known by the folder that all
-its processes work in, never by a number in a file alone: numbers are used again.
+A cluster outlives a killed `duly up`, so nothing here relies on being its parent process. Its
+processes are recognised by their working directory, never by a pid file alone: pids are reused.
 """
 
 import os
@@ -20,7 +19,7 @@ READY = "ready"
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What a running PostgreSQL has written about itself."""
+    """The fields of `postmaster.pid` that Duly reads."""
 
     pid: int
     socket_folder: str
@@ -28,7 +27,7 @@ class PidFile:
 
 
 def read_pid_file(data: Path) -> PidFile | None:
-    """Return what is in the pid file; None when there is none, or none that can be read."""
+    """Return the contents of the pid file; None if it is missing or unreadable."""
     try:
         lines = (data / PID_FILE).read_text().splitlines()
         return PidFile(
@@ -46,8 +45,8 @@ def find_postmaster(data: Path) -> int | None:
     return noted.pid if noted and _works_in(noted.pid, data) else None
 
 
-def await_ready(data: Path, pid: int, patience: float) -> bool:
-    """Wait until the server `pid` says that it is ready; False if it ends, or never does."""
+def wait_until_ready(data: Path, pid: int, patience: float) -> bool:
+    """Wait until the server `pid` reports ready; False if it ends or `patience` seconds pass."""
     deadline = monotonic() + patience
     while is_alive(pid) and monotonic() < deadline:
         noted = read_pid_file(data)
@@ -58,7 +57,7 @@ def await_ready(data: Path, pid: int, patience: float) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether there is such a process; one that only waits to be buried is not alive."""
+    """Return whether a process exists and is not a zombie."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -70,7 +69,7 @@ def is_alive(pid: int) -> bool:
 
 
 def find_processes(data: Path) -> list[int]:
-    """Return every PostgreSQL process of `data`, also those whose server was killed."""
+    """Return every PostgreSQL process of `data`, including those whose postmaster was killed."""
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]  # noqa: PTH208
     return [pid for pid in pids if _works_in(pid, data)]
 
@@ -83,32 +82,32 @@ def _works_in(pid: int, data: Path) -> bool:
     except OSError:
         return False
     same = (folder.st_dev, folder.st_ino) == (here.st_dev, here.st_ino)
-    # An upgrade that replaced the program under a running server leaves " (deleted)" behind.
+    # After an upgrade that replaced the program of a running server, the link has this suffix.
     return same and Path(program.removesuffix(" (deleted)")).name == "postgres"
 
 
 def stop_postmaster(data: Path, *, patience: float) -> None:
-    """Stop the server of `data`, first politely, and return when nothing of it is left.
+    """Stop the server of `data`, and return when none of its processes is left.
 
-    SIGINT ends the sessions and writes everything out. A server that has not managed in
-    `patience` seconds is ended at once: its log makes up for that at the next start.
+    SIGINT asks for a fast shutdown: it ends the sessions and flushes everything. After `patience`
+    seconds, SIGQUIT stops the server immediately, and the next start recovers from the WAL.
     """
     pid = find_postmaster(data)
     if pid is not None:
         for signum, wait in ((signal.SIGINT, patience), (signal.SIGQUIT, min(patience, 10.0))):
-            if end(pid, signum, wait):
+            if signal_and_wait(pid, signum, wait):
                 break
-    sweep(data)
+    kill_leftovers(data)
 
 
-def sweep(data: Path) -> None:
-    """Kill what is left of a server, so that the next one finds its memory unused."""
+def kill_leftovers(data: Path) -> None:
+    """Kill what is left of a server, so that its shared memory is free for the next one."""
     for pid in find_processes(data):
-        end(pid, signal.SIGKILL, 10.0)
+        signal_and_wait(pid, signal.SIGKILL, 10.0)
 
 
-def end(pid: int, signum: signal.Signals, wait: float) -> bool:
-    """Send a signal, and say whether the process was gone within `wait` seconds."""
+def signal_and_wait(pid: int, signum: signal.Signals, wait: float) -> bool:
+    """Send a signal, and return whether the process ended within `wait` seconds."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

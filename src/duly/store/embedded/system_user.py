@@ -1,9 +1,9 @@
-"""Who PostgreSQL runs as, and how that user reaches its folder.
+"""The system user that PostgreSQL runs as, and its access to the data folder.
 
-PostgreSQL refuses to run as root. Root therefore starts it as a system user of its
-own, and that user must be able to walk down to the data folder, which may lie below
-a private one such as /root. It gets exactly that: an access-control entry for one
-user, to pass through and not to read, and nothing for anybody else.
+PostgreSQL refuses to run as root. Root therefore starts it as a dedicated system user, which must
+be able to traverse the path to the data folder, even below a private folder such as /root. The
+user is granted exactly that: an ACL entry for one user with execute permission and no read
+permission. Nothing changes for other users.
 """
 
 import errno
@@ -17,33 +17,33 @@ from pathlib import Path
 
 from duly.errors import ConfigError
 
-NAME = "duly"
+USER_NAME = "duly"
 ACL = "system.posix_acl_access"
 VERSION = struct.Struct("<I")
 ENTRY = struct.Struct("<HHI")
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
-ENTER = 0o1
+EXECUTE = 0o1
 NO_ID = 0xFFFFFFFF
 
 Entry = tuple[int, int, int]
-"""Of an access-control list: its kind, the permission bits, and whose they are."""
+"""An ACL entry: its kind, the permission bits, and the id that they apply to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemUser:
-    """Whom PostgreSQL's processes belong to."""
+    """The user that PostgreSQL's processes run as."""
 
     uid: int
     gid: int
 
     @property
     def is_us(self) -> bool:
-        """Whether this is who we are, so that nothing needs to be changed."""
+        """Whether this process runs as the user, so that no switch is needed."""
         return self.uid == os.geteuid()
 
     @property
     def switch_uid(self) -> int | None:
-        """What a new process changes its user to, if at all; so too for the groups."""
+        """The uid that a new process switches to, or None; likewise for the groups."""
         return None if self.is_us else self.uid
 
     @property
@@ -53,22 +53,22 @@ class SystemUser:
 
     @property
     def switch_groups(self) -> list[str | int] | None:
-        """See `switch_uid`; root's other groups are not for PostgreSQL."""
+        """See `switch_uid`; PostgreSQL does not get root's supplementary groups."""
         return None if self.is_us else []
 
 
-def ourselves() -> SystemUser:
-    """Return who this process runs as."""
+def current_user() -> SystemUser:
+    """Return the user that this process runs as."""
     return SystemUser(os.geteuid(), os.getegid())
 
 
 def user_for(data: Path) -> SystemUser:
-    """Say who PostgreSQL is to run as for the cluster in `data`, which need not exist yet.
+    """Return the user to run PostgreSQL as for the cluster in `data`, which need not exist yet.
 
-    The owner of an existing cluster stays its owner, so that a folder which an ordinary
-    user began can be gone on with by root. A new one of root's gets the user `duly`.
+    An existing cluster keeps its owner, so that root can continue with an ordinary user's folder.
+    A new cluster of root's gets the user `duly`.
     """
-    us = ourselves()
+    us = current_user()
     if data.exists():
         status = data.stat()
         if us.uid not in (0, status.st_uid):
@@ -82,9 +82,9 @@ def user_for(data: Path) -> SystemUser:
 
 
 def find_user() -> SystemUser | None:
-    """Return the user that root runs PostgreSQL as, if there is one already."""
+    """Return the user that root runs PostgreSQL as, if it exists."""
     try:
-        entry = pwd.getpwnam(NAME)
+        entry = pwd.getpwnam(USER_NAME)
     except KeyError:
         return None
     return SystemUser(entry.pw_uid, entry.pw_gid)
@@ -93,7 +93,7 @@ def find_user() -> SystemUser | None:
 def _create_user() -> SystemUser:
     way_out = (
         "PostgreSQL does not run as root, so Duly needs a system user for it. "
-        f"Create one ('useradd --system --no-create-home {NAME}'), start Duly as an ordinary "
+        f"Create one ('useradd --system --no-create-home {USER_NAME}'), start Duly as an ordinary "
         "user, or give it a PostgreSQL of your own with --database."
     )
     program = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
@@ -101,7 +101,7 @@ def _create_user() -> SystemUser:
         raise ConfigError(f"There is no useradd on this machine. {way_out}")
     shell = shutil.which("nologin", path="/usr/sbin:/sbin:/usr/bin") or "/bin/false"
     done = subprocess.run(  # noqa: S603 (a fixed program and fixed arguments)
-        [program, "--system", "--user-group", "--no-create-home", "--shell", shell, NAME],
+        [program, "--system", "--user-group", "--no-create-home", "--shell", shell, USER_NAME],
         capture_output=True,
         text=True,
         errors="replace",
@@ -109,12 +109,12 @@ def _create_user() -> SystemUser:
     made = find_user()
     if made is None:
         why = done.stderr.strip() or f"exit code {done.returncode}"
-        raise ConfigError(f"Creating the user {NAME!r} failed: {why}. {way_out}")
+        raise ConfigError(f"Creating the user {USER_NAME!r} failed: {why}. {way_out}")
     return made
 
 
-def check_name(user: SystemUser) -> None:
-    """Raise ConfigError for a user without a name: PostgreSQL makes no cluster for one."""
+def check_has_name(user: SystemUser) -> None:
+    """Raise ConfigError for a user without a name, for which initdb refuses to run."""
     try:
         pwd.getpwuid(user.uid)
     except KeyError as error:
@@ -124,8 +124,8 @@ def check_name(user: SystemUser) -> None:
         ) from error
 
 
-def let_through(user: SystemUser, folder: Path) -> None:
-    """Let `user` walk down to `folder` and enter it, and change nothing for anybody else."""
+def allow_traversal(user: SystemUser, folder: Path) -> None:
+    """Let `user` traverse the path to `folder` and enter it; nothing changes for other users."""
     if user.is_us:
         return
     for ancestor in [*reversed(folder.parents), folder]:
@@ -134,7 +134,7 @@ def let_through(user: SystemUser, folder: Path) -> None:
 
 
 def _may_enter(user: SystemUser, folder: Path) -> bool:
-    """Ask the kernel, as that user: modes, lists and mounts all have their say."""
+    """Ask the kernel as that user, since modes, ACLs and mounts all matter."""
     asked = subprocess.run(  # noqa: S603 (a fixed program; the folder is an argument, not code)
         ["/bin/sh", "-c", 'test -x "$1"', "sh", str(folder)],
         user=user.uid,
@@ -154,15 +154,16 @@ def _grant_entry(user: SystemUser, folder: Path) -> None:
         raise ConfigError(
             f"PostgreSQL runs as the user with uid {user.uid}, which cannot enter {folder}, and an "
             f"access-control entry for it was refused ({error.strerror}). "
-            f"Choose a folder that every user can reach with --data, for example /var/lib/{NAME}."
+            "Choose a folder that every user can reach with --data, "
+            f"for example /var/lib/{USER_NAME}."
         ) from error
 
 
 def with_entry(entries: list[Entry], uid: int) -> list[Entry]:
-    """Add the right to enter for `uid` to a list, without widening anybody else's.
+    """Add execute permission for `uid` to an ACL, without widening any other entry.
 
-    The mask bounds what named users and groups really have. Raising it could hand the
-    others what it used to keep from them, so that is taken off their own entries first.
+    The mask bounds the effective permissions of named users and groups. Raising it could grant
+    others what it used to withhold, so the old mask is first applied to their entries.
     """
     mask = next((bits for kind, bits, _ in entries if kind == MASK), 0o7)
     bounded = [
@@ -172,7 +173,7 @@ def with_entry(entries: list[Entry], uid: int) -> list[Entry]:
     ]
     mine = next((bits for kind, bits, whose in bounded if (kind, whose) == (USER, uid)), 0)
     kept = [entry for entry in bounded if (entry[0], entry[2]) != (USER, uid)]
-    kept.append((USER, mine | ENTER, uid))
+    kept.append((USER, mine | EXECUTE, uid))
     new_mask = 0
     for kind, bits, _ in kept:
         if kind in (USER, GROUP_OBJ, GROUP):

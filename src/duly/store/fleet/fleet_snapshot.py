@@ -1,7 +1,7 @@
-"""What the nodes have to give, and what of it has been given.
+"""A consistent snapshot of the nodes' capacity and usage, the input of a scheduling round.
 
-All of it is read in one statement, as of one moment: a lease names the revision of the
-offer that it was decided by, and whatever was reserved before that revision is in it.
+One statement reads all of it. A lease names the revision of the incarnation that it was decided
+on, and every reservation made before that revision is part of the snapshot.
 """
 
 from collections import defaultdict
@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 import msgspec
 
 from duly.model.node import Offer
-from duly.model.resources import NOTHING, Resources
+from duly.model.resources import NO_RESOURCES, Resources
 from duly.model.shape import Shape
 from duly.store.database import Connection, load_statements
 
-SQL = load_statements("stock.sql")
+SQL = load_statements("fleet_snapshot.sql")
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """An incarnation that may take work, with all that it has."""
+class LiveIncarnation(msgspec.Struct, frozen=True):
+    """A live incarnation with its capacity."""
 
     incarnation_id: int
     node_id: int
@@ -32,7 +32,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """How many attempts of a shape an incarnation has, and when the first must have ended."""
+    """The number of attempts of a shape on an incarnation, and when the first must have ended."""
 
     incarnation_id: int
     shape_id: int
@@ -40,7 +40,7 @@ class InUse(msgspec.Struct, frozen=True):
     next_end: float
     """Seconds from now."""
     tenant_id: int | None = None
-    """Whose they are, if that was asked for."""
+    """Set for the tenants whose attempts were requested separately."""
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -51,79 +51,81 @@ class Reserved(msgspec.Struct, frozen=True):
     tenant_id: int
 
 
-class Marks(msgspec.Struct, frozen=True):
-    """By what limits, and up to what, tenants were counted; a lease names both."""
+class QuotaFence(msgspec.Struct, frozen=True):
+    """The state of limits and grants when usage was counted; a lease must present both."""
 
     revision: int
     given: int
 
 
-class Stock(msgspec.Struct, frozen=True):
-    """What there is, and what is taken."""
+class FleetSnapshot(msgspec.Struct, frozen=True):
+    """Capacity, usage and reservations at one moment."""
 
-    offers: list[Declared]
+    offers: list[LiveIncarnation]
     in_use: list[InUse]
     reserved: list[Reserved]
-    marks: Marks
+    fence: QuotaFence
     now: datetime
 
     @property
     def shapes(self) -> set[int]:
-        """Return the shapes of what runs."""
-        return {one.shape_id for one in self.in_use}
+        """Return the shapes of running attempts."""
+        return {use.shape_id for use in self.in_use}
 
     def reserved_by_node(self) -> dict[int, Resources]:
-        """Return what is reserved on each node that anything is reserved on."""
-        reserved: dict[int, Resources] = {}
-        for one in self.reserved:
-            reserved[one.node_id] = reserved.get(one.node_id, NOTHING).plus(one.resources)
-        return reserved
+        """Return the reserved resources of each node with reservations."""
+        totals: dict[int, Resources] = {}
+        for part in self.reserved:
+            totals[part.node_id] = totals.get(part.node_id, NO_RESOURCES).plus(part.resources)
+        return totals
 
     def used(self, shapes: Mapping[int, Shape]) -> dict[int, Resources]:
-        """Return what runs on each incarnation; what is not known of a shape does not count."""
+        """Return the resources in use on each incarnation; unknown shapes are not counted."""
         used: dict[int, Resources] = {}
-        for one in self.in_use:
-            if one.shape_id in shapes:
-                before = used.get(one.incarnation_id, NOTHING)
-                used[one.incarnation_id] = before.plus(shapes[one.shape_id].needs, one.times)
+        for use in self.in_use:
+            if use.shape_id in shapes:
+                before = used.get(use.incarnation_id, NO_RESOURCES)
+                used[use.incarnation_id] = before.plus(shapes[use.shape_id].needs, use.times)
         return used
 
     def free(self, shapes: Mapping[int, Shape]) -> list[Offer]:
-        """Return what is left free on each incarnation.
+        """Return the free resources of each incarnation.
 
-        Where something runs of which nobody can tell what it needs, nothing is free for sure.
+        An incarnation that runs an attempt of an unknown shape is assumed to have nothing free.
         """
         running: defaultdict[int, list[InUse]] = defaultdict(list)
-        for one in self.in_use:
-            running[one.incarnation_id].append(one)
+        for use in self.in_use:
+            running[use.incarnation_id].append(use)
         used, reserved = self.used(shapes), self.reserved_by_node()
-        unknown = {one.incarnation_id for one in self.in_use if one.shape_id not in shapes}
+        unknown = {use.incarnation_id for use in self.in_use if use.shape_id not in shapes}
         return [
             _offer(
-                one,
-                running[one.incarnation_id],
-                used.get(one.incarnation_id, NOTHING),
-                None if one.incarnation_id in unknown else reserved.get(one.node_id, NOTHING),
+                live,
+                running[live.incarnation_id],
+                used.get(live.incarnation_id, NO_RESOURCES),
+                None
+                if live.incarnation_id in unknown
+                else reserved.get(live.node_id, NO_RESOURCES),
             )
-            for one in self.offers
+            for live in self.offers
         ]
 
 
-async def read_stock(
+async def read_snapshot(
     conn: Connection, *, tenants: Collection[int] = (), running: bool = True
-) -> Stock:
-    """Return what every live node has, what runs there unless it is known, what is reserved.
+) -> FleetSnapshot:
+    """Return the capacity of every live node, the running attempts if wanted, and reservations.
 
-    What `tenants` have running is told apart from the rest.
+    Running attempts of `tenants` are listed separately by tenant.
     """
-    read = await conn.fetchval(SQL["read_stock"], running, list(tenants))
-    return msgspec.json.decode(read, type=Stock)
+    text = await conn.fetchval(SQL["read_snapshot"], running, list(tenants))
+    return msgspec.json.decode(text, type=FleetSnapshot)
 
 
 def _offer(
-    one: Declared, running: Sequence[InUse], used: Resources, reserved: Resources | None
+    one: LiveIncarnation, running: Sequence[InUse], used: Resources, reserved: Resources | None
 ) -> Offer:
-    free, next_end = NOTHING, timedelta(0)
+    free, next_end = NO_RESOURCES, timedelta(0)
     if reserved is not None:
         free = one.capacity.plus(used, -1).plus(reserved, -1)
         next_end = timedelta(seconds=min((each.next_end for each in running), default=0.0))
@@ -133,7 +135,7 @@ def _offer(
         name=one.name,
         capacity=one.capacity,
         free=free,
-        used=used if reserved is not None else NOTHING,
+        used=used if reserved is not None else NO_RESOURCES,
         next_end=next_end,
         labels=one.labels,
         draining=one.draining,

@@ -1,4 +1,4 @@
-"""Nodes, their incarnations, and what each of them should be running."""
+"""Nodes, their incarnations, and the attempts that each should be running."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -6,30 +6,33 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from duly.model.node import AbsentNode
 from duly.model.resources import Resources
 from duly.model.task import Payload
-from duly.store import inputs
 from duly.store.database import Connection, load_statements
 from duly.store.records import read_as
+from duly.store.tasks import inputs
 
 SQL = load_statements("nodes.sql")
+MAX_ABSENT = 1000
+"""Bounds the absent nodes that an explanation considers."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node as its key names it; one that was removed is still known, to be refused."""
+    """A node identified by its key; a removed node is still found, to be refused."""
 
     id: int
     name: str
     is_removed: bool = False
 
 
-class Token(msgspec.Struct, frozen=True):
+class JoinToken(msgspec.Struct, frozen=True):
     """A join token, and how many more nodes it admits; None means any number."""
 
     uses_left: int | None
 
 
-class HeldAttempt(msgspec.Struct, frozen=True):
+class ExpectedAttempt(msgspec.Struct, frozen=True):
     """An attempt that an incarnation should be running, and whether it should stop."""
 
     id: int
@@ -55,14 +58,14 @@ class Start(msgspec.Struct, frozen=True):
 
 
 async def add_token(conn: Connection, digest: bytes, *, lasts: timedelta, uses: int | None) -> None:
-    """Store a join token, by its SHA-256; it admits `uses` nodes, or any number if that is None."""
+    """Store the SHA-256 of a join token for `uses` nodes; None means any number."""
     await conn.execute(SQL["add_token"], digest, lasts, uses)
 
 
-async def find_token(conn: Connection, digest: bytes) -> Token | None:
+async def find_token(conn: Connection, digest: bytes) -> JoinToken | None:
     """Return a join token that has not expired, used up or not."""
     row = await conn.fetchrow(SQL["find_token"], digest)
-    return None if row is None else Token(row["uses_left"])
+    return None if row is None else JoinToken(row["uses_left"])
 
 
 async def use_token(conn: Connection, digest: bytes) -> bool:
@@ -71,7 +74,7 @@ async def use_token(conn: Connection, digest: bytes) -> bool:
 
 
 async def add(conn: Connection, name: str, key: bytes, labels: dict[str, str]) -> int | None:
-    """Make a node and return its id; None when the name or the key is taken."""
+    """Add a node and return its id; None if the name or the key is taken."""
     node: int | None = await conn.fetchval(SQL["add_node"], name, key, labels)
     return node
 
@@ -105,8 +108,8 @@ async def join(
     return fresh
 
 
-class Beat(NamedTuple):
-    """A sign of life of an incarnation, and what it says of itself."""
+class Heartbeat(NamedTuple):
+    """A heartbeat of an incarnation, with the state that it reports."""
 
     incarnation_id: int
     node_id: int
@@ -114,8 +117,8 @@ class Beat(NamedTuple):
     shortage: str | None = None
 
 
-async def renew(conn: Connection, beats: Sequence[Beat], *, ttl: timedelta) -> set[int]:
-    """Renew the leases of incarnations, and return those that are still alive."""
+async def renew(conn: Connection, beats: Sequence[Heartbeat], *, ttl: timedelta) -> set[int]:
+    """Renew the leases of incarnations; return the incarnations that are still alive."""
     rows = await conn.fetch(
         SQL["renew"],
         [beat.incarnation_id for beat in beats],
@@ -138,22 +141,28 @@ async def end_incarnation(conn: Connection, incarnation: int, reason: str) -> No
 
 
 async def name_of(conn: Connection, node_id: int) -> str:
-    """Return what a node is called; nothing when there is no such node."""
+    """Return a node's name; empty if there is no such node."""
     return str(await conn.fetchval(SQL["name_of"], node_id) or "")
 
 
+async def read_absent(conn: Connection, *, only_removed: bool = False) -> list[AbsentNode]:
+    """Return nodes that are down or removed, down ones and the latest first."""
+    rows = await conn.fetch(SQL["read_absent"], MAX_ABSENT, only_removed)
+    return [msgspec.convert(dict(row), AbsentNode) for row in rows]
+
+
 async def drain(conn: Connection, node_id: int, *, draining: bool) -> bool:
-    """Begin or end the draining of a node; False when there is no such node."""
+    """Start or stop draining a node; False if there is no such node."""
     return bool(await conn.fetchval(SQL["drain"], node_id, draining))
 
 
 async def remove(conn: Connection, node_id: int) -> bool:
-    """Take a node away for good and end its incarnation; False when there is no such node."""
+    """Remove a node and end its incarnation; False if there is no such node."""
     return bool(await conn.fetchval(SQL["remove"], node_id))
 
 
 async def override_capacity(conn: Connection, node_id: int, kinds: Mapping[str, Any]) -> bool:
-    """Say what a node has of some kinds, whatever its agent says; False when there is none."""
+    """Override the declared capacity of a node for some kinds; False if there is no such node."""
     return bool(await conn.fetchval(SQL["override_capacity"], node_id, kinds))
 
 
@@ -163,24 +172,24 @@ async def read_records(conn: Connection, *, window: timedelta) -> dict[int, tupl
     return {row["node_id"]: (row["failures"], row["losses"], row["joins"]) for row in rows}
 
 
-async def read_held(
+async def read_expected(
     conn: Connection, incarnation: int, node_id: int, above: int, tasks: Sequence[int]
-) -> list[HeldAttempt] | None:
-    """Return what an incarnation should be running: what came above a token, and named tasks.
+) -> list[ExpectedAttempt] | None:
+    """Return the attempts that an incarnation should be running: above a token, and named tasks.
 
-    None says that it has ended, or is not the node's.
+    None means that the incarnation has ended or belongs to another node.
     """
-    rows = await conn.fetch(SQL["read_held"], incarnation, node_id, above, list(tasks))
+    rows = await conn.fetch(SQL["read_expected"], incarnation, node_id, above, list(tasks))
     if not rows:
         return None
-    return read_as(HeldAttempt, [row for row in rows if row["id"] is not None])
+    return read_as(ExpectedAttempt, [row for row in rows if row["id"] is not None])
 
 
-async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:
+async def read_starts(conn: Connection, incarnation: int, tasks: Sequence[int]) -> list[Start]:
     """Return what is needed to start attempts that an incarnation holds."""
-    rows = await conn.fetch(SQL["read_assignments"], incarnation, list(tasks))
+    rows = await conn.fetch(SQL["read_starts"], incarnation, list(tasks))
     payloads = {row["id"]: msgspec.convert(row["payload"], Payload) for row in rows}
-    having = await inputs.read_having(conn, payloads)
+    having = await inputs.read_tasks_with_inputs(conn, payloads)
     return [
         Start(
             id=row["id"],
@@ -198,11 +207,11 @@ async def read_assignments(conn: Connection, incarnation: int, tasks: Sequence[i
 
 
 async def holds_attempt(conn: Connection, node_id: int, ref: tuple[int, int, int]) -> bool:
-    """Say whether (task, attempt, token) is still this node's to speak for."""
+    """Return True if the node still holds the lease (task, attempt, token)."""
     return bool(await conn.fetchval(SQL["holds_attempt"], node_id, *ref))
 
 
-async def prolong(
+async def extend_backstop(
     conn: Connection,
     node_id: int,
     refs: Sequence[tuple[int, int, int]],
@@ -211,6 +220,8 @@ async def prolong(
     slack: timedelta,
     longest: timedelta,
 ) -> None:
-    """Put off when attempts of a node are to be killed, because they have not begun."""
+    """Extend the kill time of a node's attempts that have not begun."""
     tasks, attempts, tokens = ([ref[column] for ref in refs] for column in range(3))
-    await conn.execute(SQL["prolong"], node_id, tasks, attempts, tokens, backstop, slack, longest)
+    await conn.execute(
+        SQL["extend_backstop"], node_id, tasks, attempts, tokens, backstop, slack, longest
+    )

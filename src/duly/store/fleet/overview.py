@@ -1,18 +1,20 @@
-"""The whole at a glance: nodes, and how many tasks there are of each kind.
+"""Operators' views: nodes, servers, and the number of tasks in each status.
 
-Counts are exact up to a bound and cost no more beyond it; what is in use on a node
-is derived from the leases, as it is when tasks are placed.
+Counts are exact up to a bound, which caps their cost. A node's usage is derived from its leases,
+in the same way as for placement.
 """
 
 from datetime import datetime, timedelta
 
+import asyncpg
 import msgspec
 
 from duly.model.node import NodeStatus, Offer
-from duly.model.resources import NOTHING, Resources
-from duly.store import leases, stock
+from duly.model.resources import NO_RESOURCES, Resources
+from duly.store.attempts import leases
 from duly.store.database import Connection, load_statements
-from duly.store.servers import SCHEDULING
+from duly.store.fleet import fleet_snapshot
+from duly.store.fleet.servers import SCHEDULING
 
 SQL = load_statements("overview.sql")
 ALL_NODES = 100_000
@@ -34,7 +36,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
-    """How many tasks of a tenant are in each status; final ones within a window of time."""
+    """A tenant's tasks by status; ended ones within a time window."""
 
     scheduled: int
     blocked: int
@@ -47,15 +49,15 @@ class TaskCounts(msgspec.Struct, frozen=True):
 
 
 class LiveCounts(msgspec.Struct, frozen=True):
-    """How many tasks of all tenants are live."""
+    """The live tasks of all tenants."""
 
     waiting: int
     running: int
     scheduled: int
 
 
-class Lead(msgspec.Struct, frozen=True):
-    """The time, the version of PostgreSQL, and who leads."""
+class LeaderStatus(msgspec.Struct, frozen=True):
+    """PostgreSQL's time and version, and the leader."""
 
     time: datetime
     version: str
@@ -63,7 +65,7 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """What a server leads, and in which term."""
+    """A duty that a server leads, with its term."""
 
     name: str
     term: int
@@ -73,6 +75,9 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     """A server as an operator sees it."""
 
     number: int
+    host: str
+    address: str | None
+    pid: int | None
     version: str
     started_at: datetime
     last_heartbeat_at: datetime
@@ -83,16 +88,19 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
 async def read_servers(
     conn: Connection, *, silence: timedelta, listed: timedelta
 ) -> list[ServerView]:
-    """Return the servers by number; one is alive if it was silent for no longer than `silence`.
+    """Return the servers by number; one counts as alive if it sent a heartbeat within `silence`.
 
-    One that has been silent for longer than `listed`, or has left, is not returned.
+    A server that has left, or sent no heartbeat within `listed`, is not returned.
     """
-    found: dict[int, ServerView] = {}
+    views: dict[int, ServerView] = {}
     for row in await conn.fetch(SQL["read_servers"], silence, listed):
-        view = found.setdefault(
+        view = views.setdefault(
             row["number"],
             ServerView(
                 number=row["number"],
+                host=row["host"],
+                address=row["address"],
+                pid=row["pid"],
                 version=row["version"],
                 started_at=row["started_at"],
                 last_heartbeat_at=row["heartbeat_at"],
@@ -102,7 +110,7 @@ async def read_servers(
         )
         if row["duty"] is not None:
             view.duties.append(Duty(row["duty"], row["term"]))
-    return list(found.values())
+    return list(views.values())
 
 
 async def read_nodes(
@@ -115,12 +123,12 @@ async def read_nodes(
 ) -> list[NodeView]:
     """Return nodes, newest first, with what is free on each."""
     rows = await conn.fetch(SQL["read_nodes"], before, limit, node_id, name)
-    held = await stock.read_stock(conn)
+    held = await fleet_snapshot.read_snapshot(conn)
     used = held.used(await leases.read_shapes(conn, sorted(held.shapes)))
     reserved = held.reserved_by_node()
     tasks: dict[int, int] = {}
-    for one in held.in_use:
-        tasks[one.incarnation_id] = tasks.get(one.incarnation_id, 0) + one.times
+    for use in held.in_use:
+        tasks[use.incarnation_id] = tasks.get(use.incarnation_id, 0) + use.times
     views = []
     for row in rows:
         incarnation = row["incarnation_id"]
@@ -130,14 +138,14 @@ async def read_nodes(
             NodeView(
                 id=row["id"],
                 name=row["name"],
-                status=_status(alive=row["is_alive"], draining=row["draining"], tasks=running),
+                status=_status(row, running),
                 capacity=capacity,
                 free=(
-                    capacity.plus(used.get(incarnation, NOTHING), -1).plus(
-                        reserved.get(row["id"], NOTHING), -1
+                    capacity.plus(used.get(incarnation, NO_RESOURCES), -1).plus(
+                        reserved.get(row["id"], NO_RESOURCES), -1
                     )
                     if row["is_alive"]
-                    else NOTHING
+                    else NO_RESOURCES
                 ),
                 labels=row["labels"],
                 last_heartbeat_at=row["last_heartbeat_at"],
@@ -150,13 +158,13 @@ async def read_nodes(
 
 
 async def read_offers(conn: Connection) -> list[Offer]:
-    """Return what every live node has left, as it is seen when tasks are placed."""
-    held = await stock.read_stock(conn)
+    """Return the free resources of every live node, as placement sees them."""
+    held = await fleet_snapshot.read_snapshot(conn)
     return held.free(await leases.read_shapes(conn, sorted(held.shapes)))
 
 
 async def count_tasks(conn: Connection, tenant_id: int, *, window: timedelta) -> TaskCounts:
-    """Count a tenant's tasks; those that have ended, within the last `window`."""
+    """Count a tenant's tasks; ended ones within the last `window`."""
     now: datetime = await conn.fetchval("select duly.now()")
     row = await conn.fetchrow(SQL["count_tasks"], tenant_id, now - window)
     return msgspec.convert(dict(row or {}), TaskCounts)
@@ -168,20 +176,20 @@ async def count_live(conn: Connection) -> LiveCounts:
     return msgspec.convert(dict(row or {}), LiveCounts)
 
 
-async def read_lead(conn: Connection) -> Lead:
-    """Return the time, the version of PostgreSQL, and who leads."""
+async def read_leader(conn: Connection) -> LeaderStatus:
+    """Return PostgreSQL's time and version, and the leader."""
     row = await conn.fetchrow(SQL["read_leader"], SCHEDULING)
-    return msgspec.convert(dict(row or {}), Lead)
+    return msgspec.convert(dict(row or {}), LeaderStatus)
 
 
-async def answers(conn: Connection) -> bool:
-    """Say whether the database is there and migrated."""
-    return bool(await conn.fetchval(SQL["answers"]))
+async def is_migrated(conn: Connection) -> bool:
+    """Return True if the database answers and is migrated."""
+    return bool(await conn.fetchval(SQL["is_migrated"]))
 
 
-def _status(*, alive: bool, draining: bool, tasks: int) -> NodeStatus:
-    if not alive:
-        return NodeStatus.LOST
-    if not draining:
+def _status(row: asyncpg.Record, tasks: int) -> NodeStatus:
+    if not row["is_alive"]:
+        return NodeStatus.STOPPED if row["has_left"] else NodeStatus.LOST
+    if not row["draining"]:
         return NodeStatus.READY
     return NodeStatus.DRAINING if tasks else NodeStatus.DRAINED

@@ -1,4 +1,4 @@
-"""Reservations: parts of nodes that are kept free of tasks, and who has what of the nodes."""
+"""Reservations of node resources, and the list of a tenant's allocations."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,11 +9,11 @@ from duly.model.resources import Resources
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("reservations.sql")
-NEWEST = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What is kept free on a node, and until when (None is for good)."""
+    """Resources kept free on a node until `expires_at`; None means until released."""
 
     id: int
     node_id: int
@@ -22,19 +22,20 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What a tenant has of a node: for a task that runs, whose id it has, or reserved."""
+    """A tenant's resources on a node: a running task, whose id it has, or a reservation."""
 
     id: int
     kind: Literal["task", "reservation"]
+    tenant: str
     node: str
     resources: Resources
     expires_at: datetime | None
 
 
 async def lock_node(conn: Connection, node_id: int) -> bool:
-    """Let nothing be leased on a node until the commit, nor by what was free before.
+    """Block leases on a node until the commit, and invalidate placements decided before.
 
-    False means that there is no such node.
+    Returns False if there is no such node.
     """
     if await conn.fetchval(SQL["lock_node"], node_id) is None:
         return False
@@ -61,29 +62,30 @@ async def find(conn: Connection, tenant_id: int, reservation_id: int) -> Reserva
 
 
 async def change(conn: Connection, changed: Reservation) -> bool:
-    """Store what a reservation is from now on; False when it has been released meanwhile."""
+    """Change a reservation; False if it has been released meanwhile."""
     resources = msgspec.to_builtins(changed.resources)
     return bool(await conn.fetchval(SQL["change"], changed.id, resources, changed.expires_at))
 
 
 async def release(conn: Connection, tenant_id: int, reservation_id: int) -> bool:
-    """Give back what is reserved; False when there is no such reservation."""
+    """Release a reservation; False if there is no such reservation."""
     return bool(await conn.fetchval(SQL["release"], tenant_id, reservation_id))
 
 
 async def drop_expired(conn: Connection) -> None:
-    """Forget reservations that have expired."""
+    """Delete expired reservations."""
     await conn.execute(SQL["drop_expired"])
 
 
 async def read_allocations(
     conn: Connection,
-    tenant_id: int,
+    tenant_id: int | None,
     *,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
     allocation_id: int | None = None,
+    node: str | None = None,
 ) -> list[Allocation]:
-    """Return what a tenant has of the nodes, newest first."""
-    rows = await conn.fetch(SQL["read_allocations"], tenant_id, before, limit, allocation_id)
+    """Return a tenant's allocations, newest first; those of all tenants without a `tenant_id`."""
+    rows = await conn.fetch(SQL["read_allocations"], tenant_id, before, limit, allocation_id, node)
     return [msgspec.convert(dict(row), Allocation) for row in rows]

@@ -1,7 +1,7 @@
-"""Servers: the number that each holds, and the terms in which one of them leads.
+"""Server numbers and leadership terms.
 
-A number makes ids unique; a term makes decisions exclusive. Both are leased, and
-both are written so that a holder that was stopped and wakes up can do no harm.
+A number makes ids unique; a term makes decisions exclusive. Both are leased and fenced, so that a
+holder that was suspended and wakes up cannot do harm.
 """
 
 from datetime import datetime, timedelta
@@ -14,14 +14,22 @@ from duly.store.database import Connection, load_statements
 
 SQL = load_statements("servers.sql")
 SCHEDULING = "scheduling"
-"""The one duty so far: everything that places, expires, retries and cleans up."""
+"""The only duty so far: placing, expiring, retrying and cleaning up."""
 
 
-class Number(msgspec.Struct, frozen=True):
-    """A server's number, and the second above which it may mint ids."""
+class ServerNumber(msgspec.Struct, frozen=True):
+    """A server's number, and the second above which it may generate ids."""
 
     number: int
     high_water: int
+
+
+class ServerProcess(msgspec.Struct, frozen=True):
+    """Where a server runs: its machine, its process there, and the URL that it listens on."""
+
+    host: str
+    pid: int
+    address: str | None
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -32,29 +40,37 @@ class Term(msgspec.Struct, frozen=True):
 
 
 async def take_number(
-    conn: Connection, name: str, incarnation: UUID, version: str, *, silence: timedelta
-) -> Number:
-    """Lease a number of a server that has been silent for `silence`, or a new one."""
+    conn: Connection, process: ServerProcess, incarnation: UUID, version: str, *, silence: timedelta
+) -> ServerNumber:
+    """Lease the number of a server without a heartbeat for `silence`, or a new one."""
     for _ in range(20):
-        row = await conn.fetchrow(SQL["take_number"], name, incarnation, version, silence)
+        row = await conn.fetchrow(
+            SQL["take_number"],
+            process.host,
+            incarnation,
+            version,
+            silence,
+            process.address,
+            process.pid,
+        )
         if row is not None:
-            return Number(row["number"], row["high_water"])
+            return ServerNumber(row["number"], row["high_water"])
     raise Unavailable("Every server number is taken; 256 servers are the most in one cell.")
 
 
 async def renew_number(
     conn: Connection, number: int, incarnation: UUID, *, high_water: int
 ) -> datetime | None:
-    """Renew the number and return the time; None when it is another server's by now."""
+    """Renew the number and return the time; None if another server has taken it."""
     row = await conn.fetchrow(SQL["renew_number"], number, incarnation, high_water)
     return None if row is None else row["now"]
 
 
-async def leave_number(
+async def release_number(
     conn: Connection, number: int, incarnation: UUID, *, high_water: int
 ) -> None:
-    """Let go of the number at a clean stop; `high_water` is the last second of its ids."""
-    await conn.execute(SQL["leave_number"], number, incarnation, high_water)
+    """Release the number at a clean shutdown; `high_water` is the last second of its ids."""
+    await conn.execute(SQL["release_number"], number, incarnation, high_water)
 
 
 async def renew_term(conn: Connection, term: Term, *, ttl: timedelta) -> bool:
@@ -63,7 +79,7 @@ async def renew_term(conn: Connection, term: Term, *, ttl: timedelta) -> bool:
 
 
 async def take_over(conn: Connection, server: int, *, ttl: timedelta) -> Term | None:
-    """Begin a new term if the current one has run out; call it in a transaction."""
+    """Begin a new term if the current one has expired; call it in a transaction."""
     await conn.execute(SQL["ensure_term"], SCHEDULING)
     if await conn.fetchval(SQL["lock_term"], SCHEDULING) is None:
         return None
@@ -72,7 +88,7 @@ async def take_over(conn: Connection, server: int, *, ttl: timedelta) -> Term | 
 
 
 async def resign(conn: Connection, term: Term) -> None:
-    """End a term early, at a clean stop."""
+    """End a term early, at a clean shutdown."""
     await conn.execute(SQL["resign_term"], SCHEDULING, term.number, term.server)
 
 

@@ -1,4 +1,4 @@
-"""Reads for the self-audit: what there is, piece by piece, held against first principles."""
+"""Reads of the self-audit: walks tables in batches and returns rows that violate an invariant."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -6,29 +6,29 @@ from typing import Any
 
 import msgspec
 
-from duly.model.drift import Finding, Kind, Scope, Seen
+from duly.model.drift import AuditScope, DriftCount, DriftKind, Finding
 from duly.model.resources import Resources
 from duly.store.database import Connection, load_statements
+from duly.store.fleet.servers import SCHEDULING
 from duly.store.records import read_as
-from duly.store.servers import SCHEDULING
 
 SQL = load_statements("audit.sql")
 
-Place = tuple[Any, ...]
-"""How far one has come in a table: the key of the last row."""
+Cursor = tuple[Any, ...]
+"""A position in a table: the key of the last row read."""
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """What is wrong in a piece of a table, how large it was, and where the next one begins."""
+class AuditBatch(msgspec.Struct, frozen=True):
+    """The findings in a batch of rows, its size, and the cursor of the next batch."""
 
     findings: list[Finding]
     looked_at: int
-    last: Place | None
+    last: Cursor | None
     """None at the end of the table."""
 
 
-class Line(msgspec.Struct, frozen=True):
-    """The first waiting task of a tenant and a shape."""
+class SubqueueHead(msgspec.Struct, frozen=True):
+    """The first waiting task of a subqueue."""
 
     tenant_id: int
     shape_id: int
@@ -37,8 +37,8 @@ class Line(msgspec.Struct, frozen=True):
     is_late: bool
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """What an agent has found on its node, and that with what an administrator said instead."""
+class DeclaredCapacity(msgspec.Struct, frozen=True):
+    """The capacity that an agent declared, and the same with the administrator's overrides."""
 
     incarnation_id: int
     node_id: int
@@ -49,11 +49,11 @@ class Declared(msgspec.Struct, frozen=True):
 class Audit(msgspec.Struct, frozen=True):
     """The last complete round of a scope."""
 
-    scope: Scope
+    scope: AuditScope
     completed_at: datetime
     took: timedelta
     looked_at: int
-    drift: dict[str, Seen]
+    drift: dict[str, DriftCount]
     """By kind. Another version of the server may know other kinds."""
     repaired: int
     """How many things were ever repaired."""
@@ -61,54 +61,56 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 async def walk_live(
-    conn: Connection, above: Place, limit: int, *, late: timedelta, grace: timedelta
-) -> Piece:
-    """Look at the next live tasks."""
+    conn: Connection, above: Cursor, limit: int, *, late: timedelta, grace: timedelta
+) -> AuditBatch:
+    """Examine the next live tasks."""
     ids = await _ids(conn, "read_live_ids", above, limit)
     rows = await conn.fetch(SQL["examine_live"], ids, late, grace) if ids else []
-    return Piece(_findings(rows), len(ids), _last(ids, limit))
+    return AuditBatch(_findings(rows), len(ids), _last(ids, limit))
 
 
-async def walk_tasks(conn: Connection, above: Place, limit: int) -> Piece:
-    """Look at the next tasks that are remembered."""
+async def walk_tasks(conn: Connection, above: Cursor, limit: int) -> AuditBatch:
+    """Examine the next tasks in the history."""
     ids = await _ids(conn, "read_task_ids", above, limit)
     rows = await conn.fetch(SQL["examine_tasks"], *above, ids[-1]) if ids else []
-    return Piece(_findings(rows), len(ids), _last(ids, limit))
+    return AuditBatch(_findings(rows), len(ids), _last(ids, limit))
 
 
-async def walk_letters(conn: Connection, above: Place, limit: int) -> Piece:
-    """Look at the next dead letters."""
-    ids = await _ids(conn, "read_letter_ids", above, limit)
-    rows = await conn.fetch(SQL["examine_letters"], ids) if ids else []
-    return Piece(_findings(rows), len(ids), _last(ids, limit))
+async def walk_dead_letters(conn: Connection, above: Cursor, limit: int) -> AuditBatch:
+    """Examine the next dead letters."""
+    ids = await _ids(conn, "read_dead_letter_ids", above, limit)
+    rows = await conn.fetch(SQL["examine_dead_letters"], ids) if ids else []
+    return AuditBatch(_findings(rows), len(ids), _last(ids, limit))
 
 
-async def walk_keys(conn: Connection, above: Place, limit: int, *, history: timedelta) -> Piece:
-    """Look at what the next idempotency keys stand for."""
+async def walk_keys(
+    conn: Connection, above: Cursor, limit: int, *, history: timedelta
+) -> AuditBatch:
+    """Examine the next idempotency keys."""
     keys = await conn.fetch(SQL["read_keys"], *above, limit, history)
     ids = [row["task_id"] for row in keys if row["is_kept"]]
     rows = await conn.fetch(SQL["examine_keys"], ids) if ids else []
     last = (keys[-1]["tenant_id"], keys[-1]["key"]) if len(keys) == limit else None
-    return Piece(_findings(rows), len(keys), last)
+    return AuditBatch(_findings(rows), len(keys), last)
 
 
-async def read_lines(
-    conn: Connection, above: Place, limit: int, *, late: timedelta
-) -> tuple[list[Line], Place | None]:
-    """Return the heads of the next lines, and where those after them begin."""
-    lines = read_as(Line, await conn.fetch(SQL["read_lines"], *above, limit, late))
+async def read_subqueue_heads(
+    conn: Connection, above: Cursor, limit: int, *, late: timedelta
+) -> tuple[list[SubqueueHead], Cursor | None]:
+    """Return the heads of the next subqueues, and the cursor if there are more."""
+    lines = read_as(SubqueueHead, await conn.fetch(SQL["read_subqueue_heads"], *above, limit, late))
     return lines, (lines[-1].tenant_id, lines[-1].shape_id) if len(lines) == limit else None
 
 
 async def examine_cluster(conn: Connection, *, late: timedelta) -> list[Finding]:
-    """Return what is wrong with nodes, agents and the leader."""
+    """Return the findings about nodes, agents and the leader."""
     return _findings(await conn.fetch(SQL["examine_cluster"], late, SCHEDULING))
 
 
-async def read_declared(conn: Connection) -> list[Declared]:
-    """Return what every node with a living agent has."""
+async def read_declared(conn: Connection) -> list[DeclaredCapacity]:
+    """Return the declared capacity of every node with a live agent."""
     return [
-        Declared(
+        DeclaredCapacity(
             row["id"],
             row["node_id"],
             msgspec.convert(row["capacity"], Resources),
@@ -120,14 +122,14 @@ async def read_declared(conn: Connection) -> list[Declared]:
 
 async def publish(
     conn: Connection,
-    scope: Scope,
+    scope: AuditScope,
     *,
     took: timedelta,
     looked_at: int,
-    drift: Mapping[Kind, Seen],
+    drift: Mapping[DriftKind, DriftCount],
     repaired: int,
 ) -> None:
-    """Keep what a complete round has found, for every server to tell."""
+    """Store the result of a complete round, for every server to report."""
     found = {kind.value: msgspec.to_builtins(seen) for kind, seen in drift.items()}
     await conn.execute(SQL["publish"], scope.value, took, looked_at, found, repaired)
 
@@ -137,13 +139,13 @@ async def read(conn: Connection) -> list[Audit]:
     return [msgspec.convert(dict(row), Audit) for row in await conn.fetch(SQL["read"])]
 
 
-async def _ids(conn: Connection, name: str, above: Place, limit: int) -> list[int]:
+async def _ids(conn: Connection, name: str, above: Cursor, limit: int) -> list[int]:
     return [row["id"] for row in await conn.fetch(SQL[name], *above, limit)]
 
 
-def _last(ids: Sequence[int], limit: int) -> Place | None:
+def _last(ids: Sequence[int], limit: int) -> Cursor | None:
     return (ids[-1],) if len(ids) == limit else None
 
 
 def _findings(rows: Sequence[Any]) -> list[Finding]:
-    return [Finding(Kind(row["kind"]), row["about"], row["evidence"] or "") for row in rows]
+    return [Finding(DriftKind(row["kind"]), row["about"], row["evidence"] or "") for row in rows]

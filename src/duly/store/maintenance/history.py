@@ -1,4 +1,7 @@
-"""Days of history: made ahead of time, and dropped as a whole; and what goes before its day."""
+"""Retention of history: daily partitions, created ahead of time and dropped as a whole.
+
+Tenants whose plans keep less than the whole history have their tasks deleted earlier.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,16 +14,16 @@ from duly.store.records import read_as
 SQL = load_statements("history.sql")
 
 
-class Retained(msgspec.Struct, frozen=True):
-    """A tenant that keeps what ended on `day` or later, and nothing else."""
+class RetentionCutoff(msgspec.Struct, frozen=True):
+    """A tenant that keeps only tasks that ended on `day` or later."""
 
     tenant_id: int
     day: int
     end_id: int
-    """The first id of that day: what it has that is lower may have to go."""
+    """The first id of that day: tasks below it are candidates for deletion."""
 
 
-class Aged(msgspec.Struct, frozen=True):
+class AgedTask(msgspec.Struct, frozen=True):
     """A task that was submitted before the first `day` that its tenant keeps."""
 
     tenant_id: int
@@ -28,8 +31,8 @@ class Aged(msgspec.Struct, frozen=True):
     id: int
 
 
-class Forgotten(msgspec.Struct, frozen=True):
-    """A task that nobody knows any more, but for what it has left in the logbook."""
+class DeletedTask(msgspec.Struct, frozen=True):
+    """A deleted task, whose logs are still to be deleted."""
 
     id: int
     graph_id: int | None
@@ -37,12 +40,12 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 async def ensure_days(conn: Connection) -> None:
-    """Make the partitions of the coming week."""
+    """Create the partitions of the coming week."""
     await conn.execute(SQL["ensure_days"])
 
 
 async def read_days(conn: Connection, *, older_than: timedelta) -> list[int]:
-    """Return the days of history that are older, oldest first."""
+    """Return the days of history older than this, oldest first."""
     return [row["day"] for row in await conn.fetch(SQL["read_days"], older_than)]
 
 
@@ -56,37 +59,37 @@ async def read_survivors(conn: Connection, day: int) -> set[int]:
     return {row["id"] for row in await conn.fetch(SQL["read_survivors"], day)}
 
 
-async def drop_rest(conn: Connection, *, older_than: timedelta, limit: int) -> int:
-    """Forget tasks that outlived their day and ended that long ago; return how many."""
-    return _count(await conn.execute(SQL["drop_rest"], older_than, limit))
+async def drop_outlived(conn: Connection, *, older_than: timedelta, limit: int) -> int:
+    """Delete tasks that outlived their partition and ended this long ago; return how many."""
+    return _count(await conn.execute(SQL["drop_outlived"], older_than, limit))
 
 
-async def read_retained(conn: Connection, *, history: timedelta) -> list[Retained]:
+async def read_cutoffs(conn: Connection, *, history: timedelta) -> list[RetentionCutoff]:
     """Return the tenants whose plans keep less than `history`."""
-    return read_as(Retained, await conn.fetch(SQL["read_retained"], history))
+    return read_as(RetentionCutoff, await conn.fetch(SQL["read_cutoffs"], history))
 
 
 async def read_aged(
-    conn: Connection, tenants: Sequence[Retained], first_ids: Sequence[int], *, limit: int
-) -> list[Aged]:
-    """Return tasks of tenants that may be too old, each tenant's from an id on, in their order."""
+    conn: Connection, tenants: Sequence[RetentionCutoff], first_ids: Sequence[int], *, limit: int
+) -> list[AgedTask]:
+    """Return candidates for deletion, from an id on for each tenant, in the order of tenants."""
     rows = await conn.fetch(
         SQL["read_aged"],
-        [one.tenant_id for one in tenants],
+        [cutoff.tenant_id for cutoff in tenants],
         first_ids,
-        [one.day for one in tenants],
+        [cutoff.day for cutoff in tenants],
         limit,
     )
-    return read_as(Aged, rows)
+    return read_as(AgedTask, rows)
 
 
-async def forget(conn: Connection, aged: Sequence[Aged]) -> list[Forgotten]:
-    """Forget those of some tasks that ended before their day, unless somebody needs them."""
+async def delete_aged(conn: Connection, aged: Sequence[AgedTask]) -> list[DeletedTask]:
+    """Delete the tasks that ended before their cutoff, unless they are still needed."""
     if not aged:
         return []
     ids = [one.id for one in aged]
-    rows = await conn.fetch(SQL["forget"], ids, [one.day for one in aged], min(ids), max(ids))
-    forgotten = read_as(Forgotten, rows)
+    rows = await conn.fetch(SQL["delete_aged"], ids, [one.day for one in aged], min(ids), max(ids))
+    forgotten = read_as(DeletedTask, rows)
     graphs = sorted({one.graph_id for one in forgotten if one.graph_id is not None})
     if graphs:
         await conn.execute(SQL["drop_graphs_of"], graphs)
@@ -94,22 +97,22 @@ async def forget(conn: Connection, aged: Sequence[Aged]) -> list[Forgotten]:
 
 
 async def drop_graphs(conn: Connection, *, older_than: timedelta, limit: int) -> int:
-    """Forget graphs that are that old and whose tasks are forgotten; return how many."""
+    """Delete graphs of this age whose tasks are deleted; return how many."""
     return _count(await conn.execute(SQL["drop_graphs"], older_than, limit))
 
 
 async def drop_submissions(conn: Connection, *, older_than: timedelta, limit: int) -> int:
-    """Forget idempotency keys whose tasks ended that long ago; return how many."""
+    """Delete idempotency keys whose tasks ended this long ago; return how many."""
     await conn.execute(SQL["note_ends"], older_than, limit)
     return _count(await conn.execute(SQL["drop_submissions"], older_than, limit))
 
 
 async def drop_leftovers(conn: Connection, *, older_than: timedelta) -> None:
-    """Forget expired join tokens, and incarnations that ended that long ago."""
+    """Delete expired join tokens, and incarnations that ended this long ago."""
     await conn.execute(SQL["drop_tokens"])
     await conn.execute(SQL["drop_incarnations"], older_than)
 
 
-def _count(answer: str) -> int:
-    """Return how many rows PostgreSQL says that a statement has touched."""
-    return int(answer.rpartition(" ")[2])
+def _count(command_tag: str) -> int:
+    """Return the number of rows in a command tag such as `DELETE 5`."""
+    return int(command_tag.rpartition(" ")[2])

@@ -1,21 +1,21 @@
-"""Writes of the self-audit: each looks again under the lock, and does nothing if all is well."""
+"""Repairs of the self-audit: each checks again under the lock, and does nothing if all is well."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
 
+from duly.store.attempts.leases import LockedAttempt
 from duly.store.database import Connection, load_statements
-from duly.store.leases import Held
 
 SQL = load_statements("repairs.sql")
-MOST_TOKENS = 1_000_000
+MAX_TOKEN_ADVANCE = 1_000_000
 
 
-async def lock_orphan(conn: Connection, task_id: int, token: int) -> Held | None:
-    """Lock a running attempt whose agent has ended; None when it is no such one any more."""
+async def lock_orphan(conn: Connection, task_id: int, token: int) -> LockedAttempt | None:
+    """Lock a running attempt whose agent has ended; None if it no longer is one."""
     row = await conn.fetchrow(SQL["lock_orphan"], task_id, token)
-    return None if row is None else msgspec.convert(dict(row), Held)
+    return None if row is None else msgspec.convert(dict(row), LockedAttempt)
 
 
 async def remove_live(conn: Connection, task_id: int) -> bool:
@@ -24,32 +24,32 @@ async def remove_live(conn: Connection, task_id: int) -> bool:
 
 
 async def copy_from_task(conn: Connection, task_id: int) -> bool:
-    """Let a live row ask for what its task asks for; call it in a transaction."""
+    """Copy a task's specification to its live row; call it in a transaction."""
     if await conn.fetchval(SQL["lock_live"], task_id) is None:
         return False
     return await conn.fetchval(SQL["copy_from_task"], task_id) is not None
 
 
 async def release(conn: Connection, task_id: int, *, late: timedelta) -> bool:
-    """Let a task wait for its turn whose time came so long ago."""
+    """Move a task that has been due for this long from scheduled to waiting."""
     return await conn.fetchval(SQL["release"], task_id, late) is not None
 
 
 async def advance_tokens(conn: Connection, task_id: int) -> bool:
-    """Bring the sequence of tokens to that of a task which is ahead of it."""
-    return await conn.fetchval(SQL["advance_tokens"], task_id, MOST_TOKENS) is not None
+    """Advance the token sequence to the token of a task that is ahead of it."""
+    return await conn.fetchval(SQL["advance_tokens"], task_id, MAX_TOKEN_ADVANCE) is not None
 
 
-async def raise_mark(conn: Connection, task_id: int) -> bool:
-    """Bring the mark of a server to an id that was minted above it."""
-    return await conn.fetchval(SQL["raise_mark"], task_id) is not None
+async def raise_high_water(conn: Connection, task_id: int) -> bool:
+    """Raise a server's high-water mark to an id that was generated above it."""
+    return await conn.fetchval(SQL["raise_high_water"], task_id) is not None
 
 
 async def recount(conn: Connection, task_id: int) -> bool:
-    """Let a task wait for as many as it should; call it in a transaction.
+    """Recount the upstreams that a task waits for; call it in a transaction.
 
-    It ends if one of them has ended in another way than it waits for. If nobody knows any more
-    how one of them ended, it is left alone.
+    The task ends if an upstream's end does not meet its condition. It is left alone if the end of
+    an upstream is no longer known.
     """
     if await conn.fetchval(SQL["lock_live"], task_id) is None:
         return False
@@ -71,17 +71,17 @@ async def end_agents(conn: Connection, node_id: int) -> bool:
 
 
 async def restore(conn: Connection, task_id: int) -> bool:
-    """Let a task live again that was neither live nor ended; call it in a transaction."""
+    """Restore the live row of a task that was neither live nor ended; call it in a transaction."""
     if await conn.fetchval(SQL["lock_task"], task_id) is None:
         return False
     return await conn.fetchval(SQL["restore"], task_id) is not None
 
 
-async def remove_letter(conn: Connection, task_id: int) -> bool:
-    """Take a task out of the dead letters that has not failed."""
-    return await conn.fetchval(SQL["remove_letter"], task_id) is not None
+async def remove_dead_letter(conn: Connection, task_id: int) -> bool:
+    """Remove a task that has not failed from the dead letters."""
+    return await conn.fetchval(SQL["remove_dead_letter"], task_id) is not None
 
 
-async def note(conn: Connection, task_id: int, details: Mapping[str, str]) -> None:
-    """Note that something about a task was repaired."""
-    await conn.execute(SQL["note"], task_id, details)
+async def record_repair(conn: Connection, task_id: int, details: Mapping[str, str]) -> None:
+    """Add an event about a repair to a task's history."""
+    await conn.execute(SQL["record_repair"], task_id, details)

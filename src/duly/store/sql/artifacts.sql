@@ -6,8 +6,8 @@ select id, sha256, bytes, blob, created_at, last_used_at
    and sha256 = $2
 
 -- name: read_artifacts
--- Return a page of a tenant's artifacts, newest first. Whoever needs one uses it: ids tell when
--- they were minted.
+-- Return a page of a tenant's artifacts, newest first. Being needed counts as a use, at the time
+-- that the id of the task or schedule was minted.
 --   $1 tenant_id, $2 below this id, $3 how many, $4 the one with this hash
 select a.id, a.sha256, a.bytes, a.blob, a.created_at,
        greatest(
@@ -23,13 +23,13 @@ select a.id, a.sha256, a.bytes, a.blob, a.created_at,
  order by a.id desc
  limit $3
 
--- name: lock_artifacts
--- Let nobody else add an artifact of a tenant before the commit.
+-- name: lock_uploads
+-- Prevent other transactions from adding artifacts of a tenant until the commit.
 --   $1 tenant_id
 select pg_advisory_xact_lock(hashtext('duly.artifacts'), $1::int)
 
 -- name: count_bytes
--- Return how many bytes the artifacts of a tenant take up, each at least $2.
+-- Return the total size of a tenant's artifacts, each counted as at least $2 bytes.
 --   $1 tenant_id, $2 the least
 select coalesce(sum(greatest(bytes, $2::bigint)), 0)::bigint
   from artifacts
@@ -41,16 +41,17 @@ insert into artifacts (id, tenant_id, sha256, bytes, blob, created_at, last_used
 values ($1, $2, $3, $4, $1, duly.now(), duly.now())
 
 -- name: move_artifact
--- Say where the bytes of an artifact are from now on.
+-- Store the new blob of an artifact.
 --   $1 id, $2 blob
 update artifacts
    set blob = $2,
        last_used_at = duly.now()
  where id = $1
 
--- name: use_artifacts
--- Note who needs which artifacts, and return those hashes that the tenant does not have. Whoever
--- deletes one has locked its row: that is waited for, and what is gone then is not found.
+-- name: add_uses
+-- Record which tasks or schedules need which artifacts, and return the hashes that the tenant does
+-- not have. A concurrent deletion has locked its row: the statement waits, and then does not find
+-- it.
 --   $1 tenant_id, $2 hashes, $3 who uses it, one for each
 with held as materialized (
         select a.id, a.sha256
@@ -74,8 +75,8 @@ select distinct given.sha256
  where given.sha256 not in (select sha256 from held)
 
 -- name: drop_uses
--- Note that somebody needs none any more, or others from now on; it used these until now. They
--- are locked before their uses are taken away, as by whoever removes one.
+-- Delete the uses of a task or schedule that needs no artifact any more, or others from now on; its
+-- artifacts were used until now. The artifacts are locked before their uses, as in a removal.
 --   $1 tenant_id, $2 used_by
 with used as materialized (
         select id
@@ -95,8 +96,8 @@ update artifacts
  where id = any(array(select id from used))
 
 -- name: touch_artifact
--- Note that somebody means to use an artifact soon, unless that was noted a short while ago; false
--- when it is gone by now.
+-- Record that an artifact is about to be used, unless that was recorded less than $3 ago; returns
+-- false if the artifact is gone.
 --   $1 tenant_id, $2 id, $3 how short
 with touched as (
         update artifacts
@@ -116,7 +117,7 @@ select exists (select 1 from touched)
        )
 
 -- name: lock_artifact
--- Lock an artifact, so that nobody begins to need it.
+-- Lock an artifact, so that no use of it can be added.
 --   $1 tenant_id, $2 sha256
 select id, sha256, bytes, blob, created_at, last_used_at
   from artifacts
@@ -125,8 +126,8 @@ select id, sha256, bytes, blob, created_at, last_used_at
    for update
 
 -- name: read_user
--- Return one of those that need a locked artifact, and whether that is a schedule. In a statement
--- of its own, which sees what was committed before the lock was given.
+-- Return one task or schedule that needs a locked artifact, and whether it is a schedule. A
+-- separate statement, whose snapshot includes what was committed before the lock was granted.
 --   $1 artifact_id
 select u.used_by, exists (select 1 from schedules s where s.id = u.used_by) as is_schedule
   from artifact_uses u
@@ -136,7 +137,7 @@ select u.used_by, exists (select 1 from schedules s where s.id = u.used_by) as i
  limit 1
 
 -- name: remove_artifact
--- Remove a locked artifact that nobody needs.
+-- Delete a locked artifact that is not needed.
 --   $1 id
 with unused as (
         delete from artifact_uses where artifact_id = $1
@@ -145,8 +146,8 @@ delete from artifacts
  where id = $1
 
 -- name: read_leased
--- Return the artifact of a task that is leased to a node now, by all of its fence; nulls if it
--- is gone, and no row if there is no such attempt, or it needs none.
+-- Return the artifact of a task that is leased to a node, checked by the complete fence. Returns
+-- nulls if the artifact is gone, and no row if there is no such attempt or it needs no artifact.
 --   $1 node_id, $2 task_id, $3 attempt, $4 token
 select l.tenant_id, a.bytes, a.blob
   from live l
@@ -166,10 +167,9 @@ select l.tenant_id, a.bytes, a.blob
    and l.node_id = $1
    and task.artifact is not null
 
--- name: settle_uses
--- Forget that somebody needed artifacts who does not any more, and note that these were used
--- until now. Goes through some of them, by their ids; returns the last one. An artifact is locked
--- before its uses are taken away, as by whoever removes it.
+-- name: drop_ended_uses
+-- Delete uses that have ended, and record that their artifacts were used until now. Reads $2 uses
+-- in id order, and returns the last id. An artifact is locked before its uses, as in a removal.
 --   $1 above this id, $2 how many
 with seen as materialized (
         select artifact_id, used_by
@@ -203,8 +203,8 @@ with seen as materialized (
 select max(used_by) from seen
 
 -- name: lock_expired
--- Lock artifacts that were not used for so long, or whose tenants are gone, and that nobody
--- needs. Whoever begins to need one just now has locked it, and is left alone.
+-- Lock unneeded artifacts that have not been used for their retention, or whose tenants are gone.
+-- An artifact to which a use is just being added is locked, and is skipped.
 --   $1 how long, $2 how many
 select a.id
   from artifacts a
@@ -221,16 +221,16 @@ select a.id
    for update skip locked
 
 -- name: remove_expired
--- Remove locked artifacts, except those that somebody needs after all, and return their bytes'
--- names. A statement of its own sees who came before the lock was given.
+-- Delete locked artifacts, except those needed after all, and return their blobs. A separate
+-- statement, whose snapshot includes uses added before the lock was granted.
 --   $1 ids
 delete from artifacts a
  where a.id = any($1::bigint[])
    and not exists (select 1 from artifact_uses u where u.artifact_id = a.id)
 returning a.tenant_id, a.bytes, a.blob
 
--- name: known_blobs
--- Return those of some names that stand for the bytes of an artifact.
+-- name: read_referenced_blobs
+-- Return which of these blobs belong to an artifact.
 --   $1 names
 select blob
   from artifacts

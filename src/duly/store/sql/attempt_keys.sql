@@ -1,8 +1,8 @@
--- Only a running row has a token, so `status` need not be asked; asked for, it would let the
--- index of all running rows be walked.
+-- Only a running row has a token, so `status` is not checked: that condition would allow a scan of
+-- the index of all running rows.
 
 -- name: register
--- Keep the digest of the key of an attempt, if that is still this node's to run.
+-- Store the digest of an attempt's key, if the node still holds the attempt.
 --   $1 node_id, $2 task_id, $3 attempt, $4 token, $5 SHA-256 of the key
 update live
    set attempt_key = $5
@@ -15,8 +15,8 @@ update live
        )
 returning id
 
--- name: is_good
--- Say whether a key speaks for an attempt that runs, on an incarnation that is alive.
+-- name: is_valid
+-- Return whether a key belongs to a running attempt on a live incarnation.
 --   $1 task_id, $2 attempt, $3 token, $4 SHA-256 of the key
 select exists (
         select 1
@@ -30,9 +30,9 @@ select exists (
                )
        )
 
--- name: say
--- Keep how far an attempt has come, if the key still speaks for it: it is asked again here,
--- because the attempt may have ended since the caller was let in.
+-- name: record_progress
+-- Store the progress of an attempt if its key is still valid: the key is checked again, because the
+-- attempt may have ended since the caller was authenticated.
 --   $1 task_id, $2 attempt, $3 token, $4 SHA-256 of the key, $5 fraction, $6 text
 update live
    set progress = $5,

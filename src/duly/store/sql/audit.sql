@@ -1,5 +1,5 @@
--- The audit goes through large tables piece by piece: one statement reads the ids of the next
--- piece through the primary key, another looks these rows up by id, in one snapshot.
+-- The audit reads large tables in batches: one statement reads the ids of the next batch through
+-- the primary key, another looks these rows up by id, in one snapshot.
 
 -- name: read_live_ids
 --   $1 above this id, $2 how many
@@ -10,15 +10,16 @@ select id
  limit $2
 
 -- name: examine_live
--- Return what is wrong with live tasks. Only what cannot be is named here, or what should
--- have been over for longer than $2.
--- A sequence is read as it is now, rows as they were when the statement began: so no token
--- that is seen can be above it, if all is well.
--- A task still waits for an upstream that is live, or whose end it was not told yet. Both the
--- telling and the end change in one transaction with what is seen here, so the sum is right at
--- every moment. Of a task with very many edges they are not counted, for the sake of the others.
--- What is wrong is said as `kind=evidence` in one array, which is nearly always empty. As a list
--- of values it took as long as all else: PostgreSQL prepares each of its rows anew for each task.
+-- Return the drift of live tasks: states that are impossible, or that should have ended more than
+-- $2 ago. A sequence is read at its current value, but rows as of the snapshot, so a visible token
+-- above the sequence is drift.
+--
+-- A task waits for an upstream that is live, or whose end is not resolved for it yet. Both the end
+-- and its resolution commit together with the rows read here, so the count is right in every
+-- snapshot. The edges of a task with very many are not counted, for the sake of the others.
+--
+-- Findings are returned as `kind=evidence` in one array, which is nearly always empty. A list of
+-- `values` took as long as all the rest: PostgreSQL prepares each of its rows again for every task.
 --   $1 ids, $2 how late something may be, $3 grace
 select split_part(said.what, '=', 1) as kind, seen.id as about,
        split_part(said.what, '=', 2) as evidence
@@ -44,7 +45,7 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
           from (select e.is_counted
                        and coalesce(
                         (select true from live u where u.id = e.upstream_id),
-                        (select u.told_to < e.dependant_id
+                        (select u.resolved_to < e.dependant_id
                            from ended_upstreams u
                           where u.task_id = e.upstream_id),
                         false
@@ -96,10 +97,9 @@ select split_part(said.what, '=', 1) as kind, seen.id as about,
              then concat('miscounted=', seen.blocked_by, ' ', awaited.open) end
        ], null)) as said (what)
 
--- name: read_lines
--- Return the first task of each subqueue, that is of each (tenant, shape), and whether it should
--- have started longer ago than $4. In the index a subqueue begins with its first task, so that
--- each is one look-up.
+-- name: read_subqueue_heads
+-- Return the first task of each subqueue (tenant, shape), and whether it should have started more
+-- than $4 ago. In the index, a subqueue begins with its first task, so each takes one lookup.
 --   $1 tenant_id and $2 shape_id above which to begin, $3 how many, $4 how late is late
 with recursive heads as (
         (select tenant_id, shape_id, id, attempt, start_by
@@ -126,7 +126,7 @@ select tenant_id, shape_id, id, attempt, start_by < duly.now() - $4::interval as
  limit $3
 
 -- name: examine_cluster
--- Return what is wrong with nodes, their agents and the leader; these are few.
+-- Return the drift of nodes, their agents and the leader, of which there are few.
 --   $1 how late something may be, $2 duty
 with alive as materialized (
         select i.id, i.node_id, i.expires_at, n.removed_at
@@ -153,7 +153,7 @@ select 'unknown_leader', t.server, t.term::text
    and not exists (select 1 from servers s where s.number = t.server)
 
 -- name: read_declared
--- Return what every living agent has found on its node, and what an administrator said instead.
+-- Return the capacity that each live agent has found on its node, and the administrator's override.
 select i.id, i.node_id, i.capacity, n.capacity_override
   from incarnations i
   join nodes n on n.id = i.node_id
@@ -168,9 +168,9 @@ select id
  limit $2
 
 -- name: examine_tasks
--- Return the tasks that are neither live nor ended, and those that ended after more or fewer
--- attempts than are recorded, or after none and one is. Each table is read once, from one id to another, and what is found
--- of a task is summed up: a fifth of the time that looking up each task in each table takes.
+-- Return the tasks that are neither live nor ended, and those that ended with another number of
+-- attempts than recorded. Each table is read once, by id range, and grouped by task, in a fifth of
+-- the time of looking up each task in each table.
 --   $1 above this id, $2 to this id
 select case when ended is null then 'lost_task' else 'attempt_gap' end as kind,
        id as about,
@@ -196,9 +196,9 @@ select case when ended is null then 'lost_task' else 'attempt_gap' end as kind,
    and (live = 0 and ended is null or (tried, highest) <> (ended, ended))
 
 -- name: read_keys
--- Return what idempotency keys stand for, and whether that must be there. What is older than
--- history may be forgotten, and what was forgotten because of its tenant's plan is noted. For
--- the key of a batch it is not; there nobody forgets what was submitted since yesterday.
+-- Return the tasks of idempotency keys, and whether they must be stored. Tasks older than the
+-- history may be deleted, and a deletion by a plan's retention is recorded in `ended_at`. For the
+-- key of a batch it is not; there, tasks submitted since yesterday are never deleted.
 --   $1 tenant_id and $2 key above which to begin, $3 how many, $4 how long history is kept
 select tenant_id, key, task_id,
        ended_at is null
@@ -219,7 +219,7 @@ select 'key_without_task' as kind, given.id as about, '' as evidence
   left join lateral (select id from tasks where tasks.id = given.id offset 0) as task on true
  where task.id is null
 
--- name: read_letter_ids
+-- name: read_dead_letter_ids
 --   $1 above this id, $2 how many
 select task_id as id
   from dead_letters
@@ -227,7 +227,7 @@ select task_id as id
  order by task_id
  limit $2
 
--- name: examine_letters
+-- name: examine_dead_letters
 -- Return the dead letters whose task has not failed.
 --   $1 ids
 select 'letter_without_end' as kind, given.id as about, '' as evidence
@@ -241,7 +241,7 @@ select 'letter_without_end' as kind, given.id as about, '' as evidence
  where ended.status is distinct from 'failed'
 
 -- name: publish
--- Keep what a complete round has found.
+-- Store the findings of a complete round.
 --   $1 scope, $2 how long it took, $3 how many rows, $4 drift, $5 how many were repaired
 insert into audits (scope, completed_at, took, looked_at, drift, repaired, repaired_at)
 values ($1, duly.now(), $2::interval, $3, $4::jsonb, $5::bigint,

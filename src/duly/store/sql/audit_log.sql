@@ -4,7 +4,7 @@ insert into audit_log (tenant_id, actor, action, target, details)
 values ($1, $2, $3, $4, $5::jsonb)
 
 -- name: read
--- Return a page of what was done, newest first.
+-- Return a page of the audit log, newest first.
 --   $1 below this id, $2 how many, $3 actor, $4 action, $5 since
 select a.id, a.at, t.name as tenant, a.actor, a.action, a.target, a.details
   from audit_log a
@@ -17,8 +17,8 @@ select a.id, a.at, t.name as tenant, a.actor, a.action, a.target, a.details
  limit $2
 
 -- name: read_of_tenant
--- Return a page of what was done to one tenant, newest first: by its own index, for it must not
--- take longer because much was done to others.
+-- Return a page of one tenant's audit log, newest first. It has an index of its own, so that the
+-- entries of other tenants do not slow it down.
 --   $1 below this id, $2 how many, $3 actor, $4 action, $5 since, $6 tenant_id
 select a.id, a.at, t.name as tenant, a.actor, a.action, a.target, a.details
   from audit_log a

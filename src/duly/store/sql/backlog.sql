@@ -1,6 +1,6 @@
 -- name: count_waiting
 -- Count the tasks of a tenant that have not ended and do not run, up to a bound for each kind:
--- those that wait for room, and those whose time has not come.
+-- those that wait for room, and those that are not ready.
 --   $1 tenant_id, $2 bound
 select (
         select count(*)

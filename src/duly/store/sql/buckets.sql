@@ -1,5 +1,5 @@
 -- name: make_bucket
--- Make the bucket of a tenant that has none yet: full.
+-- Create the bucket of a tenant that has none yet, full.
 --   $1 tenant_id
 insert into buckets (tenant_id, tokens, filled_at)
 select t.id, p.burst, duly.now()
@@ -10,8 +10,8 @@ select t.id, p.burst, duly.now()
     on conflict (tenant_id) do nothing
 
 -- name: lock_bucket
--- Lock the bucket of a tenant, and read the clock after that. The rate is the plan's as it is
--- now; no row comes back when it has none.
+-- Lock the bucket of a tenant, and read the clock after the lock. The rate is the current one of
+-- the plan; returns no row if the plan has none.
 --   $1 tenant_id
 with locked as materialized (
         select b.tokens, b.filled_at, p.tasks_per_hour, p.burst
@@ -26,7 +26,7 @@ select tokens, filled_at, tasks_per_hour, burst, duly.now() as now
   from locked
 
 -- name: read_bucket
--- Return the tokens of a tenant as they are stored, its rate, and the time.
+-- Return the stored tokens of a tenant, its rate, and the time.
 --   $1 tenant_id
 select b.tokens, b.filled_at, p.tasks_per_hour, p.burst, duly.now() as now
   from tenants t
@@ -35,8 +35,8 @@ select b.tokens, b.filled_at, p.tasks_per_hour, p.burst, duly.now() as now
  where t.id = $1
    and p.burst is not null
 
--- name: settle_bucket
--- Write what is left in a bucket that is locked.
+-- name: write_bucket
+-- Store the tokens that are left in a locked bucket.
 --   $1 tenant_id, $2 tokens, $3 filled_at
 update buckets
    set tokens = $2,

@@ -1,6 +1,5 @@
 -- name: insert_edges
--- Store edges between tasks that are stored in the same transaction, and so know each other
--- by their refs alone.
+-- Store edges between tasks stored in the same transaction, which name each other by refs.
 --   $1 tenant_id, $2 dependants, $3 upstreams, $4 conditions
 insert into edges (dependant_id, upstream_id, tenant_id, condition, is_counted, by_ref)
 select dependant_id, upstream_id, $1, condition, true, true
@@ -8,13 +7,13 @@ select dependant_id, upstream_id, $1, condition, true, true
        as given (dependant_id, upstream_id, condition)
 
 -- name: attach_edges
--- Let new tasks depend on tasks that were there before; returns those that are not known.
+-- Add dependencies of new tasks on existing ones; returns the upstreams that do not exist.
 --   $1 tenant_id, $2 dependants, $3 upstreams, $4 conditions
 select unknown_id from attach_edges($1, $2::bigint[], $3::bigint[], $4::text[])
 
 -- name: read_awaited
--- Return some of the tasks that a task of the tenant waits for and that have not ended.
---   $1 tenant_id, $2 id, $3 how many
+-- Return some of the live upstreams that a task waits for.
+--   $1 tenant_id, $2 id, $3 limit
 select e.upstream_id as id
   from edges e
  cross join lateral (select 1 from live l where l.id = e.upstream_id offset 0) as is_live
@@ -22,12 +21,12 @@ select e.upstream_id as id
    and e.tenant_id = $1
  limit $3
 
--- name: settle_edges
--- Tell dependants that tasks have ended, of one tenant after the other.
---   $1 duty, $2 term, $3 server, $4 about how many edges, $5 how many of a tenant in its turn,
---   $6 after which tenant to begin
+-- name: resolve_edges
+-- Resolve the edges of ended upstreams, round-robin between tenants.
+--   $1 duty, $2 term, $3 server, $4 about how many edges, $5 edges per tenant and turn,
+--   $6 tenant served last
 select id, tenant_id, shape_id, status, start_by
-  from settle_in_turns($1, $2, $3::smallint, $4, $5, $6)
+  from resolve_ended_upstreams($1, $2, $3::smallint, $4, $5, $6)
 
 -- name: insert_graph
 --   $1 id, $2 tenant_id, $3 user_id, $4 name, $5 task ids
@@ -35,7 +34,7 @@ insert into graphs (id, tenant_id, user_id, name, task_ids, submitted_at)
 values ($1, $2, $3, $4, $5::bigint[], duly.now())
 
 -- name: insert_graphs
--- Store several at once.
+-- Store several graphs at once.
 --   $1 ids, $2 tenant ids, $3 user ids, $4 names, $5 task ids, each as the text of an array
 insert into graphs (id, tenant_id, user_id, name, task_ids, submitted_at)
 select id, tenant_id, user_id, name, task_ids::bigint[], duly.now()
@@ -49,6 +48,21 @@ select graph_id
  where id = $2
    and tenant_id = $1
 
+-- name: graphs_by_name
+-- Return a tenant's graphs of a name, newest first, and whether any of their tasks is live.
+--   $1 tenant_id, $2 name, $3 how many
+select g.id,
+       exists (
+        select 1
+          from unnest(g.task_ids) as task (id)
+         cross join lateral (select 1 from live l where l.id = task.id offset 0) as found
+       ) as is_live
+  from graphs g
+ where g.tenant_id = $1
+   and g.name = $2
+ order by g.id desc
+ limit $3
+
 -- name: read_task_ids
 --   $1 tenant_id, $2 graph_id
 select task_ids
@@ -56,7 +70,7 @@ select task_ids
  where id = $2
    and tenant_id = $1
 
--- name: read_parts
+-- name: read_tasks_of_graphs
 --   $1 tenant_id, $2 graph ids
 select id, task_ids
   from graphs
@@ -64,7 +78,7 @@ select id, task_ids
    and tenant_id = $1
 
 -- name: read_graph
--- Return a graph of a tenant, and how many of its tasks are in each status.
+-- Return a graph of a tenant, and the number of its tasks in each status.
 --   $1 tenant_id, $2 id
 select g.name, g.submitted_at, g.task_ids,
        (select u.name from users u where u.id = g.user_id) as "user",
@@ -82,7 +96,7 @@ select g.name, g.submitted_at, g.task_ids,
    and g.tenant_id = $1
 
 -- name: read_graph_tasks
--- Return tasks of a tenant with what they depend on, in the order of their ids as given.
+-- Return tasks of a tenant with their dependencies, in the order of the given ids.
 --   $1 tenant_id, $2 ids
 select task.*
   from unnest($2::bigint[]) with ordinality as asked (id, place)
@@ -106,10 +120,10 @@ select task.*
  where task.status is not null
  order by asked.place
 
--- name: read_around
--- Return what a task depends on, by any way round, what depends on it, and what does directly:
--- $3 of each at most.
--- A dependant is not an hour older than its upstream, by its id.
+-- name: read_neighbours
+-- Return the transitive upstreams and dependants of a task, and its direct dependants, at most $3
+-- of each. By its id, a dependant is at most an hour older than its upstream, which prunes
+-- partitions.
 --   $1 tenant_id, $2 id, $3 how many
 with recursive upstreams as (
         select $2::bigint as id

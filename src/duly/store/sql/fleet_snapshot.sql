@@ -1,11 +1,10 @@
--- name: read_stock
--- Return what there is to give, and what of it has been given, as of one moment: every
--- incarnation that may take work with what it has; what runs where, by shape; what is reserved.
--- What is in use is derived from live leases, so that it cannot leak; a lease whose incarnation
--- has ended still counts until it is swept. A reservation that has expired does not count.
--- What runs of the tenants in $2 is told apart, because they have limits. With it come the marks
--- that a lease has to name, and the time.
---   $1 whether to count what runs, $2 tenant ids
+-- name: read_snapshot
+-- Return capacity and usage in one snapshot: every live incarnation with its capacity, the running
+-- attempts by incarnation and shape, the reservations, the quota fence, and the time. Usage is
+-- derived from live leases, so that it cannot leak; a lease of an ended incarnation counts until it
+-- is reaped. Expired reservations do not count. Attempts of the tenants in $2, which have limits,
+-- are counted separately.
+--   $1 whether to count running attempts, $2 tenant ids
 select json_build_object(
         'offers', (
             select coalesce(json_agg(offer), '[]')
@@ -36,5 +35,5 @@ select json_build_object(
                      where coalesce(expires_at, 'infinity') > duly.now()) as reserved
         ),
         'now', duly.now(),
-        'marks', (select json_build_object('revision', revision, 'given', given) from quotas)
+        'fence', (select json_build_object('revision', revision, 'given', given) from quotas)
        )::text

@@ -1,32 +1,32 @@
--- name: make_wish
--- Write down what is to be done to a graph, in the place of what was to be done before. No row
--- comes back when the tenant has no such graph, or when it is being cancelled, which stands.
---   $1 tenant_id, $2 graph_id, $3 id of the wish, $4 kind
-insert into graph_wishes (graph_id, tenant_id, id, kind, to_go, wished_at, touched_at)
+-- name: begin_operation
+-- Store an operation on a graph, replacing a pending one. Returns no row if the tenant has no such
+-- graph, or if it is being cancelled: a cancellation is never replaced.
+--   $1 tenant_id, $2 graph_id, $3 operation_id, $4 kind
+insert into graph_operations (graph_id, tenant_id, id, kind, to_go, requested_at, touched_at)
 select g.id, g.tenant_id, $3, $4, cardinality(g.task_ids), duly.now(), duly.now()
   from graphs g
  where g.id = $2
    and g.tenant_id = $1
     on conflict (graph_id) do update
    set id = excluded.id, kind = excluded.kind, to_go = excluded.to_go,
-       wished_at = excluded.wished_at, touched_at = excluded.touched_at
- where graph_wishes.kind <> 'cancel'
+       requested_at = excluded.requested_at, touched_at = excluded.touched_at
+ where graph_operations.kind <> 'cancel'
     or excluded.kind = 'cancel'
 returning id
 
--- name: read_wish
+-- name: read_operation
 --   $1 tenant_id, $2 graph_id
 select kind
-  from graph_wishes
+  from graph_operations
  where graph_id = $2
    and tenant_id = $1
 
--- name: take_piece
--- Lock a wish, and return the tasks that are next: of a cancel the last ones, so that nobody
--- starts because its upstream was cancelled before it; else the first ones, which start first.
--- None are when the graph is forgotten. No row comes back when the wish is done, or another is in
--- its place.
---   $1 tenant_id, $2 graph_id, $3 id of the wish, $4 how many
+-- name: lock_batch
+-- Lock an operation and return its next batch of tasks. A cancellation goes from the last task to
+-- the first, so that no task starts because its upstream was cancelled before it; other operations
+-- go from the first, which start first. The batch is empty if the graph has been deleted. Returns
+-- no row if the operation is done or was replaced.
+--   $1 tenant_id, $2 graph_id, $3 operation_id, $4 batch size
 select w.to_go,
        case w.kind
            when 'cancel' then g.task_ids[greatest(w.to_go - $4, 0) + 1 : w.to_go]
@@ -34,42 +34,42 @@ select w.to_go,
             cardinality(g.task_ids) - w.to_go + 1 : cardinality(g.task_ids) - w.to_go + $4
            ]
        end as ids
-  from graph_wishes w
+  from graph_operations w
   left join graphs g on g.id = w.graph_id
  where w.graph_id = $2
    and w.tenant_id = $1
    and w.id = $3
    for update of w
 
--- name: move_wish
--- Say how many tasks of a locked wish are still to be gone through.
---   $1 graph_id, $2 how many
-update graph_wishes
+-- name: advance_operation
+-- Store how many tasks of a locked operation are left.
+--   $1 graph_id, $2 tasks left
+update graph_operations
    set to_go = $2,
        touched_at = duly.now()
  where graph_id = $1
 
--- name: end_wish
+-- name: end_operation
 --   $1 graph_id
-delete from graph_wishes
+delete from graph_operations
  where graph_id = $1
 
 -- name: read_abandoned
--- Return a wish that nobody has gone on with for a time.
---   $1 for how long
+-- Return an operation without progress for some time.
+--   $1 interval
 select tenant_id, graph_id, id, kind
-  from graph_wishes
+  from graph_operations
  where touched_at <= duly.now() - $1::interval
  order by touched_at
  limit 1
 
 -- name: pause_tasks
--- Pause tasks; returns those that were not, and whether they run.
+-- Pause tasks; returns the newly paused ones, and whether they run.
 --   $1 tenant_id, $2 task ids
 select id, runs from pause_tasks($1, $2::bigint[])
 
--- name: note_pause
--- Say with the newest pause of tasks, which are locked, who or what has paused them.
+-- name: record_pause
+-- Add who or what paused locked tasks to the event of their newest pause.
 --   $1 task ids, $2 details
 update events
    set details = $2::text::jsonb
@@ -96,7 +96,7 @@ select at, details
  limit 1
 
 -- name: lock_paused
--- Lock tasks that are paused; returns them. What is read after it, nobody changes any more.
+-- Lock and return the tasks that are paused; what is read of them afterwards cannot change.
 --   $1 tenant_id, $2 task ids
 select id
   from live
@@ -107,9 +107,8 @@ select id
    for update
 
 -- name: count_from_pause
--- Let tasks that are locked, and paused, be ready since they were paused, if they were before
--- that: a resume moves their start_by by the time since then, which does not give back what
--- they had waited before.
+-- Move `ready_at` of locked, paused tasks forward to the time of their pause. A resume then
+-- postpones start_by by the time since the pause, and does not give back the time waited before it.
 --   $1 task ids
 update live
    set ready_at = pause.at
@@ -127,13 +126,14 @@ update live
    and live.ready_at < pause.at
 
 -- name: resume_tasks
--- Let tasks go on that are paused; returns them as they are now.
+-- Resume paused tasks; returns their new state.
 --   $1 tenant_id, $2 task ids
 select id, shape_id, status, start_by from resume_tasks($1, $2::bigint[])
 
 -- name: keep_latest_start
--- A pause moves the start of a task, but no `run_at` of one behind it: let tasks that were resumed
--- just now, and are locked, start by when those ask for it, at once if that is over.
+-- Cap the start_by of tasks that were just resumed, and are locked, at their latest start, or at
+-- once if that has passed: a pause moves the start of a task, but not the `run_at` of a downstream
+-- task.
 --   $1 tenant_id, $2 task ids
 update live
    set start_by = date_trunc('second', greatest(latest_start, ready_at))

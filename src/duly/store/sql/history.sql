@@ -1,9 +1,9 @@
 -- name: ensure_days
--- Make the partitions from yesterday to a week ahead.
+-- Create the partitions from yesterday to a week ahead.
 call ensure_days(day_of(duly.now()) - 1, day_of(duly.now()) + 8)
 
 -- name: read_days
--- Return the days that have a partition and are older than $1, oldest first.
+-- Return the days older than $1 that have a partition, oldest first.
 --   $1 how long history is kept
 select day
   from (select substring(c.relname from '^tasks_(\d+)$')::int as day
@@ -18,15 +18,15 @@ select day
 call drop_day($1)
 
 -- name: read_survivors
--- Return the live tasks of a day and of those before it: their history outlives its day.
+-- Return the live tasks of a day and of earlier days: their history outlives its partition.
 --   $1 day
 select id
   from live
  where id < first_id_of($1 + 1)
 
--- name: drop_rest
--- Forget tasks that outlived their day and ended long ago. Those of which an attempt is in no
--- books yet are kept until it is, and those that a live task depends on until it ends.
+-- name: drop_outlived
+-- Delete tasks that outlived their partition and ended long ago. A task is kept while one of its
+-- attempts is not booked in the ledger, and while a live task depends on it.
 --   $1 how long ago, $2 how many
 with old as (
         select task_id, finished_at
@@ -36,7 +36,7 @@ with old as (
                 select 1
                   from attempts_rest a
                  where a.task_id = ends_rest.task_id
-                   and a.entry > (select booked_to from books)
+                   and a.entry > (select booked_to from usage_watermark)
                )
            and not exists (
                 select 1
@@ -67,9 +67,9 @@ delete from ends_rest
  using old
  where ends_rest.task_id = old.task_id
 
--- name: read_retained
--- Return the tenants whose plans keep less than all others, and the first day of which they keep
--- what ended on it.
+-- name: read_cutoffs
+-- Return the tenants whose plans have a shorter retention than $1, and the first day of which they
+-- keep the tasks that ended on it.
 --   $1 how long history is kept
 select t.id as tenant_id, first.day, first_id_of(first.day) as end_id
   from tenants t
@@ -79,8 +79,8 @@ select t.id as tenant_id, first.day, first_id_of(first.day) as end_id
  order by t.id
 
 -- name: read_aged
--- Return the tasks of tenants from an id on that were submitted before a day, tenant by tenant
--- and in the order of their ids.
+-- Return the tasks of tenants, from an id on, that were submitted before a day, tenant by tenant
+-- and in id order.
 --   $1 tenant ids, $2 first ids, $3 days, $4 how many
 select given.tenant_id, given.day, aged.id
   from unnest($1::int[], $2::bigint[], $3::int[]) as given (tenant_id, first_id, day)
@@ -94,18 +94,18 @@ select given.tenant_id, given.day, aged.id
        ) as aged
  limit $4
 
--- name: forget
--- Forget those of some tasks that ended before a day, and all that belongs to them. Kept are
--- those that a live task depends on, whose result it may read; whose dependants have not been
--- told yet; and of which an attempt is in no books. Returns what was forgotten, of which graph
--- it was, and whether it has run.
+-- name: delete_aged
+-- Delete those of the given tasks that ended before a day, and all rows that belong to them. A task
+-- is kept if a live task depends on it and may read its result, if its edges are not resolved yet,
+-- or if an attempt is not booked in the ledger. Returns the deleted tasks with their graphs, and
+-- whether they have run.
 --   $1 ids, $2 days, $3 the lowest id, $4 the highest
 with needed as materialized (
         select e.upstream_id as id
           from edges e
          cross join lateral (select from live l where l.id = e.dependant_id offset 0) as is_live
          where e.upstream_id = any($1::bigint[])
-           -- A dependant is not an hour older than its upstream, by its id.
+           -- By its id, a dependant is at most an hour older than its upstream.
            and e.dependant_id > $3::bigint - (3600::bigint << 31)
      ),
      old as materialized (
@@ -123,15 +123,15 @@ with needed as materialized (
                ) as task
          where day_of(ended.finished_at) < given.day
            and given.id not in (select id from needed)
-           -- Each by itself: a join could go through all that there are.
+           -- One lookup per task: a join could scan the whole table.
            and not exists (select 1 from live l where l.id = given.id offset 0)
            and not exists (select 1 from ended_upstreams u where u.task_id = given.id offset 0)
            and not exists (
                 select 1
                   from attempts a
                  where a.task_id = given.id
-                   -- The sum keeps it from going through all that is in no books.
-                   and a.entry + 0 > (select booked_to from books)
+                   -- The `+ 0` rules out an index scan of all attempts that are not booked.
+                   and a.entry + 0 > (select booked_to from usage_watermark)
                 offset 0
                )
      ),
@@ -184,15 +184,15 @@ select id, graph_id, has_run
   from old
 
 -- name: drop_graphs_of
--- Forget those of some graphs of which no task is known any more.
+-- Delete those of the given graphs that have no stored task left.
 --   $1 ids
 delete from graphs g
  where g.id = any($1::bigint[])
    and not exists (select 1 from tasks t where t.id = any(g.task_ids))
 
 -- name: drop_submissions
--- Forget idempotency keys of tasks that ended longer ago than $1. A key is never forgotten
--- while its task, or any task of its batch, is live, nor before it is known when that ended.
+-- Delete idempotency keys of tasks that ended more than $1 ago. A key is never deleted while its
+-- task, or any task of its batch, is live, nor before the time of its end is known.
 --   $1 how long, $2 how many
 delete from submissions
  where (tenant_id, key) in (
@@ -209,8 +209,8 @@ delete from submissions
        )
 
 -- name: note_ends
--- Let keys of tasks that are gone, nobody knows since when, count from now on: those of batches
--- whose first task is forgotten.
+-- Set the end of idempotency keys to now if their task is gone and its end is unknown: keys of
+-- batches whose first task was deleted.
 --   $1 how old a key is at least, $2 how many
 update submissions
    set ended_at = duly.now()
@@ -233,14 +233,14 @@ delete from node_tokens
  where expires_at < duly.now()
 
 -- name: drop_incarnations
--- Forget incarnations that ended long ago; attempts remember their ids.
+-- Delete incarnations that ended long ago; attempts keep their ids.
 --   $1 how long ago
 delete from incarnations
  where ended_at < duly.now() - $1::interval
    and not exists (select 1 from live where incarnation_id = incarnations.id)
 
 -- name: drop_graphs
--- Forget graphs that were submitted long ago and of which no task is known any more.
+-- Delete graphs that were submitted long ago and have no stored task left.
 --   $1 how long ago, $2 how many
 delete from graphs
  where id in (

@@ -1,6 +1,6 @@
--- name: read_having
--- Return which tasks depend on one that has left a result. Of one that depends on more than
--- $2 no more are looked at; it may have some.
+-- name: read_tasks_with_inputs
+-- Return the tasks of which an upstream has a result. At most $2 upstreams of a task are checked; a
+-- task with more is returned too, since it may have inputs.
 --   $1 task ids, $2 how many upstreams of each are looked at
 select given.id
   from unnest($1::bigint[]) as given (id)
@@ -24,12 +24,12 @@ select given.id
  where inputs.may_have
 
 -- name: read_inputs
--- Return results of the tasks that a task depends on, in the order of their ids.
+-- Return the results of a task's upstreams, in id order.
 --   $1 task_id, $2 above this upstream, $3 how many, $4 about how many bytes
 select upstream_id, name, result from read_inputs($1, $2, $3, $4)
 
 -- name: name_by_ref
--- Let tasks find the results of upstreams by the refs that these have, if they are called so.
+-- Let tasks find the results of upstreams by ref, where the given name is the upstream's ref.
 --   $1 dependants, $2 upstreams, $3 what they are called
 update edges
    set by_ref = true
@@ -43,8 +43,8 @@ update edges
    and upstream.ref = given.ref
 
 -- name: copy_ended
--- Let a replay find the results that the task which it repeats has found: it depends on what
--- that one did and what has ended since. There is nothing left to count.
+-- Give a replay the edges of the original task to upstreams that have ended, so that it finds the
+-- same results. The edges are not counted, as there is nothing left to wait for.
 --   $1 tenant_id, $2 the task, $3 its replay
 insert into edges (dependant_id, upstream_id, tenant_id, condition, is_counted, by_ref)
 select $3, e.upstream_id, e.tenant_id, e.condition, false, e.by_ref

@@ -25,7 +25,7 @@ select k.id, k.prefix, k.name, u.name as "user", k.service, k.scopes, k.created_
  limit $3
 
 -- name: lock
--- Let nobody else change a key before the commit.
+-- Lock a key for a change until the commit.
 --   $1 tenant_id, $2 key_id, $3 prefix
 select k.id, k.prefix, k.name, k.scopes, k.expires_at, k.revoked_at, k.is_login,
        k.expires_at <= duly.now() as has_expired, u.scopes as user_scopes
@@ -37,7 +37,7 @@ select k.id, k.prefix, k.name, k.scopes, k.expires_at, k.revoked_at, k.is_login,
    for update of k
 
 -- name: change
--- Say anew what a key may do, what it is called and when it ends.
+-- Change the scopes, name and expiry of a key.
 --   $1 key_id, $2 name, $3 scopes, $4 whether its end stays, $5 or how long it lasts from now
 update keys
    set name = $2,
@@ -56,7 +56,7 @@ update keys
 returning id
 
 -- name: end_login
--- Revoke a key that was got by logging in.
+-- Revoke a key that was issued by a login.
 --   $1 key_id
 update keys
    set revoked_at = duly.now()
@@ -65,8 +65,8 @@ update keys
    and revoked_at is null
 returning id
 
--- name: tidy_logins
--- Forget the logins of a user that have ended, and end all but the newest.
+-- name: prune_logins
+-- Delete the ended logins of a user, and end all but the newest.
 --   $1 user_id, $2 how many are left
 with ended as (
         delete from keys

@@ -1,6 +1,6 @@
--- A plan is made once and kept, perhaps while a table is empty, when a scan of all of it
--- looks as cheap as a look-up. So hot statements leave no choice: rows are looked up by id in
--- a lateral that cannot be flattened (it locks, or says `offset 0`), or by `= any(array(…))`.
+-- Generic plans are cached, perhaps while a table is empty and a full scan looks as cheap as an
+-- index lookup. So hot statements leave the planner no choice: rows are looked up by id in a lateral
+-- subquery that cannot be flattened (it locks, or has `offset 0`), or by `= any(array(…))`.
 
 -- name: read_shapes
 --   $1 ids
@@ -8,9 +8,9 @@ select id, needs, requires, concurrency, queue
   from shapes
  where id = any($1::int[])
 
--- name: read_known
--- Return what every node has that is not removed, alive or not: a task is hopeless only if
--- none of them could ever take it.
+-- name: read_known_nodes
+-- Return capacity and labels of every node that is not removed, alive or not: a task is unplaceable
+-- only if none of them could ever run it.
 select last.capacity || n.capacity_override as capacity, n.labels
   from nodes n
  cross join lateral (
@@ -22,9 +22,9 @@ select last.capacity || n.capacity_override as capacity, n.labels
        ) as last
  where n.removed_at is null
 
--- name: read_changes
--- Return what incarnations were given after a token, and which known attempts run no more
--- (their incarnation is null). Each known one is looked up by its id.
+-- name: read_running_changes
+-- Return the attempts leased to incarnations above a token, and the known attempts that no longer
+-- run (with a null incarnation). Known attempts are looked up by id.
 --   $1 incarnation ids, $2 above this token, $3 known task ids, $4 their tokens
 select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.tenant_id,
        begun.remaining
@@ -50,21 +50,21 @@ select known.id, known.token, null, null, null, null
  where l.runs is null
 
 -- name: lease
--- Turn placements into leases. The incarnations stay locked until the commit, so that none
--- of them can be expired or drained meanwhile; so do the limits of tenants.
+-- Turn placements into leases. The incarnations and the quota fence stay locked until the commit,
+-- so that no incarnation can expire or be drained, and no limit can change, meanwhile.
 --   $1 duty, $2 term, $3 server, $4 task ids, $5 incarnation ids, $6 their revisions,
---   $7 the tasks' shapes, $8 backstop, $9 incarnations whose agents are told at once,
---   $10 the revision of the limits, $11 what was given when it was counted, or null
+--   $7 the tasks' shapes, $8 backstop, $9 incarnations for which to return the tasks' details,
+--   $10 revision of the limits, $11 fence value when usage was counted, or null
 select id, attempt, token, incarnation_id, shape_id, execution_cap, payload, idempotency_key
-  from hold_quotas($2, $10, $11) as held (term)
- cross join lateral lease_told(
+  from hold_quota_fence($2, $10, $11) as held (term)
+ cross join lateral lease_tasks(
         $1, held.term, $3::smallint, $4::bigint[], $5::bigint[], $6::int[], $7::int[],
         $8::interval, $9::bigint[]
        )
 
 -- name: lock_attempts
--- Lock the running rows that reports speak of, in id order; a row left out is stale. The time
--- is read row by row, each after its lock, so that the last one comes after all of them.
+-- Lock the reported running attempts in id order; a missing row is stale. The time is read row by
+-- row, each after its lock, so the last one is later than all locks.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
 select held.*, duly.now() as at
   from (select *
@@ -74,7 +74,8 @@ select held.*, duly.now() as at
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
-               l.node_id
+               l.node_id,
+               (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry
           from live l
          where l.id = report.id
            and l.attempt = report.attempt
@@ -83,9 +84,9 @@ select held.*, duly.now() as at
            for update
        ) as held
 
--- name: read_accepted
--- Return which attempts ended by a report of their own: not by being given away, because
--- their node was lost or had left.
+-- name: read_reported
+-- Return the attempts that ended by a report of their node, rather than because the node was lost
+-- or had left, or because their task was marked.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens
 select report.id, report.attempt
   from unnest($2::bigint[], $3::int[], $4::bigint[]) as report (id, attempt, token)
@@ -97,19 +98,18 @@ select report.id, report.attempt
            and a.token = report.token
            and a.node_id = $1
            and a.outcome <> 'lost'
-           and coalesce(a.reason ->> 'code', '') <> 'node_left'
+           and coalesce(a.reason ->> 'code', '') not in ('node_left', 'marked')
         offset 0
        ) as accepted
 
 -- name: finish_attempts
--- Finish tasks whose attempts have succeeded, unless somebody wants them cancelled: all in one
--- statement, as nothing is left to decide. A row left out of the answer is stale or cancelled.
--- Who waits for one of them is told by the leader: a trigger notes that there is something to tell.
--- What is reported of a task is found by its place among the ids, which are in ascending order. So
--- rows are looked up, and locked, once and in that order; the time is read row by row, each after
--- its lock. A column in which no task has anything may be sent empty.
---   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 exit codes, $6 for how long each ran,
---   $7 how long ago it ended, $8 cpu_seconds, $9 peak_memory_mb, $10 wall_seconds, $11 log_size,
+-- Finish tasks whose attempts have succeeded, unless their cancellation was requested, in a single
+-- statement. A missing row is stale or to be cancelled. A trigger queues ended upstreams for the
+-- leader, which unblocks their dependants. Task ids are in ascending order, and a task's values are
+-- found by its position among them, so rows are looked up and locked once, in that order; the time
+-- is read row by row, each after its lock. A column of nulls may be sent as an empty array.
+--   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 exit codes, $6 run times in seconds,
+--   $7 seconds since the end, $8 cpu_seconds, $9 peak_memory_mb, $10 wall_seconds, $11 log_size,
 --   $12 log_tail, $13 results, $14 reasons
 with held as (
         delete from live
@@ -158,8 +158,8 @@ select id, has_dependants
   from held
 
 -- name: end_attempts
--- Record ended attempts and what becomes of their tasks. The live rows are locked; `status`
--- is where each task goes next, and `ready_at` when, if it is to be tried again.
+-- Record ended attempts, and requeue or end their tasks. The live rows are locked; `status` is the
+-- next status of each task, and `ready_at` the time of its retry.
 --   arrays: $1 task ids, $2 attempts, $3 tokens, $4 outcomes, $5 exit codes, $6 reasons,
 --   $7 started_at, $8 finished_at, $9 cpu_seconds, $10 peak_memory_mb, $11 wall_seconds,
 --   $12 log_size, $13 log_tail, $14 status, $15 ready_at, $16 start_by, $17 failures, $18 losses,
@@ -245,15 +245,14 @@ select id, status
   from held
 
 -- name: end_unstarted
--- End tasks that have not started, each for its reason; returns those that were still so.
+-- End tasks that have not started, each with its reason; returns the tasks that were ended.
 --   $1 task ids, $2 status, $3 reasons
 select id from end_each_unstarted($1::bigint[], $2::status, $3::text[]::jsonb[])
 
 -- name: release_due
--- Let the tasks start whose time has come.
--- The time is read once, as a subquery: compared with a volatile function, the index would
--- be walked to its end.
---   $1 how many
+-- Move due tasks from scheduled to waiting. The time is read once, in a subquery: comparing with a
+-- volatile function would scan the whole index.
+--   $1 limit
 with due as materialized (
         select id
           from live
@@ -269,8 +268,7 @@ update live
 returning tenant_id, shape_id, start_by
 
 -- name: next_due
--- Return how many seconds there are until the next task becomes due, and whether a task has
--- ended that others wait for.
+-- Return the seconds until the next task becomes due, and whether ended upstreams are pending.
 select (select extract(epoch from ready_at - duly.now())::float8
           from live
          where status = 'scheduled'
@@ -279,11 +277,11 @@ select (select extract(epoch from ready_at - duly.now())::float8
        exists (select from ended_upstreams) as has_ended
 
 -- name: read_vitals
--- Return what tells a restart of PostgreSQL, or a step of its clock, from ordinary time; and
--- whether there is anything to take back, so that a leader with nothing to do writes nothing.
--- What an incarnation has left that ended lately is found by it. What all have left is found by
--- passing all that runs, and all that has run and is in somebody's snapshot.
---   $1 whether to pass all that runs, $2 how long ago is lately
+-- Return the start time and clock of PostgreSQL, by which a restart or a clock step is detected, and
+-- whether leases have expired or orphans exist, so that an idle leader writes nothing. Orphans of
+-- recently ended incarnations are found by incarnation. Finding all of them scans every running
+-- attempt, and dead rows that are still in a snapshot.
+--   $1 whether to scan all running attempts, $2 how long an end counts as recent
 with clock as materialized (
         select duly.now() as now
      )
@@ -317,9 +315,8 @@ select pg_postmaster_start_time() as started_at,
   from clock
 
 -- name: expire_incarnations
--- End the incarnations whose lease had run out by $1. Waits for leases that are being made on
--- them. The time is the one that was looked at before, so that a clock that steps in between
--- ends none.
+-- End the incarnations whose lease had expired by $1, waiting for concurrent leases on them. The
+-- caller checked this time before, so that a clock step in between expires nothing.
 --   $1 at
 with silent as materialized (
         select id
@@ -337,26 +334,27 @@ update incarnations
 returning id, node_id
 
 -- name: lock_orphans
--- Lock running rows whose incarnation has ended: every one of them, not only those of the
--- incarnations that have just ended. The token is checked again under the lock: a row that
--- has moved on to another attempt while we waited for it is nobody's orphan. Whoever has
--- left held nothing by then, so what was leased to it was never begun.
---   $1 how many
+-- Lock orphans: running attempts of any ended incarnation, not only of those that have just ended.
+-- The token is checked again under the lock: a row that has moved on to another attempt meanwhile is
+-- no orphan. An agent that left cleanly held nothing, so its remaining leases were never begun.
+--   $1 limit
 with orphans as materialized (
-        select l.id, l.token, i.end_reason = 'left' as has_left
+        select l.id, l.token, i.end_reason = 'left' as has_left,
+               i.end_reason = 'removed' as was_removed
           from live l
           join incarnations i on i.id = l.incarnation_id
          where l.status = 'running'
            and i.ended_at is not null
          limit $1
      )
-select held.*, orphan.has_left
+select held.*, orphan.has_left, orphan.was_removed
   from (select * from orphans order by id) as orphan
  cross join lateral (
         select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses,
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
                l.node_id,
+               (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry,
                case when l.measured_token = l.token then l.running_since end as running_since,
                case when l.measured_token = l.token then l.cpu_seconds end as cpu_seconds,
                case when l.measured_token = l.token then l.peak_memory_mb end as peak_memory_mb
@@ -367,9 +365,9 @@ select held.*, orphan.has_left
        ) as held
 
 -- name: read_lost_starts
--- Count who was lost with tasks as they began: before anybody had heard that they had, and within
--- $2 after they were given them. These are nodes, incarnations of them, and beside them all nodes
--- that there are. A task is left out whose running attempt, which is lost now, is none of these.
+-- Count the nodes and incarnations that were lost while starting a task: before the start was
+-- reported, and without a renewal later than $2 after the lease. Also count all nodes, for
+-- comparison. A task is left out if its running attempt, which is lost now, is not such a loss.
 --   $1 task ids, $2 how long a start takes at most
 select given.id, count(distinct lost.node_id)::int as nodes,
        count(distinct lost.incarnation_id)::int as incarnations,
@@ -393,10 +391,9 @@ select given.id, count(distinct lost.node_id)::int as nodes,
 having bool_or(lost.is_last)
 
 -- name: lock_unplaceable
--- Lock waiting tasks of (tenant, shape) pairs that have been ready since before $3. Those that
--- somebody else has locked may be about to ask for something else; their turn is the next one, and
--- nobody is waited for, in whatever order they come. Only the pairs that are named are looked at:
--- the others may hold a million tasks.
+-- Lock waiting tasks of subqueues that have been ready since before $3. A task locked by another
+-- transaction may be about to change its spec: it is skipped until the next call, so no lock order
+-- is needed. Only the given subqueues are read: others may hold a million tasks.
 --   $1 tenant ids, $2 shape ids, $3 ready before, $4 how many
 select held.id, held.shape_id
   from unnest($1::int[], $2::int[]) as given (tenant_id, shape_id)

@@ -1,7 +1,7 @@
--- name: read_used
--- Return what a tenant has in use: what runs by shape and what is reserved, what waits or is yet
--- to come, and the tokens that it had when they were last counted. What runs is gone through as a
--- whole, which is bounded by what the nodes can hold; other counts look at 100,000 rows at most.
+-- name: read_current_usage
+-- Return the current usage of a tenant: running tasks by shape, reservations, tasks that wait or
+-- are scheduled, and the tokens as last stored. All running tasks are scanned, which the capacity
+-- of the nodes bounds; other counts read at most 100,000 rows.
 --   $1 tenant_id, $2 what an artifact counts at least
 select duly.now() as now, b.tokens, b.filled_at,
        (select coalesce(json_agg(used), '[]')

@@ -1,7 +1,7 @@
--- name: take
--- Take a try at the password of a name, if it has one left: then a row comes back.
---   $1 name, $2 after how long one try comes back, $3 after how long all of them do
-insert into guesses as g (name, full_at)
+-- name: acquire
+-- Take one password attempt from a name's bucket; returns a row if one was left.
+--   $1 name, $2 refill time of one attempt, $3 refill time of the whole bucket
+insert into login_attempts as g (name, full_at)
 values ($1, duly.now() + $2::interval)
 on conflict (name) do update
    set full_at = greatest(g.full_at, duly.now()) + $2::interval
@@ -9,25 +9,25 @@ on conflict (name) do update
 returning true
 
 -- name: wait
--- Return how long it is until a name has a try again.
---   $1 name, $2 after how long one try comes back, $3 after how long all of them do
+-- Return how long to wait until a name has an attempt left.
+--   $1 name, $2 refill time of one attempt, $3 refill time of the whole bucket
 select full_at + $2::interval - $3::interval - duly.now()
-  from guesses
+  from login_attempts
  where name = $1
 
--- name: give_back
--- Give back the try of whoever had the right password.
---   $1 name, $2 after how long one try comes back
-update guesses
+-- name: refund
+-- Return an attempt to the bucket after a correct password.
+--   $1 name, $2 refill time of one attempt
+update login_attempts
    set full_at = full_at - $2::interval
  where name = $1
 
--- name: forget
--- Drop names that have all of their tries, a few at a time.
-delete from guesses
+-- name: prune
+-- Delete full buckets, a few at a time.
+delete from login_attempts
  where name in (
         select name
-          from guesses
+          from login_attempts
          where full_at <= duly.now()
          order by full_at
          limit 10

@@ -1,7 +1,7 @@
--- name: note
--- Keep what a node has measured of attempts that are still its own. The start is what was told
--- first; an amount that is not known leaves what was known before. A row that somebody else has
--- locked is about to change or to end, and is left for the next time.
+-- name: record
+-- Store a node's measurements of attempts that it still holds. The first reported start is kept,
+-- and a missing amount leaves the previous one. A row locked by another transaction is about to
+-- change or to end, and is left for the next report.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 for how many seconds each has run,
 --   $6 cpu_seconds, $7 peak_memory_mb
 with measured as materialized (

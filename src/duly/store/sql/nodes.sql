@@ -1,11 +1,40 @@
+-- name: read_absent
+-- Return nodes that offer nothing, as their last incarnation was: down ones before removed ones, and
+-- those that have been absent for the shortest time first.
+--   $1 how many, $2 whether only removed ones
+select n.name, last.capacity || n.capacity_override as capacity, n.labels,
+       case
+           when n.removed_at is not null then 'removed'
+           when last.end_reason = 'left' then 'stopped'
+           when last.is_stopping then 'stopping'
+           else 'lost'
+       end as absence,
+       coalesce(
+           n.removed_at,
+           case when last.end_reason = 'left' then last.ended_at end,
+           last.renewed_at
+       ) as since
+  from nodes n
+ cross join lateral (
+        select *
+          from incarnations
+         where node_id = n.id
+         order by id desc
+         limit 1
+       ) as last
+ where n.removed_at is not null
+    or (not $2 and (last.ended_at is not null or last.expires_at <= duly.now() or last.is_stopping))
+ order by n.removed_at is not null, since desc
+ limit $1
+
 -- name: add_token
--- Store a join token (as its SHA-256) that may be used until it expires.
+-- Store a join token (as its SHA-256), which is valid until it expires.
 --   $1 hash, $2 how long, $3 how many nodes it admits (null: any number)
 insert into node_tokens (hash, created_at, expires_at, uses_left)
 values ($1, duly.now(), duly.now() + $2::interval, $3)
 
 -- name: find_token
--- Return what is left of a token that has not expired.
+-- Return the remaining uses of a token that has not expired.
 --   $1 hash
 select uses_left
   from node_tokens
@@ -13,8 +42,8 @@ select uses_left
    and expires_at > duly.now()
 
 -- name: use_token
--- Take one of the uses of a token that admits so many nodes; no row comes back when none is left.
--- Concurrent joins wait for each other here, and each sees what the one before has left.
+-- Consume one use of a token with a limited number of uses; returns no row if none is left.
+-- Concurrent joins serialize on the row lock, and each sees the uses left by the previous one.
 --   $1 hash
 update node_tokens
    set uses_left = uses_left - 1
@@ -23,7 +52,7 @@ update node_tokens
 returning uses_left
 
 -- name: add_node
--- Make a node; no row comes back when the name or the key is taken.
+-- Insert a node; returns no row if the name or the key is taken.
 --   $1 name, $2 key hash, $3 labels
 insert into nodes (name, key_hash, labels, created_at)
 values ($1, $2, $3::jsonb, duly.now())
@@ -41,16 +70,16 @@ select id, name, removed_at is not null as is_removed
 select join_node($1, $2::jsonb, $3::jsonb, $4, $5, $6::interval)
 
 -- name: note_enforcement
--- Keep how a node enforces each kind of limit.
+-- Store how a node enforces each kind of limit.
 --   $1 node_id, $2 enforcement
 update nodes
    set enforcement = $2::jsonb
  where id = $1
 
 -- name: renew
--- Push back the expiry of incarnations, and return those that have not been ended. One whose
--- time has run out may still renew: what fences it is being ended, not the clock.
--- One that has said that it stops is not believed when it says otherwise afterwards.
+-- Extend the expiry of incarnations, and return those that have not ended. An expired incarnation
+-- may still renew: it is fenced by being ended, not by the clock. An incarnation that has announced
+-- its stop cannot revoke it.
 --   $1 incarnation ids, $2 node ids, $3 whether they stop, $4 what they are short of, $5 ttl
 update incarnations
    set renewed_at = duly.now(),
@@ -62,12 +91,12 @@ update incarnations
  where incarnations.id = given.id
    and incarnations.id = any($1)
    and incarnations.node_id = given.node_id
-   -- Not `ended_at is null`: then an index of all that are alive could be walked instead.
+   -- Not `ended_at is null`, which could be planned as a scan of all live incarnations.
    and coalesce(ended_at, 'infinity') = 'infinity'
 returning incarnations.id
 
 -- name: lock_incarnation
--- Lock an incarnation against leases that are being made on it.
+-- Lock an incarnation against concurrent leases on it.
 --   $1 incarnation_id, $2 node_id
 select id
   from incarnations
@@ -91,24 +120,24 @@ select name
  where id = $1
 
 -- name: drain
--- Begin or end the draining of a node; null when there is no such node.
+-- Start or stop draining a node; returns null if there is no such node.
 --   $1 node_id, $2 draining
 select drain_node($1, $2)
 
 -- name: remove
--- Take a node away for good, and end its incarnation; null when there is no such node.
+-- Remove a node for good, and end its incarnation; returns null if there is no such node.
 --   $1 node_id
 select remove_node($1)
 
 -- name: override_capacity
--- Say what a node has, kind by kind, whatever its agent says; null when there is no such node.
+-- Override the capacity that an agent reports, kind by kind; returns null if there is no such node.
 --   $1 node_id, $2 kinds
 select override_capacity($1, $2::jsonb)
 
--- name: read_held
--- Return what an incarnation should be running: the truth that a poll is answered from. Of
--- what came up to a token, only the tasks that are named are looked up, each by its id. A row
--- without an id says that there is nothing; no row, that the incarnation has ended.
+-- name: read_expected
+-- Return the attempts that an incarnation should be running, which is what a poll is answered from.
+-- Attempts up to token $3 are looked up by task id, and only those in $4. A row without an id means
+-- that there are none; no row, that the incarnation has ended.
 --   $1 incarnation_id, $2 node_id, $3 above this token, $4 task ids
 select l.id, l.attempt, l.token,
        l.cancel_requested_at is not null as is_cancelled,
@@ -131,8 +160,8 @@ select l.id, l.attempt, l.token,
    and i.node_id = $2
    and i.ended_at is null
 
--- name: read_assignments
--- Return what an agent needs to start attempts on an incarnation of its own.
+-- name: read_starts
+-- Return what an agent needs to start the attempts leased to its incarnation.
 --   $1 incarnation_id, $2 task ids
 select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs, l.tenant_id,
        coalesce(t.idempotency_key, l.id::text) as idempotency_key
@@ -148,9 +177,9 @@ select l.id, l.attempt, l.token, l.execution_cap, t.payload, s.needs, l.tenant_i
    and l.cancel_requested_at is null
 
 -- name: holds_attempt
--- Say whether an attempt is still this node's: asked before anything is kept on its account.
--- Only a running row has a token, so `status` need not be asked; asked for, it would let the
--- index of all running rows be walked.
+-- Return whether a node still holds an attempt, before anything is stored on its behalf. Only a
+-- running row has a token, so `status` is not checked: that condition would allow a scan of the
+-- index of all running rows.
 --   $1 node_id, $2 task_id, $3 attempt, $4 token
 select exists (
         select 1
@@ -161,10 +190,10 @@ select exists (
            and node_id = $1
        )
 
--- name: prolong
--- Put off when attempts of a node are to be killed that have not begun: until there is all of the
--- cap from now on, and the backstop, and some slack, so that it is not written each time. What
--- somebody else has locked is left for the next time.
+-- name: extend_backstop
+-- Postpone `kill_at` of a node's attempts that have not begun, to leave the full execution cap from
+-- now on plus the backstop, and some slack, so that it is not written each time. Rows locked by
+-- other transactions are left for the next call.
 --   $1 node_id, $2 task ids, $3 attempts, $4 tokens, $5 backstop, $6 slack, $7 longest
 with late as materialized (
         select held.id, held.kill_at
@@ -190,8 +219,8 @@ update live
    and live.id = late.id
 
 -- name: read_records
--- Count by node what went wrong since $1 ago, and how often its agent has joined. No more
--- than the latest 10,000 attempts are looked at, so that a bad day costs no more than others.
+-- Count the failures, losses and joins of each node since $1 ago. At most the latest 10,000
+-- attempts are read, which bounds the cost on a bad day.
 --   $1 how long
 with since as materialized (select duly.now() - $1::interval as at),
      wrong as materialized (

@@ -1,11 +1,12 @@
 -- name: read_nodes
--- Return nodes, newest first, each with the latest start of its agent.
+-- Return nodes, newest first, each with its latest incarnation.
 --   $1 below this id, $2 how many, $3 id, $4 name
 select n.id, n.name, n.labels, i.id as incarnation_id,
        i.capacity || n.capacity_override as capacity,
        n.draining or coalesce(i.is_stopping, false) as draining,
        i.renewed_at as last_heartbeat_at, n.enforcement, i.shortage,
-       coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive
+       coalesce(i.ended_at is null and i.expires_at > duly.now(), false) as is_alive,
+       coalesce(i.end_reason = 'left', false) as has_left
   from nodes n
   left join lateral (
         select *
@@ -22,9 +23,8 @@ select n.id, n.name, n.labels, i.id as incarnation_id,
  limit $2
 
 -- name: count_tasks
--- Count a tenant's tasks by status: those that are live, and those that ended since $2.
--- No count looks at more than 100,000 rows, so that it costs the same however much there is.
--- Those that wait for something else than room are counted together up to there.
+-- Count a tenant's tasks by status: live ones, and those that ended since $2. No count reads more
+-- than 100,000 rows, which bounds its cost; tasks that wait for anything but room share one count.
 --   $1 tenant_id, $2 ended since
 select later.scheduled, later.blocked, later.paused,
        (select count(*)
@@ -62,7 +62,8 @@ select later.scheduled, later.blocked, later.paused,
        ) as ended
 
 -- name: count_live
--- Count what waits and runs for all tenants together, each up to 100,000: for the metrics.
+-- Count the waiting, running and scheduled tasks of all tenants, each up to 100,000, for the
+-- metrics.
 select (select count(*) from (select 1 from live where status = 'waiting' limit 100000) as counted)
        as waiting,
        (select count(*) from (select 1 from live where status = 'running' limit 100000) as counted)
@@ -71,7 +72,7 @@ select (select count(*) from (select 1 from live where status = 'waiting' limit 
        as scheduled
 
 -- name: read_leader
--- Return the time, the version of PostgreSQL, and which server leads, if one does.
+-- Return the time, the version of PostgreSQL, and the leader, if there is one.
 --   $1 duty
 select duly.now() as time,
        current_setting('server_version') as version,
@@ -80,14 +81,17 @@ select duly.now() as time,
          where t.duty = $1
            and t.expires_at > duly.now()) as leader
 
--- name: answers
--- Say that the database is there and has the tables of this version.
+-- name: is_migrated
+-- Check that the database is reachable and has the tables of this version.
 select exists (select 1 from terms) is not null
 
 -- name: read_servers
--- Return the servers that have shown themselves lately and have not left, and what each leads.
+-- Return the servers with a recent heartbeat that have not left, and the duties that each leads.
 --   $1 how long a silent server counts as being there, $2 how long it is listed at all
 select s.number,
+       s.name as host,
+       s.address,
+       s.pid,
        s.version,
        s.started_at,
        s.heartbeat_at,

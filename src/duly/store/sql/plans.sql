@@ -1,5 +1,5 @@
 -- name: read_plans
--- Return plans, newest first, and if asked how many tenants have each.
+-- Return plans, newest first, and if requested the number of tenants on each.
 --   $1 below this id, $2 how many, $3 name, $4 whether to count tenants
 select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
        p.execution_cap, p.max_execution_cap, p.weight, p.retention,
@@ -18,8 +18,8 @@ select p.id, p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.toleran
  limit $2
 
 -- name: lock_plan
--- Lock a plan. A tenant that is being given it holds a key share lock on it until it commits,
--- and one that comes later waits: so what is counted under this lock stays true.
+-- Lock a plan. A tenant that is moving to the plan holds a key share lock on it until its commit,
+-- and a later one waits, so a count taken under this lock stays true.
 --   $1 name
 select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
        execution_cap, max_execution_cap, weight, retention,
@@ -32,7 +32,7 @@ select name as plan, delay_tolerance, max_delay_tolerance, tolerances,
    for update
 
 -- name: add_plan
--- No row comes back when there is a plan of that name.
+-- Insert a plan; returns no row if the name is taken.
 --   $1 the plan
 insert into plans (
         name, delay_tolerance, max_delay_tolerance, tolerances,
@@ -53,7 +53,7 @@ select name, delay_tolerance, max_delay_tolerance, tolerances,
 returning id
 
 -- name: change_plan
--- Change a plan that is locked.
+-- Change a locked plan.
 --   $1 the plan
 update plans
    set delay_tolerance = given.delay_tolerance,
@@ -89,7 +89,7 @@ delete from plans
  where name = $1
 
 -- name: tenants_of_plan
--- Return the tenants that have a plan, those that were removed too.
+-- Return the tenants on a plan, including removed ones.
 --   $1 plan
 select name, removed_at is not null as is_removed
   from tenants

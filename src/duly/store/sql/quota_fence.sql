@@ -1,5 +1,5 @@
 -- name: read_limits
--- Return what tenants may have at once, and the revision of all limits, as of one moment.
+-- Return the limits of tenants, and the revision of all limits, in one snapshot.
 --   $1 tenant ids
 select q.revision, t.tenant_id, t.max_running, t.max_resources,
        t.suspended_at is not null or t.removed_at is not null as is_suspended
@@ -10,10 +10,10 @@ select q.revision, t.tenant_id, t.max_running, t.max_resources,
          where tenant_id = any($1::int[])
        ) as t on true
 
--- name: give
--- Hold the marks until the commit, before something is given to a tenant by another way than a
--- lease; no lease is then made by what was counted before. The tenant comes first, as for
--- whoever changes it: two orders would be a deadlock.
+-- name: advance
+-- Advance the fence, and hold it until the commit, before a tenant is granted anything other than
+-- a lease: leases decided on earlier counts then fail. The tenant is locked first, as in changes of
+-- tenants: a second lock order would deadlock.
 --   $1 tenant_id
 with tenant as materialized (
         select 1

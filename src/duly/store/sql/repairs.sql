@@ -1,12 +1,13 @@
--- What the audit may put right by itself. Each of these locks the row and looks again whether
--- it still is as it was found; no row comes back when it is not.
+-- Repairs that the audit may make by itself. Each statement locks the row and checks that it is
+-- still as found; it returns no row if not.
 
 -- name: lock_orphan
--- Lock a running row whose incarnation has ended or is not known. Neither comes back to life.
+-- Lock a running row whose incarnation has ended or is unknown. Neither can become live again.
 --   $1 id, $2 token
 select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts,
        l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance, l.start_by,
-       l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id
+       l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id,
+       (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry
   from live l
  where l.id = $1
    and l.token = $2
@@ -17,8 +18,8 @@ select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, 
    for update of l
 
 -- name: remove_live
--- Remove the live row of a task that has ended: an end is final. An attempt that still runs is
--- fenced by that, and its agent is told to end it.
+-- Delete the live row of a task that has ended: an end is final. A running attempt is fenced by
+-- that, and its agent is told to end it.
 --   $1 id
 delete from live
  where id = $1
@@ -26,7 +27,7 @@ delete from live
 returning id
 
 -- name: lock_live
--- Lock a live row, as a change of its task does: what both of them say is looked at afterwards.
+-- Lock a live row, as a change of its task does; the two rows are compared afterwards.
 --   $1 id
 select id
   from live
@@ -34,8 +35,8 @@ select id
    for update
 
 -- name: copy_from_task
--- Let a live row, which is locked, ask for what its task asks for. One that runs has been given what it asked for
--- and is left alone, unless nobody can tell what that was.
+-- Copy the spec of a task to its live row, which is locked. A running row was leased by its own
+-- spec and is left alone, unless its shape is unknown.
 --   $1 id
 update live
    set shape_id = t.shape_id,
@@ -61,19 +62,19 @@ update live
 returning live.id
 
 -- name: release
--- Let a task wait for its turn whose time came longer than $2 ago.
+-- Move a task from scheduled to waiting if it became due more than $2 ago.
 --   $1 id, $2 how late
 update live
    set status = 'waiting'
  where id = $1
-   -- Hidden from the planner, which would else consider to walk all that is scheduled.
+   -- Hidden from the planner, which could otherwise scan all scheduled tasks.
    and (status = 'scheduled') is not false
    and ready_at < duly.now() - $2::interval
 returning id
 
 -- name: advance_tokens
--- Give out tokens that nobody gets, until there is none above those to come.
--- If it were set, the sequence could be set back behind a token that was just given out.
+-- Draw and discard tokens until the sequence has passed the token of a task. With setval, the
+-- sequence could be set back behind a token that was just drawn.
 --   $1 id, $2 how many at once
 select max(nextval('tokens')) as id
   from (select live.token - (select last_value from tokens) as many
@@ -82,8 +83,8 @@ select max(nextval('tokens')) as id
            and live.token is not null) as ahead
  cross join generate_series(1, least(ahead.many, $2))
 
--- name: raise_mark
--- Raise the mark of a server to the second of an id that was minted under its number.
+-- name: raise_high_water
+-- Raise the high-water mark of a server to the second of an id that was minted under its number.
 --   $1 id
 update servers
    set high_water = $1::bigint >> 31
@@ -92,9 +93,9 @@ update servers
 returning number as id
 
 -- name: read_awaited
--- Return how many edges of a locked task are still to be told of, one upstream that has ended in
--- another way than it waits for, with how, and whether there is one of which nobody knows how.
--- Whoever tells locks the task first, so what is seen here is not being told meanwhile.
+-- Return the number of unresolved edges of a locked task, one upstream that ended without meeting
+-- its condition, and whether the end of any upstream is unknown. Resolving an edge locks the task
+-- first, so no edge seen here is being resolved meanwhile.
 --   $1 id
 select count(*) filter (where is_open)::int as open,
        (array_agg(edge.upstream_id order by edge.upstream_id)
@@ -103,7 +104,7 @@ select count(*) filter (where is_open)::int as open,
   from (select e.dependant_id, e.upstream_id, e.condition,
                coalesce(
                 (select true from live u where u.id = e.upstream_id),
-                (select u.told_to < e.dependant_id
+                (select u.resolved_to < e.dependant_id
                    from ended_upstreams u
                   where u.task_id = e.upstream_id),
                 false
@@ -116,7 +117,7 @@ select count(*) filter (where is_open)::int as open,
        ) as ended on true
 
 -- name: end_doomed
--- End a task whose upstream has ended in another way than it waits for.
+-- Cancel a task whose upstream ended without meeting its condition.
 --   $1 id, $2 upstream
 select ended.id
   from end_each_unstarted(
@@ -125,7 +126,7 @@ select ended.id
        ) as ended
 
 -- name: set_blocked_by
--- Let a task, which is locked, wait for as many as it should; with none left it may go on.
+-- Set the number of edges that block a task, which is locked; without any, the task is released.
 --   $1 id, $2 how many
 update live
    set blocked_by = $2,
@@ -148,7 +149,7 @@ update live
 returning id
 
 -- name: lock_node
--- Lock a node before its incarnations, as in join_node: two orders would be a deadlock.
+-- Lock a node before its incarnations, as in `join_node`: a second lock order would deadlock.
 --   $1 node_id
 select removed_at is not null as is_removed
   from nodes
@@ -156,8 +157,8 @@ select removed_at is not null as is_removed
    for update
 
 -- name: end_agents
--- End the incarnations of a node that must not be alive: all of one that was removed, all but
--- the newest of another.
+-- End the incarnations of a node that must not be live: all of a removed node, all but the newest
+-- of any other.
 --   $1 node_id, $2 whether it was removed
 update incarnations
    set ended_at = duly.now(),
@@ -168,7 +169,7 @@ update incarnations
 returning id
 
 -- name: lock_task
--- Lock a task, so that what is seen of it next stays so.
+-- Lock a task, so that what is read of it next stays true.
 --   $1 id
 select id
   from tasks
@@ -176,10 +177,10 @@ select id
    for update
 
 -- name: restore
--- Let a task live that is neither live nor ended, if nothing says that it ever ran or ended, and
--- if it may run again should it have. It counts from now on; nobody has kept it waiting before.
--- While another task has its unique key, it has to wait to be found again. One that waited for
--- others is for a person to look at: nobody knows which of their ends it was told.
+-- Make a task live that is neither live nor ended, if nothing shows that it ever ran or ended, and
+-- if it may be retried in case it did. Its delay tolerance counts from now. While another task
+-- holds its unique key, it is left for a later audit. A task with upstreams is left to a person: it
+-- is unknown which of their ends were resolved for it.
 --   $1 id
 insert into live (
         id, tenant_id, shape_id, status, priority, ready_at, start_by, delay_tolerance,
@@ -211,9 +212,9 @@ select t.id, t.tenant_id, t.shape_id, (case when ready.at > now then 'scheduled'
     on conflict do nothing
 returning id
 
--- name: remove_letter
--- Take a task out of the dead letters that is live, has ended in another way, or is not stored.
--- One that is neither live nor ended is left: its letter is all that is known of its end.
+-- name: remove_dead_letter
+-- Delete the dead letter of a task that is live, has ended in another way, or is not stored. If the
+-- task is neither live nor ended, the dead letter is kept: it is all that is known of the end.
 --   $1 id
 delete from dead_letters
  where task_id = $1
@@ -223,8 +224,8 @@ delete from dead_letters
    and not exists (select 1 from ends where ends.task_id = $1 and ends.status = 'failed')
 returning task_id as id
 
--- name: note
--- Note that something about a task was repaired; what is not known of it any more is not noted.
+-- name: record_repair
+-- Record the repair of a task as an event, unless the task is no longer stored.
 --   $1 id, $2 details
 insert into events (task_id, tenant_id, at, kind, details)
 select task.id, task.tenant_id, duly.now(), 'repaired', $2::jsonb

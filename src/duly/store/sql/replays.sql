@@ -1,7 +1,7 @@
--- name: read_lost
--- Return a task that has ended, and those that were cancelled because of it, directly or by
--- others; and of each whether its end is still being told to those that depend on it. All of it
--- by one snapshot: what depends on a task that was told of has ended, or goes on.
+-- name: read_cancelled_downstream
+-- Return an ended task, and those that were cancelled because of it, directly or transitively, and
+-- whether edges of each are still to be resolved. All in one snapshot: the dependants of a task
+-- whose edges are resolved have ended, or go on.
 --   $1 tenant_id, $2 id, $3 how many
 with recursive lost as (
         select $2::bigint as id
@@ -36,9 +36,8 @@ select lost.id,
  limit $3
 
 -- name: read_upstreams
--- Return what tasks depended on, whether these have ended as asked (null if they are live), and
--- by which ref they were called, if by one.
--- Those of which nothing is known any more are left out.
+-- Return the upstreams of tasks, whether each has met its condition (null if it is live), and its
+-- ref if the edge names it by ref. Upstreams that are no longer stored are left out.
 --   $1 tenant_id, $2 task ids
 select edge.dependant_id, edge.upstream_id, edge.condition,
        is_met(edge.condition, upstream.status) as is_met,
@@ -62,7 +61,7 @@ select edge.dependant_id, edge.upstream_id, edge.condition,
        ) as upstream
 
 -- name: read_replays
--- Return the last replay of tasks that have been replayed, and of those in turn.
+-- Return the last replay of tasks that have been replayed, following replays of replays.
 --   $1 tenant_id, $2 task ids
 with recursive replays as (
         select asked.id as task_id, asked.id, 0 as times

@@ -1,25 +1,28 @@
--- name: make
--- Make the role of requests. It can do nothing that it is not granted below, and not log in.
+-- name: create
+-- Create the request role. It cannot log in, and has no privileges but those granted below.
 create role duly_request nologin noinherit
 
--- name: join
--- Let us take the role on; as its maker one may say so.
+-- name: grant_membership
+-- Let the current user assume the role, which the creator of a role may grant.
 grant duly_request to current_user
 
 -- name: grant
--- Grant what requests read and write, again at every migration. A table that is not named
--- here does not exist for them, and the days of a table only as parts of it. Of what is not a
--- tenant's they see what a task refers to; nowhere do they see a key's or a password's hash.
+-- Grant what requests read and write, again at every migration. Requests cannot access a table that
+-- is not listed, nor a partition except through its parent. Of rows that belong to no tenant, they
+-- see what a task refers to; they never see the hash of a key or password.
 grant usage on schema duly to duly_request;
 grant select, insert, update, delete
    on tasks, live, ends, events, dead_letters, submissions, reservations, tiers, buckets,
-      schedules, occurrences, graph_wishes, artifacts, artifact_uses
+      schedules, occurrences, graph_operations, artifacts, artifact_uses
    to duly_request;
-grant select on attempts, usage, books, tenants, tenants_with_plans, plans to duly_request;
--- To lock a row, so that its tenant is not removed meanwhile, needs the right to change some
--- column of it.
+-- An attempt that runs when its task is marked ends in the same request.
+grant select, insert on attempts to duly_request;
+grant usage on sequence entries to duly_request;
+grant select on usage, usage_watermark, tenants, tenants_with_plans, plans to duly_request;
+-- Locking a row, so that its tenant is not removed meanwhile, requires the privilege to update
+-- some column of it.
 grant update (created_at) on tenants to duly_request;
--- What an upstream is called is said after its edge was made.
+-- Whether an upstream is named by ref is set after its edge was inserted.
 grant update (by_ref) on edges to duly_request;
 grant select, insert
    on shapes, audit_log, former_specs, edges, graphs, ended_upstreams
@@ -35,10 +38,10 @@ grant select (
    on keys to duly_request;
 grant select (id, name, enforcement) on nodes to duly_request;
 
--- name: look
--- Say what there is of the role of requests: whether it exists, whether we may take it on,
--- whether it has been granted what it needs, and whether there is anything to grant. PostgreSQL 16
--- and newer tell membership from being allowed to take a role on.
+-- name: read_status
+-- Return the state of the request role: whether it exists, whether the session user may assume it,
+-- whether its privileges are granted, and whether there is anything to grant. PostgreSQL 16 and
+-- newer distinguish membership from the right to SET ROLE.
 --   $1 role
 select r.oid is not null as exists,
        coalesce(
@@ -48,7 +51,7 @@ select r.oid is not null as exists,
                  then 'SET' else 'MEMBER' end
         ), false
        ) as is_ours,
-       -- What was granted last stands for all of it.
+       -- The privilege granted last stands for all of them.
        coalesce(has_any_column_privilege(r.oid, to_regclass('duly.tenants'), 'update'), false)
         as is_granted,
        to_regprocedure('duly.request_tenant()') is not null as has_policies,

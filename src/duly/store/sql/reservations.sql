@@ -1,5 +1,5 @@
 -- name: lock_node
--- Lock a node. It comes before its incarnation, as in join_node: two orders would be a deadlock.
+-- Lock a node, before its incarnation as in `join_node`: a second lock order would deadlock.
 --   $1 node_id
 select id
   from nodes
@@ -8,8 +8,8 @@ select id
    for update
 
 -- name: lock_incarnation
--- Lock the live incarnation of a node against leases that are being made on it, and let no
--- lease be made by what was free before.
+-- Lock the live incarnation of a node against concurrent leases on it, and advance its revision:
+-- leases decided on what was free before then fail.
 --   $1 node_id
 update incarnations
    set revision = revision + 1
@@ -51,29 +51,32 @@ delete from reservations
  where expires_at <= duly.now()
 
 -- name: read_allocations
--- Return what a tenant has of the nodes, newest first: its running tasks and its reservations.
--- What runs is gone through as a whole, which is bounded by what the nodes can hold.
---   $1 tenant_id, $2 below this id, $3 how many, $4 id
+-- Return the resources that a tenant, or any tenant if $1 is null, holds on nodes, newest first:
+-- running tasks and reservations. All running tasks are scanned, which the capacity of the nodes bounds.
+--   $1 tenant_id, $2 below this id, $3 how many, $4 id, $5 node name
 with running as materialized (
         select id, tenant_id, shape_id, node_id
           from live
          where status = 'running'
      )
-select mine.id, mine.kind, n.name as node, mine.resources, mine.expires_at
+select mine.id, mine.kind,
+       (select tn.name from tenants tn where tn.id = mine.tenant_id) as tenant, n.name as node,
+       mine.resources, mine.expires_at
   from (
-        select r.id, 'task' as kind, r.node_id, s.needs as resources,
+        select r.id, r.tenant_id, 'task' as kind, r.node_id, s.needs as resources,
                null::timestamptz as expires_at
           from running r
           join shapes s on s.id = r.shape_id
-         where r.tenant_id = $1
+         where $1::int is null or r.tenant_id = $1
          union all
-        select id, 'reservation', node_id, resources, expires_at
+        select id, tenant_id, 'reservation', node_id, resources, expires_at
           from reservations
-         where tenant_id = $1
+         where ($1::int is null or tenant_id = $1)
            and coalesce(expires_at, 'infinity') > duly.now()
        ) as mine
   join nodes n on n.id = mine.node_id
  where mine.id < $2
    and ($4::bigint is null or mine.id = $4)
+   and ($5::text is null or n.name = $5)
  order by mine.id desc
  limit $3

@@ -1,5 +1,5 @@
 -- name: next_due
--- Return how many seconds there are until a schedule fires.
+-- Return the seconds until the next schedule fires.
 --   $1 schedules that are left alone for now
 select extract(epoch from next_run_at - duly.now())::float8
   from schedules
@@ -9,9 +9,9 @@ select extract(epoch from next_run_at - duly.now())::float8
  limit 1
 
 -- name: lock_due
--- Lock schedules whose time has come, the earliest first, and return them as they are under the
--- lock, with those of their tasks that have not ended. The rows are read where they are locked:
--- joined again, they would be as they were before.
+-- Lock due schedules, earliest first, and return them with their tasks and graphs that have not
+-- ended. The columns are read by the locking subquery: joining the table again would return the
+-- rows as they were before the lock.
 --   $1 how many, $2 tenants that are left alone for now, $3 schedules that are
 with due as materialized (
         select id, tenant_id, user_id, task, graph, recurrence::text as recurrence, anchor,
@@ -52,8 +52,8 @@ select id, tenant_id, user_id, task, graph, recurrence, anchor, misfire, overlap
        duly.now() as now
   from due
 
--- name: move
--- Say when locked schedules fire next, and which of their tasks and graphs have not ended.
+-- name: advance
+-- Store when locked schedules fire next, and which of their tasks and graphs have not ended.
 --   $1 ids, $2 next_run_at, $3 open tasks, $4 open graphs, each of both as the text of an array,
 --   or null for none
 update schedules s
@@ -64,8 +64,8 @@ update schedules s
        as given (id, next_run_at, open_tasks, open_graphs)
  where s.id = given.id
 
--- name: live_parts
--- Return the tasks of graphs that have not ended.
+-- name: live_tasks_of_graphs
+-- Return the live tasks of graphs.
 --   $1 graph ids
 select g.id as graph_id, l.id
   from unnest($1::bigint[]) as asked (id)
@@ -73,16 +73,16 @@ select g.id as graph_id, l.id
  cross join lateral (select id from live where id = any(g.task_ids) offset 0) as l
 
 -- name: live_tasks
--- Return those of some tasks that have not ended.
+-- Return which of these tasks are live.
 --   $1 ids
 select id
   from live
  where id = any($1::bigint[])
 
 -- name: claim
--- Record what becomes of fire times, and return those that nobody has recorded before. Sorted,
--- so that no two wait for each other in a circle.
--- A column in which no fire time has anything is sent empty: unnest fills it up.
+-- Record the occurrences of fire times, and return those that were not recorded before. Sorted, so
+-- that concurrent claims cannot deadlock. A column that is null for every fire time is sent as an
+-- empty array, which unnest pads with nulls.
 --   arrays: $1 schedule ids, $2 fire_at, $3 tenant ids, $4 scheduling types, $5 task ids,
 --   $6 graph ids, $7 reasons, $8 last_at, $9 times; and $10 whether those that were missed are
 --   claimed again
@@ -109,7 +109,7 @@ select schedule_id, fire_at, tenant_id, scheduling_type, task_id, graph_id, reas
 returning schedule_id, fire_at
 
 -- name: read_ran
--- Return those of some fire times that led to something.
+-- Return which of these fire times produced a task or a graph.
 --   $1 schedule_id, $2 fire times
 select fire_at
   from occurrences
@@ -118,7 +118,7 @@ select fire_at
    and coalesce(task_id, graph_id) is not null
 
 -- name: refuse
--- Say of claimed fire times why there is no task after all.
+-- Record why claimed fire times produced no task after all.
 --   $1 task ids, $2 reasons
 update occurrences o
    set task_id = null,
@@ -127,9 +127,9 @@ update occurrences o
  where o.task_id = given.task_id
 
 -- name: accounts
--- Return tenants with their plans, and how many of their tasks wait if that is limited, counted
--- no further than the limit. None of them is removed before the commit; one that is just being
--- removed is left out, and not waited for.
+-- Return tenants with their plans, and the number of their waiting tasks if that is limited,
+-- counted up to the limit. The tenants stay locked against removal until the commit; one that is
+-- being removed is skipped.
 --   $1 tenant ids
 with present as materialized (
         select id
@@ -164,9 +164,9 @@ select t.*,
   from present
   join tenants_with_plans t on t.tenant_id = present.id
 
--- name: try_buckets
--- Lock the buckets of tenants, except those that somebody else holds, and return those that were
--- locked, with the time. One that does not exist yet is made, full.
+-- name: lock_free_buckets
+-- Lock the buckets of tenants, skipping those locked by other transactions, and return the locked
+-- ones with the time. A missing bucket is created, full.
 --   $1 tenant ids
 with made as (
         insert into buckets (tenant_id, tokens, filled_at)
@@ -192,7 +192,7 @@ select tenant_id, tokens, filled_at, duly.now() as now from made
 select tenant_id, tokens, filled_at, duly.now() from locked
 
 -- name: lock_tasks
--- Lock live tasks in the order of their ids.
+-- Lock live tasks in id order.
 --   $1 ids
 select id
   from live
@@ -201,8 +201,8 @@ select id
    for update
 
 -- name: drop_occurrences
--- Forget what became of fire times longer ago than $1, unless its task is still live, or one of
--- its graph.
+-- Delete occurrences recorded more than $1 ago, unless their task, or a task of their graph, is
+-- live.
 --   $1 how long, $2 how many
 delete from occurrences
  where (schedule_id, fire_at) in (
@@ -230,12 +230,12 @@ insert into schedules (
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
 
 -- name: lock_number
--- Let nobody else add a schedule of a tenant before the commit.
+-- Prevent other transactions from adding schedules of a tenant until the commit.
 --   $1 tenant_id
 select pg_advisory_xact_lock(hashtext('duly.schedules'), $1::int)
 
 -- name: count
--- Return how many schedules a tenant has, and count no further than $2.
+-- Count the schedules of a tenant, up to $2.
 --   $1 tenant_id, $2 how many
 select count(*)
   from (select 1 from schedules where tenant_id = $1 limit $2) as counted
@@ -256,8 +256,18 @@ select s.id, s.tenant_id, s.user_id, s.name, s.task, s.graph, s.recurrence::text
  order by s.id desc
  limit $3
 
+-- name: ids_by_name
+-- Return the ids of a tenant's schedules of a name, newest first.
+--   $1 tenant_id, $2 name, $3 how many
+select id
+  from schedules
+ where tenant_id = $1
+   and name = $2
+ order by id desc
+ limit $3
+
 -- name: lock
--- Lock a schedule for a change; the clock is read after that.
+-- Lock a schedule before a change; the clock is read after the lock.
 --   $1 tenant_id, $2 id
 with locked as materialized (
         select id, tenant_id, user_id, name, task, graph, recurrence::text as recurrence, anchor,
@@ -272,7 +282,7 @@ select locked.*, null::text as "user", duly.now() as now
   from locked
 
 -- name: change
--- Store what a locked schedule is from now on.
+-- Store the new values of a locked schedule.
 --   $1 id, $2 name, $3 task, $4 graph, $5 recurrence, $6 anchor, $7 misfire, $8 overlap,
 --   $9 next_run_at, $10 paused_at, $11 open tasks, $12 open graphs, $13 now
 update schedules
@@ -298,8 +308,7 @@ delete from schedules
 returning id, name
 
 -- name: newest
--- Return the tasks and graphs that a schedule submitted last, and of which some may not have
--- ended.
+-- Return the tasks and graphs that a schedule submitted last, some of which may not have ended.
 --   $1 schedule_id
 select task_id, graph_id
   from occurrences
@@ -309,7 +318,7 @@ select task_id, graph_id
  limit 1000
 
 -- name: occurrences
--- Return what became of the fire times of a schedule, newest first.
+-- Return the occurrences of a schedule, newest first.
 --   $1 tenant_id, $2 schedule_id, $3 below this time, $4 how many, $5 only those that ran
 select fire_at, task_id, graph_id, scheduling_type, reason, last_at, times, recorded_at
   from occurrences

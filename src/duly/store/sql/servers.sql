@@ -1,7 +1,8 @@
 -- name: take_number
--- Give a server the lowest number that nobody has used for a while, and return it with
--- the second above which it may mint ids.
---   $1 name, $2 incarnation, $3 version, $4 how long a silent server keeps its number
+-- Assign a server the lowest number that has been unused for a while, and return it with the second
+-- above which the server may mint ids.
+--   $1 host name, $2 incarnation, $3 version, $4 how long a silent server keeps its number,
+--   $5 address, $6 pid
 with clock as materialized (select duly.now() as now),
      numbers as (
         select candidate::smallint as number
@@ -13,21 +14,25 @@ with clock as materialized (select duly.now() as now),
          order by candidate
          limit 1
      )
-insert into servers (number, name, incarnation, version, started_at, heartbeat_at, high_water)
-select number, $1, $2, $3, now, now, 0
+insert into servers (
+    number, name, incarnation, version, started_at, heartbeat_at, high_water, address, pid
+)
+select number, $1, $2, $3, now, now, 0, $5, $6
   from numbers, clock
     on conflict (number) do update
    set name = excluded.name,
        incarnation = excluded.incarnation,
        version = excluded.version,
        started_at = excluded.started_at,
-       heartbeat_at = excluded.heartbeat_at
+       heartbeat_at = excluded.heartbeat_at,
+       address = excluded.address,
+       pid = excluded.pid
  where servers.heartbeat_at < excluded.heartbeat_at - $4::interval
 returning number, high_water
 
 -- name: renew_number
--- Renew a server's number and raise its high-water mark. No row comes back when the
--- number has passed to another: then it must mint nothing more under it.
+-- Renew a server's number and raise its high-water mark. Returns no row if the number has passed to
+-- another server: the caller must not mint ids under it any more.
 --   $1 number, $2 incarnation, $3 high_water
 update servers
    set heartbeat_at = duly.now(),
@@ -36,8 +41,8 @@ update servers
    and incarnation = $2
 returning duly.now() as now, high_water
 
--- name: leave_number
--- Let go of a number at a clean stop. The mark comes down to what was really minted.
+-- name: release_number
+-- Release a number at a clean stop, and lower its high-water mark to what was actually minted.
 --   $1 number, $2 incarnation, $3 the last second that ids were minted in
 update servers
    set heartbeat_at = '-infinity',
@@ -46,14 +51,14 @@ update servers
    and incarnation = $2
 
 -- name: ensure_term
--- Make the row of a duty if there is none: term 0, already over.
+-- Insert the row of a duty if there is none: term 0, already expired.
 --   $1 duty
 insert into terms (duty, term, server, renewed_at, expires_at)
 values ($1, 0, 0, '-infinity', '-infinity')
     on conflict (duty) do nothing
 
 -- name: renew_term
--- Renew a term. Non-key columns only, so it does not wait for the duty's transactions.
+-- Renew a term. Only non-key columns change, so it does not wait for the duty's transactions.
 --   $1 duty, $2 term, $3 server, $4 ttl
 update terms
    set renewed_at = duly.now(),
@@ -64,8 +69,8 @@ update terms
 returning term
 
 -- name: lock_term
--- If the current term has run out, wait until nothing of it is open, and keep it so. One that
--- has not is left alone: its transactions must not wait for those who would like to lead.
+-- If the current term has expired, wait for its open transactions, and block new ones. A term that
+-- has not expired is not locked: its transactions must not wait for candidates.
 --   $1 duty
 select term
   from terms
@@ -85,7 +90,7 @@ update terms
 returning term
 
 -- name: resign_term
--- End a term at a clean stop, so that another server need not wait for it to run out.
+-- End a term at a clean stop, so that another server need not wait for it to expire.
 --   $1 duty, $2 term, $3 server
 update terms
    set expires_at = '-infinity'
@@ -94,7 +99,7 @@ update terms
    and server = $3
 
 -- name: hold_term
--- Hold a term until the end of this transaction: while this lock is held nobody takes over.
+-- Hold a term until the end of the transaction: no server can take over while this lock is held.
 --   $1 duty, $2 term, $3 server
 select 1
   from terms

@@ -1,6 +1,6 @@
--- name: pairs_with_work
--- Return the (tenant, shape) pairs that have a waiting task, and when the first of each must
--- start, by skipping through the index: the cost follows the number of pairs, not of tasks.
+-- name: read_nonempty
+-- Return the subqueues with waiting tasks, and the earliest start_by of each. A skip scan of the
+-- index: the cost depends on the number of subqueues, not of tasks.
 with recursive pairs as (
         (select tenant_id, shape_id, start_by
            from live
@@ -23,10 +23,9 @@ select tenant_id, shape_id, start_by
   from pairs
 
 -- name: read_heads
--- Return the first waiting tasks of each (tenant, shape) pair, in the order of their rank.
--- Each is read from a task on that is there or has gone, or from a start_by on: tasks that have
--- gone stay in the index for a while, and for as long as somebody holds an old snapshot, and must
--- not be walked over by every round.
+-- Return the heads of subqueues in rank order. Each subqueue is read from a given position on: a
+-- task, which may have gone, or a start_by. Tasks that have gone stay in the index for a while, and
+-- as long as an old snapshot is held; not every round should scan them again.
 --   $1 tenant ids, $2 shape ids, $3 start_by from which on as seconds, $4 how many of it, if more
 --   than one; $5 priority, $6 remaining path, $7 cap in seconds and $8 id of the task, if one is
 --   known. The last five are empty if that is so of none

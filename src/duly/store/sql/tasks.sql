@@ -1,5 +1,5 @@
 -- name: intern_shapes
--- Make the shapes that do not exist yet. Sorted, so that two batches cannot deadlock.
+-- Insert the missing shapes, in key order, so that concurrent batches cannot deadlock.
 --   $1 keys, $2 needs, $3 required labels, $4 concurrency, $5 queues
 insert into shapes (key, needs, requires, concurrency, queue)
 select key, needs::jsonb, requires::jsonb, concurrency::jsonb, queue
@@ -15,13 +15,13 @@ select id, key
  where key = any($1::text[])
 
 -- name: _sent
--- What was sent, of tenants that are there. What many tasks have in common, their terms, is sent
--- and read once for all of them. A column in which no task has anything is sent empty: unnest
--- fills it up. Every task has its terms, and all terms have a task: the full join is there because
--- it is never done by looping over both.
+-- The submitted tasks of tenants that exist. The values that many tasks share, their terms, are
+-- sent and read once. A column that is null for every task is sent as an empty array, which unnest
+-- pads with nulls. Every task has terms, and all terms have a task, so an inner join would return
+-- the same; it is a full join because the planner never runs one as a nested loop.
 --
--- A tenant cannot be removed before the commit, nor while it is being removed be given tasks: they
--- are left out. One that is gone is told, and gets nothing.
+-- The tenants stay locked against removal until the commit. A tenant that is being removed is
+-- skipped with its tasks; a removed one is returned as gone, and its tasks are not stored.
      present as materialized (
         select t.id, t.removed_at is not null as is_gone
           from tenants t
@@ -50,7 +50,7 @@ select id, key
                 tenant_id, user_id, shape_id, tier, delay_tolerance,
                 execution_cap, max_attempts, on_lost, priority, is_limited, patience, number
                ) on terms.number = each.terms
-         -- Said in this way, it leaves the join as it is.
+         -- `is not false` accepts null, so the planner cannot reduce the full join.
          where (tenant_id in (select id from present where not is_gone)) is not false
      ),
 
@@ -95,7 +95,7 @@ select id, key
      )
 
 -- name: _told
--- The tasks that were stored, and the tenants that are gone.
+-- Return the stored tasks, and the tenants that are gone.
 select id, now as submitted_at, ready_at, start_by, status,
        null::int as tenant_id, null::double precision as tokens, null::bigint as tasks_per_hour,
        null::bigint as burst, null::timestamptz as filled_at, null::bigint as held_by,
@@ -108,7 +108,7 @@ select null, null, null, null, null, null, null, null, null, null, null, id
  where is_gone
 
 -- name: _buckets
--- The buckets of limited tenants, and how many tokens each has.
+-- Lock the buckets of limited tenants, and compute the tokens of each.
      locked as materialized (
         select b.tenant_id, b.tokens, b.filled_at, p.tasks_per_hour, p.burst
           from unnest($31::int[]) as limited (tenant_id)
@@ -121,7 +121,7 @@ select null, null, null, null, null, null, null, null, null, null, null, id
      clock as materialized (
         select duly.now() as now from (select count(*) from locked) as after_the_locks
      ),
-     -- A tenant whose plan has lost its rate since then has no number of tokens: it may go on.
+     -- A tenant whose plan has lost its rate since then has null tokens, and is not limited.
      open as materialized (
         select tenant_id, tasks_per_hour, burst, greatest(now, filled_at) as filled_at,
                least(
@@ -163,8 +163,8 @@ select null, null, null, null, null,
   from open, spent
 
 -- name: insert_plain
--- Store tasks that have no keys, of tenants that are not limited, and return them. Most tasks are
--- such, and the plan of `insert_tasks` takes as long to set up as this one to run.
+-- Store and return tasks without keys, of tenants without a rate limit. Most tasks are of this
+-- kind, and setting up the plan of `insert_tasks` takes as long as running this statement.
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
 --   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
@@ -183,8 +183,8 @@ with
 -- _told
 
 -- name: insert_charged
--- Store tasks that have no keys, and return those for which there is a token. As `insert_tasks`,
--- without what is asked of keys.
+-- Store tasks without keys, and return those for which there is a token. The same as
+-- `insert_tasks`, without the checks of keys.
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
 --   $11 unique_while, $12 blocked_by, $13 has_dependants, $14 graph ids, $15 refs,
@@ -216,19 +216,19 @@ with
 -- _told_buckets
 
 -- name: insert_tasks
--- Store tasks, and return those that are new. A row left out of the answer has an idempotency
--- key that was seen before: read it with read_submissions, in another statement, because only
--- that one sees what has just been committed. Or its tenant's bucket has no token for it. Or
--- another live task holds its unique key, and is told; of two who come at once one fails on the
--- index, and has to come again.
+-- Store tasks, and return those that are new. A task is missing from the result if its idempotency
+-- key is known, or if its tenant's bucket has no token for it; known keys are read with
+-- `read_submissions`, in a separate statement whose snapshot includes what was just committed. If
+-- another live task holds its unique key, that holder is returned; of two concurrent inserts, one
+-- fails on the unique index and has to be repeated.
 --
--- The tasks of a limited tenant are charged here, in the transaction that stores them. Its
--- bucket is locked first, and the clock is read after that. Somebody else's lock is not waited
--- for, since the tasks of others are in this statement too: then its tasks are left out, its
--- bucket is not in the answer, and the caller tries again. Tasks without a known key take the
--- tokens in the order of their ids; what was really stored is charged, and nothing else.
+-- Tasks of a limited tenant are charged in the transaction that stores them. The bucket is locked
+-- first, and the clock is read after the lock. A bucket locked by another transaction is skipped,
+-- since this statement also stores tasks of other tenants: its tenant's tasks and the bucket are
+-- then missing from the result, and the caller retries. Tasks without a known key take tokens in id
+-- order; only stored tasks are charged.
 --
--- A task is stored as blocked by as many edges as is said; who says so makes them, in the same
+-- A task is stored with the given number of blocking edges, which the caller inserts in the same
 -- transaction.
 --   arrays, one value per task: $1 ids, $2 numbers of their terms, $3 payloads, $4 names,
 --   $5 labels, $6 run_at, $7 idempotency keys, $8 hashes of the bodies, $9 replay_of, $10 unique keys,
@@ -268,7 +268,7 @@ with
                   from submissions s
                  where s.tenant_id = given.tenant_id
                    and s.key = given.key
-                -- Each by itself: a join could go through all keys that there are.
+                -- One lookup per task: a join could scan all keys.
                 offset 0
                )
      ),
@@ -312,7 +312,7 @@ select id, null, null, null, null, null, null, null, null, null, held_by, null
 -- _told_buckets
 
 -- name: make_buckets
--- Make the buckets that are not there yet: full, for tenants that have submitted nothing so far.
+-- Create missing buckets, full, for tenants that have not submitted anything yet.
 --   $1 the limited tenants in ascending order
 insert into buckets (tenant_id, tokens, filled_at)
 select t.id, coalesce(p.burst, 0), duly.now()
@@ -324,7 +324,7 @@ select t.id, coalesce(p.burst, 0), duly.now()
     on conflict do nothing
 
 -- name: read_submissions
--- Return what is known under idempotency keys.
+-- Return what was submitted under idempotency keys.
 --   $1 tenant ids, $2 keys
 select s.tenant_id, s.key, s.body_hash, s.task_id, s.batch
   from unnest($1::int[], $2::text[]) as given (tenant_id, key)
@@ -337,7 +337,7 @@ select s.tenant_id, s.key, s.body_hash, s.task_id, s.batch
        ) as s
 
 -- name: claim_batch_key
--- Claim an idempotency key for a whole batch. No row comes back when it was seen before.
+-- Claim an idempotency key for a whole batch; returns no row if the key is known.
 --   $1 tenant_id, $2 key, $3 body_hash, $4 task ids
 insert into submissions (tenant_id, key, body_hash, task_id, batch, created_at)
 values ($1, $2, $3, ($4::bigint[])[1], $4, duly.now())
@@ -345,7 +345,7 @@ values ($1, $2, $3, ($4::bigint[])[1], $4, duly.now())
 returning task_id
 
 -- name: set_batch
--- Say which tasks a batch really consists of.
+-- Store the tasks that a batch actually consists of.
 --   $1 tenant_id, $2 key, $3 task ids
 update submissions
    set batch = $3::bigint[],
@@ -354,7 +354,7 @@ update submissions
    and key = $2
 
 -- name: read_admitted
--- Return which of these ids have been stored: asked when the answer to an insert was lost.
+-- Return which of these tasks have been stored, after the response to an insert was lost.
 --   $1 ids
 select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
   from unnest($1::bigint[]) as given (id)
@@ -366,7 +366,7 @@ select t.id, t.submitted_at, l.ready_at, l.start_by, l.status
        ) as l on true
 
 -- name: read_specs
--- Return what tasks of a tenant ask for, and whether they have ended.
+-- Return the specs of a tenant's tasks, and whether they have ended.
 --   $1 tenant_id, $2 ids
 select t.*
   from unnest($2::bigint[]) as asked (id)
@@ -386,7 +386,7 @@ select t.*
        ) as t
 
 -- name: lock_unstarted
--- Lock a live task, for a change of what it asks; `status` tells whether it may be changed.
+-- Lock a live task before a change of its spec; `status` tells whether it may be changed.
 --   $1 tenant_id, $2 id
 select status, ready_at, duly.now() as now
   from live
@@ -395,7 +395,7 @@ select status, ready_at, duly.now() as now
    for update
 
 -- name: update_task
--- Change what a task that has not started asks for; its live row is locked.
+-- Change the spec of a task that has not started; its live row is locked.
 --   $1 id, $2 shape_id, $3 name, $4 tier, $5 payload, $6 labels, $7 delay_tolerance,
 --   $8 execution_cap, $9 max_attempts, $10 on_lost, $11 priority, $12 run_at, $13 ready_at,
 --   $14 now, $15 unique_key, $16 unique_while
@@ -439,7 +439,7 @@ select id
    and (unique_while = 'live' or attempt = 0)
 
 -- name: add_events
--- Note unusual steps.
+-- Record events: unusual steps of tasks.
 --   $1 task ids, $2 tenant ids, $3 kinds, $4 details
 insert into events (task_id, tenant_id, at, kind, details)
 select task_id, tenant_id, duly.now(), kind, details::jsonb
@@ -447,13 +447,13 @@ select task_id, tenant_id, duly.now(), kind, details::jsonb
     as given (task_id, tenant_id, kind, details)
 
 -- name: request_cancel
--- Ask for the end of tasks: those that run are marked, and stay until their processes are gone.
--- Return the incarnation that runs each of these, and null for those that have ended at once.
+-- Request the cancellation of tasks: running ones are marked, and stay until their processes are
+-- gone. Returns the incarnation that runs each task, or null for a task that has ended at once.
 --   $1 tenant_id, $2 task ids
 select id, incarnation_id from request_cancel($1, $2::bigint[])
 
--- name: take_dead_letter
--- Take a task out of the dead letters; no row comes back when it is not among them.
+-- name: remove_dead_letter
+-- Remove a task from the dead letters; returns no row if it is not one of them.
 --   $1 tenant_id, $2 task_id
 delete from dead_letters
  where tenant_id = $1

@@ -1,6 +1,6 @@
 -- name: by_key
--- Return who holds a key: the only way in which a tenant is ever chosen. The key is looked up
--- first: with few keys the planner would go through those of every tenant instead.
+-- Return the holder of a key, which is the only way that a request's tenant is determined. The key
+-- is looked up first: with few keys, the planner would scan those of every tenant instead.
 --   $1 SHA-256 of the key
 with held as materialized (
         select id, tenant_id, user_id, service, prefix, scopes, expires_at - duly.now() as lasts
@@ -18,9 +18,9 @@ select k.id as key_id, k.user_id, u.name as "user", k.service, k.prefix, k.scope
    and u.removed_at is null
 
 -- name: ensure_user
--- Return the id of a tenant's user, and make it if it is new; it may do what is given from now.
+-- Return the id of a tenant's user, created if it is new, and grant the user the given scopes.
 --   $1 tenant, $2 user, $3 scopes
-with tenant as (select id from tenants where name = $1),
+with tenant as (select id from tenants where name = $1 and removed_at is null),
      made as (
         insert into users as u (tenant_id, name, scopes)
         select id, $2, $3::text[] from tenant
@@ -38,7 +38,7 @@ values ($1, $2, $3, $4, $5::text[])
 returning id
 
 -- name: has_admin_key
--- Say whether any administrator's key is valid.
+-- Return whether an administrator key is valid.
 select exists (
         select 1
           from keys k
@@ -53,12 +53,12 @@ select exists (
        )
 
 -- name: lock_administrators
--- Let nobody else take an administrator away before the commit: two at once would each rely on
--- the other's.
+-- Serialize removals of administrators until the commit: two at once would each rely on the other's
+-- key.
 select pg_advisory_xact_lock(hashtextextended('duly.administrators', 0))
 
 -- name: has_lasting_admin_key
--- Say whether an administrator's key is left that does not end soon by itself.
+-- Return whether an administrator key is left that does not expire soon.
 select exists (
         select 1
           from keys k
@@ -78,11 +78,11 @@ select exists (
 select name from plans order by name
 
 -- name: add
--- Make a tenant; no row means that the name is, or was, another's.
+-- Insert a tenant; returns no row if the name is in use. That of a removed tenant is free.
 --   $1 name, $2 plan
 insert into tenants (name, plan)
 values ($1, $2)
-    on conflict (name) do nothing
+    on conflict (name) where removed_at is null do nothing
 returning id
 
 -- name: read
@@ -100,8 +100,8 @@ select t.id, t.public_id, t.name, t.plan, t.created_at, t.suspended_at,
  limit $2
 
 -- name: lock
--- Let nobody else change a tenant before the commit. Who stores its tasks is not waited for:
--- there may always be somebody.
+-- Lock a tenant for a change until the commit. The lock does not wait for transactions that store
+-- its tasks, of which there may always be one.
 --   $1 tenant_id
 select id, public_id, name, plan, created_at, suspended_at
   from tenants
@@ -109,8 +109,8 @@ select id, public_id, name, plan, created_at, suspended_at
    and removed_at is null
    for no key update
 
--- name: lock_for_good
--- Wait for all who are storing something for a tenant, and let nobody begin to.
+-- name: lock_for_removal
+-- Wait for all transactions that store something for a tenant, and block new ones.
 --   $1 tenant_id
 select id, public_id, name, plan, created_at, suspended_at
   from tenants
@@ -119,8 +119,8 @@ select id, public_id, name, plan, created_at, suspended_at
    for update
 
 -- name: hold
--- Let nobody remove a tenant before the commit, and tell the time; no row means that it is gone.
--- The request's role may lock the row because it may change a column of it that says nothing.
+-- Lock a tenant against removal until the commit, and return the time; returns no row if the tenant
+-- is gone. The request role may lock the row because it may update one column, which means nothing.
 --   $1 tenant_id
 with held as materialized (
         select id
@@ -132,7 +132,7 @@ with held as materialized (
 select duly.now() from held
 
 -- name: change
--- Give a tenant another name or plan. The name may be taken: then PostgreSQL refuses it.
+-- Change the name or plan of a tenant. A name that is taken fails on the unique index.
 --   $1 tenant_id, $2 name, $3 plan
 update tenants
    set name = $2,
@@ -152,14 +152,13 @@ update tenants
  where id = $1
 
 -- name: count_live
--- Return how many tasks of a tenant have not ended, and count no further than $2.
+-- Count the live tasks of a tenant, up to $2.
 --   $1 tenant_id, $2 how many
 select count(*)
   from (select 1 from live where tenant_id = $1 limit $2) as counted
 
 -- name: remove
--- Remove a tenant for good, with all of its keys, its users, its schedules and what it has
--- reserved.
+-- Remove a tenant for good, with all of its keys, users, schedules and reservations.
 --   $1 tenant_id
 with gone as (
         update tenants

@@ -1,5 +1,5 @@
 -- name: read_tiers
--- Return what names of tiers stand for: for everybody, and for one tenant.
+-- Return the resources of tiers: those for all tenants, and those of one tenant.
 --   $1 tenant_id
 (select name, resources, created_at, false as is_own
    from tiers
@@ -12,12 +12,12 @@
   order by name)
 
 -- name: lock_tiers
--- Let nobody else change the tiers of a tenant, or of everybody (null), until the commit.
+-- Lock the tiers of a tenant, or of all tenants (null), for a change until the commit.
 --   $1 tenant_id
 select pg_advisory_xact_lock(hashtext('duly.tiers'), coalesce($1::int, 0))
 
 -- name: set_tier
--- Say what a name stands for, from now on; of the tenant, or of everybody (null).
+-- Set the resources of a tier, for the tenant or for all tenants (null).
 --   $1 tenant_id, $2 name, $3 resources
 insert into tiers (tenant_id, name, resources)
 values ($1::int, $2, $3::jsonb)
@@ -31,7 +31,7 @@ delete from tiers
 returning name
 
 -- name: plans_with_tier
--- Return the plans that name a tier.
+-- Return the plans that list a tier.
 --   $1 name
 select name
   from plans

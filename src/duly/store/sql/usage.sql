@@ -1,31 +1,30 @@
--- name: read_marks
--- Return up to which number attempts are booked, and the last number that was given out. What is
--- given out may not be committed, and what is not committed may be lower.
-select books.booked_to,
+-- name: read_watermarks
+-- Return the watermark of the ledger, and the last entry drawn from the sequence. Entries up to that
+-- one may still be uncommitted.
+select usage_watermark.booked_to,
        case when entries.is_called then entries.last_value else entries.last_value - 1 end as given
-  from books, entries
+  from usage_watermark, entries
 
--- name: draw_line
--- Return a transaction id above all that were given out before, by taking it. It must be asked for
--- in a statement of its own, after the numbers were read: whoever had drawn one of them has a lower
--- id. (The xmax of a snapshot would not do: it is the first one that had not *ended*.)
+-- name: next_transaction_id
+-- Assign and return a transaction id, which is above all assigned before. It must be a statement of
+-- its own, after the entries were read: a transaction that has drawn one of them has a lower id.
+-- (The xmax of a snapshot would not do: it is the first id that had not *ended*.)
 select pg_current_xact_id()::text::bigint
 
--- name: is_over
--- Say whether every transaction below an id has ended.
+-- name: have_ended_before
+-- Return whether every transaction below an id has ended.
 --   $1 transaction id
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= $1
 
--- name: lock_books
--- Lock the books, and return up to which number they are written.
+-- name: lock_ledger
+-- Lock the ledger and return its watermark.
 select booked_to
-  from books
+  from usage_watermark
    for update
 
--- name: book
--- Book attempts in the order of their numbers. Their tenants' prices of this moment are kept with
--- them.
---   $1 above this number, $2 up to this number, $3 bounds of tolerances, $4 urgencies, $5 factors,
+-- name: record
+-- Record a range of attempts in the ledger, at their tenants' current prices.
+--   $1 above this entry, $2 up to this entry, $3 bounds of tolerances, $4 urgencies, $5 factors,
 --   $6 outcomes that are free
 insert into usage as known (
         tenant_id, day, user_id, tier, urgency, factor,
@@ -55,27 +54,26 @@ select c.tenant_id, c.day, c.user_id, c.tier,
        last_entry = excluded.last_entry,
        first_task_id = least(known.first_task_id, excluded.first_task_id)
 
--- name: turn_page
--- Say up to which number attempts are booked; the books are locked.
---   $1 number
-update books
+-- name: advance_watermark
+-- Store the watermark of the locked ledger.
+--   $1 entry
+update usage_watermark
    set booked_to = $1
 
--- name: raise_entries
--- Let numbers go on above those that are booked, should a failover have lost the end of the
--- sequence.
+-- name: advance_entry_sequence
+-- Move the sequence above the watermark, in case a failover lost the end of the sequence.
 select setval('entries', booked_to)
-  from books
+  from usage_watermark
  where booked_to > (select last_value from entries)
 
 -- name: read
--- Return what tenants used: what is booked, and what has ended since. Both are read by one
--- statement, and so each attempt is in exactly one of them.
+-- Return the usage of tenants: what is booked, and what has ended since. Both are read in one
+-- snapshot, so each attempt is counted exactly once.
 --   $1 tenant ids, $2 first day, $3 last day; whether to tell apart $4 days, $5 tenants, $6 users,
 --   $7 tiers, $8 urgencies; $9 bounds of tolerances, $10 urgencies, $11 factors, $12 outcomes that
 --   are free, $13 how many
 with mark as materialized (
-        select booked_to from books
+        select booked_to from usage_watermark
      ),
      found as (
         select tenant_id, day, user_id, tier, urgency, factor,
@@ -123,9 +121,9 @@ select summed.*, t.name as tenant, u.name as "user"
        as u on true
  order by summed.day desc nulls last, t.name, u.name, summed.tier, summed.urgency
 
--- name: read_page
--- Return what the books say of the day before today. The day is read once, as a subquery: compared
--- with a volatile function, all of the books would be read.
+-- name: read_yesterday
+-- Return yesterday's usage according to the ledger. The day is read once, in a subquery: comparing
+-- with a volatile function would scan the whole ledger.
 select tenant_id, day, user_id, tier, urgency, sum(tasks)::bigint as tasks,
        sum(attempts)::bigint as attempts, sum(cpu_us) as cpu_us,
        sum(granted_cpu_milli_us) as granted_cpu_milli_us,
@@ -137,7 +135,7 @@ select tenant_id, day, user_id, tier, urgency, sum(tasks)::bigint as tasks,
  group by 1, 2, 3, 4, 5
 
 -- name: recount
--- Count attempts again that ended on a day.
+-- Recount the attempts that ended on a day.
 --   $1 above this number, $2 up to this number, $3 day, $4 bounds of tolerances, $5 urgencies,
 --   $6 outcomes that are free
 select tenant_id, user_id, tier, ($5::text[])[band] as urgency,
@@ -145,8 +143,8 @@ select tenant_id, user_id, tier, ($5::text[])[band] as urgency,
   from count_usage($1, $2, null, $4::interval[], $6::outcome[])
  where day = $3
 
--- name: first_kept
--- Return the first id of the oldest day of history that is still there.
+-- name: first_retained_id
+-- Return the first id of the oldest day of history that is retained.
 select first_id_of(min(substring(c.relname from '^tasks_(\d+)$')::int))
   from pg_inherits i
   join pg_class c on c.oid = i.inhrelid
@@ -160,7 +158,7 @@ select id
 select (duly.now() at time zone 'UTC')::date
 
 -- name: drop_usage
--- Forget what was used on days that are long ago.
+-- Delete the usage of days longer ago than $1.
 --   $1 how long ago, $2 how many rows
 delete from usage
  where ctid = any(array(

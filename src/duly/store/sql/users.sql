@@ -19,8 +19,8 @@ select u.id, u.public_id, u.name, u.scopes, u.has_password, u.created_at,
  limit $3
 
 -- name: add
--- Make a user, or bring one back that was removed, with nothing of what it had. No row means
--- that there is one of that name. The hash is not taken from `excluded`: to do so is to read it.
+-- Insert a user, or restore a removed one without anything it had; returns no row if the name is in
+-- use. The hash is not taken from `excluded`, which would require the privilege to read it.
 --   $1 tenant_id, $2 name, $3 scopes, $4 password_hash
 insert into users as u (tenant_id, name, scopes, password_hash)
 values ($1, $2, $3::text[], $4)
@@ -33,7 +33,7 @@ values ($1, $2, $3::text[], $4)
 returning id
 
 -- name: lock
--- Let nobody else change a user before the commit.
+-- Lock a user for a change until the commit.
 --   $1 tenant_id, $2 user_id, $3 name
 select id, public_id, name, scopes, created_at,
        array(
@@ -57,7 +57,7 @@ update users
  where id = $1
 
 -- name: narrow_keys
--- Take from the keys of a user what it may not do any more; a key with nothing left is revoked.
+-- Remove scopes that a user no longer holds from its keys; a key without scopes left is revoked.
 --   $1 user_id, $2 scopes
 update keys k
    set scopes = left_over.scopes,
@@ -79,7 +79,7 @@ update users
  where id = $1
 
 -- name: end_logins
--- End what was begun with a user's password.
+-- Revoke the keys of logins with a user's password.
 --   $1 user_id
 update keys
    set revoked_at = duly.now()
@@ -88,7 +88,7 @@ update keys
    and revoked_at is null
 
 -- name: remove
--- Remove a user with its password and its keys.
+-- Remove a user with its password, and revoke its keys.
 --   $1 user_id
 with gone as (
         update users
@@ -105,7 +105,7 @@ update keys k
 returning k.id
 
 -- name: lock_login
--- Let nobody else change a user who logs in before the commit.
+-- Lock a user who logs in against changes until the commit.
 --   $1 user_id
 select u.id, u.name, u.tenant_id, t.name as tenant, u.scopes, u.password_hash
   from users u
@@ -115,8 +115,8 @@ select u.id, u.name, u.tenant_id, t.name as tenant, u.scopes, u.password_hash
    and t.removed_at is null
    for update of u
 
--- name: to_log_in
--- Return what a password is compared with.
+-- name: read_password_hash
+-- Return the hash that a password is checked against.
 --   $1 tenant, $2 user
 select u.id, u.password_hash
   from tenants t

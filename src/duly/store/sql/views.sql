@@ -1,8 +1,8 @@
 -- name: pick_newest
--- Return the newest ids of a tenant's tasks. The inner limit is the largest page, in figures:
--- it tells the planner that few rows are wanted, whatever the parameter says. Tenant and id
--- are compared and ordered as a pair, which only the index by tenant can do: through the
--- index of all ids, a small tenant among large ones would cost a search of everything.
+-- Return the newest ids of a tenant's tasks. The inner limit is the maximum page size as a literal,
+-- which tells the planner that few rows are wanted, whatever the parameter. Tenant and id are
+-- compared and ordered as a row, which only the index by tenant supports: for a small tenant among
+-- large ones, the index of all ids would be scanned completely.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many
 select id
   from (
@@ -10,7 +10,7 @@ select id
           from tasks t
          where (t.tenant_id, t.id) < ($1, $5)
            -- An id is minted at most a moment before its task is submitted: an hour is ample,
-           -- and keeps the days before out of the search.
+           -- and excludes the partitions of earlier days.
            and (t.tenant_id, t.id)
                >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
            and ($4::timestamptz is null or t.submitted_at >= $4)
@@ -23,33 +23,56 @@ select id
  limit $6
 
 -- name: pick_named
--- Return the newest ids of a tenant's tasks of one name.
+-- Return the newest ids of a tenant's tasks with a given name or, if $8, with that ref. Each branch
+-- is read in the order of its index, and the branches are merged.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
---   $7 name
+--   $7 name, $8 whether refs match as well
 select id
   from (
-        select t.id
-          from tasks t
-         where t.tenant_id = $1
-           and t.name = $7
-           and t.id < $5
-           and (t.tenant_id, t.id)
-               >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
-           and ($4::timestamptz is null or t.submitted_at >= $4)
-           and ($2::jsonb is null or t.labels @> $2)
-           and ($3::text is null
-                or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
-         order by t.id desc
+        select candidate.id
+          from (
+                (select t.id
+                   from tasks t
+                  where t.tenant_id = $1
+                    and t.name = $7
+                    and t.id < $5
+                    and (t.tenant_id, t.id)
+                        >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
+                    and ($4::timestamptz is null or t.submitted_at >= $4)
+                    and ($2::jsonb is null or t.labels @> $2)
+                    and ($3::text is null
+                         or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+                  order by t.id desc
+                  limit 1001)
+                 union all
+                (select t.id
+                   from tasks t
+                  where t.tenant_id = $1
+                    and t.ref = $7
+                    and t.name is distinct from $7
+                    and $8::boolean
+                    and t.id < $5
+                    and (t.tenant_id, t.id)
+                        >= ($1, (select coalesce(first_id_of(day_of($4::timestamptz - interval '1 hour')), 0)))
+                    and ($4::timestamptz is null or t.submitted_at >= $4)
+                    and ($2::jsonb is null or t.labels @> $2)
+                    and ($3::text is null
+                         or t.user_id = (select u.id from users u where u.tenant_id = $1 and u.name = $3))
+                  order by t.id desc
+                  limit 1001)
+               ) as candidate
+         order by candidate.id desc
          limit 1001
        ) as newest
  limit $6
 
 -- name: pick_by_status
--- Return the newest ids of a tenant's tasks in any of some statuses. Each status is looked for
--- where it is rare: live tasks among the live, failed and cancelled ones through an index of
--- their own, and only what is done among all tasks. The four come in order and are merged.
+-- Return the newest ids of a tenant's tasks in any of the given statuses. Each status is read from
+-- where it is rare: live tasks from `live`, failed and cancelled ones through a partial
+-- index, and only done ones among all tasks. The four branches are ordered by id and merged.
 --   $1 tenant_id, $2 labels, $3 user name, $4 submitted since, $5 below this id, $6 how many,
---   $7 name, $8 node name, $9 live statuses, $10 failed, $11 cancelled, $12 done
+--   $7 name, $8 node name, $9 live statuses, $10 failed, $11 cancelled, $12 done,
+--   $13 whether refs match the name as well
 with asked_user as materialized (
         select u.id from users u where u.tenant_id = $1 and u.name = $3
      ),
@@ -104,7 +127,7 @@ select id
                  where t.id = candidate.id
                    and t.tenant_id = $1
                    and ($8::text is null or candidate.node_id in (select id from asked_node))
-                   and ($7::text is null or t.name = $7)
+                   and ($7::text is null or t.name = $7 or ($13::boolean and t.ref = $7))
                    and ($2::jsonb is null or t.labels @> $2)
                    and ($3::text is null or t.user_id = (select id from asked_user))
                    and ($4::timestamptz is null or t.submitted_at >= $4)
@@ -116,17 +139,17 @@ select id
  limit $6
 
 -- name: read_tasks
--- Return tasks as their tenant sees them, newest first. A payload of more than $3 bytes is
--- left out, so that a page of large scripts stays a page. One by one, each with a limit of
--- its own: so that every plan looks into the day of the id and nowhere else. Of what a task
--- depends on $4 are told at most.
+-- Return tasks as their tenant sees them, newest first; of all tenants if $1 is null.
+-- Payloads of more than $3 bytes are left out, to bound the size of a page, and at most $4 dependencies of a task are returned. Each task
+-- is looked up separately, with a limit, so that every plan reads only the partition of its id.
 --   $1 tenant_id, $2 ids, $3 longest payload, $4 how many dependencies
 select task.*
   from unnest($2::bigint[]) as asked (id)
  cross join lateral (
         select t.id, t.name, t.tier, t.labels, t.delay_tolerance, t.execution_cap,
                t.max_attempts, t.on_lost, t.priority, t.run_at, t.idempotency_key, t.replay_of,
-               t.submitted_at, t.graph_id, t.ref,
+               t.submitted_at, t.graph_id, t.ref, t.tenant_id,
+               (select tn.name from tenants tn where tn.id = t.tenant_id) as tenant,
                (select json_agg(json_build_object('task', d.upstream_id::text, 'on', d.condition))
                   from (select e.upstream_id, e.condition
                           from edges e
@@ -184,19 +207,20 @@ select task.*
                  limit 1
                ) as o on true
          where t.id = asked.id
-           and t.tenant_id = $1
+           and ($1::int is null or t.tenant_id = $1)
            and coalesce(l.status, e.status) is not null
          limit 1
        ) as task
  order by task.id desc
 
 -- name: is_live
--- Say whether a task of the tenant has not ended yet.
+-- Return whether a task of the tenant has not ended.
 --   $1 tenant_id, $2 id
 select exists (select 1 from live where id = $2 and tenant_id = $1)
 
 -- name: read_attempts
--- Return the attempts at a task in order, the running one last, with what its node has told of it.
+-- Return the attempts of a task in order, the running one last, with the measurements that its node
+-- has reported.
 --   $1 tenant_id, $2 task_id
 select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
        a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
@@ -221,9 +245,9 @@ select l.attempt, n.name, null, null, null, l.leased_at,
  order by attempt
 
 -- name: read_log_end
--- Return what is known of the log of one attempt, the latest when none is named. A running
--- attempt has no end yet, and of one that was lost with its node nobody knows the end; no row
--- comes back when the tenant has no such task.
+-- Return the size and the tail of an attempt's log, by default the latest attempt's. A running
+-- attempt has no end of log yet, and that of an attempt lost with its node is unknown. Returns no
+-- row if the tenant has no such task.
 --   $1 tenant_id, $2 task_id, $3 attempt
 with task as (
         select t.id,
@@ -241,14 +265,15 @@ select task.is_live, task.latest,
        task.is_running and task.latest = coalesce($3::int, task.latest) as is_running,
        coalesce(a.log_size, 0) as size,
        coalesce(a.log_tail, ''::bytea) as tail,
-       coalesce(a.reason ->> 'code' = 'node_lost', false) as is_lost
+       coalesce(a.reason ->> 'code' in ('node_lost', 'node_removed'), false) as is_lost
   from task
   left join attempts a on a.task_id = $2 and a.attempt = coalesce($3::int, task.latest)
 
 -- name: read_result
--- Return how a task ended and the JSON that it left, as it was written.
+-- Return the status of a task, why it has ended, and its result: the JSON text exactly as it was
+-- written.
 --   $1 tenant_id, $2 task_id
-select coalesce(l.status, e.status) as status, e.result::text as result
+select coalesce(l.status, e.status) as status, e.reason, e.result::text as result
   from tasks t
   left join live l on l.id = t.id
   left join ends e on e.task_id = t.id
@@ -256,7 +281,7 @@ select coalesce(l.status, e.status) as status, e.result::text as result
    and t.id = $2
 
 -- name: count_ahead
--- Count the waiting tasks of the same tenant and shape that come before this one, up to $3.
+-- Count the waiting tasks that rank before a task in its subqueue, up to $3.
 --   $1 tenant_id, $2 task_id, $3 at most
 select count(*)::int
   from (
@@ -278,7 +303,7 @@ select count(*)::int
        ) as ahead
 
 -- name: pick_dead_letters
--- Return the newest ids among a tenant's dead letters.
+-- Return the newest ids of a tenant's dead letters.
 --   $1 tenant_id, $2 code of the reason, $3 failed since, $4 below this id, $5 how many
 select d.task_id
   from dead_letters d
@@ -294,7 +319,7 @@ select d.task_id
 select exists (select 1 from dead_letters where tenant_id = $1 and task_id = $2)
 
 -- name: tenant_by_name
--- Return a tenant and its plan, for an administrator who acts for it.
+-- Return a tenant and its plan, for an administrator who acts on its behalf.
 --   $1 name
 select *
   from tenants_with_plans

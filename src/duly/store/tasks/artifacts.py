@@ -1,8 +1,8 @@
-"""Artifacts as they are known: whose they are, where their bytes lie, and who needs them.
+"""Artifacts: their owner, the blob that holds their bytes, and the tasks and schedules using them.
 
-Who needs an artifact holds its row by a foreign key, in the transaction that stores the task
-or the schedule. Whoever removes it locks that row first, and then looks: so it is there for
-all that was admitted, or nothing that needs it is.
+A use references the artifact's row by a foreign key, in the transaction that stores the task or
+the schedule. A removal locks that row first and then checks for uses, so every admitted task finds
+its artifact.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from duly.model.artifact import LEAST_BYTES
+from duly.model.artifact import MIN_ACCOUNTED_BYTES
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("artifacts.sql")
-NEWEST = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -24,32 +24,32 @@ class Artifact(msgspec.Struct, frozen=True):
     sha256: bytes
     bytes: int
     blob: int
-    """The name of its bytes in the object store."""
+    """The id of its bytes in the object store."""
     created_at: datetime
     last_used_at: datetime
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Bytes in the object store, of a tenant."""
+    """A tenant's object in the object store."""
 
     tenant_id: int
     id: int
     bytes: int
 
 
-NONE = Blob(0, 0, 0)
-"""No bytes, although there should be some."""
+MISSING_BLOB = Blob(0, 0, 0)
+"""Stands for the bytes of an artifact that is gone."""
 
 
-class User(msgspec.Struct, frozen=True):
-    """A task or a schedule that needs an artifact."""
+class ArtifactUser(msgspec.Struct, frozen=True):
+    """A task or a schedule that uses an artifact."""
 
     id: int
     is_schedule: bool
 
 
 async def find(conn: Connection, tenant_id: int, sha256: bytes) -> Artifact | None:
-    """Return the artifact of a tenant with that hash."""
+    """Return a tenant's artifact by its hash."""
     row = await conn.fetchrow(SQL["read_artifact"], tenant_id, sha256)
     return None if row is None else Artifact(**dict(row))
 
@@ -58,7 +58,7 @@ async def read(
     conn: Connection,
     tenant_id: int,
     *,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
     sha256: bytes | None = None,
 ) -> list[Artifact]:
@@ -67,81 +67,85 @@ async def read(
     return [Artifact(**dict(row)) for row in rows]
 
 
-async def lock_number(conn: Connection, tenant_id: int) -> None:
-    """Let nobody else add an artifact of a tenant before the commit."""
-    await conn.execute(SQL["lock_artifacts"], tenant_id)
+async def lock_uploads(conn: Connection, tenant_id: int) -> None:
+    """Block other uploads of a tenant until the commit."""
+    await conn.execute(SQL["lock_uploads"], tenant_id)
 
 
 async def count_bytes(conn: Connection, tenant_id: int) -> int:
-    """Return how many bytes the artifacts of a tenant count for."""
-    counted: int = await conn.fetchval(SQL["count_bytes"], tenant_id, LEAST_BYTES)
-    return counted
+    """Return the bytes that a tenant's artifacts count towards its limit."""
+    total: int = await conn.fetchval(SQL["count_bytes"], tenant_id, MIN_ACCOUNTED_BYTES)
+    return total
 
 
 async def add(conn: Connection, tenant_id: int, sha256: bytes, blob: Blob) -> None:
-    """Store an artifact that the tenant does not have; its id is that of its first bytes."""
+    """Store an artifact that the tenant does not have; its id is that of its first blob."""
     await conn.execute(SQL["add_artifact"], blob.id, tenant_id, sha256, blob.bytes)
 
 
 async def move(conn: Connection, artifact_id: int, blob: Blob) -> None:
-    """Say where the bytes of an artifact are from now on."""
+    """Point an artifact to another blob."""
     await conn.execute(SQL["move_artifact"], artifact_id, blob.id)
 
 
-async def use(conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]]) -> set[bytes]:
-    """Note which hashes are needed by whom; return those that the tenant does not have."""
-    hashes, users = [one for one, _ in uses], [user for _, user in uses]
-    rows = await conn.fetch(SQL["use_artifacts"], tenant_id, hashes, users)
+async def add_uses(
+    conn: Connection, tenant_id: int, uses: Sequence[tuple[bytes, int]]
+) -> set[bytes]:
+    """Record uses as (hash, task or schedule); return the hashes that the tenant does not have."""
+    hashes, users = [sha256 for sha256, _ in uses], [user for _, user in uses]
+    rows = await conn.fetch(SQL["add_uses"], tenant_id, hashes, users)
     return {row["sha256"] for row in rows}
 
 
 async def touch(conn: Connection, tenant_id: int, artifact_id: int, *, again: timedelta) -> bool:
-    """Note that somebody means to use an artifact soon; False when it is gone.
+    """Update the last use of an artifact; False if it is gone.
 
-    It is noted `again` only after so long.
+    An update within `again` of the previous one is skipped.
     """
-    is_there: bool = await conn.fetchval(SQL["touch_artifact"], tenant_id, artifact_id, again)
-    return is_there
+    exists: bool = await conn.fetchval(SQL["touch_artifact"], tenant_id, artifact_id, again)
+    return exists
 
 
 async def drop_uses(conn: Connection, tenant_id: int, used_by: int) -> None:
-    """Note that a task or a schedule needs none of what it needed."""
+    """Remove all uses by a task or a schedule."""
     await conn.execute(SQL["drop_uses"], tenant_id, used_by)
 
 
 async def lock(conn: Connection, tenant_id: int, sha256: bytes) -> Artifact | None:
-    """Lock an artifact, so that nobody begins to need it; None when there is none."""
+    """Lock an artifact against new uses; None if it does not exist."""
     row = await conn.fetchrow(SQL["lock_artifact"], tenant_id, sha256)
     return None if row is None else Artifact(**dict(row))
 
 
-async def read_user(conn: Connection, artifact_id: int) -> User | None:
-    """Return one of those that need a locked artifact."""
+async def read_user(conn: Connection, artifact_id: int) -> ArtifactUser | None:
+    """Return one of the users of a locked artifact, if any."""
     row = await conn.fetchrow(SQL["read_user"], artifact_id)
-    return None if row is None else User(row["used_by"], row["is_schedule"])
+    return None if row is None else ArtifactUser(row["used_by"], row["is_schedule"])
 
 
 async def remove(conn: Connection, artifact_id: int) -> None:
-    """Remove a locked artifact that nobody needs."""
+    """Remove a locked artifact that has no users."""
     await conn.execute(SQL["remove_artifact"], artifact_id)
 
 
 async def read_leased(conn: Connection, node_id: int, ref: tuple[int, int, int]) -> Blob | None:
-    """Return the bytes of the artifact of an attempt that a node holds now; NONE if it is gone."""
+    """Return the artifact's blob of an attempt that a node holds; MISSING_BLOB if it is gone."""
     row = await conn.fetchrow(SQL["read_leased"], node_id, *ref)
     if row is None:
         return None
-    return NONE if row["blob"] is None else Blob(row["tenant_id"], row["blob"], row["bytes"])
+    return (
+        MISSING_BLOB if row["blob"] is None else Blob(row["tenant_id"], row["blob"], row["bytes"])
+    )
 
 
-async def settle_uses(conn: Connection, *, above: int, limit: int) -> int | None:
-    """Forget uses by what has ended, among the next ones; return the last of these, if any."""
-    last: int | None = await conn.fetchval(SQL["settle_uses"], above, limit)
+async def drop_ended_uses(conn: Connection, *, above: int, limit: int) -> int | None:
+    """Remove the uses of ended tasks among the next `limit`; return the last one, if any."""
+    last: int | None = await conn.fetchval(SQL["drop_ended_uses"], above, limit)
     return last
 
 
 async def expire(conn: Connection, *, unused_for: timedelta, limit: int) -> list[Blob]:
-    """Remove artifacts that nobody needed for so long; return the bytes that are nobody's now."""
+    """Remove artifacts unused for this long; return their blobs, now unreferenced."""
     ids = [row["id"] for row in await conn.fetch(SQL["lock_expired"], unused_for, limit)]
     if not ids:
         return []
@@ -149,6 +153,6 @@ async def expire(conn: Connection, *, unused_for: timedelta, limit: int) -> list
     return [Blob(row["tenant_id"], row["blob"], row["bytes"]) for row in rows]
 
 
-async def known_blobs(conn: Connection, blobs: Sequence[int]) -> set[int]:
-    """Return those of some names that stand for the bytes of an artifact."""
-    return {row["blob"] for row in await conn.fetch(SQL["known_blobs"], list(blobs))}
+async def read_referenced_blobs(conn: Connection, blobs: Sequence[int]) -> set[int]:
+    """Return the blobs that belong to an artifact."""
+    return {row["blob"] for row in await conn.fetch(SQL["read_referenced_blobs"], list(blobs))}

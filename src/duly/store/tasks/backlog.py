@@ -1,4 +1,4 @@
-"""How many tasks of a tenant wait, counted where they are."""
+"""Counts a tenant's backlog from its live rows."""
 
 from duly.store.database import Connection, load_statements
 
@@ -6,6 +6,6 @@ SQL = load_statements("backlog.sql")
 
 
 async def count_waiting(conn: Connection, tenant_id: int, *, most: int) -> int:
-    """Return how many tasks have not ended and do not run; `most` of a kind, and not above."""
+    """Count live tasks that do not run; waiting and other ones up to `most` each."""
     waiting: int = await conn.fetchval(SQL["count_waiting"], tenant_id, most)
     return waiting

@@ -1,8 +1,9 @@
-"""Edges: which tasks wait for which, and how their ends are told.
+"""Dependencies between tasks (edges), and the resolution of ended upstreams.
 
-Whoever makes an edge locks the upstream until the commit and marks it; whoever ends a
-marked task leaves a note (a trigger does); the leader goes through the notes and counts
-the edges down. So ending a task costs the same whoever waits for it.
+Adding an edge locks the upstream until the commit and flags it as having dependants. When a
+flagged task ends, a trigger inserts a row into `ended_upstreams`; the leader processes these rows
+and decrements the dependants' counters. So ending a task costs the same however many tasks wait
+for it.
 """
 
 from collections.abc import Sequence
@@ -13,31 +14,31 @@ import msgspec
 from duly.model.graph import Condition, Dependency
 from duly.model.task import Status
 from duly.model.tenant import Credential
-from duly.store.database import Connection, array_text, load_statements
-from duly.store.servers import SCHEDULING, Term
+from duly.store.database import Connection, array_literal, load_statements
+from duly.store.fleet.servers import SCHEDULING, Term
 
 SQL = load_statements("edges.sql")
 
 
 class NewEdge(msgspec.Struct, frozen=True, gc=False):
-    """An edge on its way into the store."""
+    """An edge to be stored."""
 
     dependant: int
     upstream: int
     condition: Condition
     by_ref: bool = False
-    """Whether the dependant calls the upstream by its ref."""
+    """Whether the dependant refers to the upstream by its ref."""
 
 
 class NewGraph(msgspec.Struct, frozen=True):
-    """Tasks on their way into the store as a whole."""
+    """A graph to be stored."""
 
     id: int
     name: str | None
 
 
 class StoredGraph(msgspec.Struct, frozen=True):
-    """A graph whose tasks are stored, and whose it is."""
+    """A graph whose tasks are stored, with its owner."""
 
     graph: NewGraph
     tenant_id: int
@@ -46,7 +47,7 @@ class StoredGraph(msgspec.Struct, frozen=True):
 
 
 class GraphTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as a part of a graph."""
+    """A task within a graph."""
 
     id: int
     ref: str | None
@@ -56,7 +57,7 @@ class GraphTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphView(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph, where its tasks are, and some of them."""
+    """A graph with the counts of its tasks by status, and the first of its tasks."""
 
     id: int
     name: str | None
@@ -67,55 +68,55 @@ class GraphView(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Settled(msgspec.Struct, frozen=True):
-    """What became of tasks whose upstreams have ended."""
+class ResolvedEdges(msgspec.Struct, frozen=True):
+    """The tasks that were unblocked or cancelled because their upstreams have ended."""
 
     waiting: list[tuple[tuple[int, int], datetime]]
-    """Those that wait for their turn: (tenant, shape) and start_by."""
+    """Tasks that are ready: (tenant, shape) and start_by."""
     scheduled: int
-    """How many wait for a time of their own."""
+    """How many tasks wait for their `run_at`."""
     cancelled: list[int]
-    """Those that can never run, and have ended for it."""
+    """Tasks whose condition can no longer be met."""
     last: int | None
-    """If there are more: the tenant whose turn was the last."""
+    """The round-robin cursor if there are more: the tenant served last."""
 
     @property
     def has_more(self) -> bool:
-        """Say whether there are more ends to tell of."""
+        """Return True if there are more ended upstreams to process."""
         return self.last is not None
 
 
 async def insert(conn: Connection, tenant_id: int, edges: Sequence[NewEdge]) -> None:
-    """Store edges between tasks that are stored in the same transaction."""
+    """Store edges between tasks stored in the same transaction."""
     await conn.execute(SQL["insert_edges"], tenant_id, *_columns(edges))
 
 
 async def attach(conn: Connection, tenant_id: int, edges: Sequence[NewEdge]) -> list[int]:
-    """Let new tasks depend on older ones; return those that the tenant does not have.
+    """Add dependencies of new tasks on existing ones; return the upstreams that do not exist.
 
-    Call it last before the commit: until then none of these upstreams can start or end.
+    Call it last before the commit: the upstreams stay locked and can neither start nor end.
     """
     rows = await conn.fetch(SQL["attach_edges"], tenant_id, *_columns(edges))
     return [row["unknown_id"] for row in rows]
 
 
 async def read_awaited(conn: Connection, tenant_id: int, task_id: int, *, limit: int) -> list[int]:
-    """Return some of the tasks that a task waits for and that have not ended."""
+    """Return up to `limit` live upstreams that a task waits for."""
     rows = await conn.fetch(SQL["read_awaited"], tenant_id, task_id, limit)
     return [row["id"] for row in rows]
 
 
-async def settle(
+async def resolve(
     conn: Connection, term: Term, *, limit: int, share: int, after: int = 0
-) -> Settled:
-    """Tell dependants that tasks have ended, going through about `limit` edges.
+) -> ResolvedEdges:
+    """Resolve the edges of ended upstreams, about `limit` of them.
 
-    Tenants have turns of `share` edges, beginning with the one that comes after `after`.
+    Tenants are served round-robin, `share` edges at a time, starting after the tenant `after`.
     """
     rows = await conn.fetch(
-        SQL["settle_edges"], SCHEDULING, term.number, term.server, limit, share, after
+        SQL["resolve_edges"], SCHEDULING, term.number, term.server, limit, share, after
     )
-    return Settled(
+    return ResolvedEdges(
         [
             ((row["tenant_id"], row["shape_id"]), row["start_by"])
             for row in rows
@@ -130,7 +131,7 @@ async def settle(
 async def insert_graph(
     conn: Connection, graph: NewGraph, credential: Credential, tasks: Sequence[int]
 ) -> None:
-    """Store which tasks were submitted as a whole."""
+    """Store a graph and its tasks' ids."""
     await conn.execute(
         SQL["insert_graph"],
         graph.id,
@@ -142,21 +143,21 @@ async def insert_graph(
 
 
 async def insert_graphs(conn: Connection, graphs: Sequence[StoredGraph]) -> None:
-    """Store which tasks were submitted as wholes, for any tenants."""
+    """Store graphs of any tenants."""
     await conn.execute(
         SQL["insert_graphs"],
-        [one.graph.id for one in graphs],
-        [one.tenant_id for one in graphs],
-        [one.user_id for one in graphs],
-        [one.graph.name for one in graphs],
-        [array_text(one.tasks) for one in graphs],
+        [stored.graph.id for stored in graphs],
+        [stored.tenant_id for stored in graphs],
+        [stored.user_id for stored in graphs],
+        [stored.graph.name for stored in graphs],
+        [array_literal(stored.tasks) for stored in graphs],
     )
 
 
 async def read_graph_of(conn: Connection, tenant_id: int, task_id: int) -> int | None:
-    """Return the graph with which a task was submitted, if it was with one."""
-    found: int | None = await conn.fetchval(SQL["read_graph_of"], tenant_id, task_id)
-    return found
+    """Return the graph that a task belongs to, if any."""
+    graph_id: int | None = await conn.fetchval(SQL["read_graph_of"], tenant_id, task_id)
+    return graph_id
 
 
 async def read_graph(
@@ -172,10 +173,18 @@ async def read_graph(
         name=row["name"],
         user=row["user"],
         submitted_at=row["submitted_at"],
-        counts={Status(one): count for one, count in (row["counts"] or {}).items()},
+        counts={Status(status): count for status, count in (row["counts"] or {}).items()},
         tasks=await read_tasks(conn, tenant_id, ids[:limit]),
         size=len(ids),
     )
+
+
+async def graphs_by_name(
+    conn: Connection, tenant_id: int, name: str, *, limit: int
+) -> dict[int, bool]:
+    """Return a tenant's graphs of a name, newest first, each with whether it is live."""
+    rows = await conn.fetch(SQL["graphs_by_name"], tenant_id, name, limit)
+    return {row["id"]: row["is_live"] for row in rows}
 
 
 async def read_task_ids(conn: Connection, tenant_id: int, graph_id: int) -> list[int] | None:
@@ -184,16 +193,16 @@ async def read_task_ids(conn: Connection, tenant_id: int, graph_id: int) -> list
     return ids
 
 
-async def read_parts(
+async def read_tasks_of_graphs(
     conn: Connection, tenant_id: int, graphs: Sequence[int]
 ) -> dict[int, list[int]]:
     """Return the tasks of several graphs of a tenant, by graph."""
-    rows = await conn.fetch(SQL["read_parts"], tenant_id, list(graphs))
+    rows = await conn.fetch(SQL["read_tasks_of_graphs"], tenant_id, list(graphs))
     return {row["id"]: row["task_ids"] for row in rows}
 
 
 async def read_tasks(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[GraphTask]:
-    """Return tasks with what they depend on, in the order of `ids`."""
+    """Return tasks with their dependencies, in the order of `ids`."""
     rows = await conn.fetch(SQL["read_graph_tasks"], tenant_id, list(ids))
     return [
         GraphTask(
@@ -207,17 +216,17 @@ async def read_tasks(conn: Connection, tenant_id: int, ids: Sequence[int]) -> li
     ]
 
 
-async def read_around(
+async def read_neighbours(
     conn: Connection, tenant_id: int, task_id: int, *, limit: int
 ) -> dict[str, list[int]]:
-    """Return what a task depends on (`upstream`), and what depends on it (`dependant`), by any way.
+    """Return a task's transitive upstreams (`upstream`) and downstream tasks (`dependant`).
 
-    Those that do so themselves are also `direct`. Up to `limit` of each.
+    Immediate neighbours are also in `direct`. Up to `limit` of each kind.
     """
-    found: dict[str, list[int]] = {"upstream": [], "dependant": [], "direct": []}
-    for row in await conn.fetch(SQL["read_around"], tenant_id, task_id, limit):
-        found[row["kind"]].append(row["id"])
-    return found
+    neighbours: dict[str, list[int]] = {"upstream": [], "dependant": [], "direct": []}
+    for row in await conn.fetch(SQL["read_neighbours"], tenant_id, task_id, limit):
+        neighbours[row["kind"]].append(row["id"])
+    return neighbours
 
 
 def _columns(edges: Sequence[NewEdge]) -> tuple[list[int], list[int], list[Condition]]:

@@ -1,7 +1,7 @@
-"""Wishes: what is to be done to all tasks of a graph, and how far it has come.
+"""Operations on all tasks of a graph (cancel, pause, resume), and their progress.
 
-A wish is written down in one commit and carried out in pieces. Each piece locks it first, so
-that two who are at it do not get into each other's way.
+An operation is stored in one commit and carried out in batches. Each batch locks the operation's
+row first, so that two servers do not work on the same batch.
 """
 
 from collections.abc import Sequence
@@ -10,32 +10,32 @@ from enum import StrEnum
 
 import msgspec
 
-from duly.model.pause import Cause, Pause
+from duly.model.pause import Pause, PauseCause
 from duly.model.task import Status
 from duly.store.database import Connection, load_statements
 
-SQL = load_statements("wishes.sql")
+SQL = load_statements("graph_operations.sql")
 
 
-class WishKind(StrEnum):
-    """What is wished of a graph."""
+class OperationKind(StrEnum):
+    """The kinds of operations on a graph."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
     RESUME = "resume"
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What is to be done to a graph."""
+class GraphOperation(msgspec.Struct, frozen=True):
+    """A pending operation on a graph."""
 
     tenant_id: int
     graph_id: int
     id: int
-    kind: WishKind
+    kind: OperationKind
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """A task that may go on, as it is now."""
+    """A resumed task in its new status."""
 
     id: int
     shape_id: int
@@ -43,66 +43,74 @@ class Resumed(msgspec.Struct, frozen=True):
     start_by: datetime
 
 
-async def make(conn: Connection, wish: Wish) -> bool:
-    """Write a wish down; False when there is no such graph, or it is being cancelled."""
+async def begin(conn: Connection, operation: GraphOperation) -> bool:
+    """Store an operation; False if there is no such graph, or it is being cancelled."""
     return bool(
         await conn.fetchval(
-            SQL["make_wish"], wish.tenant_id, wish.graph_id, wish.id, wish.kind.value
+            SQL["begin_operation"],
+            operation.tenant_id,
+            operation.graph_id,
+            operation.id,
+            operation.kind.value,
         )
     )
 
 
-async def read_kind(conn: Connection, tenant_id: int, graph_id: int) -> WishKind | None:
-    """Return what is being done to a graph, if anything is."""
-    kind = await conn.fetchval(SQL["read_wish"], tenant_id, graph_id)
-    return None if kind is None else WishKind(kind)
+async def read_kind(conn: Connection, tenant_id: int, graph_id: int) -> OperationKind | None:
+    """Return the kind of a graph's pending operation, if any."""
+    kind = await conn.fetchval(SQL["read_operation"], tenant_id, graph_id)
+    return None if kind is None else OperationKind(kind)
 
 
-async def take_piece(conn: Connection, wish: Wish, *, limit: int) -> tuple[list[int], int] | None:
-    """Lock a wish; return the tasks that are next, and how many are left then.
+async def lock_batch(
+    conn: Connection, operation: GraphOperation, *, limit: int
+) -> tuple[list[int], int] | None:
+    """Lock an operation; return the tasks of its next batch, and how many remain after it.
 
-    None when it is done, or another has taken its place.
+    None if it is done or was replaced by another operation.
     """
-    row = await conn.fetchrow(SQL["take_piece"], wish.tenant_id, wish.graph_id, wish.id, limit)
+    row = await conn.fetchrow(
+        SQL["lock_batch"], operation.tenant_id, operation.graph_id, operation.id, limit
+    )
     if row is None:
         return None
     ids = row["ids"] or []
     return ids, row["to_go"] - len(ids) if ids else 0
 
 
-async def move(conn: Connection, wish: Wish, left: int) -> None:
-    """Note that a locked wish has come so far; it is forgotten when nothing is left."""
+async def advance(conn: Connection, operation: GraphOperation, left: int) -> None:
+    """Store how many tasks are left of a locked operation; delete it if none are."""
     if left:
-        await conn.execute(SQL["move_wish"], wish.graph_id, left)
+        await conn.execute(SQL["advance_operation"], operation.graph_id, left)
     else:
-        await conn.execute(SQL["end_wish"], wish.graph_id)
+        await conn.execute(SQL["end_operation"], operation.graph_id)
 
 
-async def read_abandoned(conn: Connection, since: timedelta) -> Wish | None:
-    """Return a wish that nobody has gone on with for so long."""
+async def read_abandoned(conn: Connection, since: timedelta) -> GraphOperation | None:
+    """Return an operation without progress for this long, if any."""
     row = await conn.fetchrow(SQL["read_abandoned"], since)
-    return None if row is None else msgspec.convert(dict(row), Wish)
+    return None if row is None else msgspec.convert(dict(row), GraphOperation)
 
 
 async def pause(
-    conn: Connection, tenant_id: int, ids: Sequence[int], cause: Cause
+    conn: Connection, tenant_id: int, ids: Sequence[int], cause: PauseCause
 ) -> dict[int, bool]:
-    """Pause tasks; return those that were not, True for those that run: these go on."""
+    """Pause tasks; return the newly paused ones, True for those that still run."""
     rows = await conn.fetch(SQL["pause_tasks"], tenant_id, list(ids))
     paused = {row["id"]: row["runs"] for row in rows}
     if paused:
         details = msgspec.json.encode(cause).decode()
-        await conn.execute(SQL["note_pause"], list(paused), details)
+        await conn.execute(SQL["record_pause"], list(paused), details)
     return paused
 
 
 async def resume(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[Resumed]:
-    """Let tasks go on that are paused, and return them."""
-    held = [row["id"] for row in await conn.fetch(SQL["lock_paused"], tenant_id, list(ids))]
-    if not held:
+    """Resume paused tasks, and return them."""
+    locked = [row["id"] for row in await conn.fetch(SQL["lock_paused"], tenant_id, list(ids))]
+    if not locked:
         return []
-    await conn.execute(SQL["count_from_pause"], held)
-    rows = await conn.fetch(SQL["resume_tasks"], tenant_id, held)
+    await conn.execute(SQL["count_from_pause"], locked)
+    rows = await conn.fetch(SQL["resume_tasks"], tenant_id, locked)
     resumed = [row["id"] for row in rows]
     sooner = await conn.fetch(SQL["keep_latest_start"], tenant_id, resumed)
     changed = {row["id"]: dict(row) for row in sooner}
@@ -110,8 +118,8 @@ async def resume(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[R
 
 
 async def read_pause(conn: Connection, tenant_id: int, task_id: int) -> Pause | None:
-    """Return how a task came to be paused, as far as is remembered."""
+    """Return when and why a task was paused, if that is still stored."""
     row = await conn.fetchrow(SQL["read_pause"], tenant_id, task_id)
     if row is None:
         return None
-    return Pause(row["at"], msgspec.convert(row["details"], Cause))
+    return Pause(row["at"], msgspec.convert(row["details"], PauseCause))

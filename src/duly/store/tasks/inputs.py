@@ -1,7 +1,7 @@
-"""Inputs: the results that a task's upstreams have left, under the names that it knows them by.
+"""Inputs: the results of a task's upstreams, under the names by which the task refers to them.
 
-A result lies where its task ended, and is read through the edge. Nothing is copied when a
-task ends: who has a thousand dependants would leave a thousand copies.
+A result is stored once, with its task's end, and read through the edge. Nothing is copied when a
+task ends: a thousand dependants would make a thousand copies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,49 +12,49 @@ from duly.model.task import Payload
 from duly.store.database import Connection, load_statements
 
 SQL = load_statements("inputs.sql")
-LOOKED_AT = 100
-"""Upstreams of a task that are looked at to find out whether there is a result among them."""
+MAX_UPSTREAMS_EXAMINED = 100
+"""Upstreams checked for a result; a task with more is assumed to have inputs."""
 
 
 class Input(msgspec.Struct, frozen=True):
-    """The result of an upstream, as JSON, and what its dependant calls it: its ref, or its id."""
+    """The result of an upstream, as JSON, and its name in the dependant: its ref or its id."""
 
     upstream: int
     name: str
     result: str
 
 
-async def read_having(conn: Connection, payloads: Mapping[int, Payload]) -> set[int]:
-    """Return which tasks have inputs, or so many upstreams that they may have.
+async def read_tasks_with_inputs(conn: Connection, payloads: Mapping[int, Payload]) -> set[int]:
+    """Return the tasks that have inputs, or too many upstreams to check.
 
-    Without upstreams among them there is no round trip.
+    Makes no round trip if no task has upstreams.
     """
-    asked = [task for task, payload in payloads.items() if payload.has_upstreams]
-    if not asked:
+    dependants = [task for task, payload in payloads.items() if payload.has_upstreams]
+    if not dependants:
         return set()
-    rows = await conn.fetch(SQL["read_having"], asked, LOOKED_AT)
+    rows = await conn.fetch(SQL["read_tasks_with_inputs"], dependants, MAX_UPSTREAMS_EXAMINED)
     return {row["id"] for row in rows}
 
 
 async def read(
     conn: Connection, task: int, *, above: int, limit: int, enough: int
 ) -> tuple[list[Input], int | None]:
-    """Return inputs of a task from `above` an upstream on, and above which there may be more.
+    """Return a page of a task's inputs above an upstream id, and the next cursor if there is more.
 
-    They are at most `limit`, and the last of them is the one with which `enough` bytes are reached.
+    A page ends after `limit` inputs, or with the input that reaches `enough` bytes.
     """
     rows = await conn.fetch(SQL["read_inputs"], task, above, limit, enough)
-    found = [Input(row["upstream_id"], row["name"], row["result"]) for row in rows]
-    is_full = len(found) == limit or sum(len(one.result.encode()) for one in found) >= enough
-    return found, found[-1].upstream if is_full else None
+    page = [Input(row["upstream_id"], row["name"], row["result"]) for row in rows]
+    is_full = len(page) == limit or sum(len(value.result.encode()) for value in page) >= enough
+    return page, page[-1].upstream if is_full else None
 
 
 async def name_by_ref(conn: Connection, edges: Sequence[tuple[int, int, str | None]]) -> None:
-    """Let dependants find their upstreams' results by these refs, where that is what they are."""
+    """Store the refs by which dependants name their upstreams' results; None leaves the id."""
     dependants, upstreams, refs = zip(*edges, strict=True)
     await conn.execute(SQL["name_by_ref"], dependants, upstreams, refs)
 
 
 async def copy_ended(conn: Connection, tenant_id: int, task: int, replay: int) -> None:
-    """Give a replay the inputs of the task that it repeats."""
+    """Copy the inputs of a task to its replay."""
     await conn.execute(SQL["copy_ended"], tenant_id, task, replay)

@@ -1,4 +1,4 @@
-"""What is replayed together: a task that has ended, and those that were cancelled because of it."""
+"""Reads what is replayed together: an ended task and the tasks cancelled because of it."""
 
 from collections.abc import Sequence
 
@@ -10,42 +10,44 @@ from duly.store.database import Connection, load_statements
 SQL = load_statements("replays.sql")
 
 
-class Needed(msgspec.Struct, frozen=True, gc=False):
-    """A task that another depended on."""
+class UpstreamEdge(msgspec.Struct, frozen=True, gc=False):
+    """A dependency of a task that is to be replayed."""
 
     dependant_id: int
     upstream_id: int
     condition: Condition
     is_met: bool | None
-    """Whether it has ended as asked; None while it is live."""
+    """Whether the upstream's end meets the condition; None while it is live."""
     ref: str | None
-    """By what the other called it, if not by its id."""
+    """The name that the dependant used, if not the id."""
 
 
-async def read_lost(
+async def read_cancelled_downstream(
     conn: Connection, tenant_id: int, task_id: int, *, limit: int
 ) -> tuple[list[int], bool]:
-    """Return an ended task and those that were cancelled because of it.
+    """Return an ended task and the tasks cancelled because of it.
 
-    True with them if there are others of which that is not decided yet.
+    The flag is True if the ends of some of them have not been propagated yet.
     """
-    rows = await conn.fetch(SQL["read_lost"], tenant_id, task_id, limit)
+    rows = await conn.fetch(SQL["read_cancelled_downstream"], tenant_id, task_id, limit)
     return [row["id"] for row in rows], any(row["is_untold"] for row in rows)
 
 
-async def read_upstreams(conn: Connection, tenant_id: int, ids: Sequence[int]) -> list[Needed]:
-    """Return what tasks depended on, as far as it is known."""
+async def read_upstreams(
+    conn: Connection, tenant_id: int, ids: Sequence[int]
+) -> list[UpstreamEdge]:
+    """Return the dependencies of tasks, as far as they are still stored."""
     rows = await conn.fetch(SQL["read_upstreams"], tenant_id, list(ids))
-    return [msgspec.convert(dict(row), Needed) for row in rows]
+    return [msgspec.convert(dict(row), UpstreamEdge) for row in rows]
 
 
 async def read_replays(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, int]:
-    """Return the last replays of those tasks that were replayed."""
+    """Return the latest replay of each task that has been replayed."""
     rows = await conn.fetch(SQL["read_replays"], tenant_id, list(ids))
     return {row["task_id"]: row["id"] for row in rows}
 
 
 async def read_graph_name(conn: Connection, tenant_id: int, task_id: int) -> str | None:
-    """Return the name of the graph with which a task was submitted, if it has one."""
+    """Return the name of a task's graph, if it has one."""
     name: str | None = await conn.fetchval(SQL["read_graph_name"], tenant_id, task_id)
     return name

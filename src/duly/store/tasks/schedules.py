@@ -1,8 +1,8 @@
-"""Schedules and their occurrences, as they are stored.
+"""Schedules and their occurrences.
 
-A fire time is claimed by the primary key of `occurrences`, in the transaction that stores
-its task and moves the schedule on. Whoever writes occurrences of a schedule has locked its
-row before, so that a claim seldom finds that it comes too late.
+A fire time is claimed by the primary key of `occurrences`, in the transaction that stores its task
+and advances the schedule. Writers of occurrences lock the schedule's row first, so that a claim
+seldom conflicts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,39 +15,39 @@ import msgspec
 from duly.errors import Invalid
 from duly.model.bucket import Bucket, Rate
 from duly.model.recurrence import Recurrence
-from duly.model.recurrence_request import RecurrenceRequest, read_recurrence
-from duly.model.schedule import Misfire, Overlap, Template
+from duly.model.requests.recurrence_request import RecurrenceRequest, parse_recurrence
+from duly.model.schedule import Misfire, Overlap, ScheduleTemplate
 from duly.model.task import Reason
 from duly.model.tenant import Plan
-from duly.store.buckets import Found
-from duly.store.database import Connection, array_text, load_statements, sparse
-from duly.store.plans import plan_of
+from duly.store.accounts.buckets import StoredBucket
+from duly.store.accounts.plans import plan_of
+from duly.store.database import Connection, array_literal, empty_if_all_none, load_statements
 
 SQL = load_statements("schedules.sql")
-NEWEST = 2**63 - 1
+MAX_ID = 2**63 - 1
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A locked schedule whose time has come."""
+    """A locked schedule that is due."""
 
-    template: Template
+    template: ScheduleTemplate
     next_run_at: datetime
     open_tasks: list[int]
-    """Tasks that it submitted and that have not ended, if that matters to it."""
+    """Submitted tasks that have not ended, if the overlap rule needs them."""
     open_graphs: list[int]
-    """Graphs that it submitted and of which some task has not ended."""
+    """Submitted graphs with a task that has not ended."""
     now: datetime
 
 
-class Unreadable(msgspec.Struct, frozen=True):
-    """A locked schedule that this server cannot read, though the one that stored it could."""
+class UnreadableSchedule(msgspec.Struct, frozen=True):
+    """A locked schedule that this server cannot decode, though the server that stored it could."""
 
     id: int
     why: str
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be recorded of a fire time, or of several in a row that were missed."""
+    """The occurrence to record for a fire time, or for several consecutive missed ones."""
 
     schedule_id: int
     fire_at: datetime
@@ -63,11 +63,11 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as its tenant sees it."""
 
-    template: Template
+    template: ScheduleTemplate
     name: str | None
     user: str | None
     written: dict[str, Any]
-    """The recurrence as it was asked for."""
+    """The recurrence as it was requested."""
     anchor: datetime
     next_run_at: datetime | None
     paused_at: datetime | None
@@ -78,7 +78,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a fire time, or of several in a row that were missed."""
+    """The record of a fire time, or of several consecutive missed ones."""
 
     fire_at: datetime
     task_id: int | None
@@ -91,19 +91,19 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A tenant as it is when one of its schedules fires."""
+    """A tenant's plan and room at the time that one of its schedules fires."""
 
     tenant_id: int
     plan: Plan
     is_suspended: bool
     room: int | None
-    """How many more of its tasks may wait; None is no limit."""
+    """How many more of its tasks may wait; None means no limit."""
     tokens: int | None = None
-    """How many more tasks it may submit now; None is no limit."""
+    """How many more tasks it may submit now; None means no limit."""
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """When a schedule fires next, and what of it has not ended."""
+class NextFire(msgspec.Struct, frozen=True):
+    """The next fire time of a schedule, and its tasks and graphs that have not ended."""
 
     next_run_at: datetime | None
     open_tasks: list[int]
@@ -111,46 +111,48 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 async def until_due(conn: Connection, *, aside: Iterable[int] = ()) -> timedelta | None:
-    """Return how long it is until a schedule fires that is not `aside`; None if none is to come."""
+    """Return the time until the next schedule not in `aside` fires; None if there is none."""
     seconds = await conn.fetchval(SQL["next_due"], list(aside))
     return None if seconds is None else timedelta(seconds=max(0.0, seconds))
 
 
 async def lock_due(
     conn: Connection, *, limit: int, without: Iterable[int] = (), aside: Iterable[int] = ()
-) -> tuple[list[DueSchedule], list[Unreadable]]:
-    """Lock schedules whose time has come, but those `aside` and of the tenants `without`."""
+) -> tuple[list[DueSchedule], list[UnreadableSchedule]]:
+    """Lock due schedules, except those in `aside` and those of the tenants in `without`."""
     due: list[DueSchedule] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableSchedule] = []
     for row in await conn.fetch(SQL["lock_due"], limit, list(without), list(aside)):
         try:
             due.append(_due(row))
         except (Invalid, msgspec.ValidationError, ValueError) as error:
-            unreadable.append(Unreadable(row["id"], str(error)))
+            unreadable.append(UnreadableSchedule(row["id"], str(error)))
     return due, unreadable
 
 
-async def move(conn: Connection, moved: Mapping[int, Moved]) -> None:
-    """Say when locked schedules fire next, and what of them has not ended."""
+async def advance(conn: Connection, moved: Mapping[int, NextFire]) -> None:
+    """Store the next fire times of locked schedules, and what has not ended of each."""
     await conn.execute(
-        SQL["move"],
+        SQL["advance"],
         list(moved),
         [one.next_run_at for one in moved.values()],
-        sparse([_ids(one.open_tasks) for one in moved.values()]),
-        sparse([_ids(one.open_graphs) for one in moved.values()]),
+        empty_if_all_none([_ids(one.open_tasks) for one in moved.values()]),
+        empty_if_all_none([_ids(one.open_graphs) for one in moved.values()]),
     )
 
 
-async def read_live_parts(conn: Connection, graphs: Iterable[int]) -> dict[int, list[int]]:
-    """Return the tasks of graphs that have not ended, by graph; none of a graph that has."""
+async def read_live_tasks_of_graphs(
+    conn: Connection, graphs: Iterable[int]
+) -> dict[int, list[int]]:
+    """Return the live tasks of graphs, by graph; a graph that has ended is left out."""
     found: dict[int, list[int]] = {}
-    for row in await conn.fetch(SQL["live_parts"], list(graphs)):
+    for row in await conn.fetch(SQL["live_tasks_of_graphs"], list(graphs)):
         found.setdefault(row["graph_id"], []).append(row["id"])
     return found
 
 
 async def read_live_tasks(conn: Connection, ids: Iterable[int]) -> set[int]:
-    """Return those of some tasks that have not ended."""
+    """Return which of the given tasks are live."""
     return {row["id"] for row in await conn.fetch(SQL["live_tasks"], list(ids))}
 
 
@@ -159,7 +161,7 @@ async def claim(
 ) -> set[tuple[int, datetime]]:
     """Record fire times; return (schedule, fire time) of those that were not recorded before.
 
-    With `again` those that were missed count as not recorded.
+    With `again`, missed fire times count as not recorded.
     """
     rows = await conn.fetch(
         SQL["claim"],
@@ -167,38 +169,38 @@ async def claim(
         [fire.fire_at for fire in fires],
         [fire.tenant_id for fire in fires],
         [fire.scheduling_type for fire in fires],
-        sparse([fire.task_id for fire in fires]),
-        sparse([fire.graph_id for fire in fires]),
-        sparse([_json(fire.reason) for fire in fires]),
-        sparse([fire.last_at for fire in fires]),
-        sparse([fire.times if fire.times != 1 else None for fire in fires]),
+        empty_if_all_none([fire.task_id for fire in fires]),
+        empty_if_all_none([fire.graph_id for fire in fires]),
+        empty_if_all_none([_json(fire.reason) for fire in fires]),
+        empty_if_all_none([fire.last_at for fire in fires]),
+        empty_if_all_none([fire.times if fire.times != 1 else None for fire in fires]),
         again,
     )
     return {(row["schedule_id"], row["fire_at"]) for row in rows}
 
 
 async def read_ran(conn: Connection, schedule_id: int, times: Sequence[datetime]) -> set[datetime]:
-    """Return those of some fire times of a schedule that led to a task or a graph."""
+    """Return which of the given fire times of a schedule produced a task or a graph."""
     rows = await conn.fetch(SQL["read_ran"], schedule_id, list(times))
     return {row["fire_at"] for row in rows}
 
 
 async def refuse(conn: Connection, reasons: Mapping[int, Reason]) -> None:
-    """Say why there is no task after all, by the id of the task that was claimed for."""
+    """Record why claimed fire times produced no task after all, by the id claimed for the task."""
     await conn.execute(SQL["refuse"], list(reasons), [_json(one) for one in reasons.values()])
 
 
 async def read_accounts(conn: Connection, tenants: Iterable[int]) -> dict[int, Account]:
-    """Return tenants with what their plans say now, but those that are just being removed."""
+    """Return tenants with their current plans, except those that are being removed."""
     rows = await conn.fetch(SQL["accounts"], sorted(tenants))
     return {row["tenant_id"]: _account(row) for row in rows}
 
 
-async def try_buckets(conn: Connection, rates: Mapping[int, Rate]) -> dict[int, Found]:
-    """Lock the buckets of tenants with rates; return those that nobody else holds."""
-    rows = await conn.fetch(SQL["try_buckets"], sorted(rates))
+async def lock_free_buckets(conn: Connection, rates: Mapping[int, Rate]) -> dict[int, StoredBucket]:
+    """Lock and return the buckets of tenants with rates, skipping those locked by others."""
+    rows = await conn.fetch(SQL["lock_free_buckets"], sorted(rates))
     return {
-        row["tenant_id"]: Found(
+        row["tenant_id"]: StoredBucket(
             Bucket(rates[row["tenant_id"]], row["tokens"], row["filled_at"]), row["now"]
         )
         for row in rows
@@ -206,12 +208,12 @@ async def try_buckets(conn: Connection, rates: Mapping[int, Rate]) -> dict[int, 
 
 
 async def lock_tasks(conn: Connection, ids: Iterable[int]) -> None:
-    """Lock live tasks in the order of their ids, as everybody does who locks several."""
+    """Lock live tasks in id order, the lock order of all transactions that lock several."""
     await conn.execute(SQL["lock_tasks"], list(ids))
 
 
 async def drop_occurrences(conn: Connection, *, older_than: timedelta, limit: int) -> int:
-    """Forget what became of fire times that long ago; return how many."""
+    """Delete occurrences recorded longer ago than `older_than`; return how many."""
     answer: str = await conn.execute(SQL["drop_occurrences"], older_than, limit)
     return int(answer.rpartition(" ")[2])
 
@@ -236,7 +238,7 @@ async def add(conn: Connection, new: StoredSchedule) -> None:
 
 
 async def count(conn: Connection, tenant_id: int, *, up_to: int) -> int:
-    """Return how many schedules a tenant has; nobody else adds one before the commit."""
+    """Count a tenant's schedules, and prevent others from adding one until the commit."""
     await conn.execute(SQL["lock_number"], tenant_id)
     found: int = await conn.fetchval(SQL["count"], tenant_id, up_to)
     return found
@@ -249,7 +251,7 @@ async def read(
     schedule_id: int | None = None,
     user: str | None = None,
     due_before: datetime | None = None,
-    before: int = NEWEST,
+    before: int = MAX_ID,
     limit: int = 1,
 ) -> list[StoredSchedule]:
     """Return schedules of a tenant, newest first."""
@@ -257,10 +259,15 @@ async def read(
     return [_stored(row) for row in rows]
 
 
+async def ids_by_name(conn: Connection, tenant_id: int, name: str, *, limit: int) -> list[int]:
+    """Return the ids of a tenant's schedules of a name, newest first."""
+    return [row["id"] for row in await conn.fetch(SQL["ids_by_name"], tenant_id, name, limit)]
+
+
 async def lock(
     conn: Connection, tenant_id: int, schedule_id: int
 ) -> tuple[StoredSchedule, datetime] | None:
-    """Lock a schedule for a change, and read the clock; None when the tenant has no such one."""
+    """Lock a schedule for a change, and read the clock; None if the tenant has no such schedule."""
     row = await conn.fetchrow(SQL["lock"], tenant_id, schedule_id)
     if row is None:
         return None
@@ -268,7 +275,7 @@ async def lock(
 
 
 async def change(conn: Connection, new: StoredSchedule) -> None:
-    """Store what a locked schedule is from now on."""
+    """Store the new values of a locked schedule."""
     await conn.execute(
         SQL["change"],
         new.template.id,
@@ -288,7 +295,7 @@ async def change(conn: Connection, new: StoredSchedule) -> None:
 
 
 async def remove(conn: Connection, tenant_id: int, schedule_id: int) -> bool:
-    """Remove a schedule; its tasks and what became of its fire times stay."""
+    """Remove a schedule; its tasks and occurrences stay."""
     return await conn.fetchval(SQL["remove"], tenant_id, schedule_id) is not None
 
 
@@ -296,7 +303,9 @@ async def read_open(conn: Connection, schedule_id: int) -> tuple[list[int], list
     """Return the newest tasks and graphs of a schedule that have not ended."""
     rows = await conn.fetch(SQL["newest"], schedule_id)
     tasks = await read_live_tasks(conn, (row["task_id"] for row in rows if row["task_id"]))
-    graphs = await read_live_parts(conn, (row["graph_id"] for row in rows if row["graph_id"]))
+    graphs = await read_live_tasks_of_graphs(
+        conn, (row["graph_id"] for row in rows if row["graph_id"])
+    )
     return sorted(tasks), sorted(graphs)
 
 
@@ -309,15 +318,15 @@ async def read_occurrences(
     limit: int,
     that_ran: bool = False,
 ) -> list[Occurrence]:
-    """Return what became of the fire times of a schedule, newest first."""
+    """Return the occurrences of a schedule, newest first."""
     rows = await conn.fetch(SQL["occurrences"], tenant_id, schedule_id, before, limit, that_ran)
     return [msgspec.convert(dict(row), Occurrence) for row in rows]
 
 
 @lru_cache(maxsize=20_000)
 def recurrence_of(text: str, anchor: datetime) -> Recurrence:
-    """Read a recurrence as it is stored."""
-    return read_recurrence(msgspec.json.decode(text, type=RecurrenceRequest), now=anchor)
+    """Parse a stored recurrence."""
+    return parse_recurrence(msgspec.json.decode(text, type=RecurrenceRequest), now=anchor)
 
 
 def _due(row: Any) -> DueSchedule:
@@ -330,9 +339,9 @@ def _due(row: Any) -> DueSchedule:
     )
 
 
-def template_of(row: Any) -> Template:
-    """Return the template in a row of schedules."""
-    return Template(
+def template_of(row: Any) -> ScheduleTemplate:
+    """Return the template in a row of `schedules`."""
+    return ScheduleTemplate(
         id=row["id"],
         tenant_id=row["tenant_id"],
         user_id=row["user_id"],
@@ -369,7 +378,7 @@ def _account(row: Any) -> Account:
 
 
 def _ids(ids: Sequence[int]) -> str | None:
-    return array_text(ids) if ids else None
+    return array_literal(ids) if ids else None
 
 
 def _json(reason: Reason | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What waits, line by line: a line is what a tenant has of a shape, by rank."""
+"""Reads subqueues: the waiting tasks of one (tenant, shape), ordered by rank."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from duly.store.database import Connection, load_statements, sparse
+from duly.store.database import Connection, empty_if_all_none, load_statements
 from duly.store.records import read_as
 
-SQL = load_statements("waiting.sql")
+SQL = load_statements("subqueues.sql")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """A waiting task at the head of its line."""
+    """A waiting task at the head of its subqueue."""
 
     id: int
     tenant_id: int
@@ -24,39 +24,39 @@ class Head(msgspec.Struct, frozen=True):
     execution_cap: timedelta
     avoid_node_id: int | None
     delay_tolerance: timedelta
-    """How long it may be put off, by itself and by those behind it."""
+    """The smaller of its own tolerance and that of its downstream tasks."""
     losses: int
 
 
-class Line(NamedTuple):
-    """What is to be read of a (tenant, shape) pair: so many tasks, from a task or start_by on."""
+class HeadRange(NamedTuple):
+    """What to read of a subqueue: up to `most` tasks, from a start_by or a task on."""
 
     start_by: datetime
     most: int
     first: Head | None = None
-    """A task before which all have gone, whether it is there or not."""
+    """The cursor: no task ranked before it is left. It need not exist any more."""
 
 
-async def pairs_with_work(conn: Connection) -> dict[tuple[int, int], datetime]:
-    """Return the (tenant, shape) pairs with waiting tasks, and by when the first must start."""
-    rows = await conn.fetch(SQL["pairs_with_work"])
+async def read_nonempty(conn: Connection) -> dict[tuple[int, int], datetime]:
+    """Return the (tenant, shape) pairs with waiting tasks, and the earliest start_by of each."""
+    rows = await conn.fetch(SQL["read_nonempty"])
     return {(row["tenant_id"], row["shape_id"]): row["start_by"] for row in rows}
 
 
-async def read_heads(conn: Connection, lines: Mapping[tuple[int, int], Line]) -> list[Head]:
-    """Return the first waiting tasks of every pair, in the order of their rank."""
-    first = [line.first for line in lines.values()]
+async def read_heads(conn: Connection, ranges: Mapping[tuple[int, int], HeadRange]) -> list[Head]:
+    """Return the first waiting tasks of every (tenant, shape), ordered by rank."""
+    cursors = [span.first for span in ranges.values()]
     rows = await conn.fetch(
         SQL["read_heads"],
-        [tenant for tenant, _ in lines],
-        [shape for _, shape in lines],
-        # To the second, and so exact as numbers; as times they take twice as long to send.
-        [(line.first or line).start_by.timestamp() for line in lines.values()],
-        # One of each is what there mostly is to ask for, and goes without saying.
-        sparse([None if line.most == 1 else line.most for line in lines.values()]),
-        sparse([one and one.priority for one in first]),
-        sparse([one and one.remaining_path for one in first]),
-        sparse([one and one.execution_cap.total_seconds() for one in first]),
-        sparse([one and one.id for one in first]),
+        [tenant for tenant, _ in ranges],
+        [shape for _, shape in ranges],
+        # Whole seconds, and so exact as floats; encoding them as timestamps takes twice as long.
+        [(span.first or span).start_by.timestamp() for span in ranges.values()],
+        # One task of each is the usual request, and the statement's default.
+        empty_if_all_none([None if span.most == 1 else span.most for span in ranges.values()]),
+        empty_if_all_none([head and head.priority for head in cursors]),
+        empty_if_all_none([head and head.remaining_path for head in cursors]),
+        empty_if_all_none([head and head.execution_cap.total_seconds() for head in cursors]),
+        empty_if_all_none([head and head.id for head in cursors]),
     )
     return read_as(Head, rows)

@@ -1,7 +1,7 @@
-"""Tasks as they are admitted, changed and cancelled.
+"""Stores, changes and cancels tasks.
 
-An insert is one statement for any number of tasks: it either stores a task with its
-live row and its idempotency key, or finds the key taken and stores nothing.
+An insert is one statement for any number of tasks. A task is stored together with its live row and
+its idempotency key; if the key is taken, nothing is stored for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ import asyncpg
 import msgspec
 
 from duly.model.bucket import Bucket, Rate
-from duly.model.graph import NOTHING, Ahead
+from duly.model.graph import NOTHING_INHERITED, InheritedUrgency
 from duly.model.shape import Shape
 from duly.model.task import Status, TaskSpec
-from duly.store.database import Connection, load_statements, sparse
+from duly.store.database import Connection, empty_if_all_none, load_statements
 
 SQL = load_statements("tasks.sql")
 
 
 class NewTask(msgspec.Struct, frozen=True):
-    """A task on its way into the store."""
+    """A task to be stored."""
 
     id: int
     tenant_id: int
@@ -31,16 +31,16 @@ class NewTask(msgspec.Struct, frozen=True):
     spec: TaskSpec
     body_hash: bytes
     is_limited: bool = False
-    """Whether it is charged to its tenant's bucket by the insert itself."""
+    """Whether the insert charges its tenant's bucket."""
     blocked_by: int = 0
-    """How many edges it has; whoever inserts it makes them."""
+    """How many edges it has; the caller inserts them in the same transaction."""
     has_dependants: bool = False
     graph_id: int | None = None
-    ahead: Ahead = NOTHING
+    inherited: InheritedUrgency = NOTHING_INHERITED
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """A task that was stored by this insert."""
+class StoredTask(msgspec.Struct, frozen=True):
+    """A task stored by this insert."""
 
     id: int
     submitted_at: datetime
@@ -49,23 +49,23 @@ class Stored(msgspec.Struct, frozen=True):
     status: Status | None
 
 
-class Inserted(msgspec.Struct, frozen=True):
-    """What an insert did: the tasks that it stored, and what is left in the buckets.
+class InsertResult(msgspec.Struct, frozen=True):
+    """The tasks that an insert has stored, and the buckets after it.
 
-    A bucket that somebody else held is not among them, and no task of its tenant was stored.
+    A bucket locked by another transaction is missing, and no task of its tenant was stored.
     """
 
-    stored: list[Stored]
+    stored: list[StoredTask]
     buckets: dict[int, Bucket | None]
-    """By tenant; None when its plan has no rate any more."""
+    """By tenant; None if its plan no longer has a rate."""
     held: dict[int, int]
-    """Those that were left out for their unique key, and which task holds it."""
+    """Tasks not stored because of their unique key, and the task that holds it."""
     gone: set[int]
-    """The tenants that have been removed."""
+    """Tenants that have been removed."""
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """What an idempotency key stands for."""
+    """The task or batch recorded under an idempotency key."""
 
     tenant_id: int
     key: str
@@ -83,31 +83,31 @@ class Unstarted(msgspec.Struct, frozen=True):
 
 
 class StoredSpec(msgspec.Struct, frozen=True):
-    """What a stored task asks for."""
+    """The specification of a stored task."""
 
     spec: TaskSpec
     has_ended: bool
 
 
 def shape_key(shape: Shape) -> str:
-    """Return the text under which a shape is interned: the same for equal ones."""
-    whole: object = (shape.needs, shape.requires) if shape.requires else shape.needs
+    """Return the canonical text under which a shape is interned."""
+    fields: object = (shape.needs, shape.requires) if shape.requires else shape.needs
     if shape.concurrency is not None:
-        whole = shape.needs, shape.requires, shape.concurrency
+        fields = shape.needs, shape.requires, shape.concurrency
     if shape.queue is not None:
-        whole = shape.needs, shape.requires, shape.concurrency, shape.queue
-    return msgspec.json.encode(whole, order="deterministic").decode()
+        fields = shape.needs, shape.requires, shape.concurrency, shape.queue
+    return msgspec.json.encode(fields, order="deterministic").decode()
 
 
 async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """Return the ids of shapes by their key, and make those that are new."""
+    """Return the ids of shapes by key, inserting new ones."""
     keys = sorted(shapes)
     await conn.execute(
         SQL["intern_shapes"],
         keys,
         [_json(shapes[key].needs) for key in keys],
         [_json(shapes[key].requires) for key in keys],
-        [_json(asked) if (asked := shapes[key].concurrency) else None for key in keys],
+        [_json(limit) if (limit := shapes[key].concurrency) else None for key in keys],
         [shapes[key].queue for key in keys],
     )
     rows = await conn.fetch(SQL["shapes_by_key"], keys)
@@ -115,12 +115,12 @@ async def intern_shapes(conn: Connection, shapes: Mapping[str, Shape]) -> dict[s
 
 
 async def insert(
-    conn: Connection, tasks: Sequence[NewTask], *, server: int, tell: bool = True
-) -> Inserted:
-    """Store `tasks`; one left out of the answer has a key that is taken, or no token.
+    conn: Connection, tasks: Sequence[NewTask], *, server: int, returning: bool = True
+) -> InsertResult:
+    """Store `tasks`; a task missing from the result has a taken key, or its tenant had no token.
 
-    Without `tell` the answer names no task: without keys nothing is left out, and asking costs
-    time.
+    With `returning=False` no stored tasks are returned: without keys all of them are stored, and
+    returning rows costs time.
     """
     limited = sorted({task.tenant_id for task in tasks if task.is_limited})
     if any(task.spec.has_key for task in tasks):
@@ -128,40 +128,40 @@ async def insert(
     else:
         statement = "insert_charged" if limited else "insert_plain"
     specs = [task.spec for task in tasks]
-    terms: dict[tuple[Any, ...], int] = {}
-    numbers = [terms.setdefault(_terms(task), len(terms) + 1) for task in tasks]
+    common: dict[tuple[Any, ...], int] = {}
+    numbers = [common.setdefault(_common_columns(task), len(common) + 1) for task in tasks]
     rows = await conn.fetch(
         SQL[statement],
         [task.id for task in tasks],
         numbers,
         [_json(spec.payload) for spec in specs],
-        sparse([spec.name for spec in specs]),
-        sparse([_json(spec.labels) if spec.labels else None for spec in specs]),
-        sparse([spec.run_at for spec in specs]),
-        sparse([spec.idempotency_key for spec in specs]),
-        sparse([task.body_hash or None for task in tasks]),
-        sparse([spec.replay_of for spec in specs]),
-        sparse([spec.unique and spec.unique.key for spec in specs]),
-        sparse([spec.unique and spec.unique.lasts for spec in specs]),
-        sparse([task.blocked_by or None for task in tasks]),
-        sparse([task.has_dependants or None for task in tasks]),
-        sparse([task.graph_id for task in tasks]),
-        sparse([spec.ref for spec in specs]),
-        sparse([task.ahead.path or None for task in tasks]),
-        sparse([task.ahead.latest for task in tasks]),
-        *map(list, zip(*terms, strict=True)),
+        empty_if_all_none([spec.name for spec in specs]),
+        empty_if_all_none([_json(spec.labels) if spec.labels else None for spec in specs]),
+        empty_if_all_none([spec.run_at for spec in specs]),
+        empty_if_all_none([spec.idempotency_key for spec in specs]),
+        empty_if_all_none([task.body_hash or None for task in tasks]),
+        empty_if_all_none([spec.replay_of for spec in specs]),
+        empty_if_all_none([spec.unique and spec.unique.key for spec in specs]),
+        empty_if_all_none([spec.unique and spec.unique.holds_while for spec in specs]),
+        empty_if_all_none([task.blocked_by or None for task in tasks]),
+        empty_if_all_none([task.has_dependants or None for task in tasks]),
+        empty_if_all_none([task.graph_id for task in tasks]),
+        empty_if_all_none([spec.ref for spec in specs]),
+        empty_if_all_none([task.inherited.remaining_path or None for task in tasks]),
+        empty_if_all_none([task.inherited.start_by for task in tasks]),
+        *map(list, zip(*common, strict=True)),
         server,
-        tell,
+        returning,
         *([] if statement == "insert_plain" else [limited]),
     )
     buckets = {row["tenant_id"]: _bucket(row) for row in rows if row["tenant_id"] is not None}
     if len(buckets) < len(limited):
-        # Somebody has them locked, or they are not there; then the next try finds them. What was
-        # stored stays stored, and must not be stored again because this fails.
+        # Missing buckets are locked by another transaction, or do not exist yet. Create the latter
+        # for the next try. The insert is committed: a failure here must not cause a retry of it.
         with suppress(asyncpg.PostgresError):
             await conn.execute(SQL["make_buckets"], [one for one in limited if one not in buckets])
-    return Inserted(
-        [_stored(row) for row in rows if row["submitted_at"] is not None],
+    return InsertResult(
+        [_stored_task(row) for row in rows if row["submitted_at"] is not None],
         buckets,
         {row["id"]: row["held_by"] for row in rows if row["held_by"] is not None},
         {row["gone"] for row in rows if row["gone"] is not None},
@@ -169,7 +169,7 @@ async def insert(
 
 
 async def read_holder(conn: Connection, tenant_id: int, key: str) -> int | None:
-    """Return the live task that holds a unique key, if there is one."""
+    """Return the live task that holds a unique key, if any."""
     holder: int | None = await conn.fetchval(SQL["read_holder"], tenant_id, key)
     return holder
 
@@ -177,7 +177,7 @@ async def read_holder(conn: Connection, tenant_id: int, key: str) -> int | None:
 async def read_submissions(
     conn: Connection, keys: Sequence[tuple[int, str]]
 ) -> dict[tuple[int, str], Submission]:
-    """Return what is known under (tenant, idempotency key)."""
+    """Return the submissions recorded under (tenant, idempotency key) pairs."""
     rows = await conn.fetch(
         SQL["read_submissions"], [tenant for tenant, _ in keys], [key for _, key in keys]
     )
@@ -187,29 +187,29 @@ async def read_submissions(
 async def claim_batch_key(
     conn: Connection, tenant_id: int, key: str, body_hash: bytes, ids: Sequence[int]
 ) -> bool:
-    """Claim `key` for a whole batch; False when it was seen before."""
+    """Claim an idempotency key for a batch; False if it was used before."""
     claimed = await conn.fetchval(SQL["claim_batch_key"], tenant_id, key, body_hash, list(ids))
     return claimed is not None
 
 
 async def set_batch(conn: Connection, tenant_id: int, key: str, ids: Sequence[int]) -> None:
-    """Say which tasks a claimed key really stands for."""
+    """Store the tasks of a claimed batch key."""
     await conn.execute(SQL["set_batch"], tenant_id, key, list(ids))
 
 
-async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[Stored]:
-    """Return which of `ids` have been stored, when the answer to their insert was lost."""
+async def read_admitted(conn: Connection, ids: Sequence[int]) -> list[StoredTask]:
+    """Return the tasks among `ids` that exist, after the response to their insert was lost."""
     rows = await conn.fetch(SQL["read_admitted"], list(ids))
-    return [_stored(row) for row in rows]
+    return [_stored_task(row) for row in rows]
 
 
 async def read_spec(conn: Connection, tenant_id: int, task_id: int) -> StoredSpec | None:
-    """Return what a task asks for; None when it is unknown or another tenant's."""
+    """Return a task's specification; None if the tenant has no such task."""
     return (await read_specs(conn, tenant_id, [task_id])).get(task_id)
 
 
 async def read_specs(conn: Connection, tenant_id: int, ids: Sequence[int]) -> dict[int, StoredSpec]:
-    """Return what tasks ask for, without those that are unknown or another tenant's."""
+    """Return the specifications of those tasks that the tenant has."""
     rows = [dict(row) for row in await conn.fetch(SQL["read_specs"], tenant_id, list(ids))]
     return {
         row.pop("id"): StoredSpec(
@@ -220,7 +220,7 @@ async def read_specs(conn: Connection, tenant_id: int, ids: Sequence[int]) -> di
 
 
 async def lock_unstarted(conn: Connection, tenant_id: int, task_id: int) -> Unstarted | None:
-    """Lock a live task for a change; None when it has ended, or is another tenant's."""
+    """Lock a live task for a change; None if the tenant has no such live task."""
     row = await conn.fetchrow(SQL["lock_unstarted"], tenant_id, task_id)
     return None if row is None else msgspec.convert(dict(row), Unstarted)
 
@@ -234,7 +234,7 @@ async def update(
     ready_at: datetime,
     now: datetime,
 ) -> None:
-    """Store what a locked task that has not started asks for from now on."""
+    """Store the new specification of a locked task that has not started."""
     await conn.execute(
         SQL["update_task"],
         task_id,
@@ -252,44 +252,44 @@ async def update(
         ready_at,
         now,
         spec.unique and spec.unique.key,
-        spec.unique and spec.unique.lasts,
+        spec.unique and spec.unique.holds_while,
     )
 
 
 async def add_event(
     conn: Connection, task_id: int, tenant_id: int, kind: str, details: Mapping[str, object]
 ) -> None:
-    """Note an unusual step in the life of a task."""
+    """Add an event to a task's history."""
     await add_events(conn, tenant_id, kind, {task_id: details})
 
 
 async def add_events(
     conn: Connection, tenant_id: int, kind: str, details: Mapping[int, Mapping[str, object]]
 ) -> None:
-    """Note the same unusual step in the lives of tasks, with details of each."""
-    many = len(details)
-    told = [_json(one) for one in details.values()]
-    await conn.execute(SQL["add_events"], list(details), [tenant_id] * many, [kind] * many, told)
+    """Add an event of the same kind to the history of each task."""
+    size = len(details)
+    encoded = [_json(detail) for detail in details.values()]
+    await conn.execute(SQL["add_events"], list(details), [tenant_id] * size, [kind] * size, encoded)
 
 
 async def request_cancel(
     conn: Connection, tenant_id: int, ids: Sequence[int]
 ) -> dict[int, int | None]:
-    """Cancel tasks; return the live ones with the incarnation that runs each.
+    """Request cancellation; return the affected tasks with the incarnation that runs each.
 
-    That is None for those that have ended at once.
+    The incarnation is None for a task that was not running and has ended at once.
     """
     rows = await conn.fetch(SQL["request_cancel"], tenant_id, list(ids))
     return {row["id"]: row["incarnation_id"] for row in rows}
 
 
-async def take_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:
-    """Take a task out of the dead letters; False when it is not among them."""
-    return bool(await conn.fetchval(SQL["take_dead_letter"], tenant_id, task_id))
+async def remove_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:
+    """Remove a task from the dead letters; False if it is not one."""
+    return bool(await conn.fetchval(SQL["remove_dead_letter"], tenant_id, task_id))
 
 
-def _terms(task: NewTask) -> tuple[Any, ...]:
-    """Return what tasks that are submitted together mostly have in common."""
+def _common_columns(task: NewTask) -> tuple[Any, ...]:
+    """Return the columns that tasks of one submission mostly share; they are sent only once."""
     spec = task.spec
     return (
         task.tenant_id,
@@ -302,12 +302,12 @@ def _terms(task: NewTask) -> tuple[Any, ...]:
         spec.on_lost,
         spec.priority,
         task.is_limited,
-        task.ahead.patience,
+        task.inherited.tolerance,
     )
 
 
-def _stored(row: asyncpg.Record) -> Stored:
-    return Stored(
+def _stored_task(row: asyncpg.Record) -> StoredTask:
+    return StoredTask(
         row["id"],
         row["submitted_at"],
         row["ready_at"],

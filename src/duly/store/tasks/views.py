@@ -1,8 +1,8 @@
-"""Tasks as their tenant sees them: what the API answers from.
+"""Reads tasks for the API.
 
-Every read is filtered by the tenant of the caller's credential, here and not by the
-caller: ids can be guessed, and another tenant's task is no task at all. A list is
-picked as ids first, by whichever index finds them, and then read like single tasks.
+Every read is filtered by the tenant of the caller's credential, here and not in the API: ids can
+be guessed, and another tenant's task must look as if it did not exist. A list is selected as ids
+first, by the index that fits the filter, and then read like single tasks.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,31 +16,33 @@ from duly.model.graph import MAX_UPSTREAMS, Dependency
 from duly.model.queue import Queue
 from duly.model.resources import Resources
 from duly.model.shape import Concurrency
-from duly.model.task import FINAL, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
+from duly.model.task import FINAL_STATUSES, OnLost, Outcome, Payload, Reason, Status, Unique, Usage
 from duly.model.tenant import Plan
+from duly.store.accounts.plans import plan_of
 from duly.store.database import Connection, load_statements
-from duly.store.plans import plan_of
 
 SQL = load_statements("views.sql")
-LARGEST_ID = 2**63 - 1
-WHOLE_PAYLOAD = 2**31 - 1
-LISTED_PAYLOAD = 4096
-"""Bytes up to which a list shows what a task runs; a single task shows all of it."""
-LISTED_DEPENDENCIES = 100
-"""How many tasks a list names that a task depends on; a single task names all of them."""
+MAX_ID = 2**63 - 1
+NO_PAYLOAD_LIMIT = 2**31 - 1
+MAX_LISTED_PAYLOAD_BYTES = 4096
+"""Larger payloads are left out of lists; a single task shows all of its payload."""
+MAX_LISTED_DEPENDENCIES = 100
+"""Dependencies shown per task in a list; a single task shows all of them."""
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task, what it asked for, and where it is."""
+    """A task with its specification and status."""
 
     id: int
     name: str | None
+    tenant: str
+    tenant_id: int
     status: Status
     user: str | None
     admitted_by: str | None
     node: str | None
     enforcement: dict[str, str] | None
-    """How limits are enforced on that node."""
+    """How resource limits are enforced on that node."""
     payload: Payload | None
     tier: str | None
     needs: Resources
@@ -48,7 +50,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Concurrency | None
     queue: Queue | None
     slack: timedelta | None
-    """How long it is until start_by, if it waits."""
+    """The time until start_by, if it waits."""
     labels: dict[str, str]
     delay_tolerance: timedelta
     execution_cap: timedelta
@@ -84,7 +86,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressView(msgspec.Struct, frozen=True):
-    """How far a running attempt said that it had come, and when."""
+    """The last progress report of a running attempt."""
 
     fraction: float
     text: str | None
@@ -92,7 +94,7 @@ class ProgressView(msgspec.Struct, frozen=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One try at running a task; without an outcome while it runs."""
+    """One attempt at a task; its outcome is None while it runs."""
 
     attempt: int
     node: str | None
@@ -106,7 +108,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the log of an attempt goes: all that is known once it has ended."""
+    """The size of an attempt's log, and its tail once the attempt has ended."""
 
     is_live: bool
     latest: int
@@ -115,21 +117,24 @@ class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     tail: bytes
     is_lost: bool
-    """Whether its node was lost, so that nobody told how its log ends."""
+    """Whether its node was lost, so that the end of its log is unknown."""
 
 
 class TaskResult(msgspec.Struct, frozen=True):
-    """Where a task is, and the JSON text that it left."""
+    """A task's status, why it has that, and its result as JSON text."""
 
     status: Status
+    reason: Reason | None
     result: str | None
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks are meant; all that is given must hold. No status means every status."""
+    """Selects tasks; all given conditions must hold. No status means any status."""
 
     statuses: frozenset[Status] = frozenset()
     name: str | None = None
+    matches_refs: bool = False
+    """Whether `name` also selects tasks by their ref: to read them, never to change them."""
     labels: dict[str, str] = {}
     user: str | None = None
     node: str | None = None
@@ -137,7 +142,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Say whether every task is meant."""
+        """Return True if the filter selects every task."""
         return self == TaskFilter()
 
 
@@ -152,58 +157,62 @@ class OtherTenant(msgspec.Struct, frozen=True):
 async def pick(
     conn: Connection, tenant_id: int, which: TaskFilter, *, before: int, limit: int
 ) -> list[int]:
-    """Return the newest ids below `before` of the tasks that are meant."""
+    """Return the ids of the newest matching tasks below the id `before`."""
     labels = which.labels or None
-    plain = (tenant_id, labels, which.user, which.since, before, limit)
+    common = (tenant_id, labels, which.user, which.since, before, limit)
     if which.statuses or which.node is not None:
-        asked = which.statuses or frozenset(Status)
+        statuses = which.statuses or frozenset(Status)
         rows = await conn.fetch(
             SQL["pick_by_status"],
-            *plain,
+            *common,
             which.name,
             which.node,
-            sorted(asked - FINAL),
-            Status.FAILED in asked,
-            Status.CANCELLED in asked,
-            Status.DONE in asked,
+            sorted(statuses - FINAL_STATUSES),
+            Status.FAILED in statuses,
+            Status.CANCELLED in statuses,
+            Status.DONE in statuses,
+            which.matches_refs,
         )
     elif which.name is not None:
-        rows = await conn.fetch(SQL["pick_named"], *plain, which.name)
+        rows = await conn.fetch(SQL["pick_named"], *common, which.name, which.matches_refs)
     else:
-        rows = await conn.fetch(SQL["pick_newest"], *plain)
+        rows = await conn.fetch(SQL["pick_newest"], *common)
     return [row["id"] for row in rows]
 
 
 async def read(conn: Connection, tenant_id: int, task_id: int) -> TaskView | None:
-    """Return one task with all of its payload; None when the tenant has no such task."""
-    rows = await conn.fetch(SQL["read_tasks"], tenant_id, [task_id], WHOLE_PAYLOAD, MAX_UPSTREAMS)
+    """Return one task with its whole payload; None if the tenant has no such task."""
+    rows = await conn.fetch(
+        SQL["read_tasks"], tenant_id, [task_id], NO_PAYLOAD_LIMIT, MAX_UPSTREAMS
+    )
     return _task(rows[0]) if rows else None
 
 
 async def read_many(
     conn: Connection,
-    tenant_id: int,
+    tenant_id: int | None,
     ids: Sequence[int],
     statuses: Collection[Status] = (),
 ) -> list[TaskView]:
     """Return tasks, newest first, without large payloads or long lists.
 
-    Those that have left `statuses` since their ids were picked are left out.
+    Without a tenant, tasks of all tenants are returned, if the connection may read them.
+    Tasks that have left `statuses` since their ids were selected are dropped.
     """
     rows = await conn.fetch(
-        SQL["read_tasks"], tenant_id, list(ids), LISTED_PAYLOAD, LISTED_DEPENDENCIES
+        SQL["read_tasks"], tenant_id, list(ids), MAX_LISTED_PAYLOAD_BYTES, MAX_LISTED_DEPENDENCIES
     )
     views = [_task(row) for row in rows]
     return [view for view in views if not statuses or view.status in statuses]
 
 
 async def is_live(conn: Connection, tenant_id: int, task_id: int) -> bool:
-    """Say whether a task of the tenant has not ended yet."""
+    """Return True if the tenant has such a task and it has not ended."""
     return bool(await conn.fetchval(SQL["is_live"], tenant_id, task_id))
 
 
 async def read_attempts(conn: Connection, tenant_id: int, task_id: int) -> list[AttemptView]:
-    """Return every attempt at a task, the first one first."""
+    """Return every attempt at a task, oldest first."""
     rows = await conn.fetch(SQL["read_attempts"], tenant_id, task_id)
     return [_attempt(row) for row in rows]
 
@@ -211,19 +220,21 @@ async def read_attempts(conn: Connection, tenant_id: int, task_id: int) -> list[
 async def read_log_end(
     conn: Connection, tenant_id: int, task_id: int, attempt: int | None
 ) -> LogEnd | None:
-    """Say how far the log of an attempt goes; None when the tenant has no such task."""
+    """Return the extent of an attempt's log; None if the tenant has no such task."""
     row = await conn.fetchrow(SQL["read_log_end"], tenant_id, task_id, attempt)
     return None if row is None else LogEnd(**dict(row))
 
 
 async def read_result(conn: Connection, tenant_id: int, task_id: int) -> TaskResult | None:
-    """Return what a task left behind; None when the tenant has no such task."""
+    """Return a task's result; None if the tenant has no such task."""
     row = await conn.fetchrow(SQL["read_result"], tenant_id, task_id)
-    return None if row is None else TaskResult(Status(row["status"]), row["result"])
+    if row is None:
+        return None
+    return TaskResult(Status(row["status"]), _reason(row["reason"]), row["result"])
 
 
 async def count_ahead(conn: Connection, tenant_id: int, task_id: int, *, limit: int) -> int:
-    """Count the tasks of its kind that go before a waiting task, up to `limit`."""
+    """Count the tasks ranked before a waiting task in its subqueue, up to `limit`."""
     ahead: int = await conn.fetchval(SQL["count_ahead"], tenant_id, task_id, limit)
     return ahead
 
@@ -237,13 +248,13 @@ async def pick_dead_letters(
     before: int,
     limit: int,
 ) -> list[int]:
-    """Return the newest ids below `before` among the dead letters."""
+    """Return the ids of the newest dead letters below the id `before`."""
     rows = await conn.fetch(SQL["pick_dead_letters"], tenant_id, code, since, before, limit)
     return [row["task_id"] for row in rows]
 
 
 async def is_dead_letter(conn: Connection, tenant_id: int, task_id: int) -> bool:
-    """Say whether a task is among the tenant's dead letters."""
+    """Return True if a task is one of the tenant's dead letters."""
     return bool(await conn.fetchval(SQL["is_dead_letter"], tenant_id, task_id))
 
 
@@ -284,7 +295,7 @@ def _usage(fields: dict[str, Any]) -> Usage | None:
     measured = [fields.pop(name) for name in ("cpu_seconds", "peak_memory_mb", "wall_seconds")]
     if None in measured:
         return None
-    # PostgreSQL keeps them as four-byte floats: three digits are all that was measured.
+    # Stored as four-byte floats; only three digits were measured.
     return Usage(*(round(value, 3) for value in measured))
 
 

@@ -1,0 +1,128 @@
+"""Collects the facts that a task's reason is explained by, for one task or for a whole list."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.config import SchedulingSettings
+from duly.model.limits import UNLIMITED, Limits
+from duly.model.node import AbsentNode, NodeProfile, Offer
+from duly.model.pause import Pause
+from duly.model.queue import Queue
+from duly.model.shape import Shape
+from duly.model.task import Reason, Status
+from duly.policy import placement
+from duly.policy.explain import Facts, explain
+from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
+from duly.policy.queueing import queue_of
+from duly.server.scheduling.limits_cache import count_usage
+from duly.store.attempts import leases, quota_fence
+from duly.store.database import Connection
+from duly.store.fleet import fleet_snapshot, nodes
+from duly.store.tasks.views import TaskView
+
+
+class Supply(msgspec.Struct, frozen=True, kw_only=True):
+    """What waiting tasks of a tenant compete for: nodes, and the tenant's limits."""
+
+    now: datetime
+    offers: Sequence[Offer]
+    absent: Sequence[AbsentNode]
+    limits: Limits
+    use: TenantUsage
+    keys: Mapping[str, KeyUsage]
+
+    def add_to(self, facts: Facts) -> Facts:
+        """Return the facts of a waiting task with the supply."""
+        key = "" if facts.concurrency is None else facts.concurrency.key
+        return msgspec.structs.replace(
+            facts,
+            now=self.now,
+            offers=self.offers,
+            absent=self.absent,
+            limits=self.limits,
+            use=self.use,
+            under_key=self.keys.get(key, NO_KEY_USAGE),
+        )
+
+
+def facts_of(
+    view: TaskView,
+    scheduling: SchedulingSettings,
+    *,
+    ahead: int | None = None,
+    awaited: Sequence[int] | None = None,
+    pause: Pause | None = None,
+) -> Facts:
+    """Return the facts of a task, of a waiting one without the supply."""
+    facts = Facts(
+        task=view.id,
+        status=view.status,
+        attempt=view.attempt,
+        ready_at=view.ready_at,
+        needs=view.needs,
+        requires=view.requires,
+        concurrency=view.concurrency,
+        stored=view.reason,
+        node=view.node,
+        leased_at=view.started_at,
+        cancel_requested_at=view.cancel_requested_at,
+        is_paused=view.is_paused,
+        pause=pause,
+        ahead=ahead,
+        blocked_by=view.blocked_by,
+        awaited=awaited,
+    )
+    return _with_queue(view, facts, scheduling) if view.status is Status.WAITING else facts
+
+
+def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) -> Facts:
+    """Return the facts of a waiting task with its queue."""
+    slack = timedelta(0) if view.slack is None else view.slack
+    return msgspec.structs.replace(
+        facts,
+        queue=queue_of(view.queue, slack, scheduling.urgent_slack),
+        urgent_at=view.start_by - scheduling.urgent_slack,
+        peak_percent=scheduling.peak_percent,
+    )
+
+
+async def read_supply(conn: Connection, tenant_id: int, waiting: Iterable[Facts]) -> Supply:
+    """Read what the `waiting` tasks of a tenant compete for.
+
+    Absent nodes are read only if one of the tasks could run on none of the connected ones.
+    """
+    granted = await quota_fence.read_limits(conn, [tenant_id])
+    stock = await fleet_snapshot.read_snapshot(conn, tenants=[tenant_id])
+    shapes = await leases.read_shapes(conn, sorted(stock.shapes))
+    uses, keys = count_usage(stock, [tenant_id], shapes)
+    offers = stock.free(shapes)
+    connected = [NodeProfile(offer.capacity, offer.labels) for offer in offers]
+    wanted = {_shape_key(facts): Shape(facts.needs, facts.requires) for facts in waiting}
+    all_fit = all(placement.could_ever_fit(shape, connected) for shape in wanted.values())
+    return Supply(
+        now=stock.now,
+        offers=offers,
+        absent=[] if all_fit else await nodes.read_absent(conn),
+        limits=granted.limits.get(tenant_id, UNLIMITED),
+        use=uses[tenant_id],
+        keys={key: usage for (tenant, key), usage in keys.items() if tenant == tenant_id},
+    )
+
+
+def explain_waiting(waiting: Sequence[Facts], supply: Supply) -> dict[int, Reason]:
+    """Return the reason of each waiting task. Tasks of one shape and queue share theirs."""
+    shared: dict[bytes, Reason] = {}
+    reasons = {}
+    for facts in waiting:
+        until = facts.urgent_at if facts.queue is Queue.OFF_PEAK else None
+        key = _shape_key(facts) + msgspec.json.encode((facts.queue, until))
+        if key not in shared:
+            shared[key] = explain(supply.add_to(facts))
+        reasons[facts.task] = shared[key]
+    return reasons
+
+
+def _shape_key(facts: Facts) -> bytes:
+    return msgspec.json.encode((facts.needs, facts.requires, facts.concurrency))

@@ -1,0 +1,124 @@
+"""Checks that all servers of a database use the same object store, and replaces a lost one."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+from duly.errors import ConfigError
+from duly.launch import store_folder
+from duly.launch.database import connection
+from duly.model.object_store import StoreRecord
+from duly.policy.store_identity import StoreDecision, decide
+from duly.server.artifacts.log_store import folder_of
+from duly.server.artifacts.object_store import STORE_ERRORS
+from duly.server.artifacts.store_mark import NAME, read_mark, write_mark
+from duly.store.database import Connection
+from duly.store.fleet import object_store
+
+STORE_TIMEOUT_SECONDS = 15
+LIVE = timedelta(seconds=10)
+"""A server without a heartbeat for this long no longer runs."""
+
+
+async def check(dsn: str, store_url: str) -> None:
+    """Register the store of the first server; raises ConfigError if it is another one later.
+
+    Creates a missing folder. The connection bypasses a pooler, because the lock needs a session.
+    """
+    store_folder.prepare(store_url)
+    async with connection(dsn) as conn, object_store.exclusively(conn):
+        record, mark = await _read(conn, store_url)
+        match decide(record, mark):
+            case StoreDecision.REGISTER:
+                await _register(conn, store_url, record.id)
+            case StoreDecision.REFUSE_UNMARKED:
+                raise ConfigError(_unmarked(record, store_url))
+            case StoreDecision.REFUSE_FOREIGN:
+                raise ConfigError(_foreign(record, store_url))
+            case StoreDecision.USE:
+                pass
+
+
+async def replace(dsn: str, store_url: str, *, take_over: bool) -> bool:
+    """Make an unmarked store, or with `take_over` any, the store of the database.
+
+    Returns False if it is that already. The previous store is left as it is, and refused from now
+    on, because the id is a new one. Raises ConfigError while servers run: they would keep writing
+    to the previous one.
+    """
+    store_folder.prepare(store_url)
+    async with connection(dsn) as conn, object_store.exclusively(conn):
+        record, mark = await _read(conn, store_url)
+        if record.registered_by is not None and mark == record.id:
+            return False
+        if running := await object_store.live_servers(conn, silence=LIVE):
+            raise ConfigError(f"Stop all servers first; {', '.join(running)} still run.")
+        if mark is not None and mark != record.id and not take_over:
+            raise ConfigError(
+                f"{name_of(store_url)} is the object store of another database, which would lose "
+                "it. If that database is gone, add --take-over."
+            )
+        await _register(conn, store_url, uuid4())
+        return True
+
+
+def name_of(store_url: str) -> str:
+    """Return the name of a store for messages, without anything in its URL that may be secret."""
+    folder = folder_of(store_url)
+    if folder is not None:
+        return str(folder.absolute())
+    parts = urlsplit(store_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def _read(conn: Connection, store_url: str) -> tuple[StoreRecord, UUID | None]:
+    async with _reaching(store_url):
+        return await object_store.read(conn), await read_mark(store_url)
+
+
+async def _register(conn: Connection, store_url: str, store: UUID) -> None:
+    async with _reaching(store_url):
+        await write_mark(store_url, store)
+    await object_store.register(conn, store, f"{name_of(store_url)} on {socket.gethostname()}")
+
+
+@asynccontextmanager
+async def _reaching(store_url: str) -> AsyncIterator[None]:
+    """Turn the errors of a store into one that names the store."""
+    why: object
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
+            yield
+        return
+    except TimeoutError:
+        why = f"no response within {STORE_TIMEOUT_SECONDS} s"
+    except ValueError:
+        why = f"its {NAME} is damaged; restore it from a backup"
+    except STORE_ERRORS as error:
+        why = error
+    raise ConfigError(f"Cannot use the object store {name_of(store_url)}: {why}.")
+
+
+def _unmarked(record: StoreRecord, store_url: str) -> str:
+    name = name_of(store_url)
+    return (
+        f"{name} is not the object store of this database, which is {record.registered_by}. All "
+        "servers must use the same one: give --store a folder that they share (is it mounted?) or "
+        f"a bucket. To move the store, stop all servers and copy its files, {NAME} included. If it "
+        f"is lost, run `duly db use-store --store {name}`."
+    )
+
+
+def _foreign(record: StoreRecord, store_url: str) -> str:
+    name = name_of(store_url)
+    known = record.registered_by
+    right = f"This database's is {known}." if known else "Give --store a new folder or bucket."
+    return (
+        f"{name} is the object store of another database, and two databases cannot share one. "
+        f"{right} If the other database is gone, run "
+        f"`duly db use-store --take-over --store {name}`."
+    )

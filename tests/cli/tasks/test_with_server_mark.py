@@ -1,0 +1,62 @@
+"""`duly mark`, as a user does it, and the method of both clients."""
+
+import json
+
+import pytest
+
+import duly
+from tests.cli.tasks.test_with_server_tasks import answer, submit
+
+
+def test_a_running_task_is_marked_as_done_with_a_result(server, tmp_path):
+    task = submit(server, "--", "sleep", "600")
+    dependant = submit(server, "--after", task, "--", "true")
+    (tmp_path / "result.json").write_text('{"paid": [1, 2]}')
+    marked = server.duly(
+        "mark",
+        task,
+        "--done",
+        "--result",
+        str(tmp_path / "result.json"),
+        "--reason",
+        "paid by hand",
+    )
+    assert (marked.returncode, marked.stdout) == (0, f"marked {task} as done\n"), marked.stderr
+    assert answer(server, "result", task) == {"paid": [1, 2]}
+    assert "paid by hand" in server.duly("why", task).stdout
+    assert server.duly("wait", dependant).returncode == 0
+
+
+def test_a_task_is_marked_as_failed(server):
+    task = submit(server, "--at", "2100-01-01T00:00:00Z", "--", "true")
+    marked = server.duly("mark", task, "--failed", "--reason", "not needed", "-o", "json")
+    assert json.loads(marked.stdout)["status"] == "failed", marked.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--reason", "x"], "Give one of --done and --failed."),
+        (["--done", "--failed", "--reason", "x"], "Give one of --done and --failed."),
+        (["--done"], "--reason"),
+        (["--failed", "--reason", "x", "--result", "f"], "A failed task has no result."),
+        (["--done", "--reason", "x", "--result", "/no/such"], "cannot be read"),
+        (["--done", "--reason", "x", "--result", "/etc/hostname"], "is not JSON"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(server, flags, told):
+    done = server.duly("mark", "1", *flags)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+
+
+async def test_both_clients_mark(server):
+    later = {"command": ["true"], "run_at": "2100-01-01T00:00:00Z"}
+    with duly.Client(server.url, server.key) as client:
+        first, second = client.submit(**later)["id"], client.submit(**later)["id"]
+        assert client.mark_task(first, "done", reason="seen", result=[1])["status"] == "done"
+        assert client.get_result(first) == [1]
+    async with duly.AsyncClient(server.url, server.key) as client:
+        assert (await client.mark_task(second, "failed", reason="no"))["status"] == "failed"
+        with pytest.raises(duly.Conflict):
+            await client.mark_task(first, "failed", reason="no")
