@@ -976,6 +976,14 @@ begin
 end
 $$;
 
+CREATE FUNCTION duly.retry_terms(p_task bigint) RETURNS json
+    LANGUAGE plpgsql STABLE
+    AS $$
+begin
+    return (select t.payload -> 'retry' from duly.tasks t where t.id = p_task);
+end
+$$;
+
 CREATE FUNCTION duly.revise_quotas() RETURNS trigger
     LANGUAGE plpgsql
     AS $$

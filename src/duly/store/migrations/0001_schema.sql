@@ -1034,6 +1034,19 @@ comment on function lease_tasks is
 'incarnations in p_with_details the result carries what an agent needs to start the task; it is read '
 'after the rows are locked, so that an acknowledged change is in it.';
 
+create function retry_terms(p_task bigint) returns json
+    language plpgsql stable
+    as $$
+begin
+    return (select t.payload -> 'retry' from duly.tasks t where t.id = p_task);
+end
+$$;
+
+comment on function retry_terms is
+'Return what a task says about its retries. A function, so that statements which lock rows need no '
+'subquery on a partitioned table: PostgreSQL 18 can crash in one after it has checked a row again '
+'that changed while its lock was awaited.';
+
 create function mark_task(
     p_tenant int, p_task bigint, p_status duly.status, p_reason jsonb, p_result json
 )

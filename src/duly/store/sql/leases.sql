@@ -75,7 +75,7 @@ select held.*, duly.now() as at
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
                l.node_id,
-               (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry
+               retry_terms(l.id) as retry
           from live l
          where l.id = report.id
            and l.attempt = report.attempt
@@ -354,7 +354,7 @@ select held.*, orphan.has_left, orphan.was_removed
                l.max_attempts, l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance,
                l.start_by, l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at,
                l.node_id,
-               (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry,
+               retry_terms(l.id) as retry,
                case when l.measured_token = l.token then l.running_since end as running_since,
                case when l.measured_token = l.token then l.cpu_seconds end as cpu_seconds,
                case when l.measured_token = l.token then l.peak_memory_mb end as peak_memory_mb

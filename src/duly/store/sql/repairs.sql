@@ -7,7 +7,7 @@
 select l.id, l.tenant_id, l.shape_id, l.attempt, l.token, l.failures, l.losses, l.max_attempts,
        l.on_lost, least(l.delay_tolerance, l.patience) as delay_tolerance, l.start_by,
        l.latest_start, l.leased_at, l.execution_cap, l.cancel_requested_at, l.node_id,
-       (select t.payload -> 'retry' from tasks t where t.id = l.id) as retry
+       retry_terms(l.id) as retry
   from live l
  where l.id = $1
    and l.token = $2
