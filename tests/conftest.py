@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import hypothesis
 import pytest
 
 from benchmarks.cluster import as_superuser
@@ -26,6 +27,13 @@ FOLDER = pytest.StashKey[Path | None]()
 NAMES = itertools.count()
 COPY = "template template_duly strategy file_copy"
 """Through the journal, which is the other way, it would be copied twice."""
+# How long an example takes says nothing while others use the processors.
+hypothesis.settings.register_profile(
+    "shared processors",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("shared processors")
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +68,25 @@ def replace_offer(offer, **changes):
 def test_only_one_node_keeps_room_for_a_task():
     nodes = [node(1, used=3), node(2, used=3)]
     assert place([large(), ask(2, 1), ask(3, 1)], nodes) == [Placement(2, 20)]
-    assert place([large(1), large(2), ask(3, 1)], nodes) == []
+
+
+def of_tenant(request, tenant):
+    return msgspec.structs.replace(request, tenant=tenant)
+
+
+def test_no_tenant_gets_two_holds_and_no_more_than_a_quarter_of_the_nodes_keep_room():
+    nodes = [node(number, used=3) for number in range(1, 9)]
+    small = [ask(task, 1) for task in range(10, 18)]
+    placed = [
+        len(place([*larges, *small], nodes))
+        for larges in (
+            [of_tenant(large(1), 1)],
+            [of_tenant(large(1), 1), of_tenant(large(2), 1)],
+            [of_tenant(large(1), 1), of_tenant(large(2), 2)],
+            [of_tenant(large(tenant), tenant) for tenant in range(1, 8)],
+        )
+    ]
+    assert placed == [7, 7, 6, 6]
 
 
 def test_the_node_that_is_nearest_to_fitting_keeps_the_room():

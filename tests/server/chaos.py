@@ -12,7 +12,8 @@ from tests.server.lab import seconds
 class Chaos:
     """Does whatever can be done to tasks, at random, and knows who should run after that."""
 
-    def __init__(self, lab, node, room, dice):
+    def __init__(self, lab, node, room, dice, clients=None):
+        self.clients = clients or [lab.client, lab.stranger]
         self.lab = lab
         self.node = node
         self.room = room
@@ -34,7 +35,7 @@ class Chaos:
     async def submit(self):
         if len(await self.rows("waiting")) > 60:
             return
-        count, by = self.dice.choice((1, 1, 3, 12)), self.dice.choice((None, self.lab.stranger))
+        count, by = self.dice.choice((1, 1, 3, 12)), self.dice.choice(self.clients)
         await self.lab.submit_all([self.spec() for _ in range(count)], by=by)
 
     def spec(self):
@@ -73,7 +74,7 @@ class Chaos:
             await self.node.report(self.running.pop(task), outcome)
 
     async def chosen(self):
-        """Return who runs, and then who comes first by rank as far as there is room."""
+        """Return who runs, and then who of one tenant comes first as far as there is room."""
         running = {row["id"] for row in await self.rows("running")}
         waiting = sorted(map(Row, await self.rows("waiting")), key=rank)
         return running | {row.id for row in waiting[: self.room - len(running)]}

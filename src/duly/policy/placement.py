@@ -7,8 +7,9 @@ with the same ask are placed together, and once a shape fits nowhere, its other 
 On full nodes small tasks would take every gap and a large one would starve. So a task that
 qualifies and fits nowhere gets a *hold*: the node nearest to fitting it keeps room for it. Other
 tasks may use what the hold leaves over, or backfill if their caps end them before any task that
-runs there. Holds are recomputed every round; a node with a hold does not fill up further, and so
-stays the nearest.
+runs there. No tenant gets more than one hold, and no more than a quarter of the nodes that could
+fit a task keep room. Holds are recomputed every round; a node with a hold does not fill up further,
+and so stays the nearest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,9 @@ import msgspec
 from duly.model.node import NodeProfile, Offer
 from duly.model.resources import Resources, format_amount
 from duly.model.shape import Shape
+
+NODES_PER_HOLD = 4
+"""One of so many nodes may keep room for a task that fits nowhere yet."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -31,6 +35,7 @@ class Ask(msgspec.Struct, frozen=True):
     cap: timedelta = timedelta.max
     may_hold: bool = False
     """Whether a node keeps room for it if it fits nowhere."""
+    tenant: int = 0
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -48,6 +53,7 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
     """
     left = {offer.incarnation_id: offer for offer in offers}
     holds: dict[int, Resources] = {}
+    holders: set[int] = set()
     fitting_nowhere: set[tuple[int, timedelta]] = set()
     placements: list[Placement] = []
     served = 0
@@ -67,11 +73,23 @@ def place(asks: Sequence[Ask], offers: Sequence[Offer]) -> list[Placement]:
             continue
         served += 1
         fitting_nowhere.add(shape_and_cap)
-        if ask.may_hold and len(holds) < len(left):
-            unheld = (offer for offer in left.values() if offer.incarnation_id not in holds)
-            if (nearest := nearest_to_fitting(ask, unheld)) is not None:
-                holds[nearest.incarnation_id] = ask.shape.needs
+        if not ask.may_hold or ask.tenant in holders:
+            continue
+        if (node := _node_to_hold(ask, left.values(), holds)) is not None:
+            holds[node.incarnation_id] = ask.shape.needs
+            holders.add(ask.tenant)
     return placements
+
+
+def _node_to_hold(
+    ask: Ask, offers: Iterable[Offer], holds: Mapping[int, Resources]
+) -> Offer | None:
+    """Return the node that keeps room for a task; None if enough of them keep room already."""
+    able = [offer for offer in offers if could_fit(ask.shape, offer)]
+    unheld = [offer for offer in able if offer.incarnation_id not in holds]
+    if len(able) - len(unheld) >= max(1, len(able) // NODES_PER_HOLD):
+        return None
+    return nearest_to_fitting(ask, unheld)
 
 
 def _best(ask: Ask, offers: Iterable[Offer], holds: Mapping[int, Resources]) -> Offer | None:

@@ -12,7 +12,7 @@ shares between them belong here.
 Decision: docs/adr/0024-queue-in-shape.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from math import inf
@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 
 from duly.model.node import Offer
 from duly.model.queue import Queue
+from duly.model.resources import Resources
 from duly.model.shape import Shape
 from duly.policy.limits import Budget
 from duly.policy.peak import Load
@@ -120,7 +121,7 @@ class Order:
 
     def precedence(self, shape_id: int, start_by: datetime) -> int | None:
         """Return the rank of a subqueue's queue, by the start_by of its head; None: not yet."""
-        if self._load is not None and self._waits_for_off_peak(shape_id, start_by, self._load):
+        if self._load is not None and self.waits_for_off_peak(shape_id, start_by, self._load):
             return None
         return self._precedence(shape_id, start_by)
 
@@ -137,9 +138,13 @@ class Order:
             case _:
                 return qualifies_for_hold(task, self._now)
 
-    def due_key(self, task: Rankable) -> tuple[object, ...]:
-        """Return the prefix of the sort key that tasks with an equal start_by share."""
-        return self.key(task)[: 2 if self.has_queues else 1]
+    @property
+    def due_length(self) -> int:
+        """Return how many items of the sort key are due: by queue and start_by, or start_by alone.
+
+        The rest of the key orders the tasks of one tenant.
+        """
+        return 2 if self.has_queues else 1
 
     def horizon(self, subqueues: Mapping[tuple[int, int], datetime]) -> tuple[object, ...] | None:
         """Return a key above those of all tasks due no later than the first subqueue, or None.
@@ -151,17 +156,13 @@ class Order:
             return *prefix, start_by, inf
         return None
 
-    def startable(self, tasks: Iterable[Task], budget: Budget | None) -> Iterator[Task]:
-        """Yield the tasks that may start if those before them do, and charge the `budget`."""
-        load = None if self._load is None else self._load.copy()
-        for task in tasks:
-            if load is not None and self._waits_for_off_peak(task.shape_id, task.start_by, load):
-                continue
-            if budget is not None and not budget.charge(task.tenant_id, task.shape_id):
-                continue
-            if load is not None:
-                load.add(self._shapes[task.shape_id].needs)
-            yield task
+    def gate(self, budget: Budget | None = None) -> "StartGate":
+        """Return the gate of one window, which charges the `budget`."""
+        return StartGate(self, None if self._load is None else self._load.copy(), budget)
+
+    def needs(self, shape_id: int) -> Resources:
+        """Return the resources that tasks of a shape need."""
+        return self._shapes[shape_id].needs
 
     def _key(self, task: Rankable) -> tuple[object, ...]:
         return self._precedence(task.shape_id, task.start_by), *rank(task)
@@ -172,14 +173,39 @@ class Order:
             return OUT_OF_SLACK_PRECEDENCE
         return QUEUE_PRECEDENCE[queue]
 
-    def _waits_for_off_peak(self, shape_id: int, start_by: datetime, load: Load) -> bool:
+    def waits_for_off_peak(self, shape_id: int, start_by: datetime, load: Load) -> bool:
+        """Return True if a task may not start under this load."""
         if self._queues.get(shape_id) is not Queue.OFF_PEAK or start_by <= self._urgent_until:
             return False
         return load.scarcest(self._shapes[shape_id].needs).reaches(self._peak_percent)
+
+
+class StartGate:
+    """Admits tasks to a window while their tenant's limits and off-peak rules allow it."""
+
+    def __init__(self, order: Order, load: Load | None, budget: Budget | None) -> None:
+        self._order = order
+        self._load = load
+        self._budget = budget
+
+    def admit(self, task: Rankable) -> bool:
+        """Count a task as started; False means that it has to wait.
+
+        So have those that follow it in its subqueue, with the same shape and no less slack.
+        """
+        load = self._load
+        if load is not None and self._order.waits_for_off_peak(task.shape_id, task.start_by, load):
+            return False
+        if self._budget is not None and not self._budget.charge(task.tenant_id, task.shape_id):
+            return False
+        if load is not None:
+            load.add(self._order.needs(task.shape_id))
+        return True
 
 
 def window(
     tasks: Iterable[Task], size: int, order: Order, budget: Budget | None = None
 ) -> Sequence[Task]:
     """Return the first `size` tasks that may start, and charge the `budget` with them."""
-    return list(islice(order.startable(sorted(tasks, key=order.key), budget), size))
+    gate = order.gate(budget)
+    return list(islice(filter(gate.admit, sorted(tasks, key=order.key)), size))

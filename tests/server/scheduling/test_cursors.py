@@ -250,7 +250,7 @@ async def test_a_task_stored_while_no_server_led_is_found(lab, node):
 async def test_the_tasks_that_rank_first_run_whatever_happens(lab, seed):
     dice = random.Random(seed)
     room = dice.choice((1, 2, 3))
-    chaos = Chaos(lab, await lab.node(cpu=room), room, dice)
+    chaos = Chaos(lab, await lab.node(cpu=room), room, dice, [lab.client])
     for _ in range(60):
         await chaos.step()
         chosen = await chaos.chosen()

@@ -190,9 +190,7 @@ async def test_tasks_of_all_queues_start_in_order(lab, seed):
                 execution_cap="1h",
             )
             queue = dice.choice([None, Queue.URGENT, Queue.PERIODIC, Queue.OFF_PEAK])
-            await lab.submit_all(
-                [replace(spec, queue=queue)], by=dice.choice([lab.client, lab.stranger])
-            )
+            await lab.submit_all([replace(spec, queue=queue)])
         await lab.clock.move(seconds(dice.randrange(20)))
         for attempt in (*held, *([ref] if ref else [])):
             await node.heartbeat(attempt)

@@ -143,7 +143,7 @@ async def test_pressing_tasks_fill_a_large_fleet_before_patient_ones(lab, pressi
     for memory in range(100, 106):
         resources = ResourcesRequest(cpu=1, memory_mb=memory)
         spec = lab.spec(resources=resources, **patient)
-        await lab.submit_all([spec] * 8, by=lab.stranger)
+        await lab.submit_all([spec] * 8)
     assert await fill(lab, node) == first
 
 
@@ -212,7 +212,7 @@ async def test_every_subqueue_is_served_however_many_there_are(lab):
 async def test_the_earliest_start_by_of_many_subqueues_comes_first(lab):
     node = await lab.node(cpu=3)
     patient = [await lab.submit(cpu=1, delay_tolerance="60s") for _ in range(3)]
-    other = [await lab.submit(by=lab.stranger, cpu=1, delay_tolerance="61s") for _ in range(3)]
+    other = [await lab.submit(cpu=0.9, delay_tolerance="61s") for _ in range(3)]
     other.append(await lab.submit(cpu=0.5, delay_tolerance="62s"))
     pressing = [await lab.submit(cpu=1, delay_tolerance="9s") for _ in range(3)]
     assert await lab.components.resource_manager.tick() is True

@@ -28,7 +28,9 @@ async def marks(conn):
         ("update duly.tenants set removed_at = duly.now()", REVISED),
         ("update duly.tenants set plan = 'free'", REVISED),
         ("update duly.tenants set name = 'other', plan = plan", []),
-        ("update duly.plans set weight = 7, max_running = max_running", []),
+        ("update duly.plans set weight = 7", REVISED),
+        ("update duly.tenants set weight = 7", REVISED),
+        ("update duly.plans set price_class = 'other', max_running = max_running", []),
         ("insert into duly.tenants (name, plan) values ('new', 'free')", []),
     ],
 )

@@ -16,6 +16,7 @@ from random import Random
 from duly import telemetry, wire
 from duly.config import Settings
 from duly.model.task import NO_LOST_STARTS, LostStarts, Outcome, Reason, Status, Usage
+from duly.policy.turns import SubqueueKey
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.cluster.server_bus import ServerBus
@@ -26,7 +27,6 @@ from duly.server.lifecycle.attempt_outcomes import AttemptOutcomes
 from duly.server.lifecycle.dependency_resolver import NOTHING_SETTLED, DependencyResolver
 from duly.server.lifecycle.expiry_grace import ExpiryGrace
 from duly.server.scheduling.prioritizer import Prioritizer
-from duly.server.scheduling.ready_queues import SubqueueKey
 from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.service import Service
 from duly.store.attempts import leases

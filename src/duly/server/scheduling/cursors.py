@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from duly.policy.queueing import Rank, rank
-from duly.server.scheduling.ready_queues import SubqueueKey
+from duly.policy.turns import SubqueueKey
 from duly.store.tasks.subqueues import Head
 
 Position = tuple[datetime] | Rank

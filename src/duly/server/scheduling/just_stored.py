@@ -9,7 +9,7 @@ subqueue meanwhile; the lease finds that out.
 from collections.abc import Mapping
 
 from duly.policy.queueing import rank
-from duly.server.scheduling.ready_queues import SubqueueKey
+from duly.policy.turns import SubqueueKey
 from duly.store.tasks.subqueues import Head
 
 MAX_TASKS_PER_SUBQUEUE = 16

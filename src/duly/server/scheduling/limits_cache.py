@@ -1,4 +1,4 @@
-"""Caches the limits of tenants with waiting tasks, and makes the budget of a round from them.
+"""Caches the limits and weights of tenants with waiting tasks, and makes the budget of a round.
 
 Limits are cached until their revision changes, which every snapshot of the fleet reports. So a
 changed limit, a suspension or its end applies from the next round on; a lease that was decided
@@ -25,6 +25,8 @@ class LimitsCache:
     def __init__(self) -> None:
         self.revision = 0
         self._limits: dict[int, Limits] = {}
+        self.weights: dict[int, int] = {}
+        """By tenant."""
         self._limited: set[int] = set()
         self._with_keys: set[int] = set()
         self._loaded: tuple[Set[int], int] | None = None
@@ -45,6 +47,7 @@ class LimitsCache:
                 self.invalidate()
                 self.revision = granted.revision
             self._limits.update(dict.fromkeys(missing, UNLIMITED) | granted.limits)
+            self.weights.update(granted.weights)
             self._limited = {
                 tenant for tenant, limits in self._limits.items() if limits != UNLIMITED
             }
@@ -53,6 +56,7 @@ class LimitsCache:
     def invalidate(self) -> None:
         """Have all limits read again."""
         self._limits, self._limited, self._loaded = {}, set(), None
+        self.weights = {}
 
     def add_tenants_with_keys(self, tenants: Iterable[int]) -> None:
         """Count usage of those `tenants` whose limits are cached: they have tasks with keys."""
@@ -76,7 +80,7 @@ def count_usage(
     uses = dict.fromkeys(counted, NO_USAGE)
     keys: dict[tuple[int, str], KeyUsage] = {}
     for in_use in snapshot.in_use:
-        if (tenant := in_use.tenant_id) is None:
+        if (tenant := in_use.tenant_id) is None or tenant not in uses:
             continue
         use, shape = uses[tenant], shapes.get(in_use.shape_id, UNKNOWN_SHAPE)
         uses[tenant] = TenantUsage(

@@ -1,10 +1,11 @@
 """Keeps an index of the subqueues that have waiting tasks, and selects the window of a round.
 
 The index is fed by hints from submits and finishes, and recounted from the database about every
-second, so that a lost hint only costs time. A round selects the subqueues with the earliest
-start_by, round-robin where more of them share a second than a round considers, and reads as many
-tasks of each as may come into the window. The window is no larger than the free capacity: most
-rounds start a few tasks in place of a few that have ended, however many wait.
+second, so that a lost hint only costs time. A round selects the subqueues whose turn it is
+(`duly.policy.turns`); while only one tenant has waiting tasks, those with the earliest start_by,
+round-robin where more of them share a second than a round considers. It reads as many tasks of each
+as may come into the window. The window is no larger than the free capacity: most rounds start a few
+tasks in place of a few that have ended, however many wait.
 
 Limits of tenants apply before anything is read: of a subqueue whose tenant is at its limits nothing
 is read, and of the others little more than may start.
@@ -14,18 +15,20 @@ few tasks for which free capacity may have to be held.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import closing
 from datetime import datetime, timedelta
-from itertools import chain
+from math import inf
 
 from duly import clock
 from duly.config import SchedulingSettings
-from duly.policy import queueing
 from duly.policy.limits import Budget
 from duly.policy.queueing import Order, rank
+from duly.policy.recent_use import UseOrder
+from duly.policy.turns import Shares, SubqueueKey, Turn
 from duly.server.duty_cycle import DutyCycle
 from duly.server.scheduling.cursors import Cursors
 from duly.server.scheduling.just_stored import JustStored
-from duly.server.scheduling.ready_queues import ReadyQueues, SubqueueKey
+from duly.server.scheduling.ready_queues import ReadyQueues
 from duly.server.scheduling.window_reader import WindowReader
 from duly.store.database import Connection
 from duly.store.tasks import subqueues
@@ -42,6 +45,9 @@ MIN_SUBQUEUES_PER_ROUND = 32
 TASKS_PER_SPARE_SUBQUEUE = 8
 """One spare subqueue is selected for so many tasks: nearly all subqueues have one."""
 
+SUBQUEUES_PER_TENANT = 4
+"""Selected at most of a tenant whose turn comes by its recent use, so that others follow."""
+
 FITS_LATER = 0
 """Slots of a shape that fits on a node once other tasks have ended there."""
 FITS_NEVER = -1
@@ -56,6 +62,7 @@ class Prioritizer:
         self._ready_queues = ReadyQueues()
         self._just_stored = JustStored()
         self._cursors = Cursors()
+        self._use_order = UseOrder()
         self._recount_cycle = DutyCycle(
             RECOUNT_INTERVAL, MAX_RECOUNT_INTERVAL, RECOUNT_DUTY_DIVISOR
         )
@@ -148,48 +155,60 @@ class Prioritizer:
         """Return the subqueues of some shapes that may have waiting tasks."""
         return self._ready_queues.keys_of_shapes(shapes)
 
+    @property
+    def shapes_by_tenant(self) -> Mapping[int, Set[int]]:
+        """Return the shapes of every tenant's waiting tasks, except where it is at its limits."""
+        return self._ready_queues.shapes_by_tenant()
+
     async def select_window(
-        self, conn: Connection, slots: Mapping[int, int], budget: Budget, order: Order
-    ) -> Sequence[Head]:
+        self,
+        conn: Connection,
+        slots: Mapping[int, int],
+        budget: Budget,
+        order: Order,
+        shares: Shares | None = None,
+    ) -> Sequence[Turn[Head]]:
         """Return the first tasks among those whose shape fits on a node now, within the `budget`.
 
         `slots` is how many tasks of each shape fit, or `FITS_LATER`, or `FITS_NEVER`. A shape that
-        is not in it was added just now, and waits for the next round. Hold candidates of the shapes
-        that fit later are returned with the tasks, but only if any shape fits: with no capacity
-        free, there is nothing to hold.
+        is not in it was added just now, and waits for the next round. Without `shares`, tenants are
+        not told apart. Hold candidates of the shapes that fit later are returned with the tasks,
+        but only if any shape fits: with no capacity free, there is nothing to hold.
         """
         fitting = [shape for shape, count in slots.items() if count > FITS_LATER]
         size = min(self._settings.window, sum(slots[shape] for shape in fitting))
         # Popped before the read: a subqueue that is marked ready meanwhile must not be dropped
         # because the read did not see its task yet.
-        selected, following = self._select_subqueues(fitting, size, budget, order)
+        selected, following = self._select_subqueues(fitting, size, budget, order, shares)
         cursors = self._cursors.start_round()
         self._reader = None
         if not selected:
             return []
         cached = self._just_stored.pop_all()
-        reader = WindowReader(selected, following, cached, cursors, slots, budget, order)
-        self.used_just_stored = bool(reader.heads)
         try:
             candidates = await self._read_hold_candidates(conn, slots, selected, budget, order)
+            reader = WindowReader(
+                selected, following, cached, cursors, slots, budget, order, shares, candidates
+            )
+            self.used_just_stored = bool(reader.heads)
             window = await reader.read_window(conn, size)
         except BaseException:
             self._recount_cycle.make_due()
             raise
         self._reader = reader
-        self.has_more = not self._is_all_selected or len(window) == size
+        self.has_more = not self._is_all_selected or len(window) >= size
         for key in reversed(selected):
             if heads := reader.heads[key]:
                 self._ready_queues.mark_ready(key, heads[0].start_by, at_front=True)
-        if not candidates:
-            return window
-        ids = {head.id for head in chain(*reader.heads.values())}
-        candidates = [head for head in candidates if head.id not in ids]
-        candidates = queueing.window(candidates, len(candidates), order, budget)
-        return sorted([*window, *candidates], key=order.key)
+        return window
 
     def _select_subqueues(
-        self, shapes: Sequence[int], size: int, budget: Budget, order: Order
+        self,
+        shapes: Sequence[int],
+        size: int,
+        budget: Budget,
+        order: Order,
+        shares: Shares | None,
     ) -> tuple[dict[SubqueueKey, datetime], Mapping[SubqueueKey, datetime]]:
         """Pop the subqueues for a window; return them, and the first that is left out."""
         queue_order = order if order.has_queues else None
@@ -198,11 +217,48 @@ class Prioritizer:
             max(size + size // TASKS_PER_SPARE_SUBQUEUE, MIN_SUBQUEUES_PER_ROUND),
         )
         self._ready_queues.unpark(budget)
-        self._selected = self._ready_queues.pop(shapes, count, budget, queue_order)
-        following = self._ready_queues.peek(shapes, 1, budget, queue_order)
-        self._is_all_selected = not following
+        following: Mapping[SubqueueKey, datetime]
+        if shares is None:
+            self._selected = self._ready_queues.pop(shapes, count, budget, queue_order)
+            following = self._ready_queues.peek(shapes, 1, budget, queue_order)
+            self._is_all_selected = not following
+        else:
+            following = self._select_fairly(set(shapes), count, budget, order, shares)
+            self._is_all_selected = not self._ready_queues.peek(shapes, 1, budget, queue_order)
         self.has_more = not self._is_all_selected
         return dict(self._selected), following
+
+    def _select_fairly(
+        self, shapes: Set[int], count: int, budget: Budget, order: Order, shares: Shares
+    ) -> Mapping[SubqueueKey, datetime]:
+        """Pop subqueues with entitled tasks, then those of the tenants lowest in recent use.
+
+        Returns the first subqueue with an entitled task that is left out.
+        """
+        ready = self._ready_queues
+        queue_order = order if order.has_queues else None
+        small = [shape for shape in shapes if shares.may_entitle(shape)]
+        self._selected = ready.pop(small, count, budget, queue_order, shares.is_entitled)
+        if len(self._selected) == count:
+            return ready.peek(small, 1, budget, queue_order, shares.is_entitled)
+        shapes_of = ready.shapes_by_tenant()
+
+        def use_of(tenant: int) -> float | None:
+            if tenant not in shapes_of:
+                return None
+            fitting = shapes_of[tenant] & shapes
+            return shares.use_per_weight(tenant, fitting) if fitting else inf
+
+        self._use_order.add(ready.new_tenants)
+        ready.new_tenants.clear()
+        with closing(self._use_order.lowest_first(use_of, shares.now)) as tenants:
+            for tenant in tenants:
+                keys = ready.keys_of_tenant(tenant, shapes, queue_order)
+                left = count - len(self._selected)
+                self._selected |= ready.pop_keys(keys[: min(left, SUBQUEUES_PER_TENANT)], budget)
+                if len(self._selected) >= count:
+                    break
+        return {}
 
     def advance_past(self, leased: Set[int]) -> None:
         """Move the cursors past the leased tasks, and their subqueues to the back of their second.
@@ -234,8 +290,11 @@ class Prioritizer:
         selected: Mapping[SubqueueKey, datetime],
         budget: Budget,
         order: Order,
-    ) -> Sequence[Head]:
-        """Return the first tasks among those that fit later for which capacity may be held."""
+    ) -> Mapping[SubqueueKey, list[Head]]:
+        """Return the first task of each tenant that fits later and for which capacity may be held.
+
+        No tenant gets more than one hold.
+        """
         age = clock.monotonic() - self._hold_candidates_read_at
         is_stale = age >= RECOUNT_INTERVAL.total_seconds()
         if is_stale or any(
@@ -253,4 +312,7 @@ class Prioritizer:
                 for head in (await subqueues.read_heads(conn, requests) if requests else [])
                 if order.qualifies_for_hold(head)
             ]
-        return self._hold_candidates
+        first_of_tenant: dict[int, Head] = {}
+        for head in sorted(self._hold_candidates, key=order.key):
+            first_of_tenant.setdefault(head.tenant_id, head)
+        return {(head.tenant_id, head.shape_id): [head] for head in first_of_tenant.values()}

@@ -13,23 +13,24 @@ Decision: docs/adr/0010-scheduling-rounds.md.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush, heappushpop
 from typing import Protocol
 
+from duly.policy.turns import SubqueueKey
 from duly.server.scheduling.time_buckets import TimeBuckets
 
 UNKNOWN_START_BY = datetime.min.replace(tzinfo=UTC)
 """The start_by of a subqueue of which only is known that it may have tasks; sorts first."""
 SPARE_SUBQUEUES_PER_TENANT = 8
 """Subqueues of a tenant popped beyond the tasks that it may start: some turn out to be empty."""
-SubqueueKey = tuple[int, int]
-"""The tenant and the shape of a subqueue."""
 ParkedEntry = tuple[datetime, SubqueueKey]
 Candidate = tuple[int, datetime, int, SubqueueKey]
-"""The first subqueue of a shape: its turn, start_by and sequence number, then its key."""
+"""A subqueue: the precedence of its queue, start_by and sequence number, then its key."""
 NO_SUBQUEUES = TimeBuckets()
+EXAMINED_PER_SUBQUEUE = 2
+"""How many subqueues are examined for each that is popped, if only some are accepted."""
 
 
 class Gate(Protocol):
@@ -67,6 +68,10 @@ class ReadyQueues:
         self._parked_by_cause: dict[Hashable, list[ParkedEntry]] = {}
         """The same as a heap for each cause; an entry that differs from `_parked` is stale."""
         self._parked_shapes: Counter[int] = Counter()
+        self._shapes_of: dict[int, set[int]] = {}
+        """The shapes of the subqueues that are not parked, by tenant."""
+        self.new_tenants: set[int] = set()
+        """The tenants that had no such subqueue before; whoever reads it clears it."""
         self.tenants: set[int] = set()
         """The tenants of all subqueues that were ever added."""
         self._front_sequence = self._back_sequence = 0
@@ -98,6 +103,10 @@ class ReadyQueues:
             sequence = self._back_sequence = self._back_sequence + 1
         self._ready[key] = start_by, sequence
         tenant, shape = key
+        if (shapes := self._shapes_of.get(tenant)) is None:
+            shapes = self._shapes_of[tenant] = set()
+            self.new_tenants.add(tenant)
+        shapes.add(shape)
         if (buckets := self._by_shape.get(shape)) is None:
             buckets = self._by_shape[shape] = TimeBuckets()
         buckets.push(start_by, sequence, tenant)
@@ -146,10 +155,12 @@ class ReadyQueues:
         count: int,
         gate: Gate | None = None,
         order: QueueOrder | None = None,
+        accepts: Callable[[SubqueueKey], bool] | None = None,
     ) -> dict[SubqueueKey, datetime]:
         """Remove and return the first `count` subqueues of some shapes that may start tasks.
 
-        Those that the `gate` blocks are parked on the way.
+        Those that the `gate` blocks are parked on the way. If only some are to be returned, a
+        bounded number is examined.
         """
         candidates = [
             candidate
@@ -159,13 +170,17 @@ class ReadyQueues:
         heapify(candidates)
         popped: dict[SubqueueKey, datetime] = {}
         popped_of_tenant: dict[int, int] = {}
+        left_out: list[tuple[SubqueueKey, datetime]] = []
         first = heappop(candidates) if candidates else None
         while first is not None and len(popped) < count:
             _, start_by, _, key = first
             self._by_shape[key[1]].pop()
-            del self._ready[key]
-            cause = None if gate is None else _cause_to_park(gate, key, popped_of_tenant)
-            if cause is None:
+            self._remove(key)
+            if accepts is not None and not accepts(key):
+                left_out.append((key, start_by))
+                if len(left_out) >= EXAMINED_PER_SUBQUEUE * count:
+                    break
+            elif (cause := _cause_to_park(gate, key, popped_of_tenant)) is None:
                 popped[key] = start_by
             else:
                 self._park(cause, start_by, key)
@@ -174,7 +189,40 @@ class ReadyQueues:
                 first = heappushpop(candidates, following)
             else:
                 first = heappop(candidates) if candidates else None
+        for key, start_by in reversed(left_out):
+            self.mark_ready(key, start_by, at_front=True)
         return popped
+
+    def pop_keys(
+        self, keys: Iterable[SubqueueKey], gate: Gate | None = None
+    ) -> dict[SubqueueKey, datetime]:
+        """Remove and return those of some subqueues that may start tasks; the others are parked."""
+        popped: dict[SubqueueKey, datetime] = {}
+        popped_of_tenant: dict[int, int] = {}
+        for key in keys:
+            start_by = self._ready[key][0]
+            self._remove(key)
+            if (cause := _cause_to_park(gate, key, popped_of_tenant)) is None:
+                popped[key] = start_by
+            else:
+                self._park(cause, start_by, key)
+        return popped
+
+    def keys_of_tenant(
+        self, tenant: int, shapes: Set[int], order: QueueOrder | None = None
+    ) -> list[SubqueueKey]:
+        """Return a tenant's subqueues of some shapes that may start tasks, the first ones first."""
+        candidates: list[Candidate] = []
+        for shape in self._shapes_of.get(tenant, frozenset()) & shapes:
+            start_by, sequence = self._ready[tenant, shape]
+            turn = 0 if order is None else order.precedence(shape, start_by)
+            if turn is not None:
+                candidates.append((turn, start_by, sequence, (tenant, shape)))
+        return [key for *_, key in sorted(candidates)]
+
+    def shapes_by_tenant(self) -> Mapping[int, Set[int]]:
+        """Return the shapes of every tenant's subqueues that are not parked."""
+        return self._shapes_of
 
     def peek(
         self,
@@ -182,9 +230,10 @@ class ReadyQueues:
         count: int,
         gate: Gate | None = None,
         order: QueueOrder | None = None,
+        accepts: Callable[[SubqueueKey], bool] | None = None,
     ) -> dict[SubqueueKey, datetime]:
         """Return the subqueues that `pop` would return, without removing them."""
-        popped = self.pop(shapes, count, gate, order)
+        popped = self.pop(shapes, count, gate, order, accepts)
         for key, start_by in reversed(popped.items()):
             self.mark_ready(key, start_by, at_front=True)
         return popped
@@ -221,12 +270,22 @@ class ReadyQueues:
 
     def move_to_back(self, key: SubqueueKey, start_by: datetime) -> None:
         """Set the start_by of a subqueue, and put it behind the others of that second."""
-        if self._ready.pop(key, None) is not None:
+        if key in self._ready:
+            self._remove(key)
             self.mark_ready(key, start_by)
 
     def discard(self, key: SubqueueKey) -> None:
         """Remove a subqueue until it is marked ready again."""
-        self._ready.pop(key, None)
+        if key in self._ready:
+            self._remove(key)
+
+    def _remove(self, key: SubqueueKey) -> None:
+        del self._ready[key]
+        tenant, shape = key
+        shapes = self._shapes_of[tenant]
+        shapes.remove(shape)
+        if not shapes:
+            del self._shapes_of[tenant]
 
     def _park(self, cause: Hashable, start_by: datetime, key: SubqueueKey) -> None:
         current = self._parked.get(key)
@@ -260,9 +319,11 @@ class ReadyQueues:
 
 
 def _cause_to_park(
-    gate: Gate, key: SubqueueKey, popped_of_tenant: dict[int, int]
+    gate: Gate | None, key: SubqueueKey, popped_of_tenant: dict[int, int]
 ) -> Hashable | None:
     """Return why a subqueue is parked: what blocks it, or its tenant has enough popped already."""
+    if gate is None:
+        return None
     cause = gate.cause(*key)
     if cause is not None:
         return cause

@@ -22,14 +22,17 @@ from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.placement import Ask, Placement
 from duly.policy.queueing import Order
+from duly.policy.turns import Shares, SubqueueKey, Turn
 from duly.server.cluster.cluster_manager import ClusterManager
 from duly.server.cluster.hints import Hint
 from duly.server.delivery.polls import Polls
 from duly.server.delivery.preparations import KILL_BACKSTOP
+from duly.server.scheduling import fair_shares
+from duly.server.scheduling.fair_shares import FairShares
 from duly.server.scheduling.limits_cache import LimitsCache
 from duly.server.scheduling.node_health import NodeHealth
 from duly.server.scheduling.prioritizer import FITS_LATER, FITS_NEVER, Prioritizer
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY, SubqueueKey
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.server.scheduling.running_index import RunningIndex
 from duly.server.scheduling.unplaceable import Unplaceable
 from duly.server.service import Service
@@ -68,6 +71,7 @@ class ResourceManager(Service):
         self._kinds: dict[int, str] = {}
         self._queues: dict[int, Queue] = {}
         self._limits = LimitsCache()
+        self._fair_shares = FairShares()
         self._full_shapes: Set[int] = frozenset()
         """The shapes for which the last round found no slot."""
         self._running_index = RunningIndex(settings.database.statement_timeout)
@@ -142,9 +146,10 @@ class ResourceManager(Service):
                 self._unplaceable.set_suspects({})
                 return False
             tenants = self._prioritizer.tenants
-            counted = await self._tenants_to_count(conn, tenants if shapes else tenants | expected)
+            competing = tenants if shapes else tenants | expected
+            counted = await self._tenants_to_count(conn, competing)
             read_fleet = self._read_fleet if shapes else self._read_fleet_and_wait
-            snapshot, offers = await read_fleet(conn, counted)
+            snapshot, offers = await read_fleet(conn, counted if len(competing) == 1 else None)
             if not shapes:
                 shapes = set(await self._prioritizer.waiting_shapes(conn))
                 if not shapes:
@@ -163,12 +168,19 @@ class ResourceManager(Service):
             }
             budget = self._limits.budget(snapshot, counted, self._shapes)
             order = self._order(shapes, offers, snapshot)
-            window = await self._prioritizer.select_window(conn, slots, budget, order)
-            asks = [self._ask(head, order) for head in window]
+            shares = None
+            if len(competing) > 1:
+                shares = self._shares(snapshot, offers, slots)
+            turns = await self._prioritizer.select_window(conn, slots, budget, order, shares)
+            window = [turn.task for turn in turns]
+            asks = self._asks(turns, order)
             placements = placement.place(asks, offers)
             leased = await self._lease(
                 conn, term, placements, window, offers, snapshot.fence, counted
             )
+        if shares is not None:
+            placed = {head.id: (head.tenant_id, head.shape_id) for head in window}
+            fair_shares.settle(shares, len(window), [placed[lease.id] for lease in leased])
         is_complete = len(leased) == len(placements)
         was_incomplete, self._was_incomplete = self._was_incomplete, not is_complete
         if is_complete:
@@ -228,7 +240,7 @@ class ResourceManager(Service):
         return self._limits.tenants_to_count(tenants)
 
     async def _read_fleet_and_wait(
-        self, conn: Connection, counted: Set[int]
+        self, conn: Connection, counted: Set[int] | None
     ) -> tuple[FleetSnapshot, Sequence[Offer]]:
         """Read the fleet while tasks are being stored, and wait for those.
 
@@ -244,9 +256,12 @@ class ResourceManager(Service):
         return fleet
 
     async def _read_fleet(
-        self, conn: Connection, counted: Set[int]
+        self, conn: Connection, counted: Set[int] | None
     ) -> tuple[FleetSnapshot, Sequence[Offer]]:
-        """Return a snapshot of nodes and attempts, and what each node has free."""
+        """Return a snapshot of nodes and attempts, and what each node has free.
+
+        Attempts of the tenants in `counted` are listed by tenant; None means of all tenants.
+        """
         snapshot = await self._running_index.read(conn, counted)
         await self._load_shapes(conn, snapshot.shapes)
         penalties = await self._health.penalties(conn)
@@ -298,15 +313,33 @@ class ResourceManager(Service):
             peak_percent=scheduling.peak_percent,
         )
 
-    def _ask(self, head: Head, order: Order) -> Ask:
-        return Ask(
-            head.id,
-            head.shape_id,
-            self._shapes[head.shape_id],
-            head.avoid_node_id,
-            head.execution_cap,
-            order.qualifies_for_hold(head),
+    def _shares(
+        self, snapshot: FleetSnapshot, offers: Sequence[Offer], slots: Mapping[int, int]
+    ) -> Shares:
+        placeable = {shape for shape, count in slots.items() if count >= FITS_LATER}
+        waiting = self._prioritizer.shapes_by_tenant
+        return self._fair_shares.of_round(
+            snapshot, offers, self._shapes, waiting, placeable, self._limits.weights
         )
+
+    def _asks(self, turns: Sequence[Turn[Head]], order: Order) -> list[Ask]:
+        """Return what to place, in the order of turns.
+
+        A hold is for entitled tasks, or for the tenant lowest in recent use.
+        """
+        lowest = next((turn.task.tenant_id for turn in turns if not turn.is_entitled), None)
+        return [
+            Ask(
+                head.id,
+                head.shape_id,
+                self._shapes[head.shape_id],
+                head.avoid_node_id,
+                head.execution_cap,
+                (is_entitled or head.tenant_id == lowest) and order.qualifies_for_hold(head),
+                head.tenant_id,
+            )
+            for head, is_entitled in turns
+        ]
 
     async def _lease(
         self,

@@ -76,13 +76,14 @@ class RunningIndex:
             self._usable_from = clock.monotonic() + self._statement_timeout
             raise
 
-    async def read(self, conn: Connection, tenants: Collection[int] = ()) -> FleetSnapshot:
-        """Return a snapshot of the fleet; attempts of `tenants` are counted by tenant."""
+    async def read(self, conn: Connection, tenants: Collection[int] | None = ()) -> FleetSnapshot:
+        """Return a snapshot of the fleet; attempts of `tenants`, or of all, are listed apart."""
         is_slow = self._slow_counts >= self._max_slow_counts
         if is_slow and clock.monotonic() >= self._usable_from:
             snapshot = await fleet_snapshot.read_snapshot(conn, running=False)
             await self._update(conn, {offer.incarnation_id for offer in snapshot.offers})
-            return msgspec.structs.replace(snapshot, in_use=self._in_use(frozenset(tenants)))
+            listed = None if tenants is None else frozenset(tenants)
+            return msgspec.structs.replace(snapshot, in_use=self._in_use(listed))
         began_at = clock.monotonic()
         snapshot = await fleet_snapshot.read_snapshot(conn, tenants=tenants)
         self._judge_count(began_at, sum(in_use.times for in_use in snapshot.in_use))
@@ -122,11 +123,12 @@ class RunningIndex:
             attempt.incarnation_id for attempt, _ in self._attempts.values()
         }
 
-    def _in_use(self, tenants: Collection[int]) -> list[InUse]:
+    def _in_use(self, tenants: Collection[int] | None) -> list[InUse]:
         now = clock.monotonic()
         ends: defaultdict[tuple[int, int, int | None], list[float]] = defaultdict(list)
         for attempt, ends_at in self._attempts.values():
-            tenant = attempt.tenant_id if attempt.tenant_id in tenants else None
+            is_listed = tenants is None or attempt.tenant_id in tenants
+            tenant = attempt.tenant_id if is_listed else None
             ends[attempt.incarnation_id, attempt.shape_id, tenant].append(ends_at)
         return [
             InUse(incarnation, shape, len(ends_at), min(ends_at) - now, tenant)

@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import chain
 
-from duly.policy import queueing
+from duly.policy import queueing, turns
 from duly.policy.limits import Budget
 from duly.policy.queueing import Order
-from duly.server.scheduling.ready_queues import UNKNOWN_START_BY, SubqueueKey
+from duly.policy.turns import Shares, SubqueueKey, Turn
+from duly.server.scheduling.ready_queues import UNKNOWN_START_BY
 from duly.store.database import Connection
 from duly.store.tasks import subqueues
 from duly.store.tasks.subqueues import Head, HeadRange
@@ -33,18 +34,23 @@ class WindowReader:
         slots: Mapping[int, int],
         budget: Budget,
         order: Order,
+        shares: Shares | None,
+        hold_candidates: Mapping[SubqueueKey, list[Head]],
     ) -> None:
         """Consider the `selected` subqueues, each from its start_by on.
 
         `cached` has all tasks of its subqueues, which are not read. `slots` is how many tasks of
         each shape fit on the nodes now. `following` is the first subqueue that is not selected: the
-        window ends where that begins, unless its start_by is not known.
+        window ends where that begins, unless its start_by is not known. Without `shares` there is
+        one tenant. `hold_candidates` are tasks that fit later, and take no place in the window.
         """
         self._selected = selected
         self._cursors = cursors
         self._slots = slots
         self._budget = budget
         self._order = order
+        self._shares = shares
+        self._hold_candidates = hold_candidates
         has_horizon = UNKNOWN_START_BY not in following.values()
         self._horizon = order.horizon(following) if has_horizon else None
         self.heads = {key: cached[key] for key in selected if key in cached}
@@ -52,18 +58,32 @@ class WindowReader:
         self._requested: dict[SubqueueKey, int] = {}
         """How many tasks were asked for of each subqueue that was read."""
 
-    async def read_window(self, conn: Connection, size: int) -> Sequence[Head]:
-        """Return the first `size` tasks of all subqueues that are within the budget."""
+    async def read_window(self, conn: Connection, size: int) -> list[Turn[Head]]:
+        """Return the first `size` tasks of all subqueues that are within the budget.
+
+        Hold candidates come on top, each in its turn.
+        """
         unread: Collection[SubqueueKey] = [key for key in self._selected if key not in self.heads]
         tasks_each = -(-size // len(self._selected)) + 1
         while unread:
             await self._read(conn, unread, tasks_each)
             unread = self._truncated(size)
             if unread:
-                window = queueing.window(self._candidates(), size, self._order, self._budget.copy())
-                chosen = Counter((head.tenant_id, head.shape_id) for head in window)
+                window = self._take(size, self._budget.copy())
+                chosen = Counter((task.tenant_id, task.shape_id) for task, _ in window)
                 unread = [key for key in unread if chosen[key] == self._requested[key]]
-        return queueing.window(self._candidates(), size, self._order, self._budget)
+        return self._take(size, self._budget)
+
+    def _take(self, size: int, budget: Budget) -> list[Turn[Head]]:
+        """Return the window of what was read so far, and charge the budget and the shares."""
+        candidates = self._candidates()
+        size += sum(map(len, self._hold_candidates.values()))
+        if self._shares is None:
+            tasks = chain.from_iterable(candidates.values())
+            window = queueing.window(tasks, size, self._order, budget)
+            return [Turn(head, is_entitled=True) for head in window]
+        self._shares.reset()
+        return turns.take(candidates, size, self._order, self._shares, self._order.gate(budget))
 
     @property
     def fully_read(self) -> Set[SubqueueKey]:
@@ -89,14 +109,22 @@ class WindowReader:
     def _max_startable(self, key: SubqueueKey) -> int:
         return min(self._slots[key[1]], self._budget.room(*key))
 
-    def _candidates(self) -> Collection[Head]:
+    def _candidates(self) -> Mapping[SubqueueKey, Sequence[Head]]:
         """Return all tasks that may come into the window.
 
         A task that was changed meanwhile may be in two subqueues; only the lease can tell which is
-        current.
+        current, and it must not be leased twice.
         """
-        heads = map(self._within_horizon, self.heads.values())
-        return {head.id: head for head in chain.from_iterable(heads)}.values()
+        candidates = {key: self._within_horizon(heads) for key, heads in self.heads.items()}
+        candidates.update(self._hold_candidates)
+        ids = [head.id for heads in candidates.values() for head in heads]
+        if len(set(ids)) == len(ids):
+            return candidates
+        keys = {head.id: key for key, heads in candidates.items() for head in heads}
+        return {
+            key: [head for head in heads if keys[head.id] == key]
+            for key, heads in candidates.items()
+        }
 
     def _within_horizon(self, heads: Sequence[Head]) -> Sequence[Head]:
         key = self._order.key

@@ -18,22 +18,24 @@ SQL = load_statements("quota_fence.sql")
 
 
 class TenantLimits(msgspec.Struct, frozen=True):
-    """Limits by tenant, as of a revision."""
+    """Limits and weights by tenant, as of a revision."""
 
     revision: int
     limits: dict[int, Limits]
+    weights: dict[int, int]
 
 
 async def read_limits(conn: Connection, tenants: Collection[int]) -> TenantLimits:
-    """Return the limits of tenants."""
+    """Return the limits and weights of tenants."""
     rows = await conn.fetch(SQL["read_limits"], list(tenants))
+    known = [row for row in rows if row["tenant_id"] is not None]
     return TenantLimits(
         rows[0]["revision"],
         {
             row["tenant_id"]: Limits(row["max_running"], row["max_resources"], row["is_suspended"])
-            for row in rows
-            if row["tenant_id"] is not None
+            for row in known
         },
+        {row["tenant_id"]: row["weight"] for row in known},
     )
 
 

@@ -40,7 +40,7 @@ class InUse(msgspec.Struct, frozen=True):
     next_end: float
     """Seconds from now."""
     tenant_id: int | None = None
-    """Set for the tenants whose attempts were requested separately."""
+    """Set for the tenants whose attempts were asked for separately."""
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -112,13 +112,14 @@ class FleetSnapshot(msgspec.Struct, frozen=True):
 
 
 async def read_snapshot(
-    conn: Connection, *, tenants: Collection[int] = (), running: bool = True
+    conn: Connection, *, tenants: Collection[int] | None = (), running: bool = True
 ) -> FleetSnapshot:
     """Return the capacity of every live node, the running attempts if wanted, and reservations.
 
-    Running attempts of `tenants` are listed separately by tenant.
+    Running attempts of `tenants` are listed separately by tenant; None means every tenant.
     """
-    text = await conn.fetchval(SQL["read_snapshot"], running, list(tenants))
+    listed = None if tenants is None else list(tenants)
+    text = await conn.fetchval(SQL["read_snapshot"], running, listed)
     return msgspec.json.decode(text, type=FleetSnapshot)
 
 

@@ -148,7 +148,8 @@ create table tenants (
     created_at    timestamptz not null default duly.now(),
     suspended_at  timestamptz,
     removed_at    timestamptz,
-    public_id     bigint not null default duly.clock_id()
+    public_id     bigint not null default duly.clock_id(),
+    weight        int check (weight > 0)
 );
 
 create unique index tenants_by_name on tenants (name) where removed_at is null;
@@ -161,6 +162,7 @@ Section: Tenants and keys
 Written by: tenants
 Kept: for ever. A removed tenant keeps its row, because history refers to it; its name is free for '
 'another.';
+comment on column tenants.weight is 'Its share relative to others; null is that of its plan.';
 comment on column tenants.id is 'Internal; tasks and most other rows refer to it.';
 comment on column tenants.public_id is 'The id that the API shows.';
 comment on column tenants.suspended_at is
@@ -266,7 +268,7 @@ comment on column tiers.tenant_id is 'Null for a tier of every tenant.';
 create view tenants_with_plans with (security_invoker = true) as
 select t.id as tenant_id, t.name as tenant, t.suspended_at, t.removed_at,
        p.name as plan, p.delay_tolerance, p.max_delay_tolerance, p.tolerances,
-       p.execution_cap, p.max_execution_cap, p.weight,
+       p.execution_cap, p.max_execution_cap, coalesce(t.weight, p.weight) as weight,
        p.price_class, p.price_per_task, p.price_per_cpu_hour, p.price_per_gib_hour,
        p.tasks_per_hour, p.burst, p.max_running, p.max_resources, p.max_waiting,
        p.max_schedules, p.tiers, p.queues, p.retention,
@@ -2023,7 +2025,7 @@ Written by: leases, quota_fence, trigger revise_quotas
 Kept: for ever.';
 comment on column quotas.is_only is 'Keeps the table to one row.';
 comment on column quotas.revision is
-'Goes up when limits change: a tenant''s plan, the plan itself, a suspension.';
+'Goes up when limits or weights change: a tenant''s plan, the plan itself, a suspension.';
 comment on column quotas.given is
 'Goes up with every lease and reservation of a tenant that has limits.';
 
@@ -2043,16 +2045,16 @@ create constraint trigger plans_revise_quotas
     after update on plans
     deferrable initially deferred
     for each row
-    when ((old.max_running, old.max_resources)
-          is distinct from (new.max_running, new.max_resources))
+    when ((old.max_running, old.max_resources, old.weight)
+          is distinct from (new.max_running, new.max_resources, new.weight))
     execute function revise_quotas();
 
 create constraint trigger tenants_revise_quotas
     after update on tenants
     deferrable initially deferred
     for each row
-    when ((old.plan, old.suspended_at, old.removed_at)
-          is distinct from (new.plan, new.suspended_at, new.removed_at))
+    when ((old.plan, old.suspended_at, old.removed_at, old.weight)
+          is distinct from (new.plan, new.suspended_at, new.removed_at, new.weight))
     execute function revise_quotas();
 
 create function hold_quota_fence(p_term bigint, p_revision bigint, p_given bigint)

@@ -3,7 +3,7 @@
 -- attempts by incarnation and shape, the reservations, the quota fence, and the time. Usage is
 -- derived from live leases, so that it cannot leak; a lease of an ended incarnation counts until it
 -- is reaped. Expired reservations do not count. Attempts of the tenants in $2, which have limits,
--- are counted separately.
+-- are counted separately; if $2 is null, those of every tenant.
 --   $1 whether to count running attempts, $2 tenant ids
 select json_build_object(
         'offers', (
@@ -21,7 +21,8 @@ select json_build_object(
               from (select incarnation_id, shape_id, count(*) as times,
                            extract(epoch from min(leased_at + execution_cap) - duly.now())
                            as next_end,
-                           case when tenant_id in (select unnest($2::int[])) then tenant_id end
+                           case when $2::int[] is null or tenant_id in (select unnest($2::int[]))
+                                then tenant_id end
                            as tenant_id
                       from live
                      where status = 'running'

@@ -1,7 +1,7 @@
 -- name: read_limits
--- Return the limits of tenants, and the revision of all limits, in one snapshot.
+-- Return the limits and weights of tenants, and the revision of all of them, in one snapshot.
 --   $1 tenant ids
-select q.revision, t.tenant_id, t.max_running, t.max_resources,
+select q.revision, t.tenant_id, t.max_running, t.max_resources, t.weight,
        t.suspended_at is not null or t.removed_at is not null as is_suspended
   from quotas q
   left join lateral (

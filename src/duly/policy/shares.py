@@ -1,0 +1,195 @@
+"""Computes what tenants hold of the fleet, and what each is entitled to.
+
+The *pool* of a task are the ready nodes with the labels that it requires. A tenant's *share* of a
+pool is its dominant share: the largest fraction of the pool's capacity, over the kinds of
+resources, that its running tasks, reservations and holds take there. Its *fair share* is its weight
+over the weights of all tenants that have tasks which may start there; what tenants without such
+tasks hold is not divided. A tenant is *entitled* to a task if its share with that task stays within
+its fair share.
+
+Shares change by whole tasks. So tenants beyond their fair share take turns by their recent use
+(`duly.policy.recent_use`), which is fair over time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from math import inf
+
+from duly.model.node import Offer
+from duly.model.resources import Resources
+from duly.model.shape import Shape
+from duly.policy.limits import amount
+from duly.policy.recent_use import CHARGE_FACTOR, ROUNDING, RecentUse
+
+SHARED_KINDS = ("cpu_milli", "memory_mb", "disk_mb")
+"""The kinds that always count. Others count while two tenants need them: the only user of a licence
+must not lose its turn for processors to it."""
+DEFAULT_WEIGHT = 1
+
+
+class Pool:
+    """The ready nodes with some labels, and their capacity by kind of resource."""
+
+    def __init__(self, requires: Mapping[str, str], offers: Iterable[Offer], kinds: Sequence[str]):
+        """Take the nodes among `offers` that have the labels `requires`; only `kinds` count."""
+        wanted = requires.items()
+        nodes = [offer for offer in offers if offer.takes_work and wanted <= offer.labels.items()]
+        self.incarnations = {offer.incarnation_id for offer in nodes}
+        self.nodes = {offer.node_id for offer in nodes}
+        self._capacity = [(kind, total) for kind in kinds if (total := _total(kind, nodes)) > 0]
+
+    def fractions(self, needs: Resources) -> tuple[float, ...]:
+        """Return which fraction of the pool `needs` take, by kind."""
+        return tuple(amount(needs, kind) / total for kind, total in self._capacity)
+
+
+class Competitors:
+    """The tenants with tasks that may start in a pool, and the sum of their weights."""
+
+    def __init__(self, tenants: Set[int], weights: Mapping[int, int]) -> None:
+        self._tenants = tenants
+        each = [weights.get(tenant, DEFAULT_WEIGHT) for tenant in tenants]
+        self.total_weight = sum(each)
+        self.heaviest = max(each, default=0)
+
+    def __contains__(self, tenant: int) -> bool:
+        """Return True if a tenant has tasks that may start."""
+        return tenant in self._tenants
+
+
+class PoolShares:
+    """The shares of one pool during a round, charged as the window fills."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        weights: Mapping[int, int],
+        competing: Competitors,
+        recent: RecentUse,
+        now: float,
+    ) -> None:
+        """Divide the `pool` between the `competing` tenants; `recent` is their use before."""
+        self._pool = pool
+        self._weights = weights
+        self._competing = competing
+        self._recent = recent
+        self._now = now
+        self._fractions: dict[int, tuple[float, ...]] = {}
+        """Of the pool, by shape."""
+        self._held: dict[int, list[float]] = {}
+        """Fractions of the pool in use before the round, by tenant and kind."""
+        self._used: dict[int, list[float]] = {}
+        """The same with the tasks that were chosen, for the tenants of those."""
+        self._charged: dict[int, float] = {}
+        """The shares of tasks that were chosen, by tenant."""
+        self._fair_per_weight: float | None = None
+
+    def hold(self, tenant: int, resources: Resources, times: int = 1) -> None:
+        """Count what a tenant holds before the round: running tasks or a reservation."""
+        self._hold(tenant, self._pool.fractions(resources), times)
+
+    def hold_shape(self, tenant: int, shape_id: int, shape: Shape, times: int) -> None:
+        """Count running tasks of a shape."""
+        self._hold(tenant, self.fractions(shape_id, shape), times)
+
+    def fractions(self, shape_id: int, shape: Shape) -> tuple[float, ...]:
+        """Return which fraction of the pool a task of a shape takes, by kind."""
+        if (fractions := self._fractions.get(shape_id)) is None:
+            fractions = self._fractions[shape_id] = self._pool.fractions(shape.needs)
+        return fractions
+
+    def settle(self) -> None:
+        """Take what tenants hold now, with the tasks that were charged, into their recent use."""
+        used = {**self._held, **self._used}
+        shares = {tenant: max(held, default=0.0) for tenant, held in used.items()}
+        self._recent.observe(shares, self._now)
+        for tenant, share in self._charged.items():
+            self._recent.charge(tenant, share, self._now)
+
+    def share(self, tenant: int) -> float:
+        """Return a tenant's share, with what it was charged."""
+        used = self._used.get(tenant) or self._held.get(tenant)
+        return max(used, default=0.0) if used else 0.0
+
+    def fair_share(self, tenant: int) -> float:
+        """Return what a tenant may hold before it has to wait for others."""
+        return self._fair_share_per_weight() * self.weight(tenant)
+
+    def weight(self, tenant: int) -> int:
+        """Return the weight of a tenant."""
+        return self._weights.get(tenant, DEFAULT_WEIGHT)
+
+    def is_entitled(self, tenant: int, fractions: Sequence[float]) -> bool:
+        """Return True if the tenant's share stays within its fair share with one more task."""
+        most = self.fair_share(tenant) + ROUNDING
+        used = self._used.get(tenant) or self._held.get(tenant)
+        if used is None:
+            return max(fractions, default=0.0) <= most
+        return all(held + more <= most for held, more in zip(used, fractions, strict=True))
+
+    def charge(self, tenant: int, fractions: Sequence[float]) -> None:
+        """Count a task that was chosen."""
+        if (used := self._used.get(tenant)) is None:
+            used = self._used[tenant] = list(self._held.get(tenant) or [0.0] * len(fractions))
+        for kind, fraction in enumerate(fractions):
+            used[kind] += fraction
+        dominant = max(fractions, default=0.0)
+        self._charged[tenant] = self._charged.get(tenant, 0.0) + dominant
+
+    def reset(self) -> None:
+        """Take back what was charged."""
+        self._used, self._charged = {}, {}
+
+    def use_per_weight(self, tenant: int) -> float:
+        """Return the recent use by which tenants beyond their fair share take turns."""
+        charged = self._charged.get(tenant, 0.0)
+        return (self._recent.of(tenant, self._now) + CHARGE_FACTOR * charged) / self.weight(tenant)
+
+    @property
+    def largest_fair_share(self) -> float:
+        """Return the fair share of the tenant with the largest weight."""
+        return self._fair_share_per_weight() * self._competing.heaviest
+
+    def _fair_share_per_weight(self) -> float:
+        if self._fair_per_weight is None:
+            self._fair_per_weight = self._divide()
+        return self._fair_per_weight
+
+    def _divide(self) -> float:
+        competing = self._competing
+        if not competing.total_weight:
+            return inf
+        others = sum(
+            max(held, default=0.0) for tenant, held in self._held.items() if tenant not in competing
+        )
+        return max(0.0, 1.0 - others) / competing.total_weight
+
+    def _hold(self, tenant: int, fractions: Sequence[float], times: int) -> None:
+        if (held := self._held.get(tenant)) is None:
+            self._held[tenant] = [times * fraction for fraction in fractions]
+        else:
+            for kind, fraction in enumerate(fractions):
+                held[kind] += times * fraction
+
+
+def has_special_kinds(shape: Shape) -> bool:
+    """Return True if tasks of a shape need kinds of resources that do not always count."""
+    return any(needed > 0 and kind not in SHARED_KINDS for kind, needed in shape.needs.items())
+
+
+def contested_kinds(needs: Iterable[tuple[int, Shape]]) -> tuple[str, ...]:
+    """Return the kinds of resources that count, given the tenant and shape of tasks.
+
+    Kinds besides cpu, memory and disk count while tasks of two tenants need them.
+    """
+    tenants: dict[str, int] = {}
+    contested: set[str] = set()
+    for tenant, shape in needs:
+        for kind, needed in shape.needs.items():
+            is_special = needed > 0 and kind not in SHARED_KINDS
+            if is_special and tenants.setdefault(kind, tenant) != tenant:
+                contested.add(kind)
+    return (*SHARED_KINDS, *sorted(contested))
+
+
+def _total(kind: str, nodes: Iterable[Offer]) -> int:
+    return sum(amount(offer.capacity, kind) for offer in nodes)

@@ -1,0 +1,184 @@
+"""Decides whose turn it is: which waiting tasks come into the window, and in which order.
+
+Tasks to which their tenant is entitled go first, by queue and then by earliest start_by, up to the
+first of each tenant to which it is not. All others follow by the lowest recent use per weight of
+their tenant; queue and start_by break ties. Shares are charged as the window fills. So the earliest
+deadline goes first while no tenant is beyond its fair share, and capacity is divided by weight as
+soon as one is: urgency moves a task ahead within its tenant's share, never beyond it. The order of
+tasks within a tenant is always that of `duly.policy.queueing`.
+
+The same function serves the scheduler, the simulator and `duly why`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from duly.model.shape import Shape
+from duly.policy.queueing import Order, Rankable
+from duly.policy.recent_use import ROUNDING
+from duly.policy.shares import PoolShares
+
+Task = TypeVar("Task", bound=Rankable)
+SubqueueKey = tuple[int, int]
+"""The tenant and the shape of a subqueue."""
+
+
+class Turn(NamedTuple, Generic[Task]):
+    """A task of the window, and why it is its turn."""
+
+    task: Task
+    is_entitled: bool
+    """Whether its tenant's share with it is within the fair share; else it goes by recent use."""
+
+
+class Gate(Protocol):
+    """Decides whether a task may start at all, given those that were admitted before it."""
+
+    def admit(self, task: Rankable) -> bool:
+        """Admit the task and count it; False means that its whole subqueue has to wait."""
+
+
+class Shares(NamedTuple):
+    """The shares of every pool that waiting tasks may run in."""
+
+    pools: Mapping[int, PoolShares]
+    """By shape."""
+    shapes: Mapping[int, Shape]
+    now: float = 0.0
+    """In seconds."""
+
+    def fractions(self, shape_id: int) -> tuple[float, ...]:
+        """Return which fraction of its pool a task takes, by kind of resource."""
+        return self.pools[shape_id].fractions(shape_id, self.shapes[shape_id])
+
+    def may_entitle(self, shape_id: int) -> bool:
+        """Return True if any tenant's fair share is large enough for a task of a shape."""
+        largest = self.pools[shape_id].largest_fair_share + ROUNDING
+        return max(self.fractions(shape_id), default=0.0) <= largest
+
+    def is_entitled(self, key: SubqueueKey) -> bool:
+        """Return True if a tenant is entitled to one more task of a shape."""
+        tenant, shape_id = key
+        return self.pools[shape_id].is_entitled(tenant, self.fractions(shape_id))
+
+    def use_per_weight(self, tenant: int, shapes: Iterable[int]) -> float:
+        """Return a tenant's recent use, in that pool of some shapes where it is lowest."""
+        return min(self.pools[shape].use_per_weight(tenant) for shape in shapes)
+
+    def reset(self) -> None:
+        """Take back what was charged."""
+        for pool in self.pools.values():
+            pool.reset()
+
+
+def take(
+    subqueues: Mapping[SubqueueKey, Sequence[Task]],
+    size: int,
+    order: Order,
+    shares: Shares,
+    gate: Gate,
+) -> list[Turn[Task]]:
+    """Return the first `size` tasks, in the order of their turns, and charge them.
+
+    The tasks of a subqueue come by rank.
+    """
+    window: list[Turn[Task]] = []
+    queues = _by_tenant(subqueues, order, shares)
+    heap = [(queue.deadline_key(), queue) for queue in queues]
+    heapify(heap)
+    beyond: list[_TenantQueue[Task]] = []
+    while heap and len(window) < size:
+        queue = heap[0][1]
+        # Behind a task that has to wait, no later one of its tenant goes first.
+        if not queue.is_entitled:
+            beyond.append(queue)
+            heappop(heap)
+            continue
+        if queue.take(gate):
+            window.append(Turn(queue.taken, is_entitled=True))
+        if queue.is_empty:
+            heappop(heap)
+        else:
+            heapreplace(heap, (queue.deadline_key(), queue))
+    heap = [(queue.use_key(), queue) for queue in beyond]
+    heapify(heap)
+    while heap and len(window) < size:
+        queue = heap[0][1]
+        if queue.take(gate):
+            window.append(Turn(queue.taken, is_entitled=False))
+        if queue.is_empty:
+            heappop(heap)
+        else:
+            heapreplace(heap, (queue.use_key(), queue))
+    return window
+
+
+def _by_tenant(
+    subqueues: Mapping[SubqueueKey, Sequence[Task]], order: Order, shares: Shares
+) -> "Iterable[_TenantQueue[Task]]":
+    queues: dict[tuple[int, PoolShares], _TenantQueue[Task]] = {}
+    for key, tasks in subqueues.items():
+        if tasks:
+            tenant, pool = key[0], shares.pools[key[1]]
+            if (queue := queues.get((tenant, pool))) is None:
+                queue = queues[tenant, pool] = _TenantQueue(tenant, pool, order, shares)
+            queue.add(tasks)
+    return queues.values()
+
+
+class _TenantQueue(Generic[Task]):
+    """The tasks of one tenant for one pool, in its own order."""
+
+    __slots__ = ("_due_length", "_fractions", "_heap", "_key", "_pool", "_tenant", "taken")
+
+    def __init__(self, tenant: int, pool: PoolShares, order: Order, shares: Shares) -> None:
+        self._tenant = tenant
+        self._pool = pool
+        self._key = order.key
+        self._due_length = order.due_length
+        self._fractions = shares.fractions
+        self._heap: list[tuple[tuple[Any, ...], int, Sequence[Task]]] = []
+        """Of each subqueue: the sort key of its head, the head's position, the tasks."""
+        self.taken: Task
+        """The task that was taken last."""
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add the tasks of a subqueue."""
+        heappush(self._heap, (self._key(tasks[0]), 0, tasks))
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no task is left."""
+        return not self._heap
+
+    @property
+    def is_entitled(self) -> bool:
+        """Return True if the tenant is entitled to its first task."""
+        _, position, tasks = self._heap[0]
+        return self._pool.is_entitled(self._tenant, self._fractions(tasks[position].shape_id))
+
+    def deadline_key(self) -> tuple[Any, ...]:
+        """Return the key among entitled tasks: priority and what follows count within a tenant."""
+        key, due = self._heap[0][0], self._due_length
+        return *key[:due], self._pool.use_per_weight(self._tenant), *key[due:]
+
+    def use_key(self) -> tuple[Any, ...]:
+        """Return the key among tasks beyond the fair shares of their tenants."""
+        return self._pool.use_per_weight(self._tenant), *self._heap[0][0]
+
+    def take(self, gate: Gate) -> bool:
+        """Take the first task and charge it; False if its subqueue has to wait, and is dropped."""
+        _, position, tasks = self._heap[0]
+        task = tasks[position]
+        if not gate.admit(task):
+            heappop(self._heap)
+            return False
+        self.taken = task
+        self._pool.charge(self._tenant, self._fractions(task.shape_id))
+        position += 1
+        if position < len(tasks):
+            heapreplace(self._heap, (self._key(tasks[position]), position, tasks))
+        else:
+            heappop(self._heap)
+        return True

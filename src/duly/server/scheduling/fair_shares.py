@@ -1,0 +1,161 @@
+"""Builds the shares of a scheduling round from what runs, and remembers recent use.
+
+Recent use is kept in the leader's memory only. A new leader begins without it, and for a while
+divides the fleet by what tenants hold alone.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from datetime import timedelta
+
+from duly.model.node import Offer
+from duly.model.shape import Shape
+from duly.policy.recent_use import RecentUse
+from duly.policy.shares import (
+    SHARED_KINDS,
+    Competitors,
+    Pool,
+    PoolShares,
+    contested_kinds,
+    has_special_kinds,
+)
+from duly.policy.turns import Shares, SubqueueKey
+from duly.server.duty_cycle import DutyCycle
+from duly.store.fleet.fleet_snapshot import FleetSnapshot
+
+PoolKey = frozenset[tuple[str, str]]
+"""The labels that the nodes of a pool have."""
+FORGET_INTERVAL_SECONDS = 60.0
+MAX_COUNT_INTERVAL = timedelta(seconds=1)
+COUNT_DUTY_DIVISOR = 50
+"""Counting who competes takes at most 1/50 of the time."""
+
+
+class FairShares:
+    """The recent use of every pool."""
+
+    def __init__(self) -> None:
+        self._recent: dict[PoolKey, RecentUse] = {}
+        self._forgot_at = 0.0
+        self._count_cycle = DutyCycle(timedelta(0), MAX_COUNT_INTERVAL, COUNT_DUTY_DIVISOR)
+        self._counted: Mapping[PoolKey, Competitors] = {}
+        self._special: set[int] = set()
+        """The shapes that need other kinds of resources than those that always count."""
+        self._examined = 0
+        """How many shapes were examined for that; none is ever dropped."""
+
+    def of_round(
+        self,
+        snapshot: FleetSnapshot,
+        offers: Sequence[Offer],
+        shapes: Mapping[int, Shape],
+        waiting: Mapping[int, Set[int]],
+        placeable: Set[int],
+        weights: Mapping[int, int],
+    ) -> Shares:
+        """Return the shares of the pools in which the `placeable` shapes may run.
+
+        `waiting` has the shapes of every tenant's waiting tasks.
+        """
+        now = snapshot.now.timestamp()
+        self._forget(now)
+        kinds = self._kinds(snapshot, shapes, waiting)
+        keys = {shape: frozenset(shapes[shape].requires.items()) for shape in placeable}
+        competitors = self._competitors(waiting, keys, weights)
+        pools = {
+            key: self._pool_shares(
+                key,
+                Pool(dict(key), offers, kinds),
+                snapshot,
+                shapes,
+                weights,
+                competitors[key],
+                now,
+            )
+            for key in set(keys.values())
+        }
+        return Shares({shape: pools[key] for shape, key in keys.items()}, shapes, now)
+
+    def _pool_shares(
+        self,
+        key: PoolKey,
+        pool: Pool,
+        snapshot: FleetSnapshot,
+        shapes: Mapping[int, Shape],
+        weights: Mapping[int, int],
+        competing: Competitors,
+        now: float,
+    ) -> PoolShares:
+        recent = self._recent.setdefault(key, RecentUse())
+        shares = PoolShares(pool, weights, competing, recent, now)
+        for use in snapshot.in_use:
+            shape = shapes.get(use.shape_id)
+            if use.tenant_id is None or shape is None:
+                continue
+            if use.incarnation_id in pool.incarnations:
+                shares.hold_shape(use.tenant_id, use.shape_id, shape, use.times)
+        for reserved in snapshot.reserved:
+            if reserved.node_id in pool.nodes:
+                shares.hold(reserved.tenant_id, reserved.resources)
+        return shares
+
+    def _competitors(
+        self,
+        waiting: Mapping[int, Set[int]],
+        keys: Mapping[int, PoolKey],
+        weights: Mapping[int, int],
+    ) -> Mapping[PoolKey, Competitors]:
+        """Return who competes for each pool; with thousands of tenants not counted every round."""
+        if self._count_cycle.is_due or not self._counted.keys() >= set(keys.values()):
+            with self._count_cycle.step():
+                tenants: dict[PoolKey, set[int]] = {key: set() for key in keys.values()}
+                for tenant, theirs in waiting.items():
+                    for shape in theirs & keys.keys():
+                        tenants[keys[shape]].add(tenant)
+                self._counted = {key: Competitors(each, weights) for key, each in tenants.items()}
+        return self._counted
+
+    def _kinds(
+        self,
+        snapshot: FleetSnapshot,
+        shapes: Mapping[int, Shape],
+        waiting: Mapping[int, Set[int]],
+    ) -> tuple[str, ...]:
+        """Return the kinds of resources that count in shares."""
+        if len(shapes) != self._examined:
+            self._examined = len(shapes)
+            self._special = {id_ for id_, shape in shapes.items() if has_special_kinds(shape)}
+        special = self._special
+        if not special:
+            return SHARED_KINDS
+        running = (
+            (use.tenant_id, shapes[use.shape_id])
+            for use in snapshot.in_use
+            if use.tenant_id is not None and use.shape_id in special
+        )
+        waits = (
+            (tenant, shapes[shape])
+            for tenant, theirs in waiting.items()
+            for shape in theirs & special
+        )
+        return contested_kinds([*running, *waits])
+
+    def _forget(self, now: float) -> None:
+        if now - self._forgot_at < FORGET_INTERVAL_SECONDS:
+            return
+        self._forgot_at = now
+        for recent in self._recent.values():
+            recent.forget(now)
+        self._recent = {key: recent for key, recent in self._recent.items() if len(recent)}
+
+
+def settle(shares: Shares, chosen: int, leased: Sequence[SubqueueKey]) -> None:
+    """Take what tenants hold after the round into their recent use.
+
+    If fewer tasks were leased than were `chosen`, and so charged, only those count.
+    """
+    if len(leased) < chosen:
+        shares.reset()
+        for tenant, shape in leased:
+            shares.pools[shape].charge(tenant, shares.fractions(shape))
+    for pool in set(shares.pools.values()):
+        pool.settle()

@@ -1,0 +1,127 @@
+"""Tenants share the fleet by weight, whoever floods it and whatever they call urgent."""
+
+from collections import Counter
+from random import Random
+
+from duly.model.task import Outcome
+from tests.server.lab import seconds
+
+TICK = 0.5
+"""Seconds."""
+
+
+class Fleet:
+    """A node whose tasks run for a while, each for a time of its own, by the lab's clock."""
+
+    def __init__(self, lab, node, dice):
+        self.lab = lab
+        self.node = node
+        self.dice = dice
+        self.owners = {}
+        self.running = {}
+        self.began = {}
+        """When each task started, in seconds since the first tick."""
+        self.now = 0.0
+        self.served = Counter()
+        """The seconds that tasks of each tenant have run."""
+
+    async def submit(self, by, count, **fields):
+        answers = await self.lab.submit_all([self.lab.spec(cpu=1, **fields)] * count, by=by)
+        self.owners.update((answer.id, by.tenant_id) for answer in answers)
+
+    async def tick(self):
+        """Start what can be started, then let time pass and end what has run for long enough."""
+        await self.lab.components.cluster_manager.tick()
+        while await self.lab.components.resource_manager.tick():
+            pass
+        for ref in await self.node.starts(*(ref for ref, _ in self.running.values())):
+            self.running[ref.task] = ref, self.now + self.dice.uniform(1, 3)
+            self.began[ref.task] = self.now
+        await self.lab.clock.move(seconds(TICK))
+        self.now += TICK
+        await self.node.heartbeat(*(ref for ref, _ in self.running.values()))
+        for task, (ref, ends_at) in list(self.running.items()):
+            self.served[self.owners[task]] += TICK
+            if ends_at <= self.now:
+                del self.running[task]
+                await self.node.report(ref, Outcome.SUCCEEDED)
+
+
+async def tenant(lab, name, weight=None):
+    await lab.conn.execute(
+        "insert into tenants (name, plan, weight) values ($1, 'unlimited', $2)", name, weight
+    )
+    return await lab.credential(name)
+
+
+async def test_a_flood_of_one_tenant_does_not_delay_the_others(lab):
+    fleet = Fleet(lab, await lab.node(cpu=4), Random(1))
+    await fleet.submit(lab.client, 200)
+    for _ in range(4):
+        await fleet.tick()
+    late = fleet.now
+    small = [await tenant(lab, "small-1"), await tenant(lab, "small-2")]
+    for by in small:
+        await fleet.submit(by, 4)
+    while sum(fleet.owners[task] != lab.client.tenant_id for task in fleet.began) < 8:
+        await fleet.tick()
+    # Each is entitled to a third of four slots, so that four tasks of 2 s take about 8 s.
+    assert fleet.now - late < 12
+
+
+async def test_capacity_is_divided_by_weight(lab):
+    fleet = Fleet(lab, await lab.node(cpu=10), Random(2))
+    clients = [await tenant(lab, f"weight-{weight}", weight) for weight in (1, 2, 4)]
+    for by in clients:
+        await fleet.submit(by, 600)
+    for _ in range(240):
+        await fleet.tick()
+    one, two, four = (fleet.served[by.tenant_id] for by in clients)
+    assert 1.9 < two / one < 2.1
+    assert 3.8 < four / one < 4.2
+
+
+async def test_marking_everything_as_urgent_gains_nothing_beyond_the_fair_share(lab):
+    fleet = Fleet(lab, await lab.node(cpu=6), Random(3))
+    hasty, calm = await tenant(lab, "hasty"), await tenant(lab, "calm")
+    await fleet.submit(hasty, 250, queue="urgent")
+    await fleet.submit(calm, 250)
+    for _ in range(120):
+        await fleet.tick()
+    assert fleet.served[hasty.tenant_id] < 1.05 * fleet.served[calm.tenant_id]
+
+
+async def test_use_of_other_nodes_does_not_count_in_the_pool_of_a_task(lab):
+    plain = await lab.node(cpu=4)
+    labelled = await lab.node(cpu=2, labels={"disk": "fast"})
+    rich, poor = await tenant(lab, "rich"), await tenant(lab, "poor")
+    needs_label = lab.spec(cpu=1, requires={"disk": "fast"})
+    await lab.submit_all([lab.spec(cpu=1)] * 4, by=rich)
+    await lab.schedule()
+    assert len(await lab.run_on(plain)) + len(await lab.run_on(labelled)) == 4
+    await lab.submit_all([needs_label] * 2, by=rich)
+    await lab.submit_all([needs_label] * 2, by=poor)
+    for ref in await labelled.starts():
+        await labelled.report(ref, Outcome.SUCCEEDED)
+    while await lab.components.resource_manager.tick():
+        pass
+    rows = await lab.conn.fetch(
+        "select tenant_id from live where node_id = $1 and status = 'running'", labelled.id
+    )
+    assert Counter(row["tenant_id"] for row in rows) == {rich.tenant_id: 1, poor.tenant_id: 1}
+
+
+async def test_a_changed_weight_counts_from_the_next_round(lab):
+    fleet = Fleet(lab, await lab.node(cpu=6), Random(4))
+    light, heavy = await tenant(lab, "light"), await tenant(lab, "heavy")
+    for by in (light, heavy):
+        await fleet.submit(by, 400)
+    await fleet.tick()
+    await lab.conn.execute("update tenants set weight = 5 where name = 'heavy'")
+    for _ in range(160):
+        await fleet.tick()
+    before = fleet.served.copy()
+    for _ in range(60):
+        await fleet.tick()
+    gained = fleet.served - before
+    assert 4 < gained[heavy.tenant_id] / gained[light.tenant_id] < 6
