@@ -56,6 +56,34 @@ async def test_an_orphan_that_moved_on_while_it_was_waited_for_is_left_alone(con
         await holder.execute("begin")
 
 
+async def lock_reports(conn, tasks):
+    held, _ = await leases.lock_attempts(conn, 1, [(task, 1, task) for task in tasks])
+    return sorted(held)
+
+
+async def lock_orphans(conn, tasks):
+    return sorted(held.id for held in await leases.lock_orphans(conn, limit=len(tasks)))
+
+
+@pytest.mark.parametrize("changed", [(1,), (2,), (1, 3), (1, 2, 3)])
+@pytest.mark.parametrize("lock", [lock_reports, lock_orphans])
+async def test_what_was_changed_while_it_was_waited_for_is_locked_with_the_rest(
+    conn, connect, lock, changed
+):
+    """PostgreSQL 18.4 may crash on a statement that waits for one row and goes on to the next."""
+    await add_node(conn, 1, ended=lock is lock_orphans)
+    for task in (1, 2, 3):
+        await add_live(conn, task, attempt=1, node_id=1, incarnation_id=1, token=task)
+    holder, waiter = await connect(), await connect()
+    async with asyncio.TaskGroup() as group, holder.transaction():
+        await holder.execute(
+            "update duly.live set is_paused = true where id = any($1::bigint[])", changed
+        )
+        locked = group.create_task(lock(waiter, (1, 2, 3)))
+        await is_waiting(conn, waiter)
+    assert locked.result() == [1, 2, 3]
+
+
 async def test_a_report_of_an_attempt_that_moved_on_while_it_was_waited_for_is_stale(conn, connect):
     await add_node(conn, 1)
     await add_live(conn, 1, attempt=1, node_id=1, incarnation_id=1, token=1)
