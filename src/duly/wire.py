@@ -101,6 +101,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: AttemptRef
     why: Literal["cancelled", "capped", "lost"]
+    is_settled: bool = False
+    """Whether its task has ended: no grace period, and the report only frees the resources."""
 
 
 class PollRequest(msgspec.Struct, kw_only=True):

@@ -190,6 +190,38 @@ def test_a_stop_is_obeyed_once_and_reported(why, effect, outcome):
     assert report.conclusion.outcome is outcome
 
 
+SETTLED = StopOrdered(Stop(ref=A, why="cancelled", is_settled=True))
+
+
+@pytest.mark.parametrize("before", [[], [StopOrdered(Stop(ref=A, why="cancelled"))]])
+def test_an_attempt_whose_task_has_ended_is_killed_without_grace_and_reported(before):
+    node = agent()
+    for event in (Assigned(A), *before):
+        node.handle(event, 1.0)
+    assert node.handle(SETTLED, 2.0) == [Kill(A)]
+    assert node.handle(SETTLED, 2.1) == []
+    assert node.held == [A]
+    [report] = node.handle(Exited(A, KILLED), 3.0)
+    assert report.conclusion.outcome is Outcome.CANCELLED
+    assert node.attempts[A].is_settled
+    assert node.handle(ReportAnswered(A), 4.0) == [Forget(A)]
+
+
+def test_an_attempt_whose_task_has_ended_does_not_start_once_it_is_fetched():
+    node = agent()
+    node.handle(Assigned(A, needs_fetch=True), 1.0)
+    report = Report(A, CONCLUSIONS_BEFORE_START[Outcome.CANCELLED])
+    assert node.handle(SETTLED, 2.0) == [Abandon(A), report]
+    assert node.handle(Fetched(A), 3.0) == []
+
+
+def test_a_settled_attempt_that_never_arrived_is_answered_for():
+    node = agent()
+    assert node.handle(SETTLED, 1.0) == [Report(A, CANCELLED_BEFORE_START)]
+    assert node.attempts[A].is_settled
+    assert node.handle(Assigned(A), 1.1) == []
+
+
 def test_something_unknown_that_is_lost_is_ignored():
     assert agent().handle(StopOrdered(Stop(ref=A, why="lost")), 0) == []
 

@@ -150,11 +150,16 @@ class AgentMachine(RuleBasedStateMachine):
         self.handle(Renewed(sent_at, ttl, stops))
 
     @precondition(lambda self: self.joined)
-    @rule(ref=st.sampled_from(REFS), why=st.sampled_from(["cancelled", "capped", "lost"]))
-    def order_stop(self, ref, why):
+    @rule(
+        ref=st.sampled_from(REFS),
+        why=st.sampled_from(["cancelled", "capped", "lost"]),
+        is_settled=st.booleans(),
+    )
+    def order_stop(self, ref, why, is_settled):
         if why == "lost" and ref in self.node.held:
             self.discarded.add(ref)
-        self.handle(StopOrdered(Stop(ref=ref, why=why)))
+        is_settled = is_settled and why == "cancelled"
+        self.handle(StopOrdered(Stop(ref=ref, why=why, is_settled=is_settled)))
 
     @rule(ref=st.sampled_from(REFS))
     def answer(self, ref):

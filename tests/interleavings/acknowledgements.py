@@ -39,6 +39,10 @@ class Told:
     """Keys and tasks of the tenant that has limits."""
     alone: set[int] = field(default_factory=set)
     """Tasks that somebody paused or resumed, or tried to, and not with their graphs."""
+    tried_reports: set[wire.AttemptRef] = field(default_factory=set)
+    """Attempts that their nodes have ended and begun to report."""
+    marks: list[tuple[int, str]] = field(default_factory=list)
+    """Tasks that were marked, and as what."""
     removals: dict[int, datetime] = field(default_factory=dict)
     """Schedules that were removed, and a time before that."""
     repairs: int = 0

@@ -9,7 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from tests.interleavings.evidence import Evidence, is_lease
+from duly.wire import AttemptRef
+from tests.interleavings.evidence import Evidence, is_lease, is_marked
 
 Row = dict[str, Any]
 
@@ -23,6 +24,7 @@ class CapacityTracker:
         self._override: dict[int, int] = {}
         self._lives_on: dict[int, int] = {}
         self._running: dict[int, Row] = {}
+        self._stopping: dict[int, Row] = {}
         self._reserved: dict[int, Row] = {}
 
     def take(self, row: asyncpg.Record) -> None:
@@ -33,6 +35,10 @@ class CapacityTracker:
                 self._running[new["id"]] = new
             case "live":
                 self._running.pop((new or old)["id"], None)
+            case "stopping_attempts" if new:
+                self._stopping[new["token"]] = new
+            case "stopping_attempts":
+                self._stopping.pop(old["token"])
             case "incarnations" if row["op"] == "insert":
                 self._capacity[new["id"]] = new["capacity"]["cpu_milli"]
                 self._lives_on[new["node_id"]] = new["id"]
@@ -50,7 +56,7 @@ class CapacityTracker:
         has = self._override.get(node, self._capacity[incarnation])
         runs = sum(
             self._needs[row["shape_id"]]
-            for row in self._running.values()
+            for row in (*self._running.values(), *self._stopping.values())
             if row["incarnation_id"] == incarnation
         )
         kept = sum(
@@ -138,6 +144,35 @@ def a_change_of_a_reservation_is_made(seen: Evidence) -> Iterator[str]:
             yield f"reservation {told.about} was said to be changed, and was not"
 
 
+def a_marked_attempt_takes_its_room_until_it_has_ended(seen: Evidence) -> Iterator[str]:
+    leased = {row["token"]: row["id"] for _, row in seen.leases()}
+    stopped = {
+        row["new"]["token"]
+        for row in seen.journal
+        if row["what"] == "stopping_attempts" and row["op"] == "insert"
+    }
+    for task, attempts in seen.attempts.items():
+        for one in attempts:
+            if is_marked(one) and one["token"] not in stopped:
+                yield f"task {task} was marked while it ran, and its room was free at once"
+    ended = seen.ended_incarnations()
+    for row in seen.journal:
+        if row["what"] != "stopping_attempts" or row["op"] != "delete":
+            continue
+        old = row["old"]
+        ref = AttemptRef(old["task_id"], old["attempt"], old["token"])
+        is_over = ended.get(old["incarnation_id"], 2**62) < row["seq"]
+        if leased[old["token"]] != old["task_id"]:
+            yield f"token {old['token']} is not of task {old['task_id']}"
+        if not is_over and ref not in seen.told.tried_reports:
+            yield f"the room of {ref} was given up while its node had it"
+
+
+def nothing_stops_for_ever(seen: Evidence) -> Iterator[str]:
+    for row in seen.stopping:
+        yield f"task {row['task_id']} takes room for ever"
+
+
 def nothing_is_reserved_on_a_removed_node(seen: Evidence) -> Iterator[str]:
     removed = {row["new"]["id"] for row in seen.journal if _is_removal(row)}
     for one in seen.reserved.values():
@@ -154,5 +189,7 @@ INVARIANTS = [
     a_reservation_takes_only_what_is_free,
     a_reservation_lasts_until_it_is_released,
     a_change_of_a_reservation_is_made,
+    a_marked_attempt_takes_its_room_until_it_has_ended,
+    nothing_stops_for_ever,
     nothing_is_reserved_on_a_removed_node,
 ]

@@ -28,6 +28,7 @@ class Evidence:
     graphs: dict[int, set[int]]
     untold: set[int]
     """Tasks that have ended and whose dependants were not told."""
+    stopping: list[asyncpg.Record]
     needs: dict[int, int]
     """CPU by shape, which stands for all that a task needs."""
     keys: dict[int, str]
@@ -72,6 +73,11 @@ class Evidence:
         }
 
 
+def is_marked(row: asyncpg.Record) -> bool:
+    """Say whether a task or an attempt ended by a mark."""
+    return bool(row["reason"] and row["reason"]["code"] == "marked")
+
+
 def is_lease(row: asyncpg.Record) -> bool:
     """Say whether a row of the journal gave a task to a node."""
     return (
@@ -106,5 +112,6 @@ async def gather(conn: asyncpg.Connection, told: Told) -> Evidence:
             row["id"]: set(row["task_ids"]) for row in await conn.fetch("select * from graphs")
         },
         untold={row[0] for row in await conn.fetch("select task_id from ended_upstreams")},
+        stopping=await conn.fetch("select * from stopping_attempts"),
         told=told,
     )

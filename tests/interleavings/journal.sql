@@ -35,6 +35,8 @@ create trigger note after insert or update or delete on attempts
     for each row execute function note('attempts');
 create trigger note after insert or update or delete on ends
     for each row execute function note('ends');
+create trigger note after insert or update or delete on stopping_attempts
+    for each row execute function note('stopping_attempts');
 create trigger note after insert or update or delete on terms
     for each row execute function note('terms');
 create trigger note_begun after insert or delete on incarnations

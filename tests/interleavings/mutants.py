@@ -11,7 +11,7 @@ from duly.server.lifecycle import queue_manager
 from duly.server.recurrence import timekeeper
 from duly.server.recurrence.occurrences import NewOccurrence
 from duly.store.accounts import buckets
-from duly.store.attempts import leases
+from duly.store.attempts import leases, stopping_attempts
 from duly.store.fleet import fleet_snapshot, nodes, reservations, servers
 from duly.store.tasks import graph_operations, schedules, tasks
 from duly.store.tasks.edges import NewEdge
@@ -221,6 +221,21 @@ MUTANTS = {
     "a success forgets that the task was cancelled": (
         "cancels",
         without(leases, "finish_attempts", ("and cancel_requested_at is null", "")),
+    ),
+    "a mark frees the room before the attempt has ended": (
+        "marks",
+        without(fleet_snapshot, "read_snapshot", ("where $1) as held", "where false) as held")),
+    ),
+    "any report frees the room of a marked attempt": (
+        "marks",
+        without(
+            stopping_attempts,
+            "remove",
+            ("stopping_attempts.token = report.token", "$4 is not null"),
+            ("and stopping_attempts.token = any($4)", ""),
+            ("and stopping_attempts.task_id = report.task_id", ""),
+            ("and stopping_attempts.attempt = report.attempt", ""),
+        ),
     ),
     "losses are not counted": (
         "losses",

@@ -14,6 +14,7 @@ from duly.server.components import build
 from duly.server.delivery.polls import Polls
 from duly.server.lifecycle.canceller import Canceller
 from duly.server.lifecycle.graph_operations import GraphOperations
+from duly.server.lifecycle.marker import Marker
 from duly.server.lifecycle.pauser import Pauser
 from duly.server.lifecycle.queue_manager import QueueManager
 from duly.server.lifecycle.updater import Updater
@@ -46,6 +47,7 @@ class Server:
     canceller: Canceller
     submitter: Submitter
     updater: Updater
+    marker: Marker
     pauser: Pauser
     graph_operations: GraphOperations
     reservations: Reservations
@@ -70,6 +72,7 @@ def make_server(name: str, database: SteppedDatabase) -> Server:
         components.canceller,
         components.submitter,
         components.updater,
+        components.marker,
         components.pauser,
         components.graph_operations,
         components.reservations,

@@ -7,7 +7,7 @@ quiet, and at what actors were told. A law that is broken is a sentence.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from tests.interleavings.evidence import Evidence, is_lease
+from tests.interleavings.evidence import Evidence, is_lease, is_marked
 from tests.interleavings.world import BATCH
 
 FAULTS = ("failed", "capped", "overused")
@@ -92,7 +92,7 @@ def tallies_are_true(seen: Evidence) -> Iterator[str]:
 def ends_follow_from_attempts(seen: Evidence) -> Iterator[str]:
     for task, end in seen.ends.items():
         last = seen.attempts[task][-1]["outcome"] if seen.attempts[task] else None
-        if end["status"] == "done" and last != "succeeded":
+        if end["status"] == "done" and last != "succeeded" and not is_marked(end):
             yield f"task {task} is done after an attempt that {last}"
         if last == "succeeded" and end["status"] == "failed":
             yield f"task {task} succeeded and failed"
@@ -108,9 +108,9 @@ def what_was_told_of_reports_is_true(seen: Evidence) -> Iterator[str]:
             if (row["attempt"], row["token"]) == (ref.attempt, ref.token)
         ]
         stored = rows[0]["outcome"] if rows else None
-        if accepted and stored != outcome.value:
+        if accepted and (stored != outcome.value or is_marked(rows[0])):
             yield f"{ref} was accepted as {outcome.value} and is {stored}"
-        if not accepted and stored != "lost":
+        if not accepted and stored != "lost" and not (rows and is_marked(rows[0])):
             yield f"{ref} was refused as stale and is {stored}"
 
 
@@ -144,12 +144,23 @@ def what_is_cancelled_stays_so(seen: Evidence) -> Iterator[str]:
         task = told.about
         if any(row["id"] == task and place > told.place for place, row in seen.leases()):
             yield f"task {task} was leased after it was cancelled"
-        if told.value and task in seen.ends and seen.ends[task]["status"] != "cancelled":
+        end = seen.ends.get(task)
+        if told.value and end and end["status"] != "cancelled" and not is_marked(end):
             yield f"task {task} was cancelled and ended {seen.ends[task]['status']}"
         if told.value and task in seen.live:
             yield f"task {task} was cancelled and is {seen.live[task]['status']}"
         if not told.value and seen.ended_tasks().get(task, 2**62) > told.place:
             yield f"task {task} was live, and its cancel was answered as if it had ended"
+
+
+def what_is_marked_stays_so(seen: Evidence) -> Iterator[str]:
+    for task, status in seen.told.marks:
+        end = seen.ends.get(task)
+        if end is None or not is_marked(end) or end["status"] != status:
+            yield f"task {task} was marked as {status} and is {end}"
+    for told in seen.told_of("mark"):
+        if any(row["id"] == told.about and place > told.place for place, row in seen.leases()):
+            yield f"task {told.about} was leased after it was marked"
 
 
 def updates_are_kept(seen: Evidence) -> Iterator[str]:
@@ -198,6 +209,7 @@ INVARIANTS: list[Callable[[Evidence], Iterator[str]]] = [
     terms_rise_and_old_ones_are_silent,
     a_sweep_ends_with_its_term,
     what_is_cancelled_stays_so,
+    what_is_marked_stays_so,
     updates_are_kept,
     a_batch_is_stored_once_and_whole,
 ]

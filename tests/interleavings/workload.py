@@ -13,7 +13,7 @@ BODIES = ("A1", "A1", "A1", "A2", "B1", "B1")
 """What is submitted as a whole; the letter is the key."""
 LOOPS = ("cluster", "place", "give up", "sweep", "commit", "repair", "fire", "carry")
 LEADING = ("place", "give up", "sweep", "fire", "carry")
-TASK = ("cancel", "update", "resize", "pause", "resume")
+TASK = ("cancel", "mark", "update", "resize", "pause", "resume")
 AGENT = ("poll", "report", "heartbeat", "stop", "leave", "join")
 NODE = ("drain", "remove", "override", "reserve")
 RESERVATION = ("change", "release")
@@ -34,6 +34,7 @@ WEIGHTS = {
     "heartbeat": 4,
     "stop": 0.5,
     "cancel": 3,
+    "mark": 0.3,
     "update": 2,
     "resize": 1,
     "join": 2,
@@ -85,6 +86,7 @@ THEMES: dict[str, dict[str, float]] = {
     | {"graph": 8, "wish": 10, "submit": 0.3, "batch": 0.3},
     "changes": {"cancel": 6, "update": 12, "poll": 0.3},
     "cancels": {"cancel": 10, "report": 3, "poll": 2, "sweep": 2},
+    "marks": {"mark": 60, "batch": 4, "poll": 2, "after": 2, "reserve": 4, "cancel": 0.3},
     "joins": {"join": 10, "drain": 4, "leave": 3, "poll": 0.2, "sweep": 0.5},
     "drains": {"drain": 30, "batch": 4, "poll": 0.2, "sweep": 0.3},
     "stops": {"stop": 40, "join": 4, "batch": 4, "poll": 0.2, "sweep": 0.3},

@@ -13,11 +13,12 @@ import asyncpg
 import msgspec
 
 from duly import wire
-from duly.errors import Fenced
+from duly.errors import Conflict, Fenced
 from duly.model.graph import Condition, Dependency
+from duly.model.requests.mark_request import Mark
 from duly.model.requests.task_request import TaskRequest, complete
 from duly.model.resources import Resources
-from duly.model.task import Outcome, TaskSpec
+from duly.model.task import Outcome, Status, TaskSpec
 from duly.model.tenant import Credential, Plan
 from duly.store.accounts.tenants import digest
 from duly.store.fleet import nodes
@@ -39,6 +40,7 @@ CLIENT = Credential(
 CLEAN = """
     delete from schedules; delete from occurrences;
     delete from live; delete from tasks; delete from attempts; delete from ends;
+    delete from stopping_attempts;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from audits;
     delete from terms; delete from servers; delete from journal; delete from clock;
@@ -198,6 +200,16 @@ class World:
         found = await server.canceller.cancel(CLIENT, [task])
         self.tell("cancel", task, task in found)
 
+    async def mark(self, server: Server, task: int) -> None:
+        status = self.dice.choice((Status.DONE, Status.FAILED))
+        try:
+            await server.marker.mark(CLIENT, task, Mark(status, "seen elsewhere", None))
+        except Conflict:
+            self.tell("mark", task, False)
+            return
+        self.tell("mark", task)
+        self.told.marks.append((task, status))
+
     async def pause(self, server: Server, task: int) -> None:
         self.told.alone.add(task)
         self.tell("paused", task, task in await server.pauser.pause(CLIENT, [task]))
@@ -276,6 +288,7 @@ class World:
         refs = [*node.held.items(), *list(node.past.items())[-4:]]
         chosen = self.dice.sample(refs, min(len(refs), self.dice.choice((1, 2, 3))))
         node.reported.update(ref for ref, _ in chosen)
+        self.told.tried_reports.update(ref for ref, _ in chosen)
         reports = [wire.AttemptReport(ref=ref, outcome=outcome) for ref, outcome in chosen]
         accepted = await server.queue_manager.report(node.id, reports)
         for (ref, outcome), is_accepted in zip(chosen, accepted, strict=True):

@@ -31,6 +31,7 @@ CLOCK = """
 """
 CLEAN = """
     delete from live; delete from tasks; delete from attempts; delete from ends;
+    delete from stopping_attempts;
     delete from events; delete from dead_letters; delete from submissions;
     delete from reservations; delete from incarnations; delete from nodes; delete from node_tokens;
     delete from schedules; delete from occurrences;

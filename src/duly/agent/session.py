@@ -229,7 +229,8 @@ class Session:
             send()
 
     def _on_report_answered(self, ref: AttemptRef, accepted: bool) -> None:
-        if not accepted:
+        attempt = self._state.attempts.get(ref)
+        if not accepted and not (attempt and attempt.is_settled):
             log.warning("stale report", extra={"task": ref.task, "attempt": ref.attempt})
         self.handle(events.ReportAnswered(ref))
 

@@ -69,6 +69,8 @@ class HeldAttempt:
     killed: bool = False
     discarded: bool = False
     """Another node may run the task by now: the end of this attempt is not reported."""
+    is_settled: bool = False
+    """Its task has ended already: the report counts for nothing but the room on this node."""
     frozen_at: float | None = None
     ended: bool = False
 
@@ -202,11 +204,14 @@ class Agent:
         attempt = self.attempts.get(stop.ref)
         if attempt is None:
             return self._decline(stop)
+        attempt.is_settled |= stop.is_settled
         match stop.why:
             case "lost":
                 return self._discard(stop.ref, attempt)
             case "capped":
                 return self._kill(stop.ref, attempt, Outcome.CAPPED)
+            case "cancelled" if stop.is_settled:
+                return self._kill(stop.ref, attempt, Outcome.CANCELLED)
             case "cancelled":
                 return self._terminate(stop.ref, attempt, Outcome.CANCELLED)
 
@@ -215,7 +220,9 @@ class Agent:
         if stop.why == "lost" or self.fenced:
             return []
         if stop.why == "cancelled":
-            return self._report_unheld(stop.ref, CANCELLED_BEFORE_START)
+            effects = self._report_unheld(stop.ref, CANCELLED_BEFORE_START)
+            self.attempts[stop.ref].is_settled = stop.is_settled
+            return effects
         return self._report_unheld(
             stop.ref, END_LOST if stop.ref in self.ended_refs else NEVER_BEGUN
         )

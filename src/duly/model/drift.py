@@ -18,6 +18,7 @@ class DriftKind(StrEnum):
     ORPHANED = "orphaned"
     OVERRUNNING = "overrunning"
     NOT_CANCELLED = "not_cancelled"
+    NOT_STOPPED = "not_stopped"
     NOT_RELEASED = "not_released"
     LIVE_AND_ENDED = "live_and_ended"
     LIVE_WITHOUT_TASK = "live_without_task"

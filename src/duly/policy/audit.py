@@ -17,6 +17,7 @@ MEANINGS: Mapping[DriftKind, str] = {
     DriftKind.ORPHANED: "It runs on an agent that has ended.",
     DriftKind.OVERRUNNING: "It runs long past its execution cap.",
     DriftKind.NOT_CANCELLED: "It was cancelled long ago and still runs.",
+    DriftKind.NOT_STOPPED: "It was marked long ago while it ran, and still occupies its node.",
     DriftKind.NOT_RELEASED: "Its time came long ago and it is still scheduled.",
     DriftKind.LIVE_AND_ENDED: "It has ended and is live at the same time.",
     DriftKind.LIVE_WITHOUT_TASK: "It is live, but its task is not stored.",

@@ -6,6 +6,7 @@ import pytest
 
 import duly
 from tests.cli.tasks.test_with_server_tasks import answer, submit
+from tests.launch.running_up import until
 
 
 def test_a_running_task_is_marked_as_done_with_a_result(server, tmp_path):
@@ -25,6 +26,21 @@ def test_a_running_task_is_marked_as_done_with_a_result(server, tmp_path):
     assert answer(server, "result", task) == {"paid": [1, 2]}
     assert "paid by hand" in server.duly("why", task).stdout
     assert server.duly("wait", dependant).returncode == 0
+
+
+def test_the_next_task_on_a_node_starts_when_no_process_of_the_marked_one_is_left(
+    mortal_up, shared
+):
+    server, pid = mortal_up.server, shared / "pid"
+    (node,) = answer(server, "node", "list")["items"]
+    whole = ("--cpu", str(node["capacity"]["cpu"]))
+    deaf = f"trap '' TERM; echo $$ > {pid}.new; mv {pid}.new {pid}; while :; do sleep 1; done"
+    first = submit(server, *whole, "--", "sh", "-c", deaf)
+    until(pid.exists, "the task to begin")
+    second = submit(server, *whole, "--", "sh", "-c", f"test ! -e /proc/$(cat {pid})")
+    assert server.duly("mark", first, "--done", "--reason", "seen").returncode == 0
+    assert server.duly("wait", second).returncode == 0
+    assert (answer(server, "show", second)["attempt"], pid.exists()) == (1, True)
 
 
 def test_a_task_is_marked_as_failed(server):

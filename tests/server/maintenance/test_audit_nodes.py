@@ -3,8 +3,10 @@
 import pytest
 
 from duly.config import AuditSettings, Settings
+from duly.model.task import Outcome
 from duly.store.fleet.servers import Term
 from tests.server.lab import seconds
+from tests.server.lifecycle.test_marking import mark
 
 
 @pytest.fixture
@@ -44,6 +46,17 @@ async def test_an_overcommitted_node_is_reported(lab, watch):
     await lab.run(node, cpu=1)
     await lab.conn.execute("update incarnations set capacity = '{\"cpu_milli\": 500}'")
     assert (await watch.found()).keys() == {"oversubscribed"}
+
+
+async def test_a_marked_attempt_that_its_node_does_not_end_is_reported(lab, watch):
+    node = await watch.node()
+    ref = await lab.run(node)
+    await mark(lab, ref.task)
+    assert await watch.drift() == {}
+    await watch.wait()
+    assert await watch.found() == {"not_stopped": {ref.task}}
+    await node.report(ref, Outcome.CANCELLED)
+    assert await watch.found() == {}
 
 
 async def test_reservations_count_as_committed(lab, watch):

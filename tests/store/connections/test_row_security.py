@@ -33,6 +33,8 @@ ROWS = {
     "values ({tenant} + 100, {tenant}, 1, 'waiting', 0, now(), now(), '5 m', '1 h', 3, 'retry')",
     "attempts": "insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, "
     "leased_at, finished_at) values ({tenant} + 100, 1, 1, 1, 1, 'lost', now(), now())",
+    "stopping_attempts": "insert into stopping_attempts values ({tenant} + 100, {tenant} + 100, 1, "
+    "{tenant}, 1, 1, 1, now(), '1 h', now())",
     "ends": "insert into ends values ({tenant} + 100, {tenant}, 'failed', 'failed', 1, null, 1, "
     "1, 0, null, now(), now(), null, now(), null)",
     "events": "insert into events (task_id, tenant_id, at, kind) "

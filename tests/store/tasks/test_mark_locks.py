@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from duly.model.task import Reason, Status
-from duly.store.attempts import leases
+from duly.store.attempts import leases, stopping_attempts
 from duly.store.attempts.leases import SucceededAttempt
 from duly.store.fleet.servers import Term
 from duly.store.tasks import marks, tasks
@@ -98,6 +98,30 @@ async def test_what_waited_for_a_mark_of_a_running_task_finds_nothing(
     got = await one_after_the_other(conn, connect, runs, mark, other)
     assert got == (Marked(1), found)
     assert (await ends(conn), await outcomes(conn)) == ([("failed", 1)], ["cancelled"])
+
+
+async def test_a_report_that_waited_for_a_mark_finds_the_attempt_stopping(conn, connect, runs):
+    refs = [(runs, 1, 1)]
+
+    async def report(reporting, task):
+        async with reporting.transaction():
+            held, _ = await leases.lock_attempts(reporting, 1, refs)
+            return held, await stopping_attempts.remove(reporting, 1, refs)
+
+    _, found = await one_after_the_other(conn, connect, runs, mark, report)
+    assert found == ({}, {1})
+    assert await conn.fetchval("select count(*) from duly.stopping_attempts") == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_stopping_attempt_is_an_orphan_once_its_incarnation_has_ended(conn, runs, ended):
+    await mark(conn, runs)
+    if ended:
+        await conn.execute("update duly.incarnations set ended_at = duly.now()")
+    vitals = await leases.read_vitals(conn, lately=timedelta(0), whole=False)
+    assert vitals.has_orphans == ended
+    await stopping_attempts.remove_orphans(conn)
+    assert await conn.fetchval("select count(*) from duly.stopping_attempts") == (not ended)
 
 
 @pytest.mark.parametrize(("other", "found"), [(lease, []), (cancel, {})])

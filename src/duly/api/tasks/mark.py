@@ -28,8 +28,9 @@ MARK_DECODER = msgspec.json.Decoder(MarkRequest)
 async def mark(request: Request) -> Response:
     """End a task that has not ended as `done` or `failed`, with a result if it is done.
 
-    A running attempt is stopped, and what it reports later changes nothing. Dependants are freed or
-    cancelled as after any other end. Repeating the call changes nothing.
+    A running attempt is stopped, and what it reports later changes nothing; its resources are free
+    once its processes are gone. Dependants are freed or cancelled as after any other end. Repeating
+    the call changes nothing.
     """
     components, credential = components_of(request), credential_of(request)
     task_id = id_of(request, "task")

@@ -55,7 +55,9 @@ class ExpectedAttempts:
             rows = await nodes.read_expected(conn, incarnation, node_id, watermark.token, below)
         if rows is None:
             return None
-        watermark.token = _advance(watermark.token, rows, held)
+        # Every read returns all marked attempts, whatever their token.
+        unmarked = [row for row in rows if not row.is_marked]
+        watermark.token = _advance(watermark.token, unmarked, held)
         self._watermarks[incarnation] = watermark
         return rows
 

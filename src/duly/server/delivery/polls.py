@@ -124,7 +124,7 @@ class Polls:
             missing = [
                 row.id
                 for row in should_hold
-                if wire.AttemptRef(row.id, row.attempt, row.token) not in held
+                if wire.AttemptRef(row.id, row.attempt, row.token) not in held and not row.is_marked
             ]
             starts = await nodes.read_starts(conn, poll.incarnation, missing) if missing else []
             stops = await _confirmed_stops(conn, poll.held, should_hold)
@@ -167,13 +167,14 @@ class Polls:
 async def _confirmed_stops(
     conn: Connection, held: Sequence[wire.AttemptRef], should_hold: Sequence[nodes.ExpectedAttempt]
 ) -> list[wire.Stop]:
-    """Return the attempts to stop, once the loss of those that are lost is durable.
+    """Return the attempts to stop, once the loss of those that are lost, and marks, are durable.
 
     An agent forgets a lost attempt. If its row was removed by a commit that a failover undoes,
-    nobody would track the attempt, and it would run for ever.
+    nobody would track the attempt, and it would run for ever. If a mark were undone, the task would
+    be found cancelled, which nobody asked for.
     """
     stops = find_stops(held, should_hold)
-    if any(stop.why == "lost" for stop in stops):
+    if any(stop.why == "lost" or stop.is_settled for stop in stops):
         await confirm(conn)
     return stops
 
@@ -184,12 +185,15 @@ def find_stops(
     """Return the attempts that an agent with `held` is to stop, given what it should hold.
 
     A cancelled attempt is included even if the agent does not hold it: the agent reports that
-    nothing of it runs, and only then can the task end.
+    nothing of it runs, and only then can the task end. Likewise a marked one, which occupies the
+    node until then.
     """
     rows = {wire.AttemptRef(row.id, row.attempt, row.token): row for row in should_hold}
     lost = [wire.Stop(ref=ref, why="lost") for ref in held if ref not in rows]
     cancelled = [
-        wire.Stop(ref=ref, why="cancelled") for ref, row in rows.items() if row.is_cancelled
+        wire.Stop(ref=ref, why="cancelled", is_settled=row.is_marked)
+        for ref, row in rows.items()
+        if row.is_cancelled or row.is_marked
     ]
     overdue = [
         wire.Stop(ref=ref, why="capped")

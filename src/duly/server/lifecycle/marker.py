@@ -1,7 +1,10 @@
 """Marks tasks as done or failed on behalf of a person or another system.
 
 The task ends in one transaction, whatever it was doing; what follows is as after any other end. An
-attempt that runs loses its fence: its node is told to stop it, and its report changes nothing.
+attempt that runs loses its fence: its node is told to kill it, and its report only says that its
+resources are free.
+
+Decision: docs/adr/0030-stopping-attempts.md.
 """
 
 from duly import telemetry

@@ -29,7 +29,7 @@ from duly.server.lifecycle.expiry_grace import ExpiryGrace
 from duly.server.scheduling.prioritizer import Prioritizer
 from duly.server.scheduling.resource_manager import ResourceManager
 from duly.server.service import Service
-from duly.store.attempts import leases
+from duly.store.attempts import leases, stopping_attempts
 from duly.store.attempts.leases import EndedAttempt, LockedAttempt, Vitals
 from duly.store.connections.connection_classes import ConnectionClass
 from duly.store.database import Connection, Database, confirm, now
@@ -142,6 +142,7 @@ class QueueManager(Service):
                 await servers.hold(conn, term)
                 if may_expire:
                     await _expire_silent_nodes(conn, vitals.now)
+                await stopping_attempts.remove_orphans(conn)
                 lost = await self.end_orphans(
                     conn, await leases.lock_orphans(conn, limit=BATCH_SIZE)
                 )
@@ -252,14 +253,16 @@ class QueueManager(Service):
                 ]
                 await leases.end_attempts(conn, ended)
             rest = [report for report in reports if report.ref not in current]
-            before = (
-                await leases.read_reported(conn, node_id, _attempt_keys(rest)) if rest else set()
-            )
+            before, stopped = set(), set()
             if rest:
+                before = await leases.read_reported(conn, node_id, _attempt_keys(rest))
+                stopped = await stopping_attempts.remove(conn, node_id, _attempt_keys(rest))
                 # The agent drops these whatever the answer, so the answer must be durable.
                 await confirm(conn)
-        telemetry.REPORTS_STALE.inc(len(rest) - len(before))
+        telemetry.REPORTS_STALE.inc(len(rest) - len(before) - len(stopped))
         self.notify_ended(ended)
+        if stopped:
+            self._notify(frozenset(), [], is_due=False)
         repeated = {
             report.ref for report in rest if (report.ref.task, report.ref.attempt) in before
         }

@@ -40,6 +40,8 @@ class ExpectedAttempt(msgspec.Struct, frozen=True):
     token: int
     is_cancelled: bool
     is_overdue: bool
+    is_marked: bool = False
+    """Whether its task has been marked: the attempt only has to end."""
 
 
 class Start(msgspec.Struct, frozen=True):

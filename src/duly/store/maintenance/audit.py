@@ -103,7 +103,7 @@ async def read_subqueue_heads(
 
 
 async def examine_cluster(conn: Connection, *, late: timedelta) -> list[Finding]:
-    """Return the findings about nodes, agents and the leader."""
+    """Return the findings about nodes, agents, attempts that stop, and the leader."""
     return _findings(await conn.fetch(SQL["examine_cluster"], late, SCHEDULING))
 
 

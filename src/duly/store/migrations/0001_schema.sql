@@ -1049,6 +1049,32 @@ comment on function retry_terms is
 'subquery on a partitioned table: PostgreSQL 18 can crash in one after it has checked a row again '
 'that changed while its lock was awaited.';
 
+create table stopping_attempts (
+    token           bigint primary key,
+    task_id         bigint not null,
+    attempt         int not null,
+    tenant_id       int not null,
+    shape_id        int not null,
+    node_id         bigint not null,
+    incarnation_id  bigint not null,
+    leased_at       timestamptz not null,
+    execution_cap   interval not null,
+    stopped_at      timestamptz not null
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+create index stopping_attempts_by_incarnation on stopping_attempts (incarnation_id, token);
+
+comment on table stopping_attempts is
+'Attempts whose tasks were marked while they ran, and of which processes may still run. They '
+'occupy their node, and count against their tenant''s limits, like those in `live`.
+Section: Attempts and leases
+Written by: marks, stopping_attempts
+Kept: until the node reports that nothing of the attempt runs, or the incarnation has ended.';
+comment on column stopping_attempts.token is 'The fencing token of its lease.';
+comment on column stopping_attempts.attempt is 'As in `attempts`, where its end is recorded.';
+comment on column stopping_attempts.incarnation_id is 'Whose lease covers it.';
+comment on column stopping_attempts.stopped_at is 'When the task was marked.';
+
 create function mark_task(
     p_tenant int, p_task bigint, p_status duly.status, p_reason jsonb, p_result json
 )
@@ -1074,7 +1100,8 @@ begin
          ),
          settled as materialized (
             select r.id, r.tenant_id, r.attempt, r.token, r.node_id, r.incarnation_id, r.leased_at,
-                   r.failures, r.losses, r.ready_at, r.start_by, r.ended_at,
+                   r.failures, r.losses, r.ready_at, r.start_by, r.ended_at, r.shape_id,
+                   r.execution_cap,
                    (case when r.token is not null then 'cancelled' end)::duly.outcome as outcome,
                    m.started_at, m.cpu_seconds, m.peak_memory_mb
               from removed r
@@ -1094,6 +1121,16 @@ begin
                    s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
                    case when s.cpu_seconds is not null
                         then date_part('epoch', s.ended_at - s.started_at) end
+              from settled s
+             where s.token is not null
+         ),
+         stopping as (
+            insert into duly.stopping_attempts (
+                    token, task_id, attempt, tenant_id, shape_id, node_id, incarnation_id,
+                    leased_at, execution_cap, stopped_at
+                   )
+            select s.token, s.id, s.attempt, s.tenant_id, s.shape_id, s.node_id, s.incarnation_id,
+                   s.leased_at, s.execution_cap, s.ended_at
               from settled s
              where s.token is not null
          ),
@@ -1125,8 +1162,8 @@ comment on function mark_task is
 'End a live task of a tenant as somebody outside has decided, whatever it was doing. Whoever else '
 'would end, lease or cancel it locks the same row, so the first one counts. An attempt that runs '
 'is recorded as cancelled, with what its node has measured so far, and its token is void from '
-'then on. Returns the incarnation that ran it, null if it did not run, and no row if it is not '
-'live.';
+'then on; until its processes are gone it is among the stopping attempts. Returns the incarnation '
+'that ran it, null if it did not run, and no row if it is not live.';
 
 
 -- 5. Servers and nodes -------------------------------------------------------------------------
@@ -2456,6 +2493,7 @@ call isolate_tenants('live');
 call isolate_tenants('occurrences');
 call isolate_tenants('reservations');
 call isolate_tenants('schedules');
+call isolate_tenants('stopping_attempts');
 call isolate_tenants('submissions');
 call isolate_tenants('tasks');
 call isolate_tenants('tiers');

@@ -126,7 +126,7 @@ select tenant_id, shape_id, id, attempt, start_by < duly.now() - $4::interval as
  limit $3
 
 -- name: examine_cluster
--- Return the drift of nodes, their agents and the leader, of which there are few.
+-- Return the drift of nodes, their agents, attempts that stop, and the leader, of which there are few.
 --   $1 how late something may be, $2 duty
 with alive as materialized (
         select i.id, i.node_id, i.expires_at, n.removed_at
@@ -146,6 +146,10 @@ having count(*) > 1
 select 'not_expired', node_id, id::text
   from alive
  where expires_at < duly.now() - $1::interval
+ union all
+select 'not_stopped', task_id, token::text
+  from stopping_attempts
+ where stopped_at < duly.now() - $1::interval
  union all
 select 'unknown_leader', t.server, t.term::text
   from terms t

@@ -1,9 +1,9 @@
 -- name: read_snapshot
 -- Return capacity and usage in one snapshot: every live incarnation with its capacity, the running
 -- attempts by incarnation and shape, the reservations, the quota fence, and the time. Usage is
--- derived from live leases, so that it cannot leak; a lease of an ended incarnation counts until it
--- is reaped. Expired reservations do not count. Attempts of the tenants in $2, which have limits,
--- are counted separately; if $2 is null, those of every tenant.
+-- derived from live leases and stopping attempts, so that it cannot leak; a lease of an ended
+-- incarnation counts until it is reaped. Expired reservations do not count. Attempts of the tenants
+-- in $2, which have limits, are counted separately; if $2 is null, those of every tenant.
 --   $1 whether to count running attempts, $2 tenant ids
 select json_build_object(
         'offers', (
@@ -24,9 +24,14 @@ select json_build_object(
                            case when $2::int[] is null or tenant_id in (select unnest($2::int[]))
                                 then tenant_id end
                            as tenant_id
-                      from live
-                     where status = 'running'
-                       and $1
+                      from (select incarnation_id, shape_id, tenant_id, leased_at, execution_cap
+                              from live
+                             where status = 'running'
+                               and $1
+                             union all
+                            select incarnation_id, shape_id, tenant_id, leased_at, execution_cap
+                              from stopping_attempts
+                             where $1) as held
                      group by 1, 2, 5) as used
         ),
         'reserved', (

@@ -24,7 +24,7 @@ select last.capacity || n.capacity_override as capacity, n.labels
 
 -- name: read_running_changes
 -- Return the attempts leased to incarnations above a token, and the known attempts that no longer
--- run (with a null incarnation). Known attempts are looked up by id.
+-- run (with a null incarnation). Known attempts are looked up by id. Stopping attempts run, too.
 --   $1 incarnation ids, $2 above this token, $3 known task ids, $4 their tokens
 select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.tenant_id,
        begun.remaining
@@ -36,6 +36,12 @@ select begun.id, begun.token, begun.incarnation_id, begun.shape_id, begun.tenant
          where status = 'running'
            and incarnation_id = given.id
            and token > $2
+         union all
+        select task_id, token, incarnation_id, shape_id, tenant_id,
+               leased_at + execution_cap - duly.now()
+          from stopping_attempts
+         where incarnation_id = given.id
+           and token > $2
        ) as begun
  union all
 select known.id, known.token, null, null, null, null
@@ -45,6 +51,10 @@ select known.id, known.token, null, null, null, null
           from live
          where live.id = known.id
            and live.token = known.token
+         union all
+        select true
+          from stopping_attempts
+         where stopping_attempts.token = known.token
         offset 0
        ) as l on true
  where l.runs is null
@@ -280,7 +290,7 @@ select (select extract(epoch from ready_at - duly.now())::float8
 -- Return the start time and clock of PostgreSQL, by which a restart or a clock step is detected, and
 -- whether leases have expired or orphans exist, so that an idle leader writes nothing. Orphans of
 -- recently ended incarnations are found by incarnation. Finding all of them scans every running
--- attempt, and dead rows that are still in a snapshot.
+-- attempt, and dead rows that are still in a snapshot. Stopping attempts are few.
 --   $1 whether to scan all running attempts, $2 how long an end counts as recent
 with clock as materialized (
         select duly.now() as now
@@ -311,6 +321,17 @@ select pg_postmaster_start_time() as started_at,
           join incarnations i on i.id = l.incarnation_id
          where l.status = 'running'
            and i.ended_at is not null
+       )
+       or exists (
+        select
+          from stopping_attempts s
+         cross join lateral (
+                select
+                  from incarnations i
+                 where i.id = s.incarnation_id
+                   and i.ended_at is not null
+                offset 0
+               ) as over
        ) as has_orphans
   from clock
 

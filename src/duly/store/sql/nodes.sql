@@ -136,25 +136,30 @@ select override_capacity($1, $2::jsonb)
 
 -- name: read_expected
 -- Return the attempts that an incarnation should be running, which is what a poll is answered from.
--- Attempts up to token $3 are looked up by task id, and only those in $4. A row without an id means
--- that there are none; no row, that the incarnation has ended.
+-- Attempts up to token $3 are looked up by task id, and only those in $4. All stopping attempts are
+-- returned. A row without an id means that there are none; no row, that the incarnation has ended.
 --   $1 incarnation_id, $2 node_id, $3 above this token, $4 task ids
 select l.id, l.attempt, l.token,
        l.cancel_requested_at is not null as is_cancelled,
-       l.kill_at <= duly.now() as is_overdue
+       coalesce(l.kill_at <= duly.now(), false) as is_overdue,
+       l.is_marked
   from incarnations i
   left join lateral (
-        select id, attempt, token, cancel_requested_at, kill_at
+        select id, attempt, token, cancel_requested_at, kill_at, false as is_marked
           from live
          where status = 'running'
            and incarnation_id = i.id
            and token > $3
          union all
-        select id, attempt, token, cancel_requested_at, kill_at
+        select id, attempt, token, cancel_requested_at, kill_at, false
           from live
          where id = any($4::bigint[])
            and incarnation_id = i.id
            and token <= $3
+         union all
+        select task_id, attempt, token, null, null, true
+          from stopping_attempts
+         where incarnation_id = i.id
        ) as l on true
  where i.id = $1
    and i.node_id = $2

@@ -52,31 +52,34 @@ delete from reservations
 
 -- name: read_allocations
 -- Return the resources that a tenant, or any tenant if $1 is null, holds on nodes, newest first:
--- running tasks and reservations. All running tasks are scanned, which the capacity of the nodes bounds.
+-- running tasks, marked ones whose attempt is stopping, and reservations. All running tasks are
+-- scanned, which the capacity of the nodes bounds.
 --   $1 tenant_id, $2 below this id, $3 how many, $4 id, $5 node name
-with running as materialized (
-        select id, tenant_id, shape_id, node_id
-          from live
-         where status = 'running'
-     )
-select mine.id, mine.kind,
-       (select tn.name from tenants tn where tn.id = mine.tenant_id) as tenant, n.name as node,
-       mine.resources, mine.expires_at
-  from (
-        select r.id, r.tenant_id, 'task' as kind, r.node_id, s.needs as resources,
-               null::timestamptz as expires_at
-          from running r
-          join shapes s on s.id = r.shape_id
-         where $1::int is null or r.tenant_id = $1
-         union all
-        select id, tenant_id, 'reservation', node_id, resources, expires_at
-          from reservations
+with page as materialized (
+        select *
+          from (select id, tenant_id, 'task' as kind, node_id, shape_id,
+                       null::jsonb as resources, null::timestamptz as expires_at
+                  from live
+                 where status = 'running'
+                 union all
+                select task_id, tenant_id, 'task', node_id, shape_id, null, null
+                  from stopping_attempts
+                 union all
+                select id, tenant_id, 'reservation', node_id, null, resources, expires_at
+                  from reservations
+                 where coalesce(expires_at, 'infinity') > duly.now()) as held
          where ($1::int is null or tenant_id = $1)
-           and coalesce(expires_at, 'infinity') > duly.now()
-       ) as mine
-  join nodes n on n.id = mine.node_id
- where mine.id < $2
-   and ($4::bigint is null or mine.id = $4)
-   and ($5::text is null or n.name = $5)
- order by mine.id desc
- limit $3
+           and id < $2
+           and ($4::bigint is null or id = $4)
+           and ($5::text is null or node_id = any(array(select n.id from nodes n where n.name = $5)))
+         order by id desc
+         limit $3
+     )
+select page.id, page.kind,
+       (select tn.name from tenants tn where tn.id = page.tenant_id) as tenant,
+       (select n.name from nodes n where n.id = page.node_id) as node,
+       coalesce(page.resources, (select s.needs from shapes s where s.id = page.shape_id))
+       as resources,
+       page.expires_at
+  from page
+ order by page.id desc
