@@ -373,6 +373,20 @@ def test_what_an_old_snapshot_keeps_is_not_walked_over(plans):
 
 
 @pytest.mark.parametrize("state", STATES)
+def test_allocations_are_picked_before_anything_is_looked_up_for_them(plans, state):
+    """A join would read everything that runs once per node."""
+    plan = plans[state]["reservations.read_allocations"]
+    assert "Nested Loop" not in {node["Node Type"] for node in nodes(plan)}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_failed_tasks_of_all_tenants_are_found_without_going_through_tenants(plans, state):
+    plan = plans[state]["all_tenants.pick_by_status"]
+    assert scans(plan, "tenants") == []
+    assert "ends_not_done" not in indexes(plan, "ends")
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_a_heartbeat_looks_at_its_own_incarnation(plans, state):
     found = scans(plans[state]["nodes.renew"], "incarnations")
     assert found

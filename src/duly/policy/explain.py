@@ -179,9 +179,18 @@ def _running(facts: Facts) -> Reason:
     )
 
 
+def limit_in_the_way(facts: Facts) -> BlockingLimit | None:
+    """Return the limit of its tenant that keeps a waiting task from starting.
+
+    Nothing else of its tenant matters for the reason of a waiting task.
+    """
+    shape = Shape(facts.needs, facts.requires, facts.concurrency)
+    return blocking_limit(facts.limits, facts.use, facts.under_key, shape)
+
+
 def _waiting(facts: Facts) -> Reason:
     shape = Shape(facts.needs, facts.requires, facts.concurrency)
-    barred = blocking_limit(facts.limits, facts.use, facts.under_key, shape)
+    barred = limit_in_the_way(facts)
     if facts.limits.is_suspended:
         return Reason("tenant_suspended", "Its tenant is suspended; nothing of it starts.")
     large_enough = [

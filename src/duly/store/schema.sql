@@ -1940,6 +1940,10 @@ CREATE INDEX ended_upstreams_by_tenant ON duly.ended_upstreams USING btree (tena
 
 CREATE INDEX ends_not_done ON ONLY duly.ends USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
+CREATE INDEX ends_not_done_of_all ON ONLY duly.ends USING btree (status, ((task_id + 0))) WHERE (status <> 'done'::duly.status);
+
+CREATE INDEX ends_rest_status_expr_idx ON duly.ends_rest USING btree (status, ((task_id + 0))) WHERE (status <> 'done'::duly.status);
+
 CREATE INDEX ends_rest_tenant_id_status_task_id_idx ON duly.ends_rest USING btree (tenant_id, status, task_id) WHERE (status <> 'done'::duly.status);
 
 CREATE INDEX graphs_by_name ON duly.graphs USING btree (tenant_id, name, id) WHERE (name IS NOT NULL);
@@ -2019,6 +2023,8 @@ ALTER INDEX duly.edges_pkey ATTACH PARTITION duly.edges_rest_pkey;
 ALTER INDEX duly.edges_by_upstream ATTACH PARTITION duly.edges_rest_upstream_id_expr_idx;
 
 ALTER INDEX duly.ends_pkey ATTACH PARTITION duly.ends_rest_pkey;
+
+ALTER INDEX duly.ends_not_done_of_all ATTACH PARTITION duly.ends_rest_status_expr_idx;
 
 ALTER INDEX duly.ends_not_done ATTACH PARTITION duly.ends_rest_tenant_id_status_task_id_idx;
 

@@ -1,5 +1,8 @@
 """The reasons of tasks in lists, and what `name` finds."""
 
+from duly.model.tenant import Scope
+from duly.store.fleet import fleet_snapshot
+
 
 async def listed(api, query=""):
     return (await api.get(f"/v1/tasks{query}"))["items"]
@@ -23,6 +26,38 @@ async def test_every_task_that_has_not_started_is_listed_with_its_reason(api, ag
     for task in (full, huge, later, after):
         assert (await api.get(f"/v1/tasks/{task}/why"))["code"] == codes[task]
     assert (await api.get(f"/v1/tasks/{full}/why"))["details"]["position"] == 1
+
+
+async def test_a_list_of_all_tenants_reads_the_fleet_once_and_explains_each_by_its_limits(
+    api, agent, key_for, monkeypatch
+):
+    await api.call("POST", "/v1/plans", json={"name": "one", "max_running": 1})
+    reasons = {}
+    for tenant, cpu, code in (
+        ("limited", 1, "tenant_limit"),
+        ("free", 4, "no_capacity"),
+        ("suspended", 4, "tenant_suspended"),
+        ("huge", 64, "no_node_can_fit"),
+    ):
+        client = api.with_key(await key_for(tenant, "kim", Scope.SUBMIT))
+        if tenant == "limited":
+            await api.call("PATCH", "/v1/tenants/limited", json={"plan": "one"})
+            await client.submit(resources={"cpu": 2})
+            await agent.start()
+        reasons[(await client.submit(resources={"cpu": cpu}))["id"]] = code
+    await api.call("POST", "/v1/tenants/suspended/suspend")
+    reads = []
+    read = fleet_snapshot.read_snapshot
+
+    async def counting(conn, **options):
+        reads.append(set(options.get("tenants", ())))
+        return await read(conn, **options)
+
+    monkeypatch.setattr(fleet_snapshot, "read_snapshot", counting)
+    waiting = await listed(api, "?status=waiting")
+    assert {one["id"]: one["reason"]["code"] for one in waiting} == reasons
+    # The scheduler, in the same process, counts those with limits by themselves.
+    assert [len(tenants) for tenants in reads if len(tenants) > 2] == [4]
 
 
 async def test_a_list_finds_a_task_by_its_ref_as_well_as_by_its_name(api):

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.requests import Request
 
-from duly.api.requests.task_facts import explain_waiting, facts_of, read_supply
+from duly.api.requests.task_facts import explain_waiting, facts_of, read_supplies
 from duly.errors import NotFound
 from duly.model.requests.task_request import check_text
 from duly.model.task import NOT_RUNNING, Reason, Status
@@ -131,7 +131,7 @@ async def read_task_with_reason(
     facts = facts_of(view, scheduling, ahead=ahead, awaited=awaited, pause=pause)
     if is_waiting:
         async with cross_tenant_connection(components) as conn:
-            facts = (await read_supply(conn, tenant_id, [facts])).add_to(facts)
+            facts = (await read_supplies(conn, {tenant_id: [facts]}))[tenant_id].add_to(facts)
     return view, explain(facts)
 
 
@@ -149,9 +149,10 @@ async def explain_listed(components: Components, tasks: Sequence[TaskView]) -> d
             waiting_by_tenant.setdefault(task.tenant_id, []).append(facts)
         elif task.status in NOT_RUNNING:
             reasons[task.id] = explain(facts_of(task, scheduling))
-    for tenant_id, waiting in waiting_by_tenant.items():
-        async with cross_tenant_connection(components) as conn:
-            supply = await read_supply(conn, tenant_id, waiting)
-        work = len(waiting) * len(supply.offers)
-        reasons |= await offload(work, explain_waiting, waiting, supply)
-    return reasons
+    if not waiting_by_tenant:
+        return reasons
+    async with cross_tenant_connection(components) as conn:
+        supplies = await read_supplies(conn, waiting_by_tenant)
+    offers = next(iter(supplies.values())).offers
+    work = sum(len(waiting) for waiting in waiting_by_tenant.values()) * len(offers)
+    return reasons | await offload(work, explain_waiting, waiting_by_tenant, supplies)

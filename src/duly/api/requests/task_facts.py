@@ -13,7 +13,7 @@ from duly.model.queue import Queue
 from duly.model.shape import Shape
 from duly.model.task import Reason, Status
 from duly.policy import placement
-from duly.policy.explain import Facts, explain
+from duly.policy.explain import Facts, explain, limit_in_the_way
 from duly.policy.limits import NO_KEY_USAGE, KeyUsage, TenantUsage
 from duly.policy.queueing import queue_of
 from duly.server.scheduling.limits_cache import count_usage
@@ -88,39 +88,63 @@ def _with_queue(view: TaskView, facts: Facts, scheduling: SchedulingSettings) ->
     )
 
 
-async def read_supply(conn: Connection, tenant_id: int, waiting: Iterable[Facts]) -> Supply:
-    """Read what the `waiting` tasks of a tenant compete for.
+async def read_supplies(
+    conn: Connection, waiting: Mapping[int, Sequence[Facts]]
+) -> dict[int, Supply]:
+    """Read what the waiting tasks of each tenant compete for, in one snapshot for all tenants.
 
     Absent nodes are read only if one of the tasks could run on none of the connected ones.
     """
-    granted = await quota_fence.read_limits(conn, [tenant_id])
-    stock = await fleet_snapshot.read_snapshot(conn, tenants=[tenant_id])
+    granted = await quota_fence.read_limits(conn, waiting)
+    stock = await fleet_snapshot.read_snapshot(conn, tenants=waiting)
     shapes = await leases.read_shapes(conn, sorted(stock.shapes))
-    uses, keys = count_usage(stock, [tenant_id], shapes)
+    uses, usage_by_key = count_usage(stock, waiting, shapes)
+    keys: dict[int, dict[str, KeyUsage]] = {tenant_id: {} for tenant_id in waiting}
+    for (tenant_id, key), usage in usage_by_key.items():
+        keys[tenant_id][key] = usage
     offers = stock.free(shapes)
+    absent = [] if _all_fit(waiting.values(), offers) else await nodes.read_absent(conn)
+    return {
+        tenant_id: Supply(
+            now=stock.now,
+            offers=offers,
+            absent=absent,
+            limits=granted.limits.get(tenant_id, UNLIMITED),
+            use=uses[tenant_id],
+            keys=keys[tenant_id],
+        )
+        for tenant_id in waiting
+    }
+
+
+def _all_fit(waiting: Iterable[Sequence[Facts]], offers: Sequence[Offer]) -> bool:
+    """Return True if each task could run on one of the connected nodes."""
     connected = [NodeProfile(offer.capacity, offer.labels) for offer in offers]
-    wanted = {_shape_key(facts): Shape(facts.needs, facts.requires) for facts in waiting}
-    all_fit = all(placement.could_ever_fit(shape, connected) for shape in wanted.values())
-    return Supply(
-        now=stock.now,
-        offers=offers,
-        absent=[] if all_fit else await nodes.read_absent(conn),
-        limits=granted.limits.get(tenant_id, UNLIMITED),
-        use=uses[tenant_id],
-        keys={key: usage for (tenant, key), usage in keys.items() if tenant == tenant_id},
-    )
+    wanted = {
+        _shape_key(facts): Shape(facts.needs, facts.requires)
+        for tasks in waiting
+        for facts in tasks
+    }
+    return all(placement.could_ever_fit(shape, connected) for shape in wanted.values())
 
 
-def explain_waiting(waiting: Sequence[Facts], supply: Supply) -> dict[int, Reason]:
-    """Return the reason of each waiting task. Tasks of one shape and queue share theirs."""
+def explain_waiting(
+    waiting: Mapping[int, Sequence[Facts]], supplies: Mapping[int, Supply]
+) -> dict[int, Reason]:
+    """Return the reason of each waiting task, given the supply of its tenant.
+
+    Tasks of one shape and queue share theirs, unless a limit of their tenant is in the way.
+    """
     shared: dict[bytes, Reason] = {}
     reasons = {}
-    for facts in waiting:
-        until = facts.urgent_at if facts.queue is Queue.OFF_PEAK else None
-        key = _shape_key(facts) + msgspec.json.encode((facts.queue, until))
-        if key not in shared:
-            shared[key] = explain(supply.add_to(facts))
-        reasons[facts.task] = shared[key]
+    for tenant_id, tasks in waiting.items():
+        for facts in map(supplies[tenant_id].add_to, tasks):
+            until = facts.urgent_at if facts.queue is Queue.OFF_PEAK else None
+            rest = msgspec.json.encode((facts.queue, until, limit_in_the_way(facts)))
+            key = _shape_key(facts) + rest
+            if key not in shared:
+                shared[key] = explain(facts)
+            reasons[facts.task] = shared[key]
     return reasons
 
 

@@ -26,39 +26,46 @@ select id
 
 -- name: pick_named
 -- Return the newest ids of all tenants' tasks with a given name or ref, tenant by tenant: the
--- indexes of names and refs are one per tenant.
+-- indexes of names and refs are one per tenant. Of each tenant, no more than a page is read.
 --   $1 labels, $2 user name, $3 submitted since, $4 below this id, $5 how many, $6 name
 select newest.id
   from tenants tn
  cross join lateral (
-        (select t.id
-           from tasks t
-          where t.tenant_id = tn.id
-            and t.name = $6
-            and t.id < $4
-            and t.id >= (select coalesce(first_id_of(day_of($3::timestamptz - interval '1 hour')), 0))
+        (select named.id
+           from (select t.id
+                   from tasks t
+                  where t.tenant_id = tn.id
+                    and t.name = $6
+                    and t.id < $4
+                    and t.id >= (
+                        select coalesce(first_id_of(day_of($3::timestamptz - interval '1 hour')), 0)
+                       )
 -- _matches
-          order by t.id desc
-          limit 1001)
+                  order by t.id desc
+                  limit 1001) as named
+          limit $5)
          union all
-        (select t.id
-           from tasks t
-          where t.tenant_id = tn.id
-            and t.ref = $6
-            and t.name is distinct from $6
-            and t.id < $4
-            and t.id >= (select coalesce(first_id_of(day_of($3::timestamptz - interval '1 hour')), 0))
+        (select referred.id
+           from (select t.id
+                   from tasks t
+                  where t.tenant_id = tn.id
+                    and t.ref = $6
+                    and t.name is distinct from $6
+                    and t.id < $4
+                    and t.id >= (
+                        select coalesce(first_id_of(day_of($3::timestamptz - interval '1 hour')), 0)
+                       )
 -- _matches
-          order by t.id desc
-          limit 1001)
+                  order by t.id desc
+                  limit 1001) as referred
+          limit $5)
        ) as newest
  order by newest.id desc
  limit $5
 
 -- name: pick_by_status
 -- Return the newest ids of all tenants' tasks in any of the given statuses. As for one tenant, each
--- status is read from where it is rare; failed and cancelled tasks are found tenant by tenant,
--- because their index is one per tenant.
+-- status is read from where it is rare.
 --   $1 labels, $2 user name, $3 submitted since, $4 below this id, $5 how many, $6 name,
 --   $7 node name, $8 live statuses, $9 of failed and cancelled, $10 done
 with asked_node as materialized (
@@ -83,8 +90,7 @@ select id
           limit 1001)
          union all
         (select not_done.task_id
-           from tenants tn
-          cross join unnest($9::status[]) as asked (status)
+           from unnest($9::status[]) as asked (status)
           cross join lateral (
                 select e.task_id
                   from ends e
@@ -95,13 +101,12 @@ select id
 -- _matches
                          limit 1
                        ) as kept
-                 where e.tenant_id = tn.id
-                   and e.status = asked.status
+                 where e.status = asked.status
                    and e.status <> 'done'
-                   and e.task_id < $4
+                   and e.task_id + 0 < $4
                    and ($7::text is null
                         or e.node_id in (select asked_node.id from asked_node))
-                 order by e.task_id desc
+                 order by e.task_id + 0 desc
                  limit 1001
                ) as not_done)
          union all
