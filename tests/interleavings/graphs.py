@@ -25,11 +25,11 @@ async def submit(world: World, server: Server) -> None:
         )
         for ref, upstreams in zip("abcd", shape, strict=False)
     ]
-    graph, ids = await server.submitter.submit_graph(CLIENT, None, specs)
+    graph, batch = await server.submitter.submit_graph(CLIENT, None, specs)
     world.is_stirred = True
     world.graphs.append(graph)
-    by_ref = {spec.ref: task for spec, task in zip(specs, ids, strict=True)}
-    for spec, task in zip(specs, ids, strict=True):
+    by_ref = {spec.ref: task for spec, task in zip(specs, batch.ids, strict=True)}
+    for spec, task in zip(specs, batch.ids, strict=True):
         world.told.submits.append((None, _with_ids(spec, by_ref), task, True))
 
 

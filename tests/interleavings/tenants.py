@@ -60,9 +60,9 @@ async def submit(world: World, server: Server, key: str | None) -> None:
 async def submit_batch(world: World, server: Server, keys: list[str | None]) -> None:
     """Submit some tasks at once, of which some may have been submitted before."""
     specs = [_spec(world, key) for key in keys]
-    ids = await server.submitter.submit_batch(SMALL, specs)
+    batch = await server.submitter.submit_batch(SMALL, specs)
     world.is_stirred = True
-    world.told.small += zip(keys, ids, strict=True)
+    world.told.small += zip(keys, batch.ids, strict=True)
 
 
 async def suspend(world: World, server: Server) -> None:

@@ -171,9 +171,9 @@ class World:
 
     async def submit_batch(self, server: Server, keys: list[str | None]) -> None:
         specs = [spec_of(self.dice, key) for key in keys]
-        ids = await server.submitter.submit_batch(CLIENT, specs)
+        batch = await server.submitter.submit_batch(CLIENT, specs)
         self.is_stirred = True
-        for key, spec, task in zip(keys, specs, ids, strict=True):
+        for key, spec, task in zip(keys, specs, batch.ids, strict=True):
             self.told.submits.append((key, spec, task, False))
 
     async def submit_whole(self, server: Server, key: str, body: str) -> None:
@@ -182,9 +182,9 @@ class World:
             complete(TaskRequest(name=f"batch {number} of {body}", command=["true"]), PLAN)
             for number in range(BATCH)
         ]
-        ids = await server.submitter.submit_batch(CLIENT, specs, key=key)
+        batch = await server.submitter.submit_batch(CLIENT, specs, key=key)
         self.is_stirred = True
-        self.told.batches.append((body, ids))
+        self.told.batches.append((body, batch.ids))
 
     async def submit_after(self, server: Server, upstreams: list[int]) -> None:
         """Submit a task that waits for others, whatever has become of them by now."""

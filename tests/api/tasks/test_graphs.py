@@ -104,6 +104,7 @@ async def test_a_graph_with_a_key_is_stored_once(api):
     body = {"name": "g", "tasks": list(DIAMOND)}
     first = await api.call("POST", "/v1/graphs", json=body, headers=headers)
     again = await api.call("POST", "/v1/graphs", json=body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     assert len((await api.get("/v1/tasks"))["items"]) == 4
 

@@ -115,11 +115,20 @@ async def test_a_batch_is_stored_in_order_and_once(api):
     headers = {"Idempotency-Key": "batch"}
     first = await api.call("POST", "/v1/tasks/batch", json=body, headers=headers)
     again = await api.call("POST", "/v1/tasks/batch", json=body, headers=headers)
-    assert (first.status_code, again.status_code) == (201, 201)
+    assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     items = (await api.get("/v1/tasks"))["items"]
     assert [one["id"] for one in reversed(items)] == first.json()["ids"]
     assert [one["command"][1] for one in reversed(items)] == [str(n) for n in range(20)]
+
+
+async def test_a_batch_is_created_if_any_of_its_tasks_is_new(api):
+    known, new = ({"command": ["true"], "idempotency_key": key} for key in ("known", "new"))
+    answers = [
+        await api.call("POST", "/v1/tasks/batch", json={"tasks": tasks})
+        for tasks in ([known], [known, new], [known, new])
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201, 200]
 
 
 async def test_every_task_of_a_batch_gets_what_it_asks_for_itself(api):

@@ -109,7 +109,7 @@ async def test_a_batch_waits_for_a_removal_that_may_yet_be_undone(lab, client, o
         storing = group.create_task(lab.components.submitter.submit_batch(client, [lab.spec()] * 3))
         await anybody_waits(lab)
         await other.execute("rollback")
-    assert len(storing.result()) == await lab.count("live") == 3
+    assert len(storing.result().ids) == await lab.count("live") == 3
 
 
 async def attempted(doing):

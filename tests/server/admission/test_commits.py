@@ -97,7 +97,8 @@ async def test_a_batch_that_may_be_lost_is_not_acknowledged(settled: Lab, standb
 
     async def submit() -> list[int]:
         specs = [settled.spec(), settled.spec()]
-        return await settled.components.submitter.submit_batch(settled.client, specs, key="k")
+        batch = await settled.components.submitter.submit_batch(settled.client, specs, key="k")
+        return batch.ids
 
     for _ in range(2):
         submitting = asyncio.ensure_future(submit())

@@ -68,7 +68,7 @@ async def test_used_and_new_keys_in_one_group_get_their_own_results(lab):
 
 async def test_a_batch_is_stored_in_order(lab):
     specs = [lab.spec(name=f"task {number}") for number in range(5)]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     names = dict(await lab.conn.fetch("select id, name from tasks"))
     assert [names[task] for task in ids] == [spec.name for spec in specs]
 
@@ -87,8 +87,8 @@ async def test_a_batch_is_stored_whole_or_not_at_all(lab):
 async def test_a_repeated_batch_has_the_same_ids(lab):
     submitter = lab.components.submitter
     specs = [lab.spec(name=f"task {number}") for number in range(3)]
-    ids = await submitter.submit_batch(lab.client, specs, key="batch")
-    assert await submitter.submit_batch(lab.client, specs, key="batch") == ids
+    ids = (await submitter.submit_batch(lab.client, specs, key="batch")).ids
+    assert (await submitter.submit_batch(lab.client, specs, key="batch")).ids == ids
     assert await lab.count("tasks") == 3
 
 
@@ -98,7 +98,7 @@ async def test_ten_concurrent_copies_of_a_batch_are_stored_once(lab):
     got = await asyncio.gather(
         *(submitter.submit_batch(lab.client, specs, key="batch") for _ in range(10))
     )
-    assert len({tuple(ids) for ids in got}) == 1
+    assert len({tuple(batch.ids) for batch in got}) == 1
     assert await lab.count("tasks") == 2
 
 
@@ -128,15 +128,15 @@ async def test_a_batch_returns_the_ids_of_its_duplicates(lab):
     known = await lab.submit(idempotency_key="known")
     submitter = lab.components.submitter
     specs = [lab.spec(), lab.spec(idempotency_key="known"), lab.spec(idempotency_key="new")]
-    ids = await submitter.submit_batch(lab.client, specs, key="batch")
+    ids = (await submitter.submit_batch(lab.client, specs, key="batch")).ids
     assert ids[1] == known
-    assert await submitter.submit_batch(lab.client, specs, key="batch") == ids
+    assert (await submitter.submit_batch(lab.client, specs, key="batch")).ids == ids
     assert await lab.count("tasks") == 3
 
 
 async def test_one_key_twice_in_a_batch_is_one_task(lab):
     spec = lab.spec(idempotency_key="k")
-    first, second = await lab.components.submitter.submit_batch(lab.client, [spec, spec])
+    first, second = (await lab.components.submitter.submit_batch(lab.client, [spec, spec])).ids
     assert first == second
     assert await lab.count("tasks") == 1
 

@@ -240,12 +240,12 @@ async def test_a_submission_that_times_out_while_its_bucket_is_locked_is_not_sto
 
 async def test_a_batch_is_admitted_whole_or_not_at_all(lab, limited):
     submitter = lab.components.submitter
-    assert len(await submitter.submit_batch(limited, [lab.spec()] * 6)) == 6
+    assert len((await submitter.submit_batch(limited, [lab.spec()] * 6)).ids) == 6
     with pytest.raises(LimitExceeded) as caught:
         await submitter.submit_batch(limited, [lab.spec()] * 6)
     assert caught.value.retry_after == seconds(2)
     assert await lab.count("tasks") == await lab.count("live") == 6
-    assert len(await submitter.submit_batch(limited, [lab.spec()] * 4)) == 4
+    assert len((await submitter.submit_batch(limited, [lab.spec()] * 4)).ids) == 4
     assert await tokens(lab, limited) == 0
 
 
@@ -260,8 +260,8 @@ async def test_a_batch_larger_than_the_burst_is_invalid(lab, limited):
 
 async def test_a_repeated_batch_is_free(lab, limited):
     submitter = lab.components.submitter
-    ids = await submitter.submit_batch(limited, [lab.spec()] * 10, key="b")
-    assert await submitter.submit_batch(limited, [lab.spec()] * 10, key="b") == ids
+    ids = (await submitter.submit_batch(limited, [lab.spec()] * 10, key="b")).ids
+    assert (await submitter.submit_batch(limited, [lab.spec()] * 10, key="b")).ids == ids
     assert await tokens(lab, limited) == 0
 
 
@@ -278,7 +278,7 @@ async def test_only_the_new_tasks_of_a_batch_are_charged(lab, limited):
     with pytest.raises(LimitExceeded):
         await submitter.submit_batch(limited, [lab.spec(idempotency_key="8"), lab.spec()])
     assert await lab.count("tasks") == await lab.count("live") == 9
-    assert await submitter.submit_batch(limited, specs)
+    assert (await submitter.submit_batch(limited, specs)).ids
     assert await tokens(lab, limited) == 1
 
 
@@ -287,7 +287,7 @@ async def test_batches_and_singles_of_two_servers_share_one_bucket(lab, limited)
     await lab.submit_all([lab.spec()], by=lab.client, components=other)
     batches = [other.submitter.submit_batch(limited, [lab.spec()] * 3) for _ in range(3)]
     singles, *got = await asyncio.gather(submit(lab, limited, 30), *batches, return_exceptions=True)
-    stored = kinds(singles)[True] + sum(len(one) for one in got if not isinstance(one, DulyError))
+    stored = kinds(singles)[True] + sum(len(one.ids) for one in got if not isinstance(one, DulyError))
     # One task is another tenant's.
     assert stored == await lab.count("tasks") - 1 == 10 - await tokens(lab, limited)
     assert kinds(singles) == {
@@ -330,7 +330,7 @@ async def test_a_plan_without_its_former_rate_limits_nothing(lab, limited):
     got = await submit(lab, limited, 5, components=await another(lab))
     assert kinds(got) == {True: 5}
     other = await another(lab)
-    assert len(await other.submitter.submit_batch(limited, [lab.spec()] * 9)) == 9
+    assert len((await other.submitter.submit_batch(limited, [lab.spec()] * 9)).ids) == 9
 
 
 async def test_an_empty_bucket_is_refused_from_the_cache_until_it_refills(lab, limited):
@@ -381,7 +381,7 @@ async def test_a_cached_bucket_expires_after_a_second(lab, limited):
     with pytest.raises(LimitExceeded):
         await lab.components.submitter.submit_batch(limited, [lab.spec()] * 5)
     await lab.clock.move(seconds(0.2))
-    assert len(await lab.components.submitter.submit_batch(limited, [lab.spec()] * 5)) == 5
+    assert len((await lab.components.submitter.submit_batch(limited, [lab.spec()] * 5)).ids) == 5
 
 
 def test_the_number_of_cached_buckets_is_limited(monkeypatch):

@@ -121,7 +121,7 @@ async def test_a_batch_is_all_or_none(lab):
         await submitter.submit_batch(lab.client, [lab.spec(), spec(lab, unique=unique())])
     assert await lab.count("tasks") == 1
     given = spec(lab, unique=unique(on_conflict="return"))
-    ids = await submitter.submit_batch(lab.client, [lab.spec(), given])
+    ids = (await submitter.submit_batch(lab.client, [lab.spec(), given])).ids
     assert ids[1] == first.id
     assert await lab.count("tasks") == 2
 

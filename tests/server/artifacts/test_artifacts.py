@@ -293,7 +293,7 @@ async def test_replays_graphs_and_updates_reference_their_artifacts(lab, bundle)
         await remove(lab)
     # What it asks for can change, and what it needs with it.
     await lab.components.updater.update(lab.client, again, {"artifact": None})
-    _, ids = await lab.components.submitter.submit_graph(
+    _, batch = await lab.components.submitter.submit_graph(
         lab.client,
         "g",
         [
@@ -303,10 +303,10 @@ async def test_replays_graphs_and_updates_reference_their_artifacts(lab, bundle)
             ),
         ],
     )
-    with pytest.raises(Conflict, match=f"{ids[1]}"):
+    with pytest.raises(Conflict, match=f"{batch.ids[1]}"):
         await remove(lab)
     await lab.components.updater.update(lab.client, again, {"artifact": bundle})
-    await lab.components.canceller.cancel(lab.client, ids)
+    await lab.components.canceller.cancel(lab.client, batch.ids)
     with pytest.raises(Conflict, match=f"{again}"):
         await remove(lab)
     with pytest.raises(UnknownArtifact):

@@ -69,10 +69,10 @@ async def test_a_result_is_named_by_the_ref_of_its_task_within_a_request_and_by_
 async def test_a_duplicate_is_named_by_its_ref_too(lab):
     node = await lab.node()
     known = lab.spec(ref="a", idempotency_key="k")
-    (first,) = await lab.components.submitter.submit_batch(lab.client, [known])
+    (first,) = (await lab.components.submitter.submit_batch(lab.client, [known])).ids
     await end(lab, node, first, b"1")
     specs = [known, lab.spec(ref="b", depends_on=["a"])]
-    again, second = await lab.components.submitter.submit_batch(lab.client, specs)
+    again, second = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     assert again == first
     assert await found(lab, node, second) == {"a": b"1"}
 
@@ -82,13 +82,13 @@ async def test_a_task_that_holds_a_unique_key_under_another_ref_is_named_by_its_
     node = await lab.node()
     unique = UniqueRequest(key="u", on_conflict="return")
     holder = lab.spec(ref="b", unique=unique)
-    (first,) = await lab.components.submitter.submit_batch(lab.client, [holder])
+    (first,) = (await lab.components.submitter.submit_batch(lab.client, [holder])).ids
     specs = [
         lab.spec(ref="a", unique=unique),
         lab.spec(ref="b"),
         lab.spec(ref="c", depends_on=["a", "b"]),
     ]
-    known, other, last = await lab.components.submitter.submit_batch(lab.client, specs)
+    known, other, last = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     assert known == first
     await end(lab, node, first, b"1")
     await end(lab, node, other, b"2")
@@ -200,9 +200,10 @@ async def store_upstreams(lab, results):
     """Make a task, ready to start, that depends on one for each of `results`."""
     specs = [lab.spec(ref=f"r{number}", run_at=lab.clock.now) for number in range(len(results))]
     refs = [DependencyRequest(task=spec.ref) for spec in specs]
-    *ids, last = await lab.components.submitter.submit_batch(
+    batch = await lab.components.submitter.submit_batch(
         lab.client, [*specs, lab.spec(ref="last", depends_on=refs)]
     )
+    *ids, last = batch.ids
     # Not one by one, on nodes: there are thousands.
     await lab.conn.execute(
         """

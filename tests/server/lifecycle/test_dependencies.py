@@ -25,7 +25,7 @@ async def finish(lab, node, task, outcome=Outcome.SUCCEEDED):
 async def submit_batch(lab, *tasks, **how):
     """Submit tasks, each a ref with the refs that it depends on; return ids by ref."""
     specs = [lab.spec(ref=ref, depends_on=list(upstreams) or None) for ref, *upstreams in tasks]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs, **how)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs, **how)).ids
     return dict(zip((ref for ref, *_ in tasks), ids, strict=True))
 
 
@@ -247,7 +247,7 @@ async def test_a_task_of_a_batch_may_be_one_that_was_there_before(lab):
         lab.spec(ref="b", depends_on=["a"]),
         lab.spec(ref="c", depends_on=["b", str(known)]),
     ]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     assert ids[0] == known
     assert [await lab.status(task) for task in ids] == ["done", "waiting", "blocked"]
     assert (await lab.live(ids[2]))["blocked_by"] == 1
@@ -300,7 +300,7 @@ async def test_two_names_of_one_task_count_once(lab):
         lab.spec(ref="a", idempotency_key="k"),
         lab.spec(ref="b", depends_on=["a", str(known)]),
     ]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     assert (await lab.live(ids[1]))["blocked_by"] == 1
 
 
@@ -355,7 +355,7 @@ async def test_an_urgent_downstream_makes_its_upstreams_urgent(lab):
         lab.spec(ref="c", delay_tolerance=7, depends_on=["b"]),
         lab.spec(ref="beside", delay_tolerance=600, depends_on=["a"]),
     ]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     due = [(await lab.live(task))["start_by"] - lab.clock.now for task in ids]
     assert due == [seconds(7), seconds(7), seconds(7), seconds(600)]
     row = await lab.live(ids[0])
@@ -383,7 +383,7 @@ async def test_a_downstream_with_run_at_lets_its_upstreams_wait_until_then(lab):
         lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
         lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
     ]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     assert [(await lab.live(task))["start_by"] for task in ids] == [at + seconds(5)] * 3
     await finish(lab, node, ids[0])
     assert (await lab.live(ids[1]))["start_by"] == at + seconds(5)
@@ -397,7 +397,7 @@ async def test_a_graph_that_is_already_late_starts_at_once(lab):
         lab.spec(ref="b", delay_tolerance=600, depends_on=["a"]),
         lab.spec(ref="c", delay_tolerance=5, depends_on=["b"], run_at=at),
     ]
-    ids = await lab.components.submitter.submit_batch(lab.client, specs)
+    ids = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
     await lab.clock.move(seconds(200))
     await finish(lab, await lab.rejoin(node), ids[0])
     assert (await lab.live(ids[1]))["start_by"] == lab.clock.now

@@ -21,8 +21,8 @@ async def submit_graph(lab, *tasks, **fields):
     specs = [
         lab.spec(ref=ref, depends_on=list(upstreams) or None, **fields) for ref, *upstreams in tasks
     ]
-    graph, ids = await lab.components.submitter.submit_graph(lab.client, "g", specs)
-    return graph, dict(zip((ref for ref, *_ in tasks), ids, strict=True))
+    graph, batch = await lab.components.submitter.submit_graph(lab.client, "g", specs)
+    return graph, dict(zip((ref for ref, *_ in tasks), batch.ids, strict=True))
 
 
 async def apply(lab, graph, kind, *, by=None):
@@ -85,7 +85,8 @@ async def test_a_pause_does_not_delay_a_task_with_run_at(lab, paused_for, left):
         lab.spec(ref="alone", delay_tolerance=600),
         lab.spec(ref="b", delay_tolerance=0, depends_on=["a"], run_at=lab.clock.now + seconds(60)),
     ]
-    graph, (first, alone, _) = await lab.components.submitter.submit_graph(lab.client, "g", specs)
+    graph, batch = await lab.components.submitter.submit_graph(lab.client, "g", specs)
+    first, alone, _ = batch.ids
     await apply(lab, graph, "pause")
     await lab.clock.move(seconds(paused_for))
     await apply(lab, graph, "resume")
@@ -281,7 +282,8 @@ async def test_an_operation_on_a_removed_graph_ends(lab):
 async def test_resumed_tasks_are_scheduled_at_once(lab):
     node = await lab.node()
     specs = [lab.spec(ref="a", delay_tolerance=600), lab.spec(ref="b", delay_tolerance=60)]
-    graph, ids = await lab.components.submitter.submit_graph(lab.client, None, specs)
+    graph, batch = await lab.components.submitter.submit_graph(lab.client, None, specs)
+    ids = batch.ids
     await apply(lab, graph, "pause")
     await lab.schedule()
     await apply(lab, graph, "resume")

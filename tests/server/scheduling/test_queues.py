@@ -211,7 +211,7 @@ async def test_tasks_of_all_queues_start_in_order(lab, seed):
 async def test_tasks_that_differ_only_in_their_queue_are_in_different_subqueues(lab):
     spec = lab.spec()
     both = [spec, replace(spec, queue=Queue.URGENT)]
-    ids = await lab.components.submitter.submit_batch(lab.client, both)
+    ids = (await lab.components.submitter.submit_batch(lab.client, both)).ids
     assert len({(await lab.live(task))["shape_id"] for task in ids}) == 2
 
 

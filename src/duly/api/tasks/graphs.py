@@ -22,6 +22,7 @@ from duly.api.tasks.tasks import BATCH_TIMEOUT_SECONDS, TASK_PATHS, idempotency_
 from duly.model.graph import Dependency
 from duly.model.requests.graph_request import GraphRequest
 from duly.model.task import FINAL_STATUSES, Status, TaskSpec
+from duly.server.admission.batches import StoredBatch
 from duly.server.offload import collector_paused, offload
 from duly.store.tasks import edges, graph_operations
 from duly.store.tasks.edges import GraphTask
@@ -85,11 +86,14 @@ GRAPH_PATH = ["/v1/graphs/{id}"]
     request_body=GraphRequest,
     accepts_idempotency_key=True,
     response_body=GraphIds,
-    statuses=(201,),
+    statuses=(201, 200),
     errors=(409, 413, 422, 429),
 )
 async def submit_graph(request: Request) -> Response:
-    """Submit a graph, all of its tasks or none. A repeated idempotency key returns the same ids."""
+    """Submit a graph, all of its tasks or none.
+
+    A repeated idempotency key returns the same ids and 200.
+    """
     components, credential = components_of(request), credential_of(request)
     query_of(request)
     body = await read_body(request, components.settings.requests.batch_limit)
@@ -104,13 +108,13 @@ async def _submit_body(request: Request, body: bytes, key: str | None) -> Respon
     claim = partial(claim_memory, request)
     name, specs = await read_graph(body, credential, components.settings.requests, claim)
     submission = components.submitter.submit_graph(credential, name, specs, key=key)
-    graph_id, ids = await components.timeouts.writing(submission, BATCH_TIMEOUT_SECONDS)
-    return await offload(len(ids), _ids_response, graph_id, specs, ids)
+    graph_id, batch = await components.timeouts.writing(submission, BATCH_TIMEOUT_SECONDS)
+    return await offload(len(specs), _ids_response, graph_id, specs, batch)
 
 
-def _ids_response(graph_id: int, specs: Sequence[TaskSpec], ids: Sequence[int]) -> Response:
-    ids_by_ref = {spec.ref or "": str(task_id) for spec, task_id in zip(specs, ids, strict=True)}
-    return as_json(GraphIds(str(graph_id), ids_by_ref), 201)
+def _ids_response(graph_id: int, specs: Sequence[TaskSpec], batch: StoredBatch) -> Response:
+    ids = {spec.ref or "": str(task_id) for spec, task_id in zip(specs, batch.ids, strict=True)}
+    return as_json(GraphIds(str(graph_id), ids), 201 if batch.created else 200)
 
 
 @route("GET", GRAPH_PATH, "Get a graph", access=Access.READ, response_body=Graph, errors=(404,))

@@ -112,11 +112,11 @@ async def submit(request: Request) -> Response:
     request_body=Batch,
     accepts_idempotency_key=True,
     response_body=task_shapes.Ids,
-    statuses=(201,),
+    statuses=(201, 200),
     errors=(409, 413, 422, 429),
 )
 async def submit_batch(request: Request) -> Response:
-    """Submit many tasks, all or none. A repeated idempotency key returns the same ids."""
+    """Submit many tasks, all or none. A repeated idempotency key returns the same ids and 200."""
     components, credential = components_of(request), credential_of(request)
     query_of(request)
     body = await read_body(request, components.settings.requests.batch_limit)
@@ -131,8 +131,9 @@ async def _submit_batch_body(request: Request, body: bytes, key: str | None) -> 
     claim = partial(claim_memory, request)
     specs = await read_batch(body, credential, components.settings.requests, claim)
     submission = components.submitter.submit_batch(credential, specs, key=key)
-    ids = await components.timeouts.writing(submission, BATCH_TIMEOUT_SECONDS)
-    return as_json(task_shapes.Ids([str(task_id) for task_id in ids]), 201)
+    batch = await components.timeouts.writing(submission, BATCH_TIMEOUT_SECONDS)
+    ids = task_shapes.Ids([str(task_id) for task_id in batch.ids])
+    return as_json(ids, 201 if batch.created else 200)
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -31,6 +31,11 @@ class StoredBatch(msgspec.Struct, frozen=True):
     bucket: Bucket | None = None
     """The tenant's bucket afterwards, if its plan has a rate and something was stored."""
 
+    @property
+    def created(self) -> bool:
+        """Return False if this request stored nothing: all of it was submitted before."""
+        return self.new_count > 0
+
 
 class BatchStore:
     """Stores batches, charges them to the rate limit, and detects duplicates."""

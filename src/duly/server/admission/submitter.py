@@ -110,7 +110,7 @@ class Submitter(Service):
         """
         is_duplicate = partial(idempotency.is_duplicate, self._database, credential, spec)
         batch = await self._admit_batch(credential, [spec], None, is_duplicate)
-        return Admitted(batch.ids[0], bool(batch.new_count))
+        return Admitted(batch.ids[0], batch.created)
 
     async def _enqueue(self, credential: Credential, spec: TaskSpec) -> Admitted:
         """Push a task onto the commit queue, and wait for its commit."""
@@ -221,10 +221,10 @@ class Submitter(Service):
 
     async def submit_batch(
         self, credential: Credential, specs: Sequence[TaskSpec], *, key: str | None = None
-    ) -> list[int]:
-        """Store many tasks, all or none, and return their ids in order."""
+    ) -> StoredBatch:
+        """Store many tasks, all or none; the ids are in the order of `specs`."""
         is_duplicate = partial(idempotency.is_key_used, self._database, credential, key)
-        return (await self._admit_batch(credential, specs, key, is_duplicate)).ids
+        return await self._admit_batch(credential, specs, key, is_duplicate)
 
     async def submit_graph(
         self,
@@ -233,18 +233,18 @@ class Submitter(Service):
         specs: Sequence[TaskSpec],
         *,
         key: str | None = None,
-    ) -> tuple[int, list[int]]:
-        """Store tasks as a graph; return its id, and the ids of the tasks in order."""
+    ) -> tuple[int, StoredBatch]:
+        """Store tasks as a graph; return its id, and its tasks in the order of `specs`."""
         graph = NewGraph(self._sequencer.mint(), name)
         is_duplicate = partial(idempotency.is_key_used, self._database, credential, key)
         batch = await self._admit_batch(credential, specs, key, is_duplicate, graph)
-        if batch.new_count:
-            return graph.id, batch.ids
+        if batch.created:
+            return graph.id, batch
         async with self._database.reading_for(credential.tenant_id) as conn:
             graph_id = await edges.read_graph_of(conn, credential.tenant_id, batch.ids[0])
         if graph_id is None:
             raise KeyReused("The idempotency key belongs to a submission that is not a graph.")
-        return graph_id, batch.ids
+        return graph_id, batch
 
     async def submit_linked(
         self,
