@@ -143,6 +143,22 @@ async def test_a_key_speaks_for_its_own_attempt_only(api, agent, key_for, runnin
         assert (await speaker.refused("GET", f"/v1/tasks/{number}"))[0] == 403
 
 
+async def test_a_key_marks_no_task_not_even_its_own(api, agent, running):
+    own, ref, speaker = running
+    other = (await api.submit(resources={"cpu": 64}))["id"]
+    mark = {"status": "done", "reason": "I say so."}
+    for task in (own, other):
+        for path in (f"/v1/tasks/{task}/mark", f"/v1/jobs/{task}/mark"):
+            status, error = await speaker.refused("POST", path, json=mark)
+            assert (status, error["code"]) == (403, "forbidden")
+    assert [(await api.get(f"/v1/tasks/{task}"))["status"] for task in (own, other)] == [
+        "running", "waiting",
+    ]  # fmt: skip
+    assert await say(speaker) == 204, "it still speaks for its attempt"
+    assert await agent.finish(ref)
+    assert (await speaker.refused("POST", f"/v1/tasks/{other}/mark", json=mark))[0] == 401
+
+
 async def test_only_the_node_that_runs_an_attempt_gives_it_a_key(api, agent, join, running):
     _, ref, speaker = running
     other = await join("node-b")
