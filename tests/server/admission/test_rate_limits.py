@@ -287,7 +287,9 @@ async def test_batches_and_singles_of_two_servers_share_one_bucket(lab, limited)
     await lab.submit_all([lab.spec()], by=lab.client, components=other)
     batches = [other.submitter.submit_batch(limited, [lab.spec()] * 3) for _ in range(3)]
     singles, *got = await asyncio.gather(submit(lab, limited, 30), *batches, return_exceptions=True)
-    stored = kinds(singles)[True] + sum(len(one.ids) for one in got if not isinstance(one, DulyError))
+    stored = kinds(singles)[True] + sum(
+        len(one.ids) for one in got if not isinstance(one, DulyError)
+    )
     # One task is another tenant's.
     assert stored == await lab.count("tasks") - 1 == 10 - await tokens(lab, limited)
     assert kinds(singles) == {

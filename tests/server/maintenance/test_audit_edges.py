@@ -97,7 +97,9 @@ async def test_a_repaired_task_continues_as_if_its_upstream_had_been_settled(lab
         lab.spec(ref="later", depends_on=["a"], run_at=at, delay_tolerance=9000),
         lab.spec(ref="paused", depends_on=["a"]),
     ]
-    first, b, _, later, paused = (await lab.components.submitter.submit_batch(lab.client, specs)).ids
+    first, b, _, later, paused = (
+        await lab.components.submitter.submit_batch(lab.client, specs)
+    ).ids
     await graph_operations.pause(lab.conn, lab.client.tenant_id, [paused], PauseCause())
     ref = await lab.start(node, first)
     await lab.conn.execute("update live set has_dependants = false where id = $1", first)
