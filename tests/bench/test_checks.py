@@ -47,8 +47,8 @@ def test_all_is_well_when_each_was_done_once(store):
     [
         "delete from duly.ends where task_id = (select max(task_id) from duly.ends)",
         "delete from duly.attempts where task_id = (select max(task_id) from duly.attempts)",
-        "insert into duly.attempts select task_id, 2, token, node_id, incarnation_id, outcome, "
-        "exit_code, reason, leased_at, started_at, finished_at from duly.attempts limit 1",
+        "insert into duly.attempts select task_id, 2, tenant_id, token, node_id, incarnation_id, "
+        "outcome, exit_code, reason, leased_at, started_at, finished_at from duly.attempts limit 1",
         "update duly.attempts set outcome = 'lost' where task_id in "
         "(select max(task_id) from duly.attempts)",
         "update duly.ends set status = 'failed' where task_id in "

@@ -44,7 +44,7 @@ select id, 1 + g % 100, 1 + g % 5,
        ) as given
  where g <= 200000;
 insert into attempts
-select id, 1, g, 1, 1, 'succeeded', 0, null, now(), now(), now(), 1, 1, 1, 0, null
+select id, 1, 1 + g % 100, g, 1, 1, 'succeeded', 0, null, now(), now(), now(), 1, 1, 1, 0, null
   from numbers where g > 200000;
 insert into ends
 select id, 1 + g % 100, (case when g % 50 = 0 then 'failed' else 'done' end)::status, 'succeeded',
@@ -140,6 +140,7 @@ async def run_some(conn):
         "tasks.read_admitted": [f"'{{{task}}}'"],
         "audit.examine_tasks": [str(task - 1), str(task)],
         "audit.examine_live": [f"'{{{task}}}'", "'60 s'", "'10 s'"],
+        "views.read_attempts": ["1", str(task), "0", "10"],
         "read_inputs 0": [str(task), "0"],
         # It is live, and so nothing is forgotten.
         "history.delete_aged": [f"'{{{task}}}'", "'{99999}'", str(task), str(task)],

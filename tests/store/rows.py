@@ -68,9 +68,9 @@ async def end_task(conn: Connection, task: int) -> None:
 async def add_attempt(conn: Connection, task: int, attempt: int = 1) -> None:
     """Record an attempt that was lost."""
     await conn.execute(
-        "insert into duly.attempts (task_id, attempt, token, node_id, incarnation_id, outcome, "
-        "leased_at, finished_at) "
-        "values ($1, $2::int, $2::int, 1, 1, 'lost', duly.now(), duly.now())",
+        "insert into duly.attempts (task_id, attempt, tenant_id, token, node_id, incarnation_id, "
+        "outcome, leased_at, finished_at) "
+        "values ($1, $2::int, 1, $2::int, 1, 1, 'lost', duly.now(), duly.now())",
         task,
         attempt,
     )

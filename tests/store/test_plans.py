@@ -96,10 +96,6 @@ def is_pruning(node):
     return any(parent(scan.get("Relation Name", "")) in PARTITIONED for scan in node["Plans"])
 
 
-PRUNED = {"tasks_by_name", "tasks_by_ref"}
-"""Indexes of statements whose plan leaves every day out when it is asked for with nulls."""
-
-
 async def test_every_index_serves_a_statement(plans, conn):
     rows = await conn.fetch(
         """
@@ -119,7 +115,7 @@ async def test_every_index_serves_a_statement(plans, conn):
         for plan in plans[state].values()
         for node in nodes(plan)
     }
-    assert set(declared.values()) - used == PRUNED
+    assert set(declared.values()) - used == set()
 
 
 HOT = {
@@ -304,6 +300,47 @@ def test_inputs_are_read_one_after_the_other(plans, state, name):
         found = scans(plan, table)
         assert found and all(column in scan.get("Index Cond", "") for scan in found), (table, found)
     assert "Sort" not in {node["Node Type"] for node in nodes(plan)}
+
+
+LISTS = {
+    "attempt_list.pick": {"attempts_tenant_id_leased_at_expr_idx"},
+    "attempt_list.pick_unsuccessful": {"attempts_tenant_id_outcome_leased_at_expr_idx"},
+}
+"""What lists attempts across tasks, and by which index."""
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_attempts_is_read_in_the_order_of_its_index(plans, state, name):
+    plan = plans[state][name]
+    assert indexes(plan, "attempts") == LISTS[name]
+    assert indexes(plan, "live") <= {"live_running"}
+    for scan in scans(plan, "attempts"):
+        assert scan["Scan Direction"] == "Backward"
+        assert scan["Index Cond"].count("ROW(") == 4, "both ends of the range are conditions"
+    for node in nodes(plan):
+        if node["Node Type"] in ("Sort", "Incremental Sort"):
+            below = [one for one in nodes(node) if one["Node Type"] == "Limit"]
+            assert below or not scans(node, "attempts"), "what has ended is sorted"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_attempts_at_known_tasks_are_looked_up(plans, state):
+    for name in ("attempt_list.pick_of_tasks", "attempt_list.read"):
+        assert indexes(plans[state][name], "attempts") == {"attempts_pkey"}
+        assert indexes(plans[state][name], "live") == {"live_pkey"}
+    found = plans["run"]["views.read_attempts"]
+    assert indexes(found, "attempts") == {"attempts_pkey"}
+
+
+@pytest.mark.parametrize("state", [*STATES, "run"])
+def test_only_lists_of_attempts_walk_their_indexes(plans, state):
+    found = {
+        name
+        for name, plan in plans[state].items()
+        if indexes(plan, "attempts") & set().union(*LISTS.values())
+    }
+    assert found <= LISTS.keys()
 
 
 @pytest.mark.parametrize("state", STATES)

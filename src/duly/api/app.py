@@ -15,6 +15,7 @@ from duly.api.schedules import schedule_history, schedules
 from duly.api.tasks import (
     artifacts,
     attempt,
+    attempts,
     cancel,
     dead_letters,
     graph_operations,
@@ -46,6 +47,7 @@ def create_app(components: Components) -> "Application":
     """Return the ASGI application that serves the components of one server."""
     described = [
         *tasks.HANDLERS,
+        *attempts.HANDLERS,
         *cancel.HANDLERS,
         *mark.HANDLERS,
         *pause.HANDLERS,

@@ -1,4 +1,4 @@
-"""Completes statuses, nodes, schedules and recent task ids in the shell.
+"""Completes statuses, outcomes, nodes, schedules and recent task ids in the shell.
 
 Completion must never fail or keep the user waiting: without a server there are no suggestions.
 """
@@ -14,13 +14,27 @@ from duly.client.sync import Client
 from duly.errors import DulyError
 
 STATUSES = ("scheduled", "blocked", "waiting", "running", "paused", "done", "failed", "cancelled")
+OUTCOMES = (
+    "succeeded",
+    "failed",
+    "capped",
+    "overused",
+    "lost",
+    "preempted",
+    "expired",
+    "cancelled",
+)
 MAX_SUGGESTIONS = 200
 
 
 def complete_status(incomplete: str) -> list[str]:
     """Return the statuses that continue the last part of a comma-separated list."""
-    before, comma, part = incomplete.rpartition(",")
-    return [f"{before}{comma}{status}" for status in _matching(STATUSES, part)]
+    return _continuing(STATUSES, incomplete)
+
+
+def complete_outcome(incomplete: str) -> list[str]:
+    """Return the outcomes that continue the last part of a comma-separated list."""
+    return _continuing(OUTCOMES, incomplete)
 
 
 def complete_task(incomplete: str) -> list[str]:
@@ -48,6 +62,11 @@ def complete_schedule(incomplete: str) -> list[str]:
 
 def _client() -> Client:
     return Client(patience=Patience(total=timedelta(0)))
+
+
+def _continuing(words: Iterable[str], incomplete: str) -> list[str]:
+    before, comma, part = incomplete.rpartition(",")
+    return [f"{before}{comma}{word}" for word in _matching(words, part)]
 
 
 def _matching(candidates: Iterable[str], incomplete: str) -> list[str]:

@@ -52,7 +52,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         ),
         "logs": CommandEntry("tasks.tasks:logs", "Print the output of a task, unmodified."),
         "attempts": CommandEntry(
-            "tasks.tasks:attempts", "List the attempts of a task and their outcomes."
+            "tasks.attempts:attempts",
+            "List the attempts of a task and their outcomes, or those of all tasks.",
         ),
         "why": CommandEntry("tasks.tasks:why", "Explain why tasks have their current status."),
         "result": CommandEntry("tasks.tasks:result", "Print the result of a task as JSON."),

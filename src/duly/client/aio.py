@@ -12,6 +12,7 @@ from duly.client.call import Call, read_response
 from duly.client.call_attempts import CallAttempts, Servers
 from duly.client.calls import task_calls
 from duly.client.calls.artifact_calls import AsyncArtifactMethods
+from duly.client.calls.attempt_calls import AsyncAttemptMethods
 from duly.client.calls.graph_calls import AsyncGraphMethods
 from duly.client.calls.mark_calls import AsyncMarkMethods
 from duly.client.calls.pause_calls import AsyncPauseMethods
@@ -23,7 +24,6 @@ from duly.client.retry import NoResponse, Patience
 from duly.client.shapes.task_shapes import (
     FINAL_STATUSES,
     Allocation,
-    Attempt,
     DeadLetter,
     Duration,
     Instant,
@@ -55,6 +55,7 @@ class AsyncClient(
     AsyncPauseMethods,
     AsyncSubmissionMethods,
     AsyncMarkMethods,
+    AsyncAttemptMethods,
 ):
     """A client of the whole REST API for asyncio; `duly.Client` is its blocking twin.
 
@@ -168,10 +169,6 @@ class AsyncClient(
         """
         return await self._send(task_calls.replay_task(task, downstream=downstream))
 
-    async def list_attempts(self, task: str) -> list[Attempt]:
-        """Return the attempts of a task, oldest first."""
-        return await self._send(task_calls.list_attempts(task))
-
     async def explain(self, task: str) -> Reason:
         """Return why a task has its current status."""
         return await self._send(task_calls.explain(task))
@@ -251,9 +248,11 @@ class AsyncClient(
         """Return a page of nodes."""
         return await self._send(task_calls.list_nodes(limit, cursor))
 
-    async def list_servers(self) -> Page[Server]:
-        """Return the servers with the duties that each leads."""
-        return await self._send(task_calls.list_servers())
+    async def list_servers(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Server]:
+        """Return a page of the servers with the duties that each leads, by number."""
+        return await self._send(task_calls.list_servers(limit, cursor))
 
     async def get_node(self, node: str) -> Node:
         """Return a node."""
@@ -326,12 +325,15 @@ class AsyncClient(
         until: str | None = None,
         by: str | Sequence[str] = (),
         tenant: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
     ) -> UsageReport:
         """Return usage and its price for the days from `since` to `until` (dates, inclusive).
 
-        `by` groups it by one or more of day (the default), tenant, user, tier and urgency.
+        `by` groups it by one or more of day (the default), tenant, user, tier and urgency. The
+        total is that of all items, even if `limit` leaves some for the next page.
         """
-        return await self._send(task_calls.usage(since, until, by, tenant))
+        return await self._send(task_calls.usage(since, until, by, tenant, limit, cursor))
 
     async def status(self, *, tenant: str | None = None) -> Status:
         """Return an overview of tasks; with the scope `admin`, of the whole installation."""

@@ -11,6 +11,7 @@ from duly.client.call import Call, read_error, read_response
 from duly.client.call_attempts import CallAttempts, Servers
 from duly.client.calls import task_calls
 from duly.client.calls.artifact_calls import ArtifactMethods
+from duly.client.calls.attempt_calls import AttemptMethods
 from duly.client.calls.graph_calls import GraphMethods
 from duly.client.calls.mark_calls import MarkMethods
 from duly.client.calls.pause_calls import PauseMethods
@@ -22,7 +23,6 @@ from duly.client.retry import CallFailure, NoResponse, Patience
 from duly.client.shapes.task_shapes import (
     FINAL_STATUSES,
     Allocation,
-    Attempt,
     DeadLetter,
     Duration,
     Instant,
@@ -55,6 +55,7 @@ class Client(
     PauseMethods,
     SubmissionMethods,
     MarkMethods,
+    AttemptMethods,
 ):
     """A client of the whole REST API; `duly.AsyncClient` is the same with `await`.
 
@@ -168,10 +169,6 @@ class Client(
         """
         return self._send(task_calls.replay_task(task, downstream=downstream))
 
-    def list_attempts(self, task: str) -> list[Attempt]:
-        """Return the attempts of a task, oldest first."""
-        return self._send(task_calls.list_attempts(task))
-
     def explain(self, task: str) -> Reason:
         """Return why a task has its current status."""
         return self._send(task_calls.explain(task))
@@ -247,9 +244,9 @@ class Client(
         """Return a page of nodes."""
         return self._send(task_calls.list_nodes(limit, cursor))
 
-    def list_servers(self) -> Page[Server]:
-        """Return the servers with the duties that each leads."""
-        return self._send(task_calls.list_servers())
+    def list_servers(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Server]:
+        """Return a page of the servers with the duties that each leads, by number."""
+        return self._send(task_calls.list_servers(limit, cursor))
 
     def get_node(self, node: str) -> Node:
         """Return a node."""
@@ -322,12 +319,15 @@ class Client(
         until: str | None = None,
         by: str | Sequence[str] = (),
         tenant: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
     ) -> UsageReport:
         """Return usage and its price for the days from `since` to `until` (dates, inclusive).
 
-        `by` groups it by one or more of day (the default), tenant, user, tier and urgency.
+        `by` groups it by one or more of day (the default), tenant, user, tier and urgency. The
+        total is that of all items, even if `limit` leaves some for the next page.
         """
-        return self._send(task_calls.usage(since, until, by, tenant))
+        return self._send(task_calls.usage(since, until, by, tenant, limit, cursor))
 
     def status(self, *, tenant: str | None = None) -> Status:
         """Return an overview of tasks; with the scope `admin`, of the whole installation."""

@@ -577,11 +577,11 @@ begin
          ),
          recorded as (
             insert into duly.attempts (
-                    task_id, attempt, token, node_id, incarnation_id, outcome, reason, leased_at,
-                    started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds
+                    task_id, attempt, tenant_id, token, node_id, incarnation_id, outcome, reason,
+                    leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds
                    )
-            select s.id, s.attempt, s.token, s.node_id, s.incarnation_id, s.outcome, p_reason,
-                   s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
+            select s.id, s.attempt, s.tenant_id, s.token, s.node_id, s.incarnation_id, s.outcome,
+                   p_reason, s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
                    case when s.cpu_seconds is not null
                         then date_part('epoch', s.ended_at - s.started_at) end
               from settled s
@@ -1057,6 +1057,7 @@ CREATE SEQUENCE duly.entries
 CREATE TABLE duly.attempts (
     task_id bigint NOT NULL,
     attempt integer NOT NULL,
+    tenant_id integer NOT NULL,
     token bigint NOT NULL,
     node_id bigint NOT NULL,
     incarnation_id bigint NOT NULL,
@@ -1082,6 +1083,7 @@ PARTITION BY RANGE (task_id);
 CREATE TABLE duly.attempts_rest (
     task_id bigint CONSTRAINT attempts_task_id_not_null NOT NULL,
     attempt integer CONSTRAINT attempts_attempt_not_null NOT NULL,
+    tenant_id integer CONSTRAINT attempts_tenant_id_not_null NOT NULL,
     token bigint CONSTRAINT attempts_token_not_null NOT NULL,
     node_id bigint CONSTRAINT attempts_node_id_not_null NOT NULL,
     incarnation_id bigint CONSTRAINT attempts_incarnation_id_not_null NOT NULL,
@@ -1922,11 +1924,19 @@ CREATE INDEX artifacts_by_use ON duly.artifacts USING btree (last_used_at);
 
 CREATE INDEX attempts_by_entry ON ONLY duly.attempts USING btree (entry);
 
+CREATE INDEX attempts_by_lease ON ONLY duly.attempts USING btree (tenant_id, leased_at, ((task_id + 0)));
+
 CREATE INDEX attempts_gone_wrong ON ONLY duly.attempts USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
+
+CREATE INDEX attempts_not_succeeded ON ONLY duly.attempts USING btree (tenant_id, outcome, leased_at, ((task_id + 0))) WHERE (outcome <> 'succeeded'::duly.outcome);
 
 CREATE INDEX attempts_rest_entry_idx ON duly.attempts_rest USING btree (entry);
 
 CREATE INDEX attempts_rest_finished_at_idx ON duly.attempts_rest USING btree (finished_at) WHERE (outcome = ANY (ARRAY['failed'::duly.outcome, 'lost'::duly.outcome]));
+
+CREATE INDEX attempts_rest_tenant_id_leased_at_expr_idx ON duly.attempts_rest USING btree (tenant_id, leased_at, ((task_id + 0)));
+
+CREATE INDEX attempts_rest_tenant_id_outcome_leased_at_expr_idx ON duly.attempts_rest USING btree (tenant_id, outcome, leased_at, ((task_id + 0))) WHERE (outcome <> 'succeeded'::duly.outcome);
 
 CREATE INDEX audit_log_by_tenant ON duly.audit_log USING btree (tenant_id, id);
 
@@ -2017,6 +2027,10 @@ ALTER INDEX duly.attempts_by_entry ATTACH PARTITION duly.attempts_rest_entry_idx
 ALTER INDEX duly.attempts_gone_wrong ATTACH PARTITION duly.attempts_rest_finished_at_idx;
 
 ALTER INDEX duly.attempts_pkey ATTACH PARTITION duly.attempts_rest_pkey;
+
+ALTER INDEX duly.attempts_by_lease ATTACH PARTITION duly.attempts_rest_tenant_id_leased_at_expr_idx;
+
+ALTER INDEX duly.attempts_not_succeeded ATTACH PARTITION duly.attempts_rest_tenant_id_outcome_leased_at_expr_idx;
 
 ALTER INDEX duly.edges_pkey ATTACH PARTITION duly.edges_rest_pkey;
 
@@ -2125,9 +2139,7 @@ CREATE POLICY own_tenant ON duly.artifact_uses USING (((tenant_id = ( SELECT dul
 
 CREATE POLICY own_tenant ON duly.artifacts USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
-CREATE POLICY own_tenant ON duly.attempts USING ((EXISTS ( SELECT 1
-   FROM duly.tasks t
-  WHERE ((t.id = attempts.task_id) AND (t.max_attempts > 0)))));
+CREATE POLICY own_tenant ON duly.attempts USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 
 CREATE POLICY own_tenant ON duly.audit_log USING (((tenant_id = ( SELECT duly.request_tenant() AS request_tenant)) IS TRUE));
 

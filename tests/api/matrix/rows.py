@@ -164,6 +164,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/tasks/{id}/replay"): Row(Access.SUBMIT, ("done", "dead", *LIVE), ok=201),
     ("GET", "/v1/tasks/{id}/why"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/attempts"): Row(Access.READ, ANY_TASK),
+    ("GET", "/v1/attempts"): Row(Access.READ, places=query("name", "user")),
     ("GET", "/v1/tasks/{id}/result"): Row(Access.READ, ("done", "dead", *LIVE)),
     ("GET", "/v1/tasks/{id}/logs"): Row(Access.READ, ANY_TASK),
     ("GET", "/v1/tasks/{id}/graph"): Row(Access.READ, ANY_TASK),

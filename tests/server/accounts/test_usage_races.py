@@ -18,9 +18,9 @@ ADD = """
                     null, null, null, 0, duly.now())
                 on conflict (id) do nothing
          )
-    insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, leased_at,
-                          started_at, finished_at, cpu_seconds)
-    values ($1, 1, 1, 1, 1, 'succeeded', duly.now(), duly.now(),
+    insert into attempts (task_id, attempt, tenant_id, token, node_id, incarnation_id, outcome,
+                          leased_at, started_at, finished_at, cpu_seconds)
+    values ($1, 1, 1, 1, 1, 1, 'succeeded', duly.now(), duly.now(),
             duly.now() + interval '1 s' * $2, 1)
     returning entry
 """

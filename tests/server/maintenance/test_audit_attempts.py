@@ -46,8 +46,9 @@ async def test_an_attempt_that_cannot_be_repaired_is_reported_and_others_are_end
     bad, good = await lab.run(node), await lab.run(node)
     await lab.conn.execute("update live set incarnation_id = $1", BROKEN)
     await lab.conn.execute(
-        "insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, "
-        "leased_at, finished_at) values ($1, 1, 1, 1, 1, 'lost', duly.now(), duly.now())",
+        "insert into attempts (task_id, attempt, tenant_id, token, node_id, incarnation_id, "
+        "outcome, leased_at, finished_at) "
+        "values ($1, 1, 1, 1, 1, 1, 'lost', duly.now(), duly.now())",
         bad.task,
     )
     assert await watch.found() == {"orphaned": {bad.task}, "attempt_gap": {bad.task}}

@@ -152,9 +152,9 @@ async def test_a_lost_task_that_may_have_run_or_ended_is_only_reported(lab, watc
     await lab.conn.execute("delete from live")
     if sign == "attempt":
         await lab.conn.execute(
-            "insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, "
-            "leased_at, finished_at) "
-            "select $1, 1, 1, 1, 1, 'succeeded', at, at from clock",
+            "insert into attempts (task_id, attempt, tenant_id, token, node_id, incarnation_id, "
+            "outcome, leased_at, finished_at) "
+            "select $1, 1, 1, 1, 1, 1, 'succeeded', at, at from clock",
             task,
         )
     if sign == "event":

@@ -31,8 +31,9 @@ ROWS = {
     "live": "insert into live (id, tenant_id, shape_id, status, priority, ready_at, start_by, "
     "delay_tolerance, execution_cap, max_attempts, on_lost) "
     "values ({tenant} + 100, {tenant}, 1, 'waiting', 0, now(), now(), '5 m', '1 h', 3, 'retry')",
-    "attempts": "insert into attempts (task_id, attempt, token, node_id, incarnation_id, outcome, "
-    "leased_at, finished_at) values ({tenant} + 100, 1, 1, 1, 1, 'lost', now(), now())",
+    "attempts": "insert into attempts (task_id, attempt, tenant_id, token, node_id, "
+    "incarnation_id, outcome, leased_at, finished_at) "
+    "values ({tenant} + 100, 1, {tenant}, 1, 1, 1, 'lost', now(), now())",
     "stopping_attempts": "insert into stopping_attempts values ({tenant} + 100, {tenant} + 100, 1, "
     "{tenant}, 1, 1, 1, now(), '1 h', now())",
     "ends": "insert into ends values ({tenant} + 100, {tenant}, 'failed', 'failed', 1, null, 1, "
@@ -134,14 +135,14 @@ async def confined(conn, tenant):
 
 def owner(table):
     """Return what says whose a row of the table is."""
-    return {"tenants": "id", "attempts": "task_id - 100"}.get(table, "tenant_id")
+    return {"tenants": "id"}.get(table, "tenant_id")
 
 
 async def test_every_table_with_rows_of_tenants_is_kept_apart(full):
     found = await tables(full)
     with_rows = {
         name for name, one in found.items() if one["has_tenant"] and not one["is_part"]
-    } | {"tenants", "attempts"}
+    } | {"tenants"}
     locked = {name for name, one in found.items() if one["is_locked"] and one["has_policy"]}
     assert with_rows <= locked
     assert with_rows == ROWS.keys(), "a table without a row in ROWS is not tested below"
@@ -203,7 +204,7 @@ async def test_rows_of_others_cannot_be_read(full, table):
 @pytest.mark.parametrize("table", ROWS)
 async def test_rows_of_others_cannot_be_written(full, table):
     allowed = (await tables(full))[table]
-    column = "task_id" if table == "attempts" else owner(table)
+    column = owner(table)
     writes = {
         f"update {table} set {column} = {column}": allowed["is_updatable"],
         f"delete from {table}": allowed["is_deletable"],
@@ -221,7 +222,7 @@ async def test_rows_of_others_cannot_be_written(full, table):
 
 @pytest.mark.parametrize("table", ROWS)
 async def test_no_row_can_be_given_to_others(full, table):
-    column = "task_id" if table == "attempts" else owner(table)
+    column = owner(table)
     for statement in (
         ROWS[table].replace(" on conflict do nothing", "").format(tenant=THEIRS),
         f"update {table} set {column} = {THEIRS}",

@@ -18,7 +18,7 @@ from duly.api.routes import Operation
 from duly.duration import parse_duration, parse_time
 from duly.errors import Invalid
 from duly.model.requests.task_request import check_text
-from duly.model.task import Status
+from duly.model.task import Outcome, Status
 from duly.store import database
 from duly.store.database import Connection
 from duly.store.tasks.views import MAX_ID, TaskFilter
@@ -65,14 +65,19 @@ class Query:
             raise Invalid(name, f"{name} is true or false, not {text[:40]!r}.")
         return text == "true"
 
-    def limit(self) -> int:
+    def limit(self, default: int | None = None) -> int:
         """Return the requested size of a page."""
-        return self.integer("limit", 1, MAX_LIMIT) or DEFAULT_LIMIT
+        return self.integer("limit", 1, MAX_LIMIT) or default or DEFAULT_LIMIT
 
     def before_id(self) -> int:
         """Return the exclusive upper bound of the page's ids, from its cursor."""
         text = self.get("cursor")
         return MAX_ID if text is None else decode_cursor(text)
+
+    def after_number(self) -> int:
+        """Return the exclusive lower bound of the page's numbers, from its cursor."""
+        text = self.get("cursor")
+        return 0 if text is None else decode_cursor(text)
 
 
 def query_of(request: Request) -> Query:
@@ -114,6 +119,17 @@ def parse_statuses(values: Sequence[str]) -> frozenset[Status]:
             "status", f"There is no status {unknown[0][:40]!r}; there are {', '.join(Status)}."
         )
     return frozenset(Status(name) for name in names)
+
+
+def parse_outcomes(values: Sequence[str]) -> frozenset[Outcome]:
+    """Parse outcomes, which may be repeated or comma-separated."""
+    names = [name.strip() for value in values for name in value.split(",")]
+    unknown = [name for name in names if name not in list(Outcome)]
+    if unknown:
+        raise Invalid(
+            "outcome", f"There is no outcome {unknown[0][:40]!r}; there are {', '.join(Outcome)}."
+        )
+    return frozenset(Outcome(name) for name in names)
 
 
 def parse_labels(values: Sequence[str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from duly.model.task import (
 )
 from duly.model.tenant import Credential
 from duly.policy.queueing import queue_of
+from duly.store.attempts.attempt_list import ListedAttempt as ListedAttemptView
 from duly.store.tasks.tasks import StoredTask
 from duly.store.tasks.views import AttemptView, ProgressView, TaskView
 
@@ -143,6 +144,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
+class ListedAttempt(Attempt, frozen=True, kw_only=True):
+    """An attempt in a list across tasks, with the id, name, ref, tenant and user of its task."""
+
+    task: str
+    name: str | None
+    ref: str | None
+    tenant: str
+    user: str | None
+
+
 class DeadLetter(Task, frozen=True, kw_only=True):
     """A dead letter: a failed task with its last attempt and the end of its log."""
 
@@ -158,12 +169,6 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     next_cursor: str | None = None
-
-
-class Attempts(msgspec.Struct, frozen=True):
-    """The attempts of a task, in order."""
-
-    items: list[Attempt]
 
 
 class Ids(msgspec.Struct, frozen=True):
@@ -345,6 +350,11 @@ def _progress(view: ProgressView | None) -> TaskProgress | None:
 def attempt(view: AttemptView) -> Attempt:
     """Return an attempt as JSON."""
     return Attempt(**msgspec.structs.asdict(view))
+
+
+def listed_attempt(view: ListedAttemptView) -> ListedAttempt:
+    """Return an attempt with its task as JSON."""
+    return ListedAttempt(**msgspec.structs.asdict(view) | {"task": str(view.task)})
 
 
 def dead_letter(view: Task, attempts: list[AttemptView], tail: bytes) -> DeadLetter:

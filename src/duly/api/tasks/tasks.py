@@ -1,4 +1,4 @@
-"""Routes for tasks: submit, list, get, update, explain, attempts and result."""
+"""Routes for tasks: submit, list, get, update, explain and result."""
 
 from functools import partial
 from typing import Any
@@ -287,26 +287,6 @@ async def explain_task(request: Request) -> Response:
 
 @route(
     "GET",
-    [f"{path}/attempts" for path in TASK_PATHS],
-    "List the attempts of a task",
-    access=Access.READ,
-    response_body=task_shapes.Attempts,
-    errors=(404,),
-)
-async def list_attempts(request: Request) -> Response:
-    """List the attempts of a task in order, the running one last."""
-    components, credential = components_of(request), credential_of(request)
-    task_id = id_of(request, "task")
-    query_of(request)
-    async with tenant_connection(components, credential) as conn:
-        attempts = await views.read_attempts(conn, credential.tenant_id, task_id)
-        if not attempts:
-            await read_task(conn, credential.tenant_id, task_id)
-    return as_json(task_shapes.Attempts([task_shapes.attempt(view) for view in attempts]))
-
-
-@route(
-    "GET",
     [f"{path}/result" for path in TASK_PATHS],
     "Get the result of a task",
     access=Access.READ,
@@ -340,6 +320,5 @@ HANDLERS = [
     get_task,
     update_task,
     explain_task,
-    list_attempts,
     get_result,
 ]

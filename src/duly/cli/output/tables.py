@@ -15,6 +15,7 @@ from rich.text import Text
 
 from duly.cli.output.details import format_resources, reason_message, short_reason
 from duly.cli.output.text import clean, format_age, format_span, format_time
+from duly.client.shapes.attempt_shapes import ListedAttempt
 from duly.client.shapes.task_shapes import (
     Allocation,
     Attempt,
@@ -135,6 +136,22 @@ def print_attempts(attempts: Iterable[Attempt], now: datetime) -> None:
         (_attempt_row(attempt, now) for attempt in attempts),
         right=("ATTEMPT", "EXIT", "RAN", "CPU", "PEAK MEMORY"),
     )
+
+
+def print_listed_attempts(
+    attempts: Iterable[ListedAttempt], now: datetime, *, with_tenant: bool = False
+) -> None:
+    """Print attempts of several tasks; with the tenant of each if there are several."""
+    columns = ("TASK", "ATTEMPT", "STATUS", "EXIT", "NODE", "STARTED", "RAN", "NAME", "REASON")
+    rows = [(attempt["tenant"], _listed_attempt_row(attempt, now)) for attempt in attempts]
+    table = with_tenants(columns, rows, with_tenant=with_tenant)
+    print_table(*table, right=("ATTEMPT", "EXIT", "RAN"))
+
+
+def _listed_attempt_row(attempt: ListedAttempt, now: datetime) -> Sequence[str]:
+    number, status, exit_code, node, started, ran, *_, reason = _attempt_row(attempt, now)
+    name = attempt["name"] or attempt["ref"] or ""
+    return (attempt["task"], number, status, exit_code, node, started, ran, name, reason)
 
 
 def _attempt_row(attempt: Attempt, now: datetime) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""`duly list`, `show`, `wait`, `logs`, `attempts`, `why` and `result`."""
+"""`duly list`, `show`, `wait`, `logs`, `why` and `result`."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -85,15 +85,6 @@ OtherTenantFlag = Annotated[
         metavar="NAME", help="With a filter: those of another tenant; needs the scope admin."
     ),
 ]
-ATTEMPT_COLUMNS = (
-    "attempt",
-    "node",
-    "outcome",
-    "exit_code",
-    "leased_at",
-    "started_at",
-    "finished_at",
-)
 
 
 def task_filter(
@@ -287,22 +278,6 @@ def logs(
             tell_if_truncated(end)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
-
-
-def attempts(task: ReadTaskId = None, output: OutputFlag = Output.TABLE) -> None:
-    """List the attempts of a task and their outcomes."""
-    with connect() as client:
-        shown = client.list_attempts(task_to_read(client, task))
-    if output is Output.ID:
-        raise typer.BadParameter("Attempts have no ids of their own.", param_hint="--output")
-    if output is not Output.TABLE:
-        print_items(shown, None, output, ATTEMPT_COLUMNS)
-    elif shown:
-        from duly.cli.output.tables import print_attempts
-
-        print_attempts(shown, now())
-    else:
-        print("No attempts yet; `duly why` explains what the task waits for.")
 
 
 def why(tasks: ReadTaskIds = None, output: OutputFlag = Output.TABLE) -> None:

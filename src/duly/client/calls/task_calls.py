@@ -8,7 +8,6 @@ from urllib.parse import quote
 from duly.client.call import READ_TIMEOUT_SECONDS, Call, encode, format_instant, parse_json
 from duly.client.shapes.task_shapes import (
     Allocation,
-    Attempt,
     CancelCount,
     DeadLetter,
     Duration,
@@ -114,11 +113,6 @@ def _replay(path: str, *, downstream: bool) -> Call[Task]:
     )
 
 
-def list_attempts(task: str) -> Call[list[Attempt]]:
-    """List the attempts of a task."""
-    return _get(_task_path(task, "attempts"), read=lambda body: list(parse_json(body)["items"]))
-
-
 def explain(task: str) -> Call[Reason]:
     """Get the reason for a task's status."""
     return _get(_task_path(task, "why"))
@@ -168,9 +162,9 @@ def list_nodes(limit: int | None, cursor: str | None) -> Call[Page[Node]]:
     return _get("/v1/nodes", _page_query(limit, cursor))
 
 
-def list_servers() -> Call[Page[Server]]:
-    """List the servers with the duties that each leads."""
-    return _get("/v1/servers")
+def list_servers(limit: int | None, cursor: str | None) -> Call[Page[Server]]:
+    """List a page of the servers with the duties that each leads."""
+    return _get("/v1/servers", _page_query(limit, cursor))
 
 
 def get_node(node: str) -> Call[Node]:
@@ -246,13 +240,18 @@ def release(reservation: str) -> Call[None]:
 
 
 def usage(
-    since: str | None, until: str | None, by: str | Sequence[str], tenant: str | None
+    since: str | None,
+    until: str | None,
+    by: str | Sequence[str],
+    tenant: str | None,
+    limit: int | None,
+    cursor: str | None,
 ) -> Call[UsageReport]:
     """Get usage and its price for a range of days."""
     query = [("by", ",".join(_as_sequence(by)))] if by else []
     optional_filters = {"since": since, "until": until, "tenant": tenant}
     query += [(name, value) for name, value in optional_filters.items() if value is not None]
-    return _get("/v1/usage", query)
+    return _get("/v1/usage", [*query, *_page_query(limit, cursor)])
 
 
 def status(tenant: str | None) -> Call[Status]:

@@ -1,5 +1,6 @@
 """Attempts: leases of tasks to nodes, and the resources that tenants use through them.
 
 Start with `leases.py`: lease, finish, expire. `quota_fence.py` keeps leases within tenants'
-limits; the other files store what a running attempt reports about itself.
+limits, `attempt_list.py` lists attempts across tasks; the other files store what a running attempt
+reports about itself.
 """

@@ -906,6 +906,7 @@ comment on sequence entries is 'Numbers of ended attempts, in the order of which
 create table attempts (
     task_id         bigint not null,
     attempt         int not null,
+    tenant_id       int not null,
     token           bigint not null,
     node_id         bigint not null,
     incarnation_id  bigint not null,
@@ -928,6 +929,12 @@ create table attempts (
 
 create index attempts_by_entry on attempts (entry);
 create index attempts_gone_wrong on attempts (finished_at) where outcome in ('failed', 'lost');
+-- Lists of a tenant's attempts, newest first. Most attempts succeed: the others have an index of
+-- their own, so that the few that failed are found among millions. The sum keeps the planner from
+-- walking these indexes to find the attempts of one task.
+create index attempts_by_lease on attempts (tenant_id, leased_at, (task_id + 0));
+create index attempts_not_succeeded on attempts (tenant_id, outcome, leased_at, (task_id + 0))
+    where outcome <> 'succeeded';
 
 comment on table attempts is
 'Attempts at running a task, each written once, when it has ended. A running attempt is in '
@@ -1117,11 +1124,11 @@ begin
          ),
          recorded as (
             insert into duly.attempts (
-                    task_id, attempt, token, node_id, incarnation_id, outcome, reason, leased_at,
-                    started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds
+                    task_id, attempt, tenant_id, token, node_id, incarnation_id, outcome, reason,
+                    leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds
                    )
-            select s.id, s.attempt, s.token, s.node_id, s.incarnation_id, s.outcome, p_reason,
-                   s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
+            select s.id, s.attempt, s.tenant_id, s.token, s.node_id, s.incarnation_id, s.outcome,
+                   p_reason, s.leased_at, s.started_at, s.ended_at, s.cpu_seconds, s.peak_memory_mb,
                    case when s.cpu_seconds is not null
                         then date_part('epoch', s.ended_at - s.started_at) end
               from settled s
@@ -2481,6 +2488,7 @@ comment on procedure isolate_tenants is
 
 call isolate_tenants('artifact_uses');
 call isolate_tenants('artifacts');
+call isolate_tenants('attempts');
 call isolate_tenants('audit_log');
 call isolate_tenants('buckets');
 call isolate_tenants('dead_letters');
@@ -2502,12 +2510,6 @@ call isolate_tenants('tasks');
 call isolate_tenants('tiers');
 call isolate_tenants('usage');
 call isolate_tenants('users');
-
--- An attempt is its task's. The test of max_attempts holds for every task and keeps the planner to
--- the primary key: without it the index by tenant would do, and be walked from end to end.
-alter table attempts enable row level security;
-create policy own_tenant on attempts
-    using (exists (select 1 from duly.tasks t where t.id = task_id and t.max_attempts > 0));
 
 alter table tenants enable row level security;
 create policy own_tenant on tenants

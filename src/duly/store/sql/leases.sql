@@ -145,11 +145,11 @@ with held as (
      ),
      recorded as (
         insert into attempts (
-                task_id, attempt, token, node_id, incarnation_id, outcome, exit_code,
+                task_id, attempt, tenant_id, token, node_id, incarnation_id, outcome, exit_code,
                 leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
                 log_size, log_tail
                )
-        select id, attempt, token, node_id, incarnation_id, 'succeeded', exit_code,
+        select id, attempt, tenant_id, token, node_id, incarnation_id, 'succeeded', exit_code,
                leased_at, started_at, finished_at, ($8::real[])[place], ($9::real[])[place],
                ($10::real[])[place], ($11::bigint[])[place], ($12::bytea[])[place]
           from timed
@@ -203,13 +203,13 @@ with ended as materialized (
      ),
      recorded as (
         insert into attempts (
-                task_id, attempt, token, node_id, incarnation_id, outcome, exit_code, reason,
-                leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
-                log_size, log_tail
+                task_id, attempt, tenant_id, token, node_id, incarnation_id, outcome, exit_code,
+                reason, leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb,
+                wall_seconds, log_size, log_tail
                )
-        select id, attempt, token, node_id, incarnation_id, outcome, exit_code, reason::jsonb,
-               leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb, wall_seconds,
-               log_size, log_tail
+        select id, attempt, tenant_id, token, node_id, incarnation_id, outcome, exit_code,
+               reason::jsonb, leased_at, started_at, finished_at, cpu_seconds, peak_memory_mb,
+               wall_seconds, log_size, log_tail
           from held
      ),
      requeued as (
@@ -402,7 +402,8 @@ select given.id, count(distinct lost.node_id)::int as nodes,
         select a.node_id, a.incarnation_id, a.leased_at, false
           from attempts a
          where a.task_id = given.id
-           and a.outcome = 'lost'
+           -- Hidden from the planner, which might walk all attempts that went wrong.
+           and (a.outcome = 'lost') is true
            and a.started_at is null
            and a.reason ->> 'code' = 'node_lost'
        ) as lost

@@ -221,13 +221,15 @@ select exists (select 1 from live where id = $2 and tenant_id = $1)
 -- name: read_attempts
 -- Return the attempts of a task in order, the running one last, with the measurements that its node
 -- has reported.
---   $1 tenant_id, $2 task_id
+--   $1 tenant_id, $2 task_id, $3 above this attempt, $4 how many
 select a.attempt, n.name as node, a.outcome, a.exit_code, a.reason, a.leased_at, a.started_at,
        a.finished_at, a.cpu_seconds, a.peak_memory_mb, a.wall_seconds
   from attempts a
   left join nodes n on n.id = a.node_id
  where a.task_id = $2
-   and exists (select 1 from tasks t where t.id = $2 and t.tenant_id = $1)
+   and a.attempt > $3
+   -- Hidden from the planner, which might walk all attempts of the tenant.
+   and (a.tenant_id = $1) is true
  union all
 select l.attempt, n.name, null, null, null, l.leased_at,
        coalesce(measured.running_since, l.leased_at), null,
@@ -242,7 +244,9 @@ select l.attempt, n.name, null, null, null, l.leased_at,
  where l.id = $2
    and l.tenant_id = $1
    and l.status = 'running'
+   and l.attempt > $3
  order by attempt
+ limit $4
 
 -- name: read_log_end
 -- Return the size and the tail of an attempt's log, by default the latest attempt's. A running

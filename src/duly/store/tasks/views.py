@@ -23,6 +23,7 @@ from duly.store.database import Connection, load_statements
 
 SQL = load_statements("views.sql")
 MAX_ID = 2**63 - 1
+MAX_ATTEMPT = 2**31 - 1
 NO_PAYLOAD_LIMIT = 2**31 - 1
 MAX_LISTED_PAYLOAD_BYTES = 4096
 """Larger payloads are left out of lists; a single task shows all of its payload."""
@@ -211,10 +212,14 @@ async def is_live(conn: Connection, tenant_id: int, task_id: int) -> bool:
     return bool(await conn.fetchval(SQL["is_live"], tenant_id, task_id))
 
 
-async def read_attempts(conn: Connection, tenant_id: int, task_id: int) -> list[AttemptView]:
-    """Return every attempt at a task, oldest first."""
-    rows = await conn.fetch(SQL["read_attempts"], tenant_id, task_id)
-    return [_attempt(row) for row in rows]
+async def read_attempts(
+    conn: Connection, tenant_id: int, task_id: int, *, after: int = 0, limit: int = MAX_ATTEMPT
+) -> list[AttemptView]:
+    """Return the attempts at a task above a number, oldest first."""
+    rows = await conn.fetch(
+        SQL["read_attempts"], tenant_id, task_id, min(after, MAX_ATTEMPT), limit
+    )
+    return [AttemptView(**attempt_fields(row)) for row in rows]
 
 
 async def read_log_end(
@@ -283,12 +288,13 @@ def _task(row: asyncpg.Record) -> TaskView:
     return TaskView(**fields)
 
 
-def _attempt(row: asyncpg.Record) -> AttemptView:
+def attempt_fields(row: asyncpg.Record) -> dict[str, Any]:
+    """Return the fields of an AttemptView, and whatever else the row of an attempt has."""
     fields = dict(row)
     fields["usage"] = _usage(fields)
     fields["reason"] = _reason(fields["reason"])
     fields["outcome"] = _outcome(fields["outcome"])
-    return AttemptView(**fields)
+    return fields
 
 
 def _usage(fields: dict[str, Any]) -> Usage | None:
