@@ -10,9 +10,11 @@ from duly.api.auth import Access
 from duly.api.requests.body import decode_body
 from duly.api.requests.lookups import name_of, not_found, tenant_connection
 from duly.api.requests.query import query_of
+from duly.api.requests.whole_lists import page_of
 from duly.api.responses import as_json, no_content
 from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.api.tasks.task_shapes import Page
+from duly.api.tasks.tasks import PAGE_PARAMETERS
 from duly.errors import Forbidden
 from duly.model.requests.tier_request import TierChange, TierRequest
 from duly.model.tenant import Credential, Scope
@@ -30,11 +32,14 @@ CHANGE_DECODER = msgspec.json.Decoder(TierChange)
     "List the tiers of the caller's tenant",
     access=Access.READ,
     response_body=Page[TierInfo],
+    query=PAGE_PARAMETERS,
+    errors=(422,),
 )
 async def list_tiers(request: Request) -> Response:
-    """List all tiers: built-in ones, those for all tenants, and the tenant's own."""
-    query_of(request)
-    return as_json(Page(await _visible_tiers(request), None))
+    """List the tiers: built-in ones, those for all tenants, and the tenant's own."""
+    query = query_of(request)
+    items, cursor = page_of(await _visible_tiers(request), query, lambda tier: tier.name)
+    return as_json(Page(list(items), cursor))
 
 
 @route(

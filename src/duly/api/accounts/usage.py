@@ -12,6 +12,7 @@ from starlette.responses import Response
 from duly.api.auth import Access
 from duly.api.requests.lookups import cross_tenant_connection, tenant_connection
 from duly.api.requests.query import Query, parse_since, query_of
+from duly.api.requests.whole_lists import page_of
 from duly.api.responses import as_json
 from duly.api.routes import Parameter, components_of, credential_of, route
 from duly.errors import Invalid
@@ -74,11 +75,16 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
             "With tenant, an administrator who names no tenant gets all of them.",
             repeatable=True,
         ),
+        Parameter("limit", "The number of items; all by default.", int, minimum=1, maximum=1000),
+        Parameter("cursor", "The next_cursor of an earlier response."),
     ),
     errors=(422,),
 )
 async def get_usage(request: Request) -> Response:
-    """Report the usage of all attempts that have ended, booked or not, and its cost."""
+    """Report the usage of all attempts that have ended, booked or not, and its cost.
+
+    The total is that of all items, whatever `limit` is.
+    """
     credential, query = credential_of(request), query_of(request)
     by = _parse_dimensions(query.get_all("by"))
     components, names_no_tenant = components_of(request), query.get("tenant") is None
@@ -99,9 +105,16 @@ async def get_usage(request: Request) -> Response:
             f"That is more than {MAX_ROWS} rows; ask for fewer days or group by fewer dimensions.",
         )
     rows = [_row(group, members) for group, members in _grouped(used).items()]
+    page, cursor = page_of(rows, query, _key, default_limit=MAX_ROWS)
+    total = _row(UsageDimensions(), used)
     return as_json(
-        UsageReport(since=first, until=last, items=rows, total=_row(UsageDimensions(), used))
+        UsageReport(since=first, until=last, items=list(page), total=total, next_cursor=cursor)
     )
+
+
+def _key(row: UsageRow) -> str:
+    """Return the dimensions of a row, which no other row of a report has."""
+    return msgspec.json.encode([row.day, row.tenant, row.user, row.tier, row.urgency]).decode()
 
 
 def _parse_dimensions(values: Sequence[str]) -> frozenset[str]:

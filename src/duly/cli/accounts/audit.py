@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.accounts.shared import CursorFlag, LimitFlag, audit_row, print_page
+from duly.cli.accounts.shared import audit_row, print_page
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import now
 from duly.cli.tasks.request import parse_since

@@ -6,8 +6,6 @@ import typer
 
 from duly.cli.accounts.shared import (
     SCOPES,
-    CursorFlag,
-    LimitFlag,
     TenantFlag,
     key_holder,
     key_pairs,
@@ -18,6 +16,7 @@ from duly.cli.accounts.shared import (
 )
 from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect, print_notice
+from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag, print_value
 from duly.cli.output.text import clean, format_time, now
 from duly.cli.tasks.flags import ExpiresFlag

@@ -7,6 +7,7 @@ import typer
 from duly.cli.accounts.plan_flags import PlanFlags, plan_fields, with_plan_flags
 from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean
 from duly.client.shapes.plan_shapes import Plan
@@ -39,14 +40,11 @@ def create(flags: PlanFlags, name: PlanName, output: OutputFlag = Output.TABLE) 
 
 @plan.command("list")
 def list_plans(
-    limit: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
-    ] = 50,
-    output: OutputFlag = Output.TABLE,
+    limit: LimitFlag = 50, cursor: CursorFlag = None, output: OutputFlag = Output.TABLE
 ) -> None:
     """List plans, newest first; without the scope admin, only your own."""
     with connect() as client:
-        page = client.list_plans(limit=limit)
+        page = client.list_plans(limit=limit, cursor=cursor)
     if output is not Output.TABLE:
         print_items(
             [with_id(item, output) for item in page["items"]], page["next_cursor"], output, COLUMNS
@@ -55,6 +53,7 @@ def list_plans(
     from duly.cli.accounts.plan_tables import print_plans
 
     print_plans(page["items"])
+    print_next_cursor(page["next_cursor"])
 
 
 @plan.command()

@@ -6,19 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from duly.cli.connect import print_notice
+from duly.cli.output.pages import print_next_cursor
 from duly.cli.output.printing import Output, print_items, print_value
 from duly.cli.output.text import format_age, format_time
 from duly.client.shapes.account_shapes import AuditEntry, Key, Tenant, User
 
 TenantFlag = Annotated[
     str | None, typer.Option(metavar="NAME", help="Another tenant; needs the scope admin.")
-]
-LimitFlag = Annotated[
-    int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
-]
-CursorFlag = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="The next_cursor of the previous page.")
 ]
 SCOPES = "a comma-separated list of submit, read, manage, admin, node and metrics"
 
@@ -73,8 +67,7 @@ def print_page(
     from duly.cli.output.tables import print_table
 
     print_table(head, rows)
-    if page["next_cursor"]:
-        print_notice(f"There are more: --cursor {page['next_cursor']}")
+    print_next_cursor(page["next_cursor"])
 
 
 def tenant_row(tenant: Tenant, now: Any) -> Sequence[str]:

@@ -5,8 +5,6 @@ from typing import Annotated
 import typer
 
 from duly.cli.accounts.shared import (
-    CursorFlag,
-    LimitFlag,
     print_item,
     print_page,
     tenant_pairs,
@@ -14,6 +12,7 @@ from duly.cli.accounts.shared import (
 )
 from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import clean, now
 from duly.client.shapes.account_shapes import Tenant

@@ -6,6 +6,7 @@ import typer
 
 from duly.cli.accounts.shared import TenantFlag
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean
 from duly.cli.tasks.flags import ResourceFlags, with_resource_flags
@@ -42,10 +43,15 @@ def create(
 
 
 @tier.command("list")
-def list_tiers(tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> None:
+def list_tiers(
+    tenant: TenantFlag = None,
+    limit: LimitFlag = 50,
+    cursor: CursorFlag = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
     """List the tiers that your tasks can use, and who defines them."""
     with connect() as client:
-        page = client.list_tiers(tenant=tenant)
+        page = client.list_tiers(tenant=tenant, limit=limit, cursor=cursor)
     if output is not Output.TABLE:
         items = [with_id(item, output) for item in page["items"]]
         print_items(items, page["next_cursor"], output, COLUMNS)
@@ -53,6 +59,7 @@ def list_tiers(tenant: TenantFlag = None, output: OutputFlag = Output.TABLE) -> 
     from duly.cli.accounts.plan_tables import print_tiers
 
     print_tiers(page["items"])
+    print_next_cursor(page["next_cursor"])
 
 
 @tier.command()

@@ -6,8 +6,6 @@ import typer
 
 from duly.cli.accounts.shared import (
     SCOPES,
-    CursorFlag,
-    LimitFlag,
     TenantFlag,
     print_item,
     print_page,
@@ -17,6 +15,7 @@ from duly.cli.accounts.shared import (
     user_row,
 )
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import clean, now
 from duly.client.shapes.account_shapes import User

@@ -9,6 +9,7 @@ from duly.cli.completion import complete_node
 from duly.cli.confirm import YesFlag, confirm
 from duly.cli.connect import WAITING_RETRIES, connect, print_notice
 from duly.cli.output.details import node_details
+from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean, now
 from duly.cli.tasks.flags import ExpiresFlag, ResourceFlags, with_resource_flags
@@ -30,18 +31,19 @@ COLUMNS = ("id", "name", "status", "tasks", "capacity", "free", "last_heartbeat_
 
 
 @node.command("list")
-def list_nodes(output: OutputFlag = Output.TABLE) -> None:
-    """List nodes."""
+def list_nodes(
+    limit: LimitFlag = 50, cursor: CursorFlag = None, output: OutputFlag = Output.TABLE
+) -> None:
+    """List nodes, newest first."""
     with connect() as client:
-        page = client.list_nodes()
+        page = client.list_nodes(limit=limit, cursor=cursor)
     if output is not Output.TABLE:
         print_items(page["items"], page["next_cursor"], output, COLUMNS)
     elif page["items"]:
         from duly.cli.output.tables import print_nodes
 
         print_nodes(page["items"], now())
-        if page["next_cursor"]:
-            print_notice("There are more nodes than are shown here.")
+        print_next_cursor(page["next_cursor"])
     else:
         print("No nodes have joined yet.")
 

@@ -8,7 +8,8 @@ import typer
 
 from duly.cli import last_task
 from duly.cli.completion import complete_schedule
-from duly.cli.connect import connect, print_notice
+from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items, print_value
 from duly.cli.output.text import clean, now
 from duly.cli.schedules.named_schedule import TakesNameAndCommand
@@ -43,12 +44,6 @@ ScheduleId = Annotated[
     typer.Argument(
         metavar="ID", help="The schedule's id or name.", autocompletion=complete_schedule
     ),
-]
-LimitFlag = Annotated[
-    int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
-]
-CursorFlag = Annotated[
-    str | None, typer.Option(metavar="CURSOR", help="The next_cursor of the previous page.")
 ]
 COLUMNS = (
     "id",
@@ -399,12 +394,6 @@ def print_times(times: list[str], zone: str, output: Output) -> None:
         from duly.cli.schedules.schedule_tables import print_fire_times
 
         print_fire_times(times, zone, now())
-
-
-def print_next_cursor(cursor: str | None) -> None:
-    """Print how to get the next page, if there is one."""
-    if cursor is not None:
-        print_notice(f"There are more: --cursor {cursor}")
 
 
 def _with_ids(past: list[Occurrence], output: Output) -> list[Mapping[str, Any]]:

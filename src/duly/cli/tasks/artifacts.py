@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from duly.cli.connect import connect
+from duly.cli.output.pages import CursorFlag, LimitFlag, print_next_cursor
 from duly.cli.output.printing import Output, OutputFlag, print_items
 from duly.cli.output.text import format_time, now
 
@@ -17,12 +18,8 @@ COLUMNS = ("sha256", "bytes", "created_at", "last_used_at")
 
 @artifact.command("list")
 def list_artifacts(
-    limit: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of items.")
-    ] = 50,
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="The next_cursor of the previous page.")
-    ] = None,
+    limit: LimitFlag = 50,
+    cursor: CursorFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """List the artifacts of your tenant, newest first."""
@@ -51,6 +48,7 @@ def list_artifacts(
             ),
             right=("BYTES",),
         )
+        print_next_cursor(page["next_cursor"])
 
 
 @artifact.command()

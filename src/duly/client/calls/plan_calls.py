@@ -36,9 +36,9 @@ def remove_plan(name: str) -> Call[None]:
     return Call("DELETE", f"/v1/plans/{_path_segment(name)}", lambda body: None)
 
 
-def list_tiers(tenant: str | None) -> Call[Page[Tier]]:
-    """List the tiers that a tenant can name."""
-    return _get("/v1/tiers", _tenant_query(tenant))
+def list_tiers(tenant: str | None, limit: int | None, cursor: str | None) -> Call[Page[Tier]]:
+    """List a page of the tiers that a tenant can name."""
+    return _get("/v1/tiers", [*_tenant_query(tenant), *_page_query(limit, cursor)])
 
 
 def get_tier(name: str, tenant: str | None) -> Call[Tier]:
@@ -104,9 +104,11 @@ class PlanMethods:
         """Remove a plan; raises Conflict while a tenant has it."""
         self._send(remove_plan(name))
 
-    def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
-        """Return the tiers that the tenant's tasks can name."""
-        return self._send(list_tiers(tenant))
+    def list_tiers(
+        self, *, tenant: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Tier]:
+        """Return a page of the tiers that the tenant's tasks can name."""
+        return self._send(list_tiers(tenant, limit, cursor))
 
     def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
         """Return a tier."""
@@ -171,9 +173,11 @@ class AsyncPlanMethods:
         """Remove a plan; raises Conflict while a tenant has it."""
         await self._send(remove_plan(name))
 
-    async def list_tiers(self, *, tenant: str | None = None) -> Page[Tier]:
-        """Return the tiers that the tenant's tasks can name."""
-        return await self._send(list_tiers(tenant))
+    async def list_tiers(
+        self, *, tenant: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Tier]:
+        """Return a page of the tiers that the tenant's tasks can name."""
+        return await self._send(list_tiers(tenant, limit, cursor))
 
     async def get_tier(self, name: str, *, tenant: str | None = None) -> Tier:
         """Return a tier."""
