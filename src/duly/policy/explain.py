@@ -20,6 +20,7 @@ from duly.model.resources import Resources, field_amount, field_name, format_amo
 from duly.model.shape import Concurrency, Shape
 from duly.model.task import Reason, Status
 from duly.policy.absent_nodes import explain_absence
+from duly.policy.competition import Competition, beyond_fair_share
 from duly.policy.limits import (
     NO_KEY_USAGE,
     NO_USAGE,
@@ -72,6 +73,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     urgent_at: datetime | None = None
     """When its slack runs out and it moves to the urgent queue."""
     peak_percent: int = 100
+    competition: Competition | None = None
+    """None if no other tenant competes, or that was not looked up."""
 
 
 def explain(facts: Facts) -> Reason:
@@ -218,6 +221,9 @@ def _waiting(facts: Facts) -> Reason:
         share = Load(facts.offers).scarcest(facts.needs)
         if share.reaches(facts.peak_percent):
             return _off_peak(facts, share)
+    competition = facts.competition
+    if competition and competition.entitled_tenants and not competition.is_entitled:
+        return beyond_fair_share(competition, facts.ahead)
     if all(offer.free.shortage(facts.needs, offer.capacity) for offer in taking):
         return add_next_end(_no_room(facts, taking), taking, facts.now)
     if facts.ahead:

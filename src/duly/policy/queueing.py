@@ -6,8 +6,8 @@ whatever its queue. The slack limit is the same for all tasks, so the earliest s
 among those that moved up as well.
 
 Within a queue tasks are ranked by earliest start_by (to the second), higher priority, longer
-remaining path in their graph, shorter cap, lower id. Tenants are not told apart yet; fair
-shares between them belong here.
+remaining path in their graph, shorter cap, lower id. This is the order within a tenant; between
+tenants, `duly.policy.turns` decides.
 
 Decision: docs/adr/0024-queue-in-shape.md.
 """

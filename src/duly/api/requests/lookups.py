@@ -7,8 +7,10 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+import msgspec
 from starlette.requests import Request
 
+from duly.api.requests.competition import read_competition
 from duly.api.requests.task_facts import explain_waiting, facts_of, read_supplies
 from duly.errors import NotFound
 from duly.model.requests.task_request import check_text
@@ -132,6 +134,8 @@ async def read_task_with_reason(
     if is_waiting:
         async with cross_tenant_connection(components) as conn:
             facts = (await read_supplies(conn, {tenant_id: [facts]}))[tenant_id].add_to(facts)
+            competition = await read_competition(conn, tenant_id, facts.needs, facts.requires)
+            facts = msgspec.structs.replace(facts, competition=competition)
     return view, explain(facts)
 
 
