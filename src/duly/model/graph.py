@@ -142,11 +142,20 @@ def resolve(dependency: Dependency, refs: Mapping[str, int], where: str) -> Upst
     raise Invalid(where, f"{where}: no task of this request has the ref {dependency.task!r}.")
 
 
-def topological_order(upstreams: Sequence[Sequence[int]], name: Callable[[int], str]) -> list[int]:
+def dependencies_field(index: int) -> str:
+    """Return the field in which a task of a request names its upstreams."""
+    return f"tasks[{index}].depends_on"
+
+
+def topological_order(
+    upstreams: Sequence[Sequence[int]],
+    name: Callable[[int], str],
+    field: Callable[[int], str] = dependencies_field,
+) -> list[int]:
     """Return task indexes with upstreams first; the given order if it is already sorted.
 
     `upstreams` has for each task the indexes of its upstreams. Raises Invalid for a cycle, with
-    the tasks on it called by `name`.
+    the tasks on it called by `name`, and the `field` of one of them.
     """
     is_sorted = True
     left: list[int] = []
@@ -169,7 +178,7 @@ def topological_order(upstreams: Sequence[Sequence[int]], name: Callable[[int], 
         who = "These tasks" if len(cycle) > 1 else "This task"
         whom = "each other" if len(cycle) > 1 else "itself"
         said = _describe_cycle([name(index) for index in cycle])
-        raise Invalid("depends_on", f"{who} would wait for {whom} for ever: {said}.")
+        raise Invalid(field(cycle[0]), f"{who} would wait for {whom} for ever: {said}.")
     return order
 
 

@@ -14,10 +14,10 @@ BAD_FIELDS = [
     ),
     (
         {"depends_on": ["nobody"]},
-        "depends_on",
-        "depends_on: no task of this request has the ref 'nobody'.",
+        "depends_on[0]",
+        "depends_on[0]: no task of this request has the ref 'nobody'.",
     ),
-    ({"depends_on": ["1"]}, "depends_on", "There is no task 1 to depend on."),
+    ({"depends_on": ["1"]}, "depends_on[0]", "There is no task 1 to depend on."),
     (
         {"ref": "17"},
         "ref",

@@ -124,7 +124,12 @@ async def test_the_rest_of_a_graph_is_cancelled(api):
     [
         ({"tasks": []}, "tasks", "empty"),
         ({"tasks": [TRUE]}, "tasks[0].ref", "no ref"),
-        ({"tasks": [task("a", "b"), task("b", "a")]}, "depends_on", "a → b → a"),
+        ({"tasks": [task("a", "b"), task("b", "a")]}, "tasks[0].depends_on", "a → b → a"),
+        ({"tasks": [task("a"), task("b", "b")]}, "tasks[1].depends_on", "b → b"),
+        ({"tasks": [task("a", "a")]}, "tasks[0].depends_on", "a → a"),
+        ({"tasks": [task("a", "b")]}, "tasks[0].depends_on[0]", "'b'"),
+        ({"tasks": [task("b"), task("a", "b", "c")]}, "tasks[1].depends_on[1]", "'c'"),
+        ({"tasks": [task("b"), task("a", "b", "1")]}, "tasks[1].depends_on[1]", "no task 1 "),
         ({"tasks": [task("a")], "defaults": {"ref": "x"}}, "defaults.ref", "each task"),
         ({"tasks": {"a": {**TRUE, "ref": "b"}}}, "tasks.a.ref", "another ref"),
         ({"tasks": [task("a")], "name": ""}, "name", "characters"),

@@ -126,6 +126,18 @@ async def test_a_batch_is_all_or_none(lab):
     assert await lab.count("tasks") == 2
 
 
+async def test_the_tasks_of_one_key_are_named_by_their_place_in_the_request(lab):
+    """Which is not the order in which they are stored."""
+    specs = [
+        spec(lab, ref="last", depends_on=["first"], unique=unique()),
+        spec(lab, ref="between"),
+        spec(lab, ref="first", unique=unique()),
+    ]
+    with pytest.raises(Invalid, match=r"tasks\[0\] and tasks\[2\]") as refused:
+        await lab.components.submitter.submit_batch(lab.client, specs)
+    assert refused.value.field == "tasks[2].unique.key"
+
+
 async def test_a_batch_with_one_key_twice_names_both_tasks(lab):
     specs = [lab.spec(), spec(lab, unique=unique()), spec(lab, unique=unique())]
     with pytest.raises(Invalid, match=r"tasks\[1\] and tasks\[2\] have the same unique key 'k'"):

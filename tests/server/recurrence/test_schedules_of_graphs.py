@@ -67,9 +67,12 @@ async def test_two_overlapping_leaders_store_one_graph(lab, calendar):
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
-        (asked({"a": true(depends_on=["b"]), "b": true(depends_on=["a"])}), "graph.depends_on"),
-        (asked({"a": true(), "b": true(depends_on=["x"])}), "graph.tasks[1].depends_on"),
-        (asked({"a": true(depends_on=["7251039274172410"])}), "graph.tasks[0].depends_on"),
+        (
+            asked({"a": true(depends_on=["b"]), "b": true(depends_on=["a"])}),
+            "graph.tasks[0].depends_on",
+        ),
+        (asked({"a": true(), "b": true(depends_on=["x"])}), "graph.tasks[1].depends_on[0]"),
+        (asked({"a": true(depends_on=["7251039274172410"])}), "graph.tasks[0].depends_on[0]"),
         (asked({"a": true(run_at="2027-01-01T00:00:00Z")}), "graph.tasks[0].run_at"),
         (asked({"a": true(unique={"key": "k"})}), "graph.tasks[0].unique"),
         (asked({"a": true(tier="huge")}), "graph.tasks[0].tier"),

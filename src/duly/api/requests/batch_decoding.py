@@ -193,7 +193,7 @@ class TaskReader:
     def read(self, raw: msgspec.Raw, path: str) -> TaskRequest:
         """Return the task at `path`; raises TooLarge, Malformed or Invalid."""
         if len(raw) > LONG_TASK_BYTES:
-            self._check_size(raw)
+            self._check_size(raw, path)
         try:
             task = TASK_DECODER.decode(raw)
             self._check_totals(task)
@@ -209,15 +209,17 @@ class TaskReader:
             check_json(bytes(raw))
             raise Malformed("The body is not valid JSON.") from None
 
-    def _check_size(self, raw: msgspec.Raw) -> None:
+    def _check_size(self, raw: msgspec.Raw, path: str) -> None:
         """Apply the limits of a task that is submitted by itself."""
+        field = _field_prefix(path).removeprefix(".").removesuffix("[...]")
         if len(raw) > self._max_task_bytes:
             raise TooLarge(
                 f"A task may have at most {self._max_task_bytes} bytes.",
+                field=field,
                 limit=self._max_task_bytes,
             )
         if not SINGLE_REQUEST_LIMIT.allows(bytes(raw)):
-            raise SINGLE_REQUEST_LIMIT.error("A task")
+            raise SINGLE_REQUEST_LIMIT.error("A task", field=field)
 
     def _check_totals(self, task: TaskRequest) -> None:
         """Raise TooLarge if the tasks so far have too many dependencies or values in total."""
@@ -251,8 +253,13 @@ def complete_all(tasks: Iterable[TaskRequest], credential: Credential) -> list[T
 
 def _with_path(message: str, task_path: str) -> str:
     """Return a decoder's message about a task with the field's path in the whole body."""
-    prefix = task_path if task_path.startswith(".") else f".tasks{task_path}"
+    prefix = _field_prefix(task_path)
     match = ERROR_PATH.search(message)
     if match is None:
         return f"{message} - at `${prefix}`"
     return f"{message[: match.start()]} - at {match[1] or ''}`${prefix}{match[2]}`"
+
+
+def _field_prefix(task_path: str) -> str:
+    """Return the path of a task, or of the defaults, in the whole body."""
+    return task_path if task_path.startswith(".") else f".tasks{task_path}"

@@ -31,10 +31,12 @@ class DecodingLimit:
             return True
         return self._exceeds.match(body) is None
 
-    def error(self, subject: str) -> TooLarge:
+    def error(self, subject: str, **details: str) -> TooLarge:
         """Return the error for a `subject` with too many values."""
         return TooLarge(
-            f"{subject} may hold at most {self.max_values} values.", limit=self.max_values
+            f"{subject} may hold at most {self.max_values} values.",
+            limit=self.max_values,
+            **details,
         )
 
 

@@ -154,10 +154,10 @@ def check_graph_template(tasks: Sequence[TaskRequest], plan: Plan) -> None:
             if getattr(request, field) is not None:
                 place = f"{where}.{field}"
                 raise Invalid(place, f"{place} has no place in a schedule: {why}.")
-        for upstream in request.depends_on or ():
+        for number, upstream in enumerate(request.depends_on or ()):
             name = upstream if isinstance(upstream, str) else upstream.task
             if name.isdecimal():
-                place = f"{where}.depends_on"
+                place = f"{where}.depends_on[{number}]"
                 raise Invalid(
                     place,
                     f"{place} names the task {name[:60]}: in a schedule it can name the others of "

@@ -53,7 +53,6 @@ class BatchStore:
         server: int,
     ) -> StoredBatch:
         """Store a batch; if its idempotency key was used before, return the earlier batch."""
-        await offload(len(new), unique_keys.check_distinct, new)
         bucket = await self._rate_limiter.lock(conn, credential)
         if key is not None:
             body_hash = await offload(len(new), idempotency.hash_batch, new, credential.plan)

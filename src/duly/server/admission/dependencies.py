@@ -5,7 +5,7 @@ in the transaction that stores the tasks. Edges to tasks of earlier submissions 
 inserting them locks those tasks, which then can neither start nor end until the commit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +44,8 @@ class DependencyLinks(msgspec.Struct, frozen=True):
     topological_order: list[int]
     """The indexes of the tasks, upstreams first."""
     ahead: list[InheritedUrgency]
+    is_alone: bool = False
+    """Whether the request is a single task, not a batch of one."""
 
     def position_of(self, index: int) -> GraphPosition:
         """Return the position of one task."""
@@ -58,31 +60,35 @@ class DependencyLinks(msgspec.Struct, frozen=True):
         return ordered
 
 
-def resolve(specs: Sequence[TaskSpec]) -> DependencyLinks | None:
+def resolve(specs: Sequence[TaskSpec], *, is_alone: bool = False) -> DependencyLinks | None:
     """Resolve what each task depends on; None if there are no dependencies.
 
-    Raises Invalid, or TooLarge when there are too many dependencies.
+    Raises Invalid with the field of the request, in which a single task is alone; or TooLarge when
+    there are too many dependencies.
     """
     refs = graph.index_refs(spec.ref for spec in specs)
     if not any(spec.depends_on for spec in specs):
         return None
     graph.check_dependency_count(len(spec.depends_on) for spec in specs)
-    upstreams = _resolve_upstreams(specs, refs)
+    field = _field_alone if is_alone else graph.dependencies_field
+    upstreams = [
+        [
+            graph.resolve(dependency, refs, f"{field(index)}[{place}]")
+            for place, dependency in enumerate(spec.depends_on)
+        ]
+        for index, spec in enumerate(specs)
+    ]
     inner = [
         [upstream.index for upstream in row if upstream.index is not None] for row in upstreams
     ]
-    order = graph.topological_order(inner, lambda index: specs[index].ref or str(index))
+    order = graph.topological_order(inner, lambda index: specs[index].ref or str(index), field)
     timings = [TaskTiming(spec.delay_tolerance, spec.run_at) for spec in specs]
-    return DependencyLinks(upstreams, order, graph_order.inherit_urgency(inner, order, timings))
+    ahead = graph_order.inherit_urgency(inner, order, timings)
+    return DependencyLinks(upstreams, order, ahead, is_alone)
 
 
-def _resolve_upstreams(specs: Sequence[TaskSpec], refs: Mapping[str, int]) -> list[list[Upstream]]:
-    """Return the upstreams of each task, in the same request by index or earlier ones by id."""
-    upstreams = []
-    for index, spec in enumerate(specs):
-        where = f"tasks[{index}].depends_on" if len(specs) > 1 else "depends_on"
-        upstreams.append([graph.resolve(dependency, refs, where) for dependency in spec.depends_on])
-    return upstreams
+def _field_alone(_: int) -> str:
+    return "depends_on"
 
 
 async def store_edges(
@@ -113,7 +119,7 @@ async def store_edges(
         return
     unknown = await edges.attach(conn, tenant_id, older)
     if unknown:
-        raise _unknown_upstreams(sorted(unknown))
+        raise _unknown_upstreams(links, unknown)
     refs = {task_id: task.spec.ref for task, task_id in zip(new, ids, strict=True)}
     by_ref = [(edge.dependant, edge.upstream, refs[edge.upstream]) for edge in older if edge.by_ref]
     if by_ref:
@@ -130,8 +136,19 @@ def _new_edges(links: DependencyLinks, ids: Sequence[int], stored: set[int]) -> 
             yield NewEdge(ids[index], upstream_id, upstream.on, upstream.index is not None)
 
 
-def _unknown_upstreams(ids: Sequence[int]) -> Invalid:
-    names = ", ".join(str(task_id) for task_id in ids[:MAX_IDS_IN_MESSAGE])
-    more = len(ids) - MAX_IDS_IN_MESSAGE
+def _unknown_upstreams(links: DependencyLinks, unknown: Collection[int]) -> Invalid:
+    """Return the error for upstreams that do not exist, with the field of the first of them."""
+    names = ", ".join(str(task_id) for task_id in sorted(unknown)[:MAX_IDS_IN_MESSAGE])
+    more = len(unknown) - MAX_IDS_IN_MESSAGE
     rest = f" and {more} more" if more > 0 else ""
-    return Invalid("depends_on", f"There is no task {names}{rest} to depend on.")
+    field = _field_alone if links.is_alone else graph.dependencies_field
+    first = next(
+        (
+            f"{field(index)}[{place}]"
+            for index, row in enumerate(links.upstreams)
+            for place, upstream in enumerate(row)
+            if upstream.index is None and upstream.id in unknown
+        ),
+        "depends_on",
+    )
+    return Invalid(first, f"There is no task {names}{rest} to depend on.")

@@ -109,7 +109,7 @@ class Submitter(Service):
         wait for them.
         """
         is_duplicate = partial(idempotency.is_duplicate, self._database, credential, spec)
-        batch = await self._admit_batch(credential, [spec], None, is_duplicate)
+        batch = await self._admit_batch(credential, [spec], None, is_duplicate, is_alone=True)
         return Admitted(batch.ids[0], batch.created)
 
     async def _enqueue(self, credential: Credential, spec: TaskSpec) -> Admitted:
@@ -271,9 +271,11 @@ class Submitter(Service):
         key: str | None,
         is_duplicate: Callable[[], Awaitable[bool]],
         graph: NewGraph | None = None,
+        *,
+        is_alone: bool = False,
     ) -> StoredBatch:
         size = len(specs)
-        links = await offload(size, dependencies.resolve, specs)
+        links = await offload(size, partial(dependencies.resolve, is_alone=is_alone), specs)
         certainly_new = 0 if key is not None else sum(not spec.has_key for spec in specs)
         async with self._admission.admit(
             credential, size, is_duplicate, certainly_new=certainly_new
@@ -291,6 +293,7 @@ class Submitter(Service):
         graph: NewGraph | None,
         last_step: TransactionStep | None = None,
     ) -> StoredBatch:
+        await offload(len(specs), unique_keys.check_distinct, specs)
         if links is not None:
             specs = [specs[index] for index in links.topological_order]
         shapes = await self._shapes.get_or_create(specs)

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from duly.errors import Conflict, Invalid
-from duly.model.task import OnConflict, Unique
+from duly.model.task import OnConflict, TaskSpec, Unique
 from duly.store.database import Taken
-from duly.store.tasks.tasks import NewTask
 
 UNIQUE_KEY_INDEX = "live_unique"
 
@@ -46,11 +45,11 @@ def violations_as_conflicts() -> Iterator[None]:
         raise
 
 
-def check_distinct(new: Sequence[NewTask]) -> None:
-    """Refuse a batch with two tasks of one unique key."""
+def check_distinct(specs: Sequence[TaskSpec]) -> None:
+    """Refuse a batch, in the order of the request, with two tasks of one unique key."""
     first_index: dict[str, int] = {}
-    for index, task in enumerate(new):
-        unique = task.spec.unique
+    for index, spec in enumerate(specs):
+        unique = spec.unique
         if unique is not None and first_index.setdefault(unique.key, index) != index:
             first = first_index[unique.key]
             raise Invalid(
