@@ -86,7 +86,7 @@ def test_a_file_that_is_refused_leaves_nothing_and_names_the_line(server):
     before = server.duly("list", "-o", "id").stdout
     refused = server.duly("submit", "-f", "-", input=manifest)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "standard input, line 5: tasks.b.depends_on" in refused.stderr
+    assert "standard input, line 5, column 21: tasks.b.depends_on[1]" in refused.stderr
     assert server.duly("list", "-o", "id").stdout == before
     assert server.duly("submit", "-f", "-", "--cpu", "1", input="run: x").returncode == 2
     assert server.duly("graph", "1").returncode == 1

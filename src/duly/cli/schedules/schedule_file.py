@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from duly.cli.tasks.manifest import Manifest, read_manifest
-from duly.cli.tasks.manifest_bundles import upload_bundles
+from duly.cli.manifests.bundles import upload_bundles
+from duly.cli.manifests.manifest import Manifest, read_manifest
 from duly.client.shapes.schedule_shapes import GraphFields, ScheduleFields
 from duly.client.shapes.task_shapes import TaskFields
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 
 FileFlag = Annotated[
     str | None,
@@ -50,14 +50,13 @@ def apply_manifest(file: str, schedule: ScheduleFields, task: TaskFields) -> Man
 
 @contextmanager
 def locating_errors(manifest: Manifest | None) -> Iterator[None]:
-    """Add the manifest's line to an error about one of its fields."""
+    """Add the place in the manifest to an error about one of its fields."""
     try:
         yield
-    except Invalid as error:
-        prefix = "graph." if manifest is not None and manifest.kind == "graph" else "task."
-        if manifest is None or not error.field.startswith(prefix):
+    except (Invalid, TooLarge) as error:
+        field = str(error.details.get("field") or "")
+        what = "graph" if manifest is not None and manifest.kind == "graph" else "task"
+        if manifest is None or not (field == what or field.startswith(f"{what}.")):
             raise
-        within = Invalid(
-            error.field.removeprefix(prefix), error.message.removeprefix(f"{prefix[:-1]}: ")
-        )
-        raise manifest.explain(within) from None
+        within = field.removeprefix(what).removeprefix(".")
+        raise manifest.explain(Invalid(within, error.message.removeprefix(f"{what}: "))) from None

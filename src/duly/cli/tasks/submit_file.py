@@ -16,6 +16,8 @@ from duly.cli.connect import (
 )
 from duly.cli.entry import INTERRUPTED
 from duly.cli.exit_codes import REFUSED, describe_end, exit_code_for_task
+from duly.cli.manifests.bundles import upload_bundles
+from duly.cli.manifests.manifest import Manifest, read_manifest
 from duly.cli.output.printing import (
     Output,
     print_csv,
@@ -25,13 +27,11 @@ from duly.cli.output.printing import (
     print_value,
 )
 from duly.cli.output.text import clean, now
-from duly.cli.tasks.manifest import Manifest, read_manifest
-from duly.cli.tasks.manifest_bundles import upload_bundles
 from duly.cli.tasks.read_access import require_read_access
 from duly.cli.tasks.surprises import describe_earlier, tell_if_past, tell_if_unplaceable
 from duly.client.shapes.task_shapes import FINAL_STATUSES, TaskFields
 from duly.client.sync import Client
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 
 MAX_NAMED_TASKS = 10
 """How many tasks that were not done are named; the rest are counted."""
@@ -48,7 +48,9 @@ def submit_file(name: str, key: str | None, output: Output, *, wait: bool) -> No
         with connect_to_submit() as client:
             try:
                 submitted = _submit(client, manifest, key)
-            except Invalid as error:
+            except (Invalid, TooLarge) as error:
+                if key is not None and error.details.get("field") == "idempotency_key":
+                    raise  # it is a flag
                 raise manifest.explain(error) from None
             last_task.remember(client.endpoint, submitted.last)
             if not wait or output is Output.TABLE:

@@ -3,8 +3,8 @@
 import pytest
 
 from duly.cli.graphs.graph_text import as_dot, as_mermaid
-from duly.cli.tasks.manifest import read_manifest
-from duly.cli.tasks.safe_yaml import MAX_ALIASED_VALUES
+from duly.cli.manifests.manifest import read_manifest
+from duly.cli.manifests.safe_yaml import MAX_ALIASED_VALUES
 from duly.errors import Invalid
 
 LAUGHS = "a0: &a0 [x, x, x, x]\n" + "".join(
@@ -81,19 +81,25 @@ tasks:
     assert read("{command: [./run.sh], bundle: job}").bundles == [job]
     assert read("- {command: [ls], bundle: job}\n- {command: [ls]}").bundles == [job, None]
     refused = found.explain(Invalid("tasks[1].artifact", "tasks[1]: no."))
-    assert refused.message.endswith("line 5: tasks.b: no.")
+    assert refused.message.endswith("line 5, column 28: tasks.b: no.")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("command: [x]\nbundle: nowhere", "line 2: bundle: '.*nowhere' does not exist"),
-        ("command: [x]\nbundle: [a]", "line 2: bundle: it must be the path"),
+        (
+            "command: [x]\nbundle: nowhere",
+            r"line 2, column \d+: bundle: '.*nowhere' does not exist",
+        ),
+        ("command: [x]\nbundle: [a]", r"line 2, column \d+: bundle: it must be the path"),
         ('{"command": ["x"], "bundle": ""}', "bundle: it must be the path"),
-        ("run: x\nbundle: .", "line 2: bundle: a bundle needs a command"),
-        ("command: [x]\nartifact: a\nbundle: .", "line 3: bundle: artifact is given already"),
-        ("command: [./x]\nbundle: .", "line 1: command: './x' is not in"),
-        ("command: [./tasks.yaml]\nbundle: .", "line 1: command: .*chmod .x"),
+        ("run: x\nbundle: .", r"line 2, column \d+: bundle: a bundle needs a command"),
+        (
+            "command: [x]\nartifact: a\nbundle: .",
+            r"line 3, column \d+: bundle: artifact is given already",
+        ),
+        ("command: [./x]\nbundle: .", r"line 1, column \d+: command: './x' is not in"),
+        ("command: [./tasks.yaml]\nbundle: .", r"line 1, column \d+: command: .*chmod .x"),
     ],
 )
 def test_a_bundle_that_is_not_there_or_of_no_use_is_told_of(read, text, told):
@@ -106,25 +112,29 @@ def test_a_bundle_that_is_not_there_or_of_no_use_is_told_of(read, text, told):
     [
         ("", "it is empty"),
         ("42", "it is a number"),
-        ("tasks: {}", "line 1: tasks: it must contain tasks"),
-        ("run: x\nrun: y", "line 2: 'run' is repeated"),
-        ('{"run": "x",\n "run": "y"}', "line 2: 'run' is repeated"),
-        ("tasks:\n  a:\n    comand: [x]", "line 3: tasks.a.comand: .*did you mean command"),
-        ("- run: x\n- hello", r"line 2: \[1\]: a task must be a mapping"),
+        ("tasks: {}", r"line 1, column \d+: tasks: it must contain tasks"),
+        ("run: x\nrun: y", r"line 2, column \d+: 'run' is repeated"),
+        ('{"run": "x",\n "run": "y"}', r"line 2, column \d+: 'run' is repeated"),
+        (
+            "tasks:\n  a:\n    comand: [x]",
+            r"line 3, column \d+: tasks.a.comand: .*did you mean command",
+        ),
+        ("- run: x\n- hello", r"line 2, column \d+: \[1\]: a task must be a mapping"),
         ("name: x", "nothing to run"),
-        ("run: x\ncommand: [y]", "line 2: command: run is given already"),
-        ("tasks:\n  a: {ref: b, run: x}", "line 2: tasks.a.ref: it must be 'a'"),
-        ("run: [", "line 2: this is not YAML"),
-        ("- run: x\n\t- run: y", "line 2: this is not YAML: tabs are not allowed"),
-        ("name: x\ntask:\n  a: {run: x}", r"line 2: task: .*did you mean tasks\?"),
-        ("run: x\n---\nrun: y", "line 2: only one document is allowed"),
-        ("!!python/object/apply:os.system [true]", "line 1: the tag"),
-        ("run: *a", "line 1: the alias .a has no anchor"),
+        ("run: x\ncommand: [y]", r"line 2, column \d+: command: run is given already"),
+        ("tasks:\n  a: {ref: b, run: x}", r"line 2, column \d+: tasks.a.ref: it must be 'a'"),
+        ("run: [", r"line 2, column \d+: this is not YAML"),
+        ("- run: x\n\t- run: y", r"line 2, column \d+: this is not YAML: tabs are not allowed"),
+        ("name: x\ntask:\n  a: {run: x}", r"line 2, column \d+: task: .*did you mean tasks\?"),
+        ("run: x\n---\nrun: y", r"line 2, column \d+: only one document is allowed"),
+        ("!!python/object/apply:os.system [true]", r"line 1, column \d+: the tag"),
+        ("run: *a", r"line 1, column \d+: the alias .a has no anchor"),
         ("a: &a [*a]", "no anchor before it"),
         ("[" * 100_000, "nested"),
-        ("- " * 100_000, "line 1: it is nested"),
+        ("- " * 100_000, r"line 1, column \d+: it is nested"),
         (LAUGHS, f"aliases add more than {MAX_ALIASED_VALUES}"),
-        (b"a: 1\n\xff", "line 2: this is not UTF-8 text"),
+        (b"a: 1\n\xc3\xbc\xff", "line 2, column 2: this is not UTF-8 text"),
+        (b"\xff", "line 1, column 1: this is not UTF-8 text"),
         ("a: \x00", "not YAML"),
     ],
 )
@@ -137,9 +147,11 @@ def test_what_the_server_refuses_is_found_in_the_file(read):
     text = "tasks:\n  a: {run: x}\n  b.c:\n    run: x\n    depends_on:\n    - nope\n"
     refusal = Invalid("tasks[1].depends_on[0]", "tasks[1].depends_on: there is no nope.")
     told = read(text).explain(refusal)
-    assert told.message.endswith("tasks.yaml, line 6: tasks.b.c.depends_on: there is no nope.")
-    plain = read(text).explain(Invalid("depends_on", "A cycle."))
-    assert plain.message.endswith("tasks.yaml: A cycle.")
+    assert told.message.endswith(
+        "tasks.yaml, line 6, column 7: tasks.b.c.depends_on: there is no nope."
+    )
+    plain = read(text).explain(Invalid("elsewhere", "A mistake."))
+    assert plain.message.endswith("tasks.yaml, line 1, column 1: A mistake.")
 
 
 def test_a_name_stays_in_its_quotes_in_every_drawing():

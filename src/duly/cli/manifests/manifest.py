@@ -1,26 +1,23 @@
 """Reads a manifest for `duly submit -f`: one task, a list of tasks, or a graph.
 
 It becomes a request for the API. Plans, cycles and limits are checked by the server; its errors
-name a field, and `Manifest.explain` finds the line of that field.
+name a field, and `Manifest.explain` finds the place of that field in the file.
 """
 
 import difflib
-import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any, Literal
 
+from duly.cli.manifests.document import Document, read_document
+from duly.cli.manifests.positions import Path
 from duly.cli.tasks.bundle import missing_program
 from duly.cli.tasks.request import is_local_file
-from duly.cli.tasks.safe_yaml import Path, file_error, read_yaml
 from duly.client.shapes.task_shapes import TaskFields
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 
-MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-"""The largest request that servers accept."""
 SCRIPT_HEADER = "#!/bin/sh -e\n"
 """The default first line of `run`; -e ends the script at the first failing command."""
 TEXT_FIELDS = frozenset(
@@ -33,6 +30,8 @@ PAYLOAD_FIELDS = ("run", "command", "source", "script_path")
 MANIFEST_NAMES: Mapping[str | int, str] = {"source": "run", "artifact": "bundle"}
 """The names in a manifest of the API's fields."""
 PATH_STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
+TASK_NAME = re.compile(r"\btasks\[([0-9]+)\]")
+"""How a server's message names a task of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +39,68 @@ class Manifest:
     """A parsed manifest."""
 
     kind: Literal["task", "tasks", "graph"]
+    document: Document
     tasks: Sequence[TaskFields]
     name: str | None = None
     defaults: TaskFields | None = None
     refs: Sequence[str] | None = None
     """The refs of the tasks, if the file has a mapping of tasks."""
-    source: str = ""
-    text: str = field(default="", repr=False)
     bundles: Sequence[File | None] = ()
     """The bundle of each task; the task's own field is the hash, set after the upload."""
 
-    def explain(self, error: Invalid) -> Invalid:
-        """Return a server's error in terms of the manifest, with the line of the field."""
-        path = tuple(
-            int(number) if number else name for name, number in PATH_STEP.findall(error.field)
+    def explain(self, error: Invalid | TooLarge) -> Invalid:
+        """Return a server's error in terms of the manifest, with the place of the field."""
+        name = self._field_of(error)
+        message = TASK_NAME.sub(
+            lambda match: format_path(self._path_of_task(int(match[1]))), error.message
         )
-        message = error.message
-        if path[:1] == ("tasks",) and len(path) > 1 and isinstance(path[1], int):
-            index, old_name = path[1], f"tasks[{path[1]}]"
-            if self.kind == "tasks":
-                path = path[1:]
-            elif self.refs is not None and index < len(self.refs):
-                path = ("tasks", self.refs[index], *path[2:])
-            message = message.replace(
-                old_name, format_path(path[: 1 if self.kind == "tasks" else 2])
-            )
-        if path and path[-1] in MANIFEST_NAMES:
-            path = (*path[:-1], MANIFEST_NAMES[path[-1]])
-        located = _with_line(self.text, path, message)
-        return Invalid(
-            error.field, f"{self.source}, {located}" if located else f"{self.source}: {message}"
+        return self.document.error(self._path_of(name), message, name)
+
+    def _field_of(self, error: Invalid | TooLarge) -> str:
+        """Return the field of an error, also of an unknown artifact, which names no task."""
+        name = str(error.details.get("field") or "")
+        if name == "artifact" and self.kind != "task":
+            hashes = [task.get("artifact") for task in self.tasks]
+            if (unknown := error.details.get("artifact")) in hashes:
+                return f"tasks[{hashes.index(unknown)}].artifact"
+        return name
+
+    def _path_of(self, name: str) -> Path:
+        """Return the path in the file of a field of the request, or of the default for it."""
+        field: Path = tuple(
+            int(number) if number else step for step, number in PATH_STEP.findall(name)
         )
+        owners: list[Path] = [()]
+        if field[:1] == ("tasks",) and len(field) > 1 and isinstance(field[1], int):
+            owners = [self._path_of_task(field[1]), ("defaults",)]
+            field = field[2:]
+        written = (*field[:-1], MANIFEST_NAMES.get(field[-1], field[-1])) if field else field
+        candidates = [(owner, spelled) for owner in owners for spelled in (field, written)]
+        owner, spelled = max(candidates, key=lambda one: self._count_known(*one))
+        return (*owner, *spelled)
+
+    def _count_known(self, owner: Path, field: Path) -> int:
+        """Return how many steps of a field of `owner` the file has."""
+        steps = range(1, len(field) + 1)
+        return sum((*owner, *field[:end]) in self.document.positions for end in steps)
+
+    def _path_of_task(self, index: int) -> Path:
+        if self.kind == "tasks":
+            return (index,)
+        if self.refs is not None and index < len(self.refs):
+            return ("tasks", self.refs[index])
+        return ("tasks", index)
 
 
 def read_manifest(name: str) -> Manifest:
-    """Read the manifest `name`, or standard input for `-`; raises Invalid with the line."""
-    source = "standard input" if name == "-" else name
-    text = _read_text(name, source)
+    """Read the manifest `name`, or standard input for `-`; raises Invalid with the place."""
+    document = read_document(name, _is_text)
     try:
-        base = File.cwd() if name == "-" else File(name).parent
-        return _manifest(_parse(text, name), source, text, base)
+        return _manifest(document, File.cwd() if name == "-" else File(name).parent)
     except ManifestError as error:
-        raise Invalid(format_path(error.path), f"{source}{error.describe(text)}") from None
-    except Invalid as error:
-        joint = ", " if error.message.startswith("line ") else ": "
-        raise Invalid(error.field, f"{source}{joint}{error.message}") from None
+        path = format_path(error.path)
+        message = f"{path}: {error.message}" if path else error.message
+        raise document.error(error.path, message, path) from None
 
 
 class ManifestError(Exception):
@@ -95,30 +111,11 @@ class ManifestError(Exception):
         self.path = path
         self.message = message
 
-    def describe(self, text: str) -> str:
-        """Return the text after the file's name: the line, if it can be found, and the error."""
-        where = f"{format_path(self.path)}: {self.message}" if self.path else self.message
-        located = _with_line(text, self.path, where)
-        return f", {located}" if located else f": {where}"
-
 
 def format_path(path: Path) -> str:
     """Format a path: tasks.encode.command[0]."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:60]}" for part in path)
     return text.removeprefix(".")
-
-
-def _with_line(text: str, path: Path, message: str) -> str | None:
-    """Return `message` with the line of `path`, or of its nearest enclosing value."""
-    lines: dict[Path, int] = {}
-    try:
-        read_yaml(text, _is_text, lines)
-    except Invalid:  # JSON that is not YAML, as with tabs
-        return None
-    for end in range(len(path), 0, -1):
-        if path[:end] in lines:
-            return f"line {lines[path[:end]]}: {message}"
-    return None
 
 
 def _is_text(path: Path) -> bool:
@@ -130,50 +127,8 @@ def _is_text(path: Path) -> bool:
     return bool(path) and path[0] in TEXT_FIELDS
 
 
-def _read_text(name: str, source: str) -> str:
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(MAX_MANIFEST_BYTES + 1)
-        else:
-            with File(name).open("rb") as opened:
-                data = opened.read(MAX_MANIFEST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise Invalid("", f"Cannot read {source}: {why}.") from error
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise Invalid(
-            "", f"{source} is larger than {MAX_MANIFEST_BYTES // 2**20} MiB; submit it in parts."
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise Invalid("", f"{source}, line {line}: this is not UTF-8 text.") from None
-
-
-def _parse(text: str, name: str) -> Any:
-    """Parse JSON, which is fast, or else YAML."""
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(text, object_pairs_hook=_reject_duplicates)
-        except RecursionError:
-            raise file_error(None, "it is nested too deeply.") from None
-        except ValueError as error:
-            if name.endswith(".json"):
-                line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-                problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-                raise file_error(line, f"this is not JSON: {problem}.") from None
-    return read_yaml(text, _is_text)
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is repeated")  # the YAML reader reports which, and where
-    return found
-
-
-def _manifest(value: Any, source: str, text: str, base: File) -> Manifest:
+def _manifest(document: Document, base: File) -> Manifest:
+    value = document.value
     if value is None:
         raise ManifestError((), "it is empty; write a task, a list of tasks, or a graph.")
     if isinstance(value, list):
@@ -181,7 +136,7 @@ def _manifest(value: Any, source: str, text: str, base: File) -> Manifest:
         if not tasks:
             raise ManifestError((), "the list is empty; add at least one task.")
         bundles = [_bundle(task, (index,), base) for index, task in enumerate(tasks)]
-        return Manifest("tasks", tasks, source=source, text=text, bundles=bundles)
+        return Manifest("tasks", document, tasks, bundles=bundles)
     if not isinstance(value, dict):
         raise ManifestError(
             (), f"it is {_type_name(value)}; write a task, a list of tasks, or a graph."
@@ -189,11 +144,11 @@ def _manifest(value: Any, source: str, text: str, base: File) -> Manifest:
     if "tasks" not in value:
         task = _task(value, ())
         bundles = [_bundle(task, (), base)]
-        return Manifest("task", [task], source=source, text=text, bundles=bundles)
-    return _graph(value, source, text, base)
+        return Manifest("task", document, [task], bundles=bundles)
+    return _graph(document, value, base)
 
 
-def _graph(value: Mapping[str, Any], source: str, text: str, base: File) -> Manifest:
+def _graph(document: Document, value: Mapping[str, Any], base: File) -> Manifest:
     _check_names(value, GRAPH_FIELDS, (), "a graph")
     tasks, name, defaults = value["tasks"], value.get("name"), value.get("defaults")
     if name is not None and not isinstance(name, str):
@@ -217,7 +172,7 @@ def _graph(value: Mapping[str, Any], source: str, text: str, base: File) -> Mani
                 f"it must be {key!r}, the task's name in the mapping, or be left out.",
             )
         read.append(task)
-    return Manifest("graph", read, name, common, refs, source, text, bundles)
+    return Manifest("graph", document, read, name, common, refs, bundles)
 
 
 def _task(

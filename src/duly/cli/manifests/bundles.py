@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from duly.cli.connect import connect
-from duly.cli.tasks.manifest import Manifest
+from duly.cli.manifests.manifest import Manifest
 from duly.client.shapes.task_shapes import TaskFields
-from duly.errors import Invalid
+from duly.errors import Invalid, TooLarge
 
 
 def upload_bundles(manifest: Manifest) -> Manifest:
@@ -23,7 +23,7 @@ def upload_bundles(manifest: Manifest) -> Manifest:
             try:
                 if bundle not in uploaded:
                     uploaded[bundle] = client.upload(bundle)
-            except Invalid as error:
+            except (Invalid, TooLarge) as error:
                 within = "" if manifest.kind == "task" else f"tasks[{index}]."
                 raise manifest.explain(Invalid(f"{within}bundle", error.message)) from None
             tasks.append({**task, "artifact": uploaded[bundle]})
