@@ -27,6 +27,7 @@ CROSS_TENANT_USERS = {
     "servers.list_servers": "for administrators",
     "status.readyz": "checks that the database responds",
     "status.status": "counts among all tasks, up to a bound",
+    "tenants._with_shares": "shares depend on what all tenants hold",
     "task_pages._pick_of_all_tenants": "for administrators who name no tenant",
     "usage.get_usage": "for administrators who ask for all tenants",
 }

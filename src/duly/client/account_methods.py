@@ -14,6 +14,7 @@ from duly.client.shapes.account_shapes import (
     KeyFilter,
     NewKey,
     Tenant,
+    TenantChange,
     User,
 )
 from duly.client.shapes.task_shapes import Page
@@ -35,15 +36,15 @@ class AccountMethods:
         """Return a tenant by name or id."""
         return self._send(calls.get_tenant(tenant))
 
-    def create_tenant(self, name: str, plan: str | None = None) -> Tenant:
-        """Create a tenant on `plan`, by default `free`."""
-        return self._send(calls.create_tenant(name, plan))
-
-    def update_tenant(
-        self, tenant: str, *, name: str | None = None, plan: str | None = None
+    def create_tenant(
+        self, name: str, plan: str | None = None, *, weight: int | None = None
     ) -> Tenant:
-        """Rename a tenant or change its plan."""
-        return self._send(calls.update_tenant(tenant, name, plan))
+        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's."""
+        return self._send(calls.create_tenant(name, plan, weight))
+
+    def update_tenant(self, tenant: str, **change: Unpack[TenantChange]) -> Tenant:
+        """Rename a tenant, or change its plan or its weight; None restores the plan's weight."""
+        return self._send(calls.update_tenant(tenant, change))
 
     def suspend_tenant(self, tenant: str) -> Tenant:
         """Suspend a tenant: it becomes read-only and none of its tasks start."""
@@ -166,15 +167,15 @@ class AsyncAccountMethods:
         """Return a tenant by name or id."""
         return await self._send(calls.get_tenant(tenant))
 
-    async def create_tenant(self, name: str, plan: str | None = None) -> Tenant:
-        """Create a tenant on `plan`, by default `free`."""
-        return await self._send(calls.create_tenant(name, plan))
-
-    async def update_tenant(
-        self, tenant: str, *, name: str | None = None, plan: str | None = None
+    async def create_tenant(
+        self, name: str, plan: str | None = None, *, weight: int | None = None
     ) -> Tenant:
-        """Rename a tenant or change its plan."""
-        return await self._send(calls.update_tenant(tenant, name, plan))
+        """Create a tenant on `plan`, by default `free`; its weight is by default the plan's."""
+        return await self._send(calls.create_tenant(name, plan, weight))
+
+    async def update_tenant(self, tenant: str, **change: Unpack[TenantChange]) -> Tenant:
+        """Rename a tenant, or change its plan or its weight; None restores the plan's weight."""
+        return await self._send(calls.update_tenant(tenant, change))
 
     async def suspend_tenant(self, tenant: str) -> Tenant:
         """Suspend a tenant: it becomes read-only and none of its tasks start."""

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from duly.api.accounts.tenant_shares import TenantShares
 from duly.api.auth import acting_for
 from duly.api.requests.lookups import ID_PATTERN, cross_tenant_connection
 from duly.api.requests.query import query_of
@@ -24,6 +25,13 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     plan: str
+    weight: int
+    weight_override: int | None
+    """The tenant's own weight; null: that of its plan."""
+    share: float | None
+    """The fraction of the nodes that it holds; null if no node is ready."""
+    fair_share: float | None
+    """The fraction that it is entitled to; null if it has no tasks that may start."""
     status: str
     users: int
     created_at: datetime
@@ -78,12 +86,16 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any]
 
 
-def tenant_response(row: tenants.Tenant) -> Tenant:
+def tenant_response(row: tenants.Tenant, shares: TenantShares) -> Tenant:
     """Return a tenant as JSON."""
     return Tenant(
         id=str(row.public_id),
         name=row.name,
         plan=row.plan,
+        weight=row.weight,
+        weight_override=row.weight_override,
+        share=shares.share(row.id),
+        fair_share=shares.fair_share(row.id),
         status="active" if row.suspended_at is None else "suspended",
         users=row.users,
         created_at=row.created_at,

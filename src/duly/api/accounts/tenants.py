@@ -1,15 +1,18 @@
 """Routes for tenants. Administrators manage all of them; other callers read their own."""
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.api.accounts.accounts import Tenant, id_or_name, tenant_response
+from duly.api.accounts.tenant_shares import read_shares
 from duly.api.auth import Access
 from duly.api.requests.body import decode_body
-from duly.api.requests.lookups import not_found, scoped_connection
+from duly.api.requests.lookups import cross_tenant_connection, not_found, scoped_connection
 from duly.api.requests.query import encode_cursor, query_of
 from duly.api.responses import as_json, no_content
 from duly.api.routes import components_of, credential_of, route
@@ -24,10 +27,11 @@ TENANT_PATH = "/v1/tenants/{id}"
 
 
 class TenantRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /v1/tenants; the default plan is `free`."""
+    """The body of POST /v1/tenants; the default plan is `free`, the default weight the plan's."""
 
     name: str
     plan: str | None = None
+    weight: int | None = None
 
 
 class TenantChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -35,6 +39,8 @@ class TenantChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     name: str | None = None
     plan: str | None = None
+    weight: int | UnsetType | None = UNSET
+    """Null: that of the plan."""
 
 
 TENANT_DECODER = msgspec.json.Decoder(TenantRequest)
@@ -57,7 +63,7 @@ async def create_tenant(request: Request) -> Response:
     query_of(request)
     body = await decode_body(request, TENANT_DECODER)
     tenant_id = await components.timeouts.writing(
-        components.tenants.create(credential, body.name, body.plan)
+        components.tenants.create(credential, body.name, body.plan, body.weight)
     )
     return await _respond(request, tenant_id, 201)
 
@@ -79,21 +85,20 @@ async def list_tenants(request: Request) -> Response:
     async with _connection(request) as conn:
         rows = await tenants.read(conn, tenant_id=own, before=before, limit=limit + 1)
     cursor = encode_cursor(rows[limit - 1].public_id) if len(rows) > limit else None
-    return as_json(Page([tenant_response(row) for row in rows[:limit]], cursor))
+    return as_json(Page(await _with_shares(request, rows[:limit]), cursor))
 
 
 @route("GET", TENANT_PATH, "Get a tenant", access=Access.READ, response_body=Tenant, errors=(404,))
 async def get_tenant(request: Request) -> Response:
     """Get a tenant by its id or its name."""
-    query_of(request)
-    async with _connection(request) as conn:
-        return as_json(tenant_response(await _find(conn, request)))
+    (shown,) = await _with_shares(request, [await _find_by_path(request)])
+    return as_json(shown)
 
 
 @route(
     "PATCH",
     TENANT_PATH,
-    "Update a tenant's plan or name",
+    "Update a tenant's plan, weight or name",
     access=Access.ADMIN,
     request_body=TenantChange,
     response_body=Tenant,
@@ -104,10 +109,12 @@ async def update_tenant(request: Request) -> Response:
     components, credential = components_of(request), credential_of(request)
     query_of(request)
     body = await decode_body(request, CHANGE_DECODER)
-    if body.name is None and body.plan is None:
-        raise Invalid("plan", "Say what to change: plan, name, or both.")
+    if body.name is None and body.plan is None and body.weight is UNSET:
+        raise Invalid("plan", "Say what to change: plan, weight or name.")
     tenant = await _find_by_path(request)
-    change = components.tenants.update(credential, tenant.id, name=body.name, plan=body.plan)
+    change = components.tenants.update(
+        credential, tenant.id, name=body.name, plan=body.plan, weight=body.weight
+    )
     await components.timeouts.writing(change)
     return await _respond(request, tenant.id)
 
@@ -185,7 +192,15 @@ async def _respond(request: Request, tenant_id: int, status: int = 200) -> Respo
         rows = await tenants.read(conn, tenant_id=tenant_id)
     if not rows:
         raise not_found("tenant", tenant_id)
-    return as_json(tenant_response(rows[0]), status)
+    (shown,) = await _with_shares(request, rows)
+    return as_json(shown, status)
+
+
+async def _with_shares(request: Request, rows: Sequence[tenants.Tenant]) -> list[Tenant]:
+    """Return tenants with their shares, which depend on the tasks of all tenants."""
+    async with cross_tenant_connection(components_of(request)) as conn:
+        shares = await read_shares(conn)
+    return [tenant_response(row, shares) for row in rows]
 
 
 HANDLERS = [

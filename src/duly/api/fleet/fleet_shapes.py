@@ -7,7 +7,6 @@ import msgspec
 from duly.api.tasks.task_shapes import Amounts, amounts
 from duly.store.fleet import reservations
 from duly.store.fleet.overview import NodeView, ServerView, TaskCounts
-from duly.store.tasks.all_tenants import TenantTasks
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +97,15 @@ class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
     drift: list[DriftReport]
     repaired: int
     repaired_at: datetime | None
+
+
+class TenantTasks(msgspec.Struct, frozen=True):
+    """The tasks of one tenant by status, and the fraction of the nodes that it holds."""
+
+    tenant: str
+    tasks: TaskCounts
+    share: float | None
+    """Null if no node is ready."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import duly
+from duly.api.accounts.tenant_shares import read_shares
 from duly.api.auth import Access
 from duly.api.fleet import fleet_shapes
 from duly.api.fleet.fleet_shapes import ClusterStatus
@@ -83,11 +84,11 @@ async def status(request: Request) -> Response:
     # Counting stops after a number of rows of any tenant, so it needs to see all of them.
     async with cross_tenant_connection(components) as conn:
         lead = await overview.read_leader(conn)
-        tenants = await all_tenants.count_tasks(conn, window=WINDOW) if all_of_them else None
+        counted = await all_tenants.count_tasks(conn, window=WINDOW) if all_of_them else None
         tasks = (
             await overview.count_tasks(conn, credential.tenant_id, window=WINDOW)
-            if tenants is None
-            else all_tenants.total(tenants)
+            if counted is None
+            else all_tenants.total(counted)
         )
         shown = fleet_shapes.ClusterStatus(
             version=None,
@@ -95,7 +96,7 @@ async def status(request: Request) -> Response:
             tenant=None if all_of_them else credential.tenant,
             database=None,
             tasks=tasks,
-            tenants=tenants,
+            tenants=None if counted is None else await _with_shares(conn, counted),
             window_hours=WINDOW_HOURS,
             nodes=None,
             capacity=None,
@@ -107,6 +108,16 @@ async def status(request: Request) -> Response:
         if Scope.ADMIN in credential.scopes:
             shown = await _with_cluster(conn, components, shown, lead)
     return as_json(shown)
+
+
+async def _with_shares(
+    conn: Connection, counted: Sequence[all_tenants.TenantTasks]
+) -> list[fleet_shapes.TenantTasks]:
+    shares = await read_shares(conn)
+    return [
+        fleet_shapes.TenantTasks(one.tenant, one.tasks, shares.share(one.tenant_id))
+        for one in counted
+    ]
 
 
 async def _with_cluster(

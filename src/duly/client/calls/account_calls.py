@@ -17,6 +17,7 @@ from duly.client.shapes.account_shapes import (
     KeyFilter,
     NewKey,
     Tenant,
+    TenantChange,
     User,
 )
 from duly.client.shapes.task_shapes import Page
@@ -32,15 +33,16 @@ def get_tenant(tenant: str) -> Call[Tenant]:
     return _get(_tenant_path(tenant))
 
 
-def create_tenant(name: str, plan: str | None) -> Call[Tenant]:
+def create_tenant(name: str, plan: str | None, weight: int | None) -> Call[Tenant]:
     """Create a tenant. Not repeatable: a second request would conflict."""
-    return Call("POST", "/v1/tenants", parse_json, body=_encode_fields(name=name, plan=plan))
+    body = _encode_fields(name=name, plan=plan, weight=weight)
+    return Call("POST", "/v1/tenants", parse_json, body=body)
 
 
-def update_tenant(tenant: str, name: str | None, plan: str | None) -> Call[Tenant]:
+def update_tenant(tenant: str, change: TenantChange) -> Call[Tenant]:
     """Update a tenant. With a new name it is not repeatable: the old name would be gone."""
-    body = _encode_fields(name=name, plan=plan)
-    return Call("PATCH", _tenant_path(tenant), parse_json, body=body, repeatable=name is None)
+    path, repeatable = _tenant_path(tenant), change.get("name") is None
+    return Call("PATCH", path, parse_json, body=encode(change), repeatable=repeatable)
 
 
 def suspend_tenant(tenant: str) -> Call[Tenant]:

@@ -12,10 +12,22 @@ class Tenant(TypedDict):
     id: str
     name: str
     plan: str
+    weight: int
+    weight_override: int | None
+    share: float | None
+    fair_share: float | None
     status: str
     users: int
     created_at: str
     suspended_at: str | None
+
+
+class TenantChange(TypedDict, total=False):
+    """Fields of a tenant that can be changed; a weight of None is that of its plan."""
+
+    name: str | None
+    plan: str | None
+    weight: int | None
 
 
 class User(TypedDict):

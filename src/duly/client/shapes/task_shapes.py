@@ -396,10 +396,11 @@ class NodeCounts(TypedDict):
 
 
 class TenantTasks(TypedDict):
-    """How many tasks of one tenant are in each status."""
+    """How many tasks of one tenant are in each status, and the fraction of the nodes it holds."""
 
     tenant: str
     tasks: TaskCounts
+    share: float | None
 
 
 class Status(TypedDict):

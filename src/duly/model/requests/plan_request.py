@@ -29,6 +29,7 @@ MAX_COUNT = 2_000_000_000
 MAX_BYTES = 10**15
 MAX_TASKS_PER_HOUR = 10**12
 MAX_PRICE = 1_000_000
+MAX_WEIGHT = 1000
 MIN_RETENTION = timedelta(days=1)
 """History is deleted in whole days, and the audit recounts yesterday's usage."""
 MAX_NAMES = 50
@@ -91,7 +92,7 @@ def plan_from(request: PlanRequest) -> Plan:
         tolerances=_tolerances(request.tolerances or {}, longest_tolerance),
         execution_cap=_execution_cap(request.execution_cap, longest_cap),
         max_execution_cap=longest_cap,
-        weight=_integer(request.weight, "weight", 1, 1000) or 1,
+        weight=check_weight(request.weight) or 1,
         retention=_retention(request.retention),
         max_log_bytes=_integer(request.max_log_bytes, "max_log_bytes", 0, MAX_BYTES),
         max_result_bytes=_integer(request.max_result_bytes, "max_result_bytes", 0, MAX_BYTES),
@@ -112,6 +113,11 @@ def change_plan(plan: Plan, changes: Mapping[str, Any]) -> Plan:
     # Unchanged fields stay as they are, to the last digit of a price.
     fields = (field for field in Plan.__struct_fields__ if field not in changes)
     return msgspec.structs.replace(new, **{field: getattr(plan, field) for field in fields})
+
+
+def check_weight(weight: int | None) -> int | None:
+    """Return the weight of a plan or a tenant; raises Invalid if it is out of range."""
+    return _integer(weight, "weight", 1, MAX_WEIGHT)
 
 
 def check_retention(asked: timedelta | None, history: timedelta) -> None:

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.errors import Conflict, Invalid
 from duly.model.requests.names import check_tenant
+from duly.model.requests.plan_request import check_weight
 from duly.model.tenant import Credential
 from duly.server.accounts.administrators import keeping_an_administrator
 from duly.server.cluster.hints import Hint
@@ -30,43 +32,52 @@ class Tenants:
         self._database = database
         self._server_bus = server_bus
 
-    async def create(self, credential: Credential, name: str, plan: str | None) -> int:
+    async def create(
+        self, credential: Credential, name: str, plan: str | None, weight: int | None
+    ) -> int:
         """Create a tenant, and return its id."""
         check_tenant(name)
+        check_weight(weight)
         plan = DEFAULT_PLAN if plan is None else plan
         async with self._database.transaction(ConnectionClass.CLIENT) as conn:
             await _check_plan(conn, plan)
-            tenant_id = await tenants.add(conn, name, plan)
+            tenant_id = await tenants.add(conn, name, plan, weight)
             if tenant_id is None:
                 raise _name_taken(name)
-            await _record(conn, credential, "create", tenant_id, name, {"plan": plan})
+            details = {"plan": plan} | ({} if weight is None else {"weight": weight})
+            await _record(conn, credential, "create", tenant_id, name, details)
         return tenant_id
 
     async def update(
-        self, credential: Credential, tenant_id: int, *, name: str | None, plan: str | None
+        self,
+        credential: Credential,
+        tenant_id: int,
+        *,
+        name: str | None = None,
+        plan: str | None = None,
+        weight: int | UnsetType | None = UNSET,
     ) -> None:
-        """Change the name or the plan of a tenant."""
+        """Change the name, the plan or the weight of a tenant; no weight is that of its plan."""
         if name is not None:
             check_tenant(name)
+        if weight is not UNSET:
+            check_weight(weight)
         try:
             async with self._database.transaction(ConnectionClass.CLIENT) as conn:
                 old = await _lock(conn, tenant_id)
-                if name not in (None, old.name):
-                    _refuse_default_tenant(old, "renamed")
-                if plan not in (None, old.plan):
-                    await _check_plan(conn, plan or "")
-                new_name, new_plan = name or old.name, plan or old.plan
-                if (new_name, new_plan) == (old.name, old.plan):
+                new = msgspec.structs.replace(
+                    old,
+                    name=old.name if name is None else name,
+                    plan=old.plan if plan is None else plan,
+                    weight_override=old.weight_override if weight is UNSET else weight,
+                )
+                if not (changed := _changed(old, new)):
                     return
-                await tenants.change(conn, tenant_id, name=new_name, plan=new_plan)
-                changed = {
-                    field: [before, after]
-                    for field, before, after in (
-                        ("name", old.name, new_name),
-                        ("plan", old.plan, new_plan),
-                    )
-                    if before != after
-                }
+                if "name" in changed:
+                    _refuse_default_tenant(old, "renamed")
+                if "plan" in changed:
+                    await _check_plan(conn, new.plan)
+                await tenants.change(conn, new)
                 await _record(conn, credential, "update", old.id, old.name, changed)
         except Taken:
             raise _name_taken(name or "") from None
@@ -113,6 +124,16 @@ def _existing(tenant: Tenant | None) -> Tenant:
     if tenant is None:
         raise tenants.not_found()
     return tenant
+
+
+def _changed(old: Tenant, new: Tenant) -> dict[str, list[object]]:
+    """Return the fields that differ, before and after; a weight of None is the plan's."""
+    fields: dict[str, tuple[object, object]] = {
+        "name": (old.name, new.name),
+        "plan": (old.plan, new.plan),
+        "weight": (old.weight_override, new.weight_override),
+    }
+    return {field: [before, after] for field, (before, after) in fields.items() if before != after}
 
 
 async def _check_plan(conn: Connection, plan: str) -> None:

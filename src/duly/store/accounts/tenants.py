@@ -30,8 +30,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     public_id: int
     name: str
     plan: str
+    weight_override: int | None
+    """Its own weight; None: its plan's."""
     suspended_at: datetime | None
     created_at: datetime
+    weight: int = 0
+    """The effective one; like `users`, it is not read when the tenant is locked."""
     users: int = 0
 
 
@@ -111,9 +115,9 @@ async def plans(conn: Connection) -> list[str]:
     return [row["name"] for row in await conn.fetch(SQL["plans"])]
 
 
-async def add(conn: Connection, name: str, plan: str) -> int | None:
+async def add(conn: Connection, name: str, plan: str, weight: int | None) -> int | None:
     """Make a tenant, and return its id; None when the name is another's."""
-    made: int | None = await conn.fetchval(SQL["add"], name, plan)
+    made: int | None = await conn.fetchval(SQL["add"], name, plan, weight)
     return made
 
 
@@ -159,9 +163,9 @@ def not_found() -> NotFound:
     return NotFound("There is no such tenant.")
 
 
-async def change(conn: Connection, tenant_id: int, *, name: str, plan: str) -> None:
-    """Give a tenant a name and a plan; the name must be free."""
-    await conn.execute(SQL["change"], tenant_id, name, plan)
+async def change(conn: Connection, tenant: Tenant) -> None:
+    """Store the name, the plan and the weight of a locked tenant; the name must be free."""
+    await conn.execute(SQL["change"], tenant.id, tenant.name, tenant.plan, tenant.weight_override)
 
 
 async def suspend(conn: Connection, tenant_id: int) -> None:

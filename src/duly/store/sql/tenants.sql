@@ -79,18 +79,20 @@ select name from plans order by name
 
 -- name: add
 -- Insert a tenant; returns no row if the name is in use. That of a removed tenant is free.
---   $1 name, $2 plan
-insert into tenants (name, plan)
-values ($1, $2)
+--   $1 name, $2 plan, $3 weight; null: the plan's
+insert into tenants (name, plan, weight)
+values ($1, $2, $3)
     on conflict (name) where removed_at is null do nothing
 returning id
 
 -- name: read
 -- Return a page of tenants, newest first.
 --   $1 below this public id, $2 how many, $3 tenant_id, $4 name, $5 public_id
-select t.id, t.public_id, t.name, t.plan, t.created_at, t.suspended_at,
+select t.id, t.public_id, t.name, t.plan, t.weight as weight_override, t.created_at,
+       t.suspended_at, coalesce(t.weight, p.weight) as weight,
        (select count(*) from users u where u.tenant_id = t.id and u.removed_at is null) as users
   from tenants t
+  join plans p on p.name = t.plan
  where t.public_id < $1
    and t.removed_at is null
    and ($3::int is null or t.id = $3)
@@ -103,7 +105,7 @@ select t.id, t.public_id, t.name, t.plan, t.created_at, t.suspended_at,
 -- Lock a tenant for a change until the commit. The lock does not wait for transactions that store
 -- its tasks, of which there may always be one.
 --   $1 tenant_id
-select id, public_id, name, plan, created_at, suspended_at
+select id, public_id, name, plan, weight as weight_override, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null
@@ -112,7 +114,7 @@ select id, public_id, name, plan, created_at, suspended_at
 -- name: lock_for_removal
 -- Wait for all transactions that store something for a tenant, and block new ones.
 --   $1 tenant_id
-select id, public_id, name, plan, created_at, suspended_at
+select id, public_id, name, plan, weight as weight_override, created_at, suspended_at
   from tenants
  where id = $1
    and removed_at is null
@@ -132,11 +134,12 @@ with held as materialized (
 select duly.now() from held
 
 -- name: change
--- Change the name or plan of a tenant. A name that is taken fails on the unique index.
---   $1 tenant_id, $2 name, $3 plan
+-- Change a locked tenant. A name that is taken fails on the unique index.
+--   $1 tenant_id, $2 name, $3 plan, $4 weight; null: the plan's
 update tenants
    set name = $2,
-       plan = $3
+       plan = $3,
+       weight = $4
  where id = $1
 
 -- name: suspend

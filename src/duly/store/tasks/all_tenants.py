@@ -20,6 +20,7 @@ SQL = load_statements("all_tenants.sql")
 class TenantTasks(msgspec.Struct, frozen=True):
     """The tasks of one tenant by status; ended ones within a time window."""
 
+    tenant_id: int
     tenant: str
     tasks: TaskCounts
 
@@ -57,7 +58,7 @@ async def count_tasks(conn: Connection, *, window: timedelta) -> list[TenantTask
         names[row["tenant_id"]] = row["tenant"]
         counts.setdefault(row["tenant_id"], {})[row["status"]] = row["tasks"]
     return [
-        TenantTasks(name, TaskCounts(**dict.fromkeys(Status, 0) | counts[tenant_id]))
+        TenantTasks(tenant_id, name, TaskCounts(**dict.fromkeys(Status, 0) | counts[tenant_id]))
         for tenant_id, name in names.items()
     ]
 
