@@ -82,6 +82,35 @@ def test_answers_have_a_form_for_every_reader(server, tenant):
     assert "service:billing" in ok(server, "key", "show", made["id"], "--tenant", tenant)
 
 
+def test_a_tenant_gets_a_weight_of_its_own_and_gives_it_back(server, tenant, as_holder):
+    shown = " ".join(ok(server, "tenant", "show", tenant).split())
+    assert "weight 2 (the plan's) share 0 % fair share no task may start" in shown
+    assert "7 (its own)" in ok(server, "tenant", "update", tenant, "--weight", "7")
+    told = ok(server, "audit", "--tenant", tenant, "--action", "tenant.update")
+    assert "weight=none → 7" in told
+    (row,) = (line for line in ok(server, "tenant", "list").splitlines() if tenant in line)
+    assert row.split()[1:5] == ["standard", "7", "0", "%"]
+    assert answer(server, "tenant", "show", tenant)["fair_share"] is None
+    assert answer(server, "tenant", "update", tenant, "--weight", "plan")["weight"] == 2
+    assert "1 to 1000" in refused(server, "tenant", "update", tenant, "--weight", "1001")
+    key = answer(server, "key", "create", "--tenant", tenant, "--scopes", "read")["key"]
+    assert "0 %" in ok(server, "tenant", "show", tenant, env=as_holder(key))
+
+
+def test_a_tenant_is_created_with_a_weight(server):
+    name = f"t{uuid.uuid4().hex[:12]}"
+    assert "5 (its own)" in ok(server, "tenant", "create", name, "--weight", "5")
+    text = ok(server, "tenant", "list", "-o", "csv")
+    (row,) = (one for one in csv.DictReader(io.StringIO(text)) if one["name"] == name)
+    assert (row["weight"], row["weight_override"], row["share"]) == ("5", "5", "0.0")
+
+
+def test_a_weight_that_is_no_number_is_refused_by_the_command(server, tenant):
+    done = server.duly("tenant", "update", tenant, "--weight", "much")
+    assert (done.returncode, "or plan for that of the plan" in done.stderr) == (2, True)
+    assert "--weight" in server.duly("tenant", "update", tenant).stderr
+
+
 def test_a_key_is_changed_while_its_holder_goes_on_with_it(server, tenant, as_holder):
     made = answer(server, "key", "create", "--tenant", tenant, "--service", "billing")
     update = ("key", "update", made["prefix"], "--tenant", tenant)
@@ -164,7 +193,10 @@ def test_what_is_said_wrong_is_a_usage_error(server):
 async def test_both_clients_administer(server):
     name = f"t{uuid.uuid4().hex[:12]}"
     with server.client() as client:
-        client.create_tenant(name, "standard")
+        client.create_tenant(name, "standard", weight=3)
+        assert client.update_tenant(name, weight=None)["weight"] == 2
+        assert client.update_tenant(name, plan="business", weight=5)["weight_override"] == 5
+        assert client.update_tenant(name, plan="standard")["weight_override"] == 5
         kim = client.create_user("kim", tenant=name, scopes=["read", "submit"])
         assert client.get_user("kim", tenant=name) == kim
         made = client.create_key(["submit", "read"], tenant=name, user="kim", expires_in="1h")

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.cli.output.text import clean, clean_json, format_age, format_coarse_duration, format_span
+from duly.cli.output.text import (
+    clean,
+    clean_json,
+    format_age,
+    format_coarse_duration,
+    format_percent,
+    format_span,
+)
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 OBEYED = [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e", "\u2066", "\u200f"]
@@ -41,6 +48,22 @@ def test_json_means_the_same_and_nothing_in_it_is_obeyed(value):
 )
 def test_ages_are_said_as_people_say_them(past, said):
     assert format_age((NOW - past).isoformat(), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("fraction", "said"),
+    [
+        (None, ""),
+        (0, "0 %"),
+        (0.0004, "0.0 %"),
+        (0.0333, "3.3 %"),
+        (0.0996, "10 %"),
+        (1 / 3, "33 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_small_percentages_have_a_decimal_place(fraction, said):
+    assert format_percent(fraction) == said
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=36_500)))

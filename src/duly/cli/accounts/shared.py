@@ -8,7 +8,7 @@ import typer
 
 from duly.cli.output.pages import print_next_cursor
 from duly.cli.output.printing import Output, print_items, print_value
-from duly.cli.output.text import format_age, format_time
+from duly.cli.output.text import format_age, format_percent, format_time
 from duly.client.shapes.account_shapes import AuditEntry, Key, Tenant, User
 
 TenantFlag = Annotated[
@@ -73,15 +73,28 @@ def print_page(
 def tenant_row(tenant: Tenant, now: Any) -> Sequence[str]:
     """Return the table row of a tenant."""
     created = format_age(tenant["created_at"], now)
-    return (tenant["name"], tenant["plan"], tenant["status"], str(tenant["users"]), created)
+    return (
+        tenant["name"],
+        tenant["plan"],
+        str(tenant["weight"]),
+        format_percent(tenant["share"]),
+        format_percent(tenant["fair_share"]),
+        tenant["status"],
+        str(tenant["users"]),
+        created,
+    )
 
 
 def tenant_pairs(tenant: Tenant, now: Any) -> list[tuple[str, str]]:
     """Return the fields of a tenant for display."""
+    whose = "the plan's" if tenant["weight_override"] is None else "its own"
     pairs = [
         ("name", tenant["name"]),
         ("id", tenant["id"]),
         ("plan", tenant["plan"]),
+        ("weight", f"{tenant['weight']} ({whose})"),
+        ("share", format_percent(tenant["share"]) or "no node is ready"),
+        ("fair share", format_percent(tenant["fair_share"]) or "no task may start"),
         ("status", tenant["status"]),
         ("users", str(tenant["users"])),
         ("created", format_time(tenant["created_at"], now)),

@@ -15,7 +15,7 @@ from duly.cli.connect import connect
 from duly.cli.output.pages import CursorFlag, LimitFlag
 from duly.cli.output.printing import Output, OutputFlag
 from duly.cli.output.text import clean, now
-from duly.client.shapes.account_shapes import Tenant
+from duly.client.shapes.account_shapes import Tenant, TenantChange
 
 tenant = typer.Typer(
     name="tenant", help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None
@@ -23,14 +23,40 @@ tenant = typer.Typer(
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.")]
 PlanFlag = Annotated[str | None, typer.Option(help="The tenant's plan, such as standard.")]
-COLUMNS = ("id", "name", "plan", "status", "users", "created_at", "suspended_at")
+PLAN_WEIGHT = "plan"
+WeightFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar=f"N|{PLAN_WEIGHT}",
+        help="Weight in the fair share between tenants, 1 to 1000; plan: that of its plan.",
+    ),
+]
+COLUMNS = (
+    "id",
+    "name",
+    "plan",
+    "weight",
+    "weight_override",
+    "share",
+    "fair_share",
+    "status",
+    "users",
+    "created_at",
+    "suspended_at",
+)
 
 
 @tenant.command()
-def create(name: TenantName, plan: PlanFlag = None, output: OutputFlag = Output.TABLE) -> None:
+def create(
+    name: TenantName,
+    plan: PlanFlag = None,
+    weight: WeightFlag = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
     """Create a tenant, by default on the plan free."""
+    own_weight = None if weight is None else parse_weight(weight)
     with connect() as client:
-        print_tenant(client.create_tenant(name, plan), output)
+        print_tenant(client.create_tenant(name, plan, weight=own_weight), output)
 
 
 @tenant.command("list")
@@ -40,7 +66,7 @@ def list_tenants(
     """List tenants, newest first; without the scope admin, only your own."""
     with connect() as client:
         page = client.list_tenants(limit=limit, cursor=cursor)
-    head = ("NAME", "PLAN", "STATUS", "USERS", "CREATED")
+    head = ("NAME", "PLAN", "WEIGHT", "SHARE", "FAIR SHARE", "STATUS", "USERS", "CREATED")
     rows = [tenant_row(item, now()) for item in page["items"]]
     print_page(page, output, COLUMNS, head, rows, "No tenants.")
 
@@ -56,14 +82,21 @@ def show(name: TenantName, output: OutputFlag = Output.TABLE) -> None:
 def update(
     name: TenantName,
     plan: PlanFlag = None,
+    weight: WeightFlag = None,
     new_name: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Change the plan or the name of a tenant."""
-    if plan is None and new_name is None:
-        raise typer.BadParameter("Nothing to change. Give --plan or --name.")
+    """Change the plan, the weight or the name of a tenant.
+
+    A weight applies from the next scheduling round.
+    """
+    if plan is None and weight is None and new_name is None:
+        raise typer.BadParameter("Nothing to change. Give --plan, --weight or --name.")
+    change: TenantChange = {"name": new_name, "plan": plan}
+    if weight is not None:
+        change["weight"] = parse_weight(weight)
     with connect() as client:
-        print_tenant(client.update_tenant(name, name=new_name, plan=plan), output)
+        print_tenant(client.update_tenant(name, **change), output)
 
 
 @tenant.command()
@@ -93,6 +126,19 @@ def remove(name: TenantName, yes: YesFlag = False) -> None:
         confirm(f"Remove the tenant {shown['name']} for good, {with_it}?", yes=yes)
         client.remove_tenant(shown["id"])
     print(clean(f"removed tenant {shown['name']} (id {shown['id']}), {with_it}"))
+
+
+def parse_weight(text: str) -> int | None:
+    """Return the weight of a flag; None is that of the plan."""
+    if text.strip() == PLAN_WEIGHT:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"Write a whole number, or {PLAN_WEIGHT} for that of the plan, not {text[:40]!r}.",
+            param_hint="--weight",
+        ) from None
 
 
 def print_tenant(shown: Tenant, output: Output) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from duly.cli.output.details import format_resources, reason_message, short_reason
-from duly.cli.output.text import clean, format_age, format_span, format_time
+from duly.cli.output.text import clean, format_age, format_percent, format_span, format_time
 from duly.client.shapes.attempt_shapes import ListedAttempt
 from duly.client.shapes.task_shapes import (
     Allocation,
@@ -192,14 +192,15 @@ def print_allocations(
 
 
 def print_tenant_counts(tenants: Iterable[TenantTasks]) -> None:
-    """Print how many tasks of each tenant are in each status."""
+    """Print how many tasks of each tenant are in each status, and its share of the nodes."""
     names = ("running", "waiting", "scheduled", "blocked", "paused", "done", "failed", "cancelled")
     figures = tuple(name.upper() for name in names)
     rows = []
     for one in tenants:
         counts: Mapping[str, object] = one["tasks"]
-        rows.append((one["tenant"], *(str(counts[name]) for name in names)))
-    print_table(("TENANT", *figures), rows, right=figures)
+        share = format_percent(one["share"])
+        rows.append((one["tenant"], share, *(str(counts[name]) for name in names)))
+    print_table(("TENANT", "SHARE", *figures), rows, right=("SHARE", *figures))
 
 
 def print_nodes(nodes: Iterable[Node], now: datetime) -> None:

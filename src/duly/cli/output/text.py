@@ -64,6 +64,14 @@ def format_span(start: str | None, end: str | None) -> str:
     return format_duration(max(last - first, timedelta(0)))
 
 
+def format_percent(fraction: float | None) -> str:
+    """Format a fraction from 0 to 1 as a percentage, with a decimal place below 10 %."""
+    if fraction is None:
+        return ""
+    percent = 100 * fraction
+    return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
+
+
 def format_coarse_duration(duration: timedelta) -> str:
     """Format a duration in its largest unit: 45s, 3m, 2h, 5d."""
     seconds = duration.total_seconds()
