@@ -11,7 +11,8 @@ from duly.model.node import Offer
 from duly.model.shape import Shape
 from duly.policy import placement
 from duly.policy.limits import Budget
-from duly.policy.shares import Competitors, Pool, PoolShares, RecentUse, contested_kinds
+from duly.policy.recent_use import RecentUse
+from duly.policy.shares import Competitors, Pool, PoolShares, contested_kinds
 from duly.policy.turns import SubqueueKey
 from duly.server.offload import offload
 from duly.server.scheduling.limits_cache import count_usage
