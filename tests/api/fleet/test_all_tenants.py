@@ -94,7 +94,7 @@ async def test_what_changes_many_tasks_stays_in_one_tenant(api, stranger, verb):
 async def test_the_status_counts_the_tasks_of_each_tenant(api, stranger, agent):
     await stranger.submit()
     await agent.finish(await agent.start())
-    await stranger.submit()
+    await stranger.submit(resources={"cpu": 1})
     await agent.start()
     await stranger.submit(resources=BIG)
     await api.submit(resources=BIG)
@@ -104,8 +104,12 @@ async def test_the_status_counts_the_tasks_of_each_tenant(api, stranger, agent):
     assert status["tenant"] is None
     assert status["tasks"] == nothing | {"waiting": 2, "running": 1, "done": 1, "scheduled": 1}
     assert status["tenants"] == [
-        {"tenant": "acme", "tasks": nothing | {"waiting": 1, "running": 1, "done": 1}},
-        {"tenant": "default", "tasks": nothing | {"waiting": 1, "scheduled": 1}},
+        {
+            "tenant": "acme",
+            "tasks": nothing | {"waiting": 1, "running": 1, "done": 1},
+            "share": 0.25,
+        },
+        {"tenant": "default", "tasks": nothing | {"waiting": 1, "scheduled": 1}, "share": 0.0},
     ]
     narrowed = await api.get("/v1/status?tenant=acme")
     assert (narrowed["tenant"], narrowed["tenants"]) == ("acme", None)

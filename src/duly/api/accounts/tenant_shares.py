@@ -6,7 +6,6 @@ each task in the same way; what it remembers of recent use is in the leader's me
 
 from collections.abc import Mapping, Sequence, Set
 
-from duly.model.limits import UNLIMITED
 from duly.model.node import Offer
 from duly.model.shape import Shape
 from duly.policy import placement
@@ -45,13 +44,17 @@ class TenantShares:
         return _fraction(self._shares.fair_share(tenant))
 
 
-async def read_shares(conn: Connection) -> TenantShares:
-    """Read what runs and what waits, and return the shares of all tenants."""
+async def read_shares(conn: Connection, *, with_fair_shares: bool) -> TenantShares:
+    """Read what runs and what waits, and return the shares of all tenants.
+
+    Fair shares take most of the time, because every tenant's limits are checked for them.
+    """
     snapshot = await fleet_snapshot.read_snapshot(conn, tenants=None)
     waiting = (await subqueues.read_nonempty(conn)).keys()
     shape_ids = snapshot.shapes | {shape for _, shape in waiting}
     shapes = await leases.read_shapes(conn, sorted(shape_ids))
-    granted = await quota_fence.read_limits(conn, {tenant for tenant, _ in waiting})
+    tenants = {tenant for tenant, _ in waiting} if with_fair_shares else ()
+    granted = await quota_fence.read_limits(conn, tenants)
     work = len(snapshot.in_use) + len(waiting)
     return await offload(work, _divide, snapshot, shapes, waiting, granted)
 
@@ -93,20 +96,21 @@ def _competing(
     waiting: Set[SubqueueKey],
     granted: TenantLimits,
 ) -> set[int]:
-    """Return the tenants with tasks that their limits allow and that a node could run."""
-    tenants = {tenant for tenant, _ in waiting}
-    limits = dict.fromkeys(tenants, UNLIMITED) | granted.limits
-    budget = Budget(limits, *count_usage(snapshot, tenants, shapes), shapes)
+    """Return the tenants in `granted` with tasks that their limits allow and a node could run."""
+    tenants = granted.limits.keys()
+    budget = Budget(granted.limits, *count_usage(snapshot, tenants, shapes), shapes)
     fits_by_kind: dict[str, bool] = {}
     fitting = set()
-    for shape_id in {shape for _, shape in waiting} & shapes.keys():
+    for shape_id in {shape for tenant, shape in waiting if tenant in tenants} & shapes.keys():
         shape = shapes[shape_id]
         if (kind := shape.kind) not in fits_by_kind:
             fits_by_kind[kind] = any(placement.could_fit(shape, offer) for offer in offers)
         if fits_by_kind[kind]:
             fitting.add(shape_id)
     return {
-        tenant for tenant, shape in waiting if shape in fitting and budget.room(tenant, shape) > 0
+        tenant
+        for tenant, shape in waiting
+        if tenant in tenants and shape in fitting and budget.room(tenant, shape) > 0
     }
 
 

@@ -113,7 +113,7 @@ async def status(request: Request) -> Response:
 async def _with_shares(
     conn: Connection, counted: Sequence[all_tenants.TenantTasks]
 ) -> list[fleet_shapes.TenantTasks]:
-    shares = await read_shares(conn)
+    shares = await read_shares(conn, with_fair_shares=False)
     return [
         fleet_shapes.TenantTasks(one.tenant, one.tasks, shares.share(one.tenant_id))
         for one in counted
