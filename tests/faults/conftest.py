@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duly.store.embedded.embedded_postgres import EmbeddedPostgres
-from tests.conftest import let_journals_tell_time, plant
+from tests.conftest import allow_reading_uptime, copy_data
 from tests.faults.lab import Lab
 
 
@@ -30,12 +30,12 @@ def lab(folder: Path, dsn: str) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def own_postgres(folder: Path, made_before: Path) -> Iterator[EmbeddedPostgres]:
+def own_postgres(folder: Path, data_template: Path) -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL for this test alone, migrated."""
     data = folder / "postgres-data"
-    plant(made_before, data)
+    copy_data(data_template, data)
     data.chmod(0o755)
     server = EmbeddedPostgres(data)
-    asyncio.run(let_journals_tell_time(server.start()))
+    asyncio.run(allow_reading_uptime(server.start()))
     yield server
     server.stop()

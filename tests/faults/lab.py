@@ -13,7 +13,7 @@ from pathlib import Path
 from duly.client.retry import Patience
 from duly.client.shapes.task_shapes import FINAL_STATUSES, Task
 from duly.client.sync import Client
-from tests import left_groups
+from tests import stale_cgroups
 from tests.torture import database_dump, journal
 from tests.torture.cluster import DULY, make_secrets
 from tests.torture.evidence import Evidence, Rules, Violation
@@ -179,7 +179,7 @@ class Lab:
             if program.is_running():
                 program.send(signal.SIGCONT)
                 program.kill()
-        left_groups.remove(lock.parent for lock in self.folder.glob("*/agent.lock"))
+        stale_cgroups.remove(lock.parent for lock in self.folder.glob("*/agent.lock"))
 
     def processes_of(self, task: str) -> list[int]:
         """Return the processes that carry the task's id in their environment."""

@@ -15,7 +15,7 @@ from duly.agent.supervision.output import DISK_FULL_NOTICE
 from duly.errors import Unavailable
 from duly.store import migrate
 from duly.store.embedded.embedded_postgres import EmbeddedPostgres
-from tests.conftest import let_journals_tell_time
+from tests.conftest import allow_reading_uptime
 from tests.faults.lab import Lab, until
 
 pytestmark = [
@@ -101,7 +101,7 @@ async def _migrate(dsn: str) -> None:
     conn = await asyncpg.connect(dsn)
     await migrate.migrate(conn)
     await conn.close()
-    await let_journals_tell_time(dsn)
+    await allow_reading_uptime(dsn)
 
 
 async def _stored(dsn: str) -> set[str]:

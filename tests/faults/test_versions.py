@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.conftest import drop_database, let_journals_tell_time, with_database
+from tests.conftest import allow_reading_uptime, drop_database, with_database
 from tests.faults import previous_version
 from tests.faults.lab import Lab, Program, until
 from tests.faults.test_servers import Crowd, url_of
@@ -35,7 +35,7 @@ def lab(folder: Path, postgres: str, old: Path) -> Iterator[Lab]:
     """A lab on a database that the version before has made."""
     asyncio.run(_execute(postgres, "create database versions"))
     dsn = with_database(postgres, "versions")
-    asyncio.run(let_journals_tell_time(dsn))
+    asyncio.run(allow_reading_uptime(dsn))
     lab = Lab(folder, dsn, previous_version.prepare(old, folder, dsn), servers=3)
     yield lab
     lab.close()

@@ -26,7 +26,7 @@ from duly.store import migrate
 from duly.store.accounts.tenants import create_admin_key, digest, generate_key
 from duly.store.database import Database
 from duly.store.fleet import nodes
-from tests import left_groups
+from tests import stale_cgroups
 from tests.torture.clocks import RIGHT, Clock
 from tests.torture.disks import fill, free
 from tests.torture.network import Host, Network
@@ -122,7 +122,7 @@ class Cluster:
         for name in self._members:
             self.thaw_node(name)
             self._host(name).kill_all()
-        left_groups.remove(self.folder / name / "data" for name in self.node_names)
+        stale_cgroups.remove(self.folder / name / "data" for name in self.node_names)
 
     @property
     def names(self) -> list[str]:
