@@ -13,14 +13,14 @@ from pathlib import Path
 
 from benchmarks.limits import TRUE, on_two_processes, rate
 from duly.agent.limits import cgroup_hierarchies
-from duly.agent.limits.cgroup import Cgroup, Layout
+from duly.agent.limits.cgroup import Cgroup, Layout, Limits
 from duly.agent.preparation.task_users import mapped_range
 from duly.agent.preparation.workspace_pool import reclaim
 from duly.agent.supervision.spawner import spawn
 
 ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 CGROUPS = 50
-MEMORY_BYTES = 16 * 2**20
+LIMITS = Limits(memory=16 * 2**20)
 MAX_PROCESSES = 100
 
 
@@ -51,7 +51,7 @@ def isolated_rate(count: int) -> float | None:
 
 def _spawn_isolated(worker: int, count: int, layout: Layout, folder: str, uid: int) -> None:
     cgroups = [
-        Cgroup(layout, f"{worker}-{number}", MEMORY_BYTES, MAX_PROCESSES)
+        Cgroup(layout, f"{worker}-{number}", LIMITS, MAX_PROCESSES)
         for number in range(CGROUPS)
     ]
     procs_files = [
