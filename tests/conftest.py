@@ -24,7 +24,7 @@ from tests import scratch
 
 FOLDER = pytest.StashKey[Path | None]()
 DATABASE_NUMBERS = itertools.count()
-FROM_TEMPLATE = "template template_duly strategy file_copy"
+COPY = "template template_duly strategy file_copy"
 """The default strategy, wal_log, would write every page twice."""
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 
@@ -195,7 +195,7 @@ def maker(postgres: str) -> Iterator[Maker]:
 def dsn(postgres: str, maker: Maker) -> Iterator[str]:
     """The DSN of a fresh, migrated database."""
     name = f"test_{os.getpid()}_{next(DATABASE_NUMBERS)}"
-    maker.run(f"create database {name} owner duly {FROM_TEMPLATE}")
+    maker.run(f"create database {name} owner duly {COPY}")
     yield with_database(postgres, name)
     maker.run(f"drop database {name} with (force)")
 
