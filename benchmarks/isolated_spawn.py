@@ -51,8 +51,7 @@ def isolated_rate(count: int) -> float | None:
 
 def _spawn_isolated(worker: int, count: int, layout: Layout, folder: str, uid: int) -> None:
     cgroups = [
-        Cgroup(layout, f"{worker}-{number}", LIMITS, MAX_PROCESSES)
-        for number in range(CGROUPS)
+        Cgroup(layout, f"{worker}-{number}", LIMITS, MAX_PROCESSES) for number in range(CGROUPS)
     ]
     procs_files = [
         [os.open(f"{mount}/{cgroup.name}/cgroup.procs", os.O_WRONLY) for mount in layout.folders]

@@ -25,8 +25,8 @@ class Program:
 
 def find_program(name: str, folder: Path) -> Program:
     """Return the program `name`, from the PATH or from Debian's package of that name."""
-    if path := shutil.which(name):
-        return Program(path)
+    if installed := shutil.which(name):
+        return Program(installed)
     home = folder / f"debian-{name}"
     if not home.exists():
         _unpack(name, home)
